@@ -18,7 +18,8 @@ from sawtooth.app.trials import table
 from sawtooth.app.trials.choosing import Candidate, candidates
 from sawtooth.app.trials.folders import size_of_copy
 from sawtooth.app.trials.running import Ran
-from sawtooth.app.trials.session import Options, Session, Trial
+from sawtooth.app.trials.session import Options, Session
+from sawtooth.app.trials.trial import Trial
 from sawtooth.ingest.capture import commands
 
 NOTHING, STOPPED = 2, 130
@@ -86,13 +87,14 @@ def _note(text: str) -> None:
 
 def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
     options = Options(arguments.seconds, arguments.copy, arguments.allow_writes, arguments.allow_numerics)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the running trial is ended, and what is known is printed
-        signal.signal(number, signal.default_int_handler)
+    stop = _StopSignal()
     with Session(command, data_folder(arguments.data), options, _note) as session:
         code = NOTHING
         try:
             code = _steps(session, arguments)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Exception):
+            if not stop.came:
+                raise
             _note("Stopped. This is what is known:")
             code = STOPPED
         session.decide()
@@ -104,6 +106,22 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
             for line in table.lines(session):
                 say(line)
         return code
+
+
+class _StopSignal:
+    """Turns a signal into KeyboardInterrupt, so that the running trial is ended, and notes that it came.
+
+    A library that is interrupted may raise an error of its own instead: DuckDB raises RuntimeError.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        self.came = True
+        raise KeyboardInterrupt
 
 
 def _steps(session: Session, arguments: argparse.Namespace) -> int:

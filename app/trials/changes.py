@@ -37,7 +37,8 @@ class Change:
 
     def lines(self, values: Mapping[str, Any]) -> str:
         """Return the code to write for this change."""
-        return Template(self.code).safe_substitute({name: f"{value:g}" for name, value in values.items()})
+        texts = {name: value if isinstance(value, str) else f"{value:g}" for name, value in values.items()}
+        return Template(self.code).safe_substitute(texts)
 
 
 CHANGES = {
@@ -103,7 +104,16 @@ CHANGES = {
             outermost.COMPILE,
             "rounding",
             "model.compile()",
-            ("launch-bound", "elementwise-chains", "python-between-operators", "unfused-activation", "unfused-norm"),
+            ("elementwise-chains", "unfused-activation", "unfused-norm"),
+            "compile",
+        ),
+        Change(
+            outermost.GRAPHS,
+            "rounding",
+            'model.compile(mode="reduce-overhead")',
+            ("launch-bound", "python-between-operators"),
+            "compile",
+            needs_gpu=True,
         ),
         Change(
             outermost.LAYOUT,
@@ -123,7 +133,7 @@ CHANGES = {
             switches.TF32,
             "other result",
             'torch.set_float32_matmul_precision("high")',
-            ("tf32-off", "fp32-products"),
+            ("tf32-off",),
             needs_gpu=True,
         ),
         Change(

@@ -124,7 +124,12 @@ def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Can
             reasons += [(change.slug, values)] if values not in OF_NO_USE else []
         else:
             made = True
-            yield replace(of_rule, slug=change.slug, values=values)
+            other_advice = change.slug == loader.WORKERS and _advised_workers(finding) is None
+            yield (
+                Candidate(change.slug, values, ceiling_ms=finding.gain_ms)
+                if other_advice
+                else replace(of_rule, slug=change.slug, values=values)
+            )
     if made or (finding.severity == "info" and not reasons) or finding.claims == "caution":
         return
     slug, why = reasons[0] if reasons else (finding.rule, BY_HAND.format(fix=finding.fix))
@@ -182,7 +187,7 @@ def _values(slug: str, finding: Finding, result: RunResult, seen: Seen) -> Mappi
             return {} if seen.every("ddp") else NOT_THERE
         case environment.THREADS:
             return {"threads": 1} if any(each["workers"] for each in loaders) else NOT_THERE
-        case outermost.COMPILE:
+        case outermost.COMPILE | outermost.GRAPHS:
             models = seen.every("model")
             return NOT_THERE if not models else HAS_IT if all(each["compiled"] for each in models) else {}
         case outermost.LAYOUT:
@@ -198,14 +203,7 @@ def _optimizer(way: str, seen: Seen) -> Mapping[str, Any] | str:
         return NOT_THERE
     if all(each[way] for each in optimizers):
         return HAS_IT
-    return {"kind": _Text(optimizers[0]["kind"])}
-
-
-class _Text(str):
-    """A text among the values, which a format for numbers leaves as it is."""
-
-    def __format__(self, _: str) -> str:
-        return str(self)
+    return {"kind": optimizers[0]["kind"]}
 
 
 def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:
@@ -217,12 +215,15 @@ def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[
     if not open_to:
         return str(loaders[0]["refusal"])
     now = max(each["workers"] for each in open_to)
-    advised = finding.action.amount if finding is not None else None
-    if advised is None and finding is not None:
-        texts = [match[1] for change in finding.changes if change.of_run and (match := NUMBER.search(change.after))]
-        advised = float(texts[0]) if texts else None
+    advised = _advised_workers(finding) if finding is not None else None
     wanted = int(advised) if advised else _feeding(result, now)
     return {"workers": wanted} if wanted > now else "More workers than now do not load faster, by the time that a sample takes."
+
+
+def _advised_workers(finding: Finding) -> float | None:
+    """Return the number of workers that the finding advises; None if it advises something else."""
+    texts = [match[1] for change in finding.changes if change.of_run and (match := NUMBER.search(change.after))]
+    return finding.action.amount if finding.action.amount is not None else float(texts[0]) if texts else None
 
 
 def _feeding(result: RunResult, now: int) -> int:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.outlook import outlook
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.step_marks import names_gpu, witness
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.trials.choosing import Candidate
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 
@@ -22,6 +25,22 @@ def measured_run(bundle: Path, data: DataFolder) -> tuple[RunResult, Measured, s
     with Library(data) as library:
         result = result_of(run, library)
         return result, _of_all_ranks(side_of([result], library).measured[0], run, library), run.id
+
+
+def predicted_together(
+    result: RunResult, data: DataFolder, candidates: Sequence[Candidate]
+) -> tuple[float | None, float | None, float | None]:
+    """Return the step time that is predicted for all ``candidates`` together, ms, with its interval.
+
+    All are None if one of them has no prediction, or no replay predicts it.
+    """
+    rules = {each.rule for each in candidates if each.predicted_ms is not None}
+    findings = [finding for finding in result.findings if finding.rule in rules]
+    if result.lead is None or any(each.predicted_ms is None for each in candidates) or not all(f.edits for f in findings):
+        return None, None, None
+    with Library(data) as library:
+        both = outlook(library, result.lead, result.gpus, findings)
+    return (both.after_ms, both.low_ms, both.high_ms) if both is not None else (None, None, None)
 
 
 def _of_all_ranks(measured: Measured, manifest: Manifest, library: Library) -> Measured:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from sawtooth.app import format as fmt
 from sawtooth.app.trials import steps
 from sawtooth.app.trials.processes import Training
 from sawtooth.ingest.capture.command import settings as hook
@@ -16,9 +17,10 @@ from sawtooth.ingest.capture.command.launch import hooked_environment, session_o
 from sawtooth.ingest.capture.command.stretches import runs_of
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.trials.changes import environment as variables
+from sawtooth.ingest.capture.trials.changes import outermost
 from sawtooth.ingest.capture.trials.notes import read_notes
-from sawtooth.ingest.capture.trials.saving import tracker_variables
 from sawtooth.ingest.capture.trials.settings import NOTES, STOPPED_BY_GUARD, TRIAL, TrialSettings
+from sawtooth.ingest.capture.trials.trackers import tracker_variables
 
 How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
 LOOK_S = 0.2
@@ -163,20 +165,25 @@ class _Watch:
             return loop_s >= 2 * self._order.seconds + PROFILE_S
         return loop_s >= self._order.seconds or (len(took) >= steps.LEAST_STEPS and self._order.enough(took))
 
+    @property
+    def limit_s(self) -> float:
+        """How long no step may end, before the run counts as hanging, s."""
+        compiles = COMPILES_S if _compiles(self._order) else 0.0
+        if self.start_s is not None:
+            return max(HANGS_S + compiles, LONG_STEPS * self._longest_s)
+        return FIRST_STEP_S if self._order.start_s is None else HANGS_S + STARTS * self._order.start_s + compiles
+
     def _hangs(self) -> bool:
-        quiet = time.monotonic() - self._newest
-        if self.start_s is None:
-            compiles = COMPILES_S if "compile" in self._order.settings.changes else 0.0
-            if self._order.start_s is None:
-                return quiet > FIRST_STEP_S
-            return quiet > HANGS_S + STARTS * self._order.start_s + compiles
-        compiles = COMPILES_S if "compile" in self._order.settings.changes else 0.0
-        return quiet > max(HANGS_S + compiles, LONG_STEPS * self._longest_s)
+        return time.monotonic() - self._newest > self.limit_s
 
     def _guarded(self) -> bool:
         return self._order.settings.guards and any(
             b'"how"' in path.read_bytes() for path in self._parts.glob(f"{NOTES}-*.json")
         )
+
+
+def _compiles(order: Order) -> bool:
+    return not order.settings.changes.keys().isdisjoint((outermost.COMPILE, outermost.GRAPHS))
 
 
 def _environment(order: Order, parts: Path) -> dict[str, str]:
@@ -204,7 +211,11 @@ def _outcome(how: How, code: int | None, tail: str, order: Order, watch: _Watch)
     if code == STOPPED_BY_GUARD or how == "guarded":
         return "guarded", ""
     if how == "hung":
-        return how, "No step came for a long time."
+        what = "The first step did not end" if watch.start_s is None else "No step ended"
+        compiles = (
+            " The change compiles the model, and that did not end either." if _compiles(order) and watch.start_s is None else ""
+        )
+        return how, f"{what} within {fmt.duration_ns(watch.limit_s * 1e9)}, so the run was ended.{compiles}"
     if how == "failed":
         lines = reversed(tail.splitlines())  # the error is the last line that names it; the lines above show its code
         memory_error = next((line.strip()[:200] for line in lines if any(text in line.lower() for text in MEMORY)), None)

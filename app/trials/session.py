@@ -7,28 +7,26 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sawtooth.analysis.compare.changed.prediction import Prediction
 from sawtooth.analysis.compare.record import FOLLOWS, remember
-from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all, scaled
+from sawtooth.analysis.compare.significance.measured import mean_of_all, scaled
 from sawtooth.analysis.compare.significance.trial import judge
-from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.trials import folders, steps
 from sawtooth.app.trials.choosing import Candidate
-from sawtooth.app.trials.measuring import measured_run
+from sawtooth.app.trials.measuring import measured_run, predicted_together
 from sawtooth.app.trials.running import Order, Ran, run
+from sawtooth.app.trials.trial import MEASURED, Base, Trial
 from sawtooth.ingest.capture.command.interpreter import words_of
-from sawtooth.ingest.capture.trials.changes.loader import BATCH
 from sawtooth.ingest.capture.trials.settings import TrialSettings
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.schema import DataFolder
 
 NARROW = 0.1  # of the gain: the interval at which a trial's step time is known
 BASE_NARROW = 0.02  # of the step: the base run's interval at which it is known
-TOGETHER = "+"  # between the slugs of changes that are tried together
 NO_STEPS = "The trial made no steps that can be measured."
 
 
@@ -40,50 +38,6 @@ class Options:
     copies: bool = False
     writes: bool = False
     numerics: bool = False
-
-
-@dataclass
-class Trial:
-    """A candidate and its result; the times are of a step in ms, and the costs are against the base run."""
-
-    candidates: list[Candidate]
-    status: str = ""
-    measured_ms: float | None = None
-    low_ms: float | None = None
-    high_ms: float | None = None
-    why: str = ""
-    proof: str = ""
-    run_id: str | None = None
-    memory_mib: float | None = None
-    start_s: float | None = None
-    losses: list[float] = field(default_factory=list)
-    measured: Measured | None = None
-    after_base: int = 0
-
-    @property
-    def slug(self) -> str:
-        """The change, or the changes that were tried together."""
-        return TOGETHER.join(each.slug for each in self.candidates)
-
-    @property
-    def predicted_ms(self) -> float | None:
-        """The predicted step time; None for several changes or without a prediction."""
-        return self.candidates[0].predicted_ms if len(self.candidates) == 1 else None
-
-    @property
-    def times_work(self) -> float:
-        """How many times the base run's work a step does."""
-        return next((float(each.values["times"]) for each in self.candidates if each.slug == BATCH), 1.0)
-
-
-@dataclass
-class Base:
-    """One run without changes."""
-
-    ran: Ran
-    result: RunResult
-    measured: Measured
-    run_id: str
 
 
 class Session:
@@ -132,6 +86,9 @@ class Session:
         """Run the command with the changes of ``candidates``; the word is given later, beside the next base run."""
         trial = Trial(list(candidates), after_base=len(self.bases) - 1)
         self.trials.append(trial)
+        if len(candidates) > 1:
+            together = predicted_together(self.bases[0].result, self._data, candidates)
+            trial.predicted_ms, trial.predicted_low_ms, trial.predicted_high_ms = together
         changes = {each.slug: each.values for each in candidates}
         base_ms = self.base_ms or 0.0
 
@@ -224,8 +181,8 @@ class Session:
     def remember(self) -> None:
         """Store the tested predictions in the data folder."""
         for trial in self.trials:
-            one, tested = trial.candidates[0], trial.status in ("kept", "slower", "not_shown")
-            if not tested or len(trial.candidates) > 1 or trial.times_work != 1.0:
+            one = trial.candidates[0]
+            if trial.status not in MEASURED or len(trial.candidates) > 1 or trial.times_work != 1.0:
                 continue
             if trial.run_id and one.rule and one.predicted_ms and trial.measured_ms:
                 pair = Prediction((one.rule,), one.predicted_ms, trial.measured_ms, one.low_ms, one.high_ms)

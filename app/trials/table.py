@@ -8,7 +8,8 @@ from typing import Any
 
 from sawtooth.app import format as fmt
 from sawtooth.app.trials.choosing import Candidate
-from sawtooth.app.trials.session import Session, Trial
+from sawtooth.app.trials.session import Session
+from sawtooth.app.trials.trial import Trial
 
 MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # smaller costs are noise
 
@@ -27,6 +28,9 @@ def _plain(trial: Trial) -> dict[str, Any]:
     return {
         "change": trial.slug,
         "predicted_step_ms": trial.predicted_ms,
+        "predicted_low_ms": trial.predicted_low_ms,
+        "predicted_high_ms": trial.predicted_high_ms,
+        "inside": trial.is_inside,
         "measured_step_ms": trial.measured_ms,
         "low_ms": trial.low_ms,
         "high_ms": trial.high_ms,
@@ -55,10 +59,10 @@ def lines(session: Session) -> list[str]:
     base, (low, high) = session.base_ms, session.base_interval_ms
     out = []
     if base is not None:
-        between = f" ({_ms(low)} to {_ms(high)})" if low is not None and high is not None else ""
-        out.append(f"Base run: {_ms(base)} per step{between}, {len(session.bases)} run{'s' if len(session.bases) > 1 else ''}.")
+        runs = f"{len(session.bases)} run{'s' if len(session.bases) > 1 else ''}"
+        out.append(f"Step without a change: {_with_interval(base, low, high)}, {runs}.")
     if session.trials:
-        rows = [("change", "predicted", "measured", "interval", "status", "costs"), *map(_row, session.trials)]
+        rows = [("change", "predicted", "measured", "inside", "status", "costs"), *map(_row, session.trials)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         out += ["", *("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)]
     for trial in session.trials:
@@ -85,12 +89,11 @@ def planned(to_try: Sequence[Candidate], session: Session) -> list[str]:
 
 
 def _row(trial: Trial) -> tuple[str, ...]:
-    between = f"{_ms(trial.low_ms)} to {_ms(trial.high_ms)}" if trial.low_ms is not None and trial.high_ms is not None else ""
     return (
         trial.slug,
-        _ms(trial.predicted_ms),
-        _ms(trial.measured_ms),
-        between,
+        _with_interval(trial.predicted_ms, trial.predicted_low_ms, trial.predicted_high_ms),
+        _with_interval(trial.measured_ms, trial.low_ms, trial.high_ms),
+        {True: "yes", False: "no", None: ""}[trial.is_inside],
         trial.status.replace("_", " "),
         _costs(trial),
     )
@@ -121,6 +124,10 @@ def _remarks(trial: Trial, session: Session) -> str:
         off = statistics.fmean(abs(a - b) / max(abs(a), 1e-12) for a, b in pairs)
         parts.append(f"The losses of the first {len(pairs)} steps differ by {fmt.share(off)} on average.")
     return " ".join([*parts, *([trial.why] if trial.why else [])])
+
+
+def _with_interval(value: float | None, low: float | None, high: float | None) -> str:
+    return _ms(value) + (f" ({_ms(low)} to {_ms(high)})" if None not in (value, low, high) else "")
 
 
 def _ms(value: float | None) -> str:

@@ -27,13 +27,15 @@ def judge(beside: Sequence[Measured], trial: Measured, every: Sequence[Measured]
     """Return the word for ``trial``, against the base runs ``beside`` it.
 
     ``drift_ms`` is how much the base run changes within its runs. The differences between ``every`` base run also count as drift.
-    A change that is not larger than the drift is not shown.
+    A change is not shown if the base run beside it that is nearest to the trial is within the drift: a drifting host may have
+    made that run slower too.
     """
     made = verdict(beside, [trial])
     base = mean_of_all([run.best_ms for run in beside])
     times = [run.best_ms for run in every if run.best_ms is not None]
     drift = max(drift_ms, max(times) - min(times) if times else 0.0)
     change = trial.best_ms - base if trial.best_ms is not None and base is not None else None
-    if change is None or not made.shown or abs(change) <= drift:
+    nearest = min((abs(trial.best_ms - run.best_ms) for run in beside if trial.best_ms and run.best_ms), default=0.0)
+    if change is None or not made.shown or nearest <= drift:
         return Judged("not_shown", made, change, drift)
     return Judged("kept" if made.word == "faster" else "slower", made, change, drift)

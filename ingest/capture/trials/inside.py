@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ..command.settings import HookSettings
-from . import files, losses, saving
+from . import files, losses, saving, trackers
 from .changes import collector, copies, environment, loader, optimizer, outermost, parallel, switches
 from .notes import Notes
 from .settings import NOTES, TRIAL, TrialSettings
@@ -30,6 +30,7 @@ PARTS: tuple[Mapping[str, Patch], ...] = (
     collector.WATCHED,
     environment.WATCHED,
     saving.WATCHED,
+    trackers.WATCHED,
     losses.WATCHED,
 )
 
@@ -71,7 +72,7 @@ class Inside:
 
 
 def begin() -> dict[str, Callable[[ModuleType], None]]:
-    """Begin in this process; return what to call with each module of PyTorch once it is loaded."""
+    """Begin in this process; return what to call with each module once it is loaded."""
     settings = TrialSettings.of(os.environ[TRIAL])
     notes = Notes(_notes_path)
     inside = Inside(settings, notes, files.watch(settings, notes))

@@ -10,28 +10,12 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .inside import Inside
 
-TRACKERS = {
-    "WANDB_MODE": "offline",
-    "COMET_START_MODE": "offline",
-    "COMET_MODE": "offline",
-    "CLEARML_OFFLINE_MODE": "1",
-    "NEPTUNE_MODE": "offline",
-    "SWANLAB_MODE": "offline",
-    "DVCLIVE_TEST": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-}
-IN_FOLDER = {
-    "WANDB_DIR": "wandb",
-    "MLFLOW_TRACKING_URI": "mlruns",
-    "COMET_OFFLINE_DIRECTORY": "comet",
-}  # below the trial's folder
 SAVES = {
     "torch.serialization": ("save", "f"),
     "safetensors.torch": ("save_file", "filename"),
@@ -43,11 +27,6 @@ LOADS = {
     "safetensors.torch": ("load_file", "filename"),
     "torch.distributed.checkpoint.state_dict_loader": ("load", "checkpoint_id"),
 }
-
-
-def tracker_variables(folder: Path) -> dict[str, str]:
-    """Return the environment variables that keep trackers offline, with their files below ``folder``."""
-    return {**TRACKERS, **{name: str(folder / place) for name, place in IN_FOLDER.items()}}
 
 
 def redirected(path: Any, inside: Inside) -> str | None:

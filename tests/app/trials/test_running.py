@@ -57,7 +57,7 @@ def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch
     monkeypatch.setattr(running, "HANGS_S", 0.0)  # the first step must come within four times the base run's 0.2 s
     child = "import time; time.sleep(600)"
     one = ran(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])")
-    assert one.how == "hung" and one.why == "No step came for a long time."
+    assert one.how == "hung" and one.why == "The first step did not end within 800\N{NO-BREAK SPACE}ms, so the run was ended."
     for process in psutil.process_iter():
         if process.pid != psutil.Process().pid and process.status() != psutil.STATUS_ZOMBIE:
             assert child not in process.cmdline()

@@ -1,7 +1,7 @@
 """Changes of the outermost modules: torch.compile, channels-last weights, and bf16 autocast around forward.
 
 The outermost modules are those that the training's own code calls with gradients during the first step. ``Module.__call__`` is patched until
-then. What proves a change: Dynamo's counter of graphs, the layout of the weights, or the type of a product inside forward. What refuses
+then. What proves a change: Dynamo's counter of graphs, the recorded CUDA graphs, the layout of the weights, or the type of a product inside forward. What refuses
 it: a module that is compiled already, or one without convolutions. Standard library only.
 """
 
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..inside import Inside
 
-COMPILE, LAYOUT, AUTOCAST = "compile", "channels-last", "bf16-autocast"
+COMPILE, GRAPHS, LAYOUT, AUTOCAST = "compile", "compile-cuda-graphs", "channels-last", "bf16-autocast"
 NO_CONVOLUTION = "The model has no two-dimensional convolution."
 PROVEN_AFTER = 3  # steps
+REPLAYED_AFTER = 5  # steps: CUDA graphs are replayed from the third on, and the second may compile again
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
@@ -62,18 +63,27 @@ def _change(its: Any, inside: Inside) -> None:
         to_channels_last(its, inside)
     if inside.values(AUTOCAST) is not None and first is not None:
         _autocast(its, first.device.type, torch, inside)
-    if inside.values(COMPILE) is not None:
+    for slug, options in ((COMPILE, {}), (GRAPHS, {"mode": "reduce-overhead"})):
+        if inside.values(slug) is None:
+            continue
         if compiled:
-            inside.notes.refuses(COMPILE, "The training compiles already.")
+            inside.notes.refuses(slug, "The training compiles already.")
             return
-        its.compile()
-        inside.after_step(PROVEN_AFTER, lambda: _prove_compiled(inside))
+        its.compile(**options)
+        inside.after_step(PROVEN_AFTER if slug == COMPILE else REPLAYED_AFTER, lambda: _prove_compiled(inside))
 
 
 def _prove_compiled(inside: Inside) -> None:
     graphs = sys.modules["torch._dynamo.utils"].counters["stats"]["unique_graphs"]
     if graphs:
         inside.notes.proves(COMPILE, f"Dynamo compiled {graphs} graphs.")
+    if inside.values(GRAPHS) is not None:
+        trees = sys.modules.get("torch._inductor.cudagraph_trees")
+        manager = trees and trees.get_manager(sys.modules["torch"].cuda.current_device(), create_if_none_exists=False)
+        if manager is not None and (recorded := sum(len(roots) for roots in manager.roots.values())):
+            inside.notes.proves(GRAPHS, f"Inductor recorded CUDA graphs for {recorded} compiled functions.")
+        else:
+            inside.notes.refuses(GRAPHS, "torch.compile recorded no CUDA graph.")
 
 
 def to_channels_last(its: Any, inside: Inside) -> None:

@@ -1,0 +1,72 @@
+"""What a session of `sawtooth try` keeps of each run: the base runs, and the trials with their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app.trials.choosing import Candidate
+from sawtooth.app.trials.running import Ran
+from sawtooth.ingest.capture.trials.changes.loader import BATCH
+
+TOGETHER = "+"  # between the slugs of changes that are tried together
+MEASURED = ("kept", "slower", "not_shown")
+
+
+@dataclass
+class Trial:
+    """Changes that are tried together, and their result; times are of a step in ms, and costs are against the base run.
+
+    The prediction of a single change is that of its finding. ``after_base`` is the number of the base run before it.
+    """
+
+    candidates: list[Candidate]
+    status: str = ""
+    predicted_ms: float | None = None
+    predicted_low_ms: float | None = None
+    predicted_high_ms: float | None = None
+    measured_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    why: str = ""
+    proof: str = ""
+    run_id: str | None = None
+    memory_mib: float | None = None
+    start_s: float | None = None
+    losses: list[float] = field(default_factory=list)
+    measured: Measured | None = None
+    after_base: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.candidates) == 1:
+            one = self.candidates[0]
+            self.predicted_ms, self.predicted_low_ms, self.predicted_high_ms = one.predicted_ms, one.low_ms, one.high_ms
+
+    @property
+    def slug(self) -> str:
+        """The change, or the changes that were tried together."""
+        return TOGETHER.join(each.slug for each in self.candidates)
+
+    @property
+    def is_inside(self) -> bool | None:
+        """Whether the measured step time is inside the predicted interval; None if one of them is not known."""
+        known = self.predicted_low_ms, self.measured_ms, self.predicted_high_ms
+        if None in known or self.times_work != 1.0 or self.status not in MEASURED:
+            return None
+        return (self.predicted_low_ms or 0.0) <= (self.measured_ms or 0.0) <= (self.predicted_high_ms or 0.0)
+
+    @property
+    def times_work(self) -> float:
+        """How many times the base run's work a step does."""
+        return next((float(each.values["times"]) for each in self.candidates if each.slug == BATCH), 1.0)
+
+
+@dataclass
+class Base:
+    """One run without changes."""
+
+    ran: Ran
+    result: RunResult
+    measured: Measured
+    run_id: str

@@ -1,0 +1,88 @@
+"""Trackers stay offline in a trial, also where the script asks for a server, so that trials do not fill anyone's dashboard.
+
+Environment variables reach most trackers. WandB and MLflow prefer what the script passes, and TensorBoard knows no variable, so
+their functions are patched. Standard library only.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .saving import redirected
+
+if TYPE_CHECKING:
+    from .inside import Inside
+
+MLFLOW = "MLFLOW_TRACKING_URI"
+TRACKERS = {
+    "WANDB_MODE": "offline",
+    "COMET_START_MODE": "offline",
+    "COMET_MODE": "offline",
+    "CLEARML_OFFLINE_MODE": "1",
+    "NEPTUNE_MODE": "offline",
+    "SWANLAB_MODE": "offline",
+    "DVCLIVE_TEST": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+IN_FOLDER = {
+    "WANDB_DIR": "wandb",
+    MLFLOW: "mlruns",
+    "COMET_OFFLINE_DIRECTORY": "comet",
+}  # below the trial's folder
+
+
+def tracker_variables(folder: Path) -> dict[str, str]:
+    """Return the environment variables that keep trackers offline, with their files below ``folder``."""
+    return {**TRACKERS, **{name: str(folder / place) for name, place in IN_FOLDER.items()}}
+
+
+def _replace_argument(owner: Any, function: str, argument: str, value: Callable[[Any], Any], inside: Inside) -> None:
+    """Patch ``owner.function``, so that ``argument`` becomes ``value`` of what the script passes."""
+    original = getattr(owner, function)
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def replaced(*arguments: Any, **named: Any) -> Any:
+        try:
+            bound = signature.bind(*arguments, **named)
+        except TypeError:
+            return original(*arguments, **named)  # raises the training's own error
+        bound.apply_defaults()
+        wanted = inside.quietly(value, bound.arguments.get(argument))
+        if wanted is not None:
+            bound.arguments[argument] = wanted
+        return original(*bound.args, **bound.kwargs)
+
+    setattr(owner, function, replaced)
+
+
+def _watch_wandb(module: ModuleType, inside: Inside) -> None:
+    _replace_argument(module, "init", "mode", lambda mode: mode if mode == "disabled" else "offline", inside)
+
+
+def _watch_mlflow(module: ModuleType, inside: Inside) -> None:
+    _replace_argument(module, "set_tracking_uri", "uri", lambda _: os.environ[MLFLOW], inside)
+
+
+def _watch_mlflow_client(module: ModuleType, inside: Inside) -> None:
+    _replace_argument(module.MlflowClient, "__init__", "tracking_uri", lambda _: os.environ[MLFLOW], inside)
+
+
+def _watch_tensorboard(module: ModuleType, inside: Inside) -> None:
+    name = next(name for name in ("log_dir", "logdir") if name in inspect.signature(module.FileWriter.__init__).parameters)
+    _replace_argument(module.FileWriter, "__init__", name, lambda folder: redirected(folder, inside), inside)
+
+
+WATCHED = {
+    "wandb": _watch_wandb,
+    "mlflow": _watch_mlflow,
+    "mlflow.tracking.client": _watch_mlflow_client,
+    "torch.utils.tensorboard.writer": _watch_tensorboard,
+    "tensorboardX.writer": _watch_tensorboard,
+}

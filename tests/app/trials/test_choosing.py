@@ -1,0 +1,118 @@
+"""The changes that are tried: those whose advice a finding gives, with the values of this training and its prediction."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sawtooth.analysis.run.model import CodeChange, Finding
+from sawtooth.app.trials import choosing
+from sawtooth.app.trials.choosing import Candidate, candidates
+from sawtooth.ingest.capture.trials.changes import loader
+from sawtooth.ingest.manifest import UserFacts
+from tests.support.actions import act
+
+LOADER = {"workers": 0, "batch": 16, "pinned": False, "persistent": False, "prefetch": None, "refusal": None}
+OPTIMIZER = {"kind": "AdamW", "accepts": ["fused", "foreach"], "foreach": None, "fused": None}
+MODEL = {"convolutions": 0, "last": True, "compiled": False}
+GPU = {"settings": [{"cuda": True}]}
+
+
+def found(rule: str, ms: float | None = None, **more: Any) -> Finding:
+    more = {"action": act("Do it."), "predicted_low_ms": ms and ms * 0.9, "predicted_high_ms": ms and ms * 1.1} | more
+    speedup = 100.0 / ms if ms else None
+    return Finding(rule, "warning", "A title", confidence="high", predicted_step_ms=ms, predicted_speedup=speedup, **more)
+
+
+def chosen(seen: dict[str, Any], *findings: Finding, facts: UserFacts | None = None, numerics: bool = False) -> list[Candidate]:
+    """Return the candidates of a run of 100 ms a step."""
+    result: Any = SimpleNamespace(
+        findings=list(findings),
+        metrics={"best_step_time_ms": SimpleNamespace(value=100.0)},
+        manifest=SimpleNamespace(facts=facts or UserFacts()),
+    )
+    return candidates(result, [{"seen": seen}], numerics=numerics)
+
+
+def test_the_largest_sure_gain_comes_first() -> None:
+    seen = {**GPU, "optimizer": [OPTIMIZER], "model": [MODEL]}
+    every = chosen(
+        seen,
+        found("optimizer-not-fused", 90.0),  # surely 1 ms: 90 ms · 1.1 = 99 ms
+        found("launch-bound", 50.0, predicted_high_ms=99.5),  # surely 0.5 ms
+        found("garbage-collection", 80.0),  # surely 12 ms
+    )
+    assert [each.slug for each in every] == ["gc-frozen", "gc-every-n-steps", "fused-optimizer", "compile-cuda-graphs"]
+    assert every[2].code == "torch.optim.AdamW(…, fused=True)" and every[3].code == 'model.compile(mode="reduce-overhead")'
+    assert (every[0].predicted_ms, every[0].low_ms, every[0].high_ms) == (80.0, 72.0, pytest.approx(88.0))
+
+
+def test_other_numbers_need_consent_and_a_gpu_s_changes_need_a_gpu() -> None:
+    tf32 = found("tf32-off", 40.0)
+    assert chosen(GPU, tf32)[0].by_hand == choosing.NUMERICS
+    assert chosen(GPU, tf32, numerics=True) == [Candidate("tf32", {}, "tf32-off", 40.0, 36.0, pytest.approx(44.0), 60.0)]
+    assert chosen({}, tf32, numerics=True)[0].by_hand == choosing.NO_GPU
+
+
+def test_a_prediction_belongs_to_the_change_that_it_is_about() -> None:
+    # The finding about products predicts bf16; TF32 has a finding and a prediction of its own.
+    both = chosen(GPU, found("fp32-products", 20.0), found("tf32-off", 40.0), numerics=True)
+    assert {each.slug: each.predicted_ms for each in both} == {"bf16-autocast": 20.0, "tf32": 40.0}
+    # A finding that advises another collate function predicts nothing about workers.
+    facts = UserFacts(loader_cores=4, loader_batch=16, loader_sample_ms=10.0, loader_sample_cpu_ms=10.0, loader_workers=0)
+    (workers,) = chosen({"loader": [LOADER]}, found("data-loader-starves-gpu", 60.0), facts=facts)
+    assert workers.slug == loader.WORKERS and workers.predicted_ms is None and workers.values["workers"] >= 2
+
+
+def test_the_advised_number_of_workers_is_tried() -> None:
+    starved = found("data-loader-starves-gpu", 30.0, changes=(CodeChange("PyTorch", "", "num_workers=6", of_run=True),))
+    (workers,) = chosen({"loader": [LOADER]}, starved)
+    assert (workers.values, workers.predicted_ms) == ({"workers": 6}, 30.0)
+    assert workers.code == "DataLoader(…, num_workers=6)"
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers"),
+    # A sample waits for 20 ms and computes nothing: each worker adds its rate, and four can share a core.
+    # 90 % of the best rate is reached by 90 % of the workers, rounded up.
+    [(1, 4), (2, 8), (4, 15)],
+)
+def test_workers_without_advice_are_the_fewest_that_load_almost_as_fast_as_possible(cores: int, workers: int) -> None:
+    facts = UserFacts(loader_cores=cores, loader_batch=4, loader_sample_ms=20.0, loader_sample_cpu_ms=0.0, loader_workers=0)
+    (one,) = chosen({"loader": [LOADER]}, facts=facts)
+    assert one.values == {"workers": workers} and one.ceiling_ms == 80.0
+
+
+def test_workers_are_not_tried_where_loading_takes_less_than_a_twentieth_of_the_step() -> None:
+    facts = UserFacts(loader_cores=2, loader_batch=4, loader_sample_ms=1.2, loader_sample_cpu_ms=0.0, loader_workers=0)
+    assert chosen({"loader": [LOADER]}, facts=facts) == []  # 4.8 ms of 100 ms
+
+
+@pytest.mark.parametrize(
+    ("seen", "rule", "why"),
+    [
+        ({"loader": [LOADER | {"refusal": loader.ITERABLE}]}, "data-loader-starves-gpu", loader.ITERABLE),
+        ({}, "batch-norm", "This needs a change of the code: Do it."),
+    ],
+)
+def test_what_cannot_be_changed_from_inside_says_why(seen: dict[str, Any], rule: str, why: str) -> None:
+    (one,) = chosen(seen, found(rule, 50.0))
+    assert one.by_hand == why and one.predicted_ms == 50.0
+
+
+def test_what_the_training_does_already_is_not_tried() -> None:
+    seen = {**GPU, "optimizer": [OPTIMIZER | {"fused": True}], "model": [MODEL | {"compiled": True}]}
+    every = chosen(seen, found("optimizer-not-fused", 90.0), found("launch-bound", 50.0))
+    assert [(each.slug, each.by_hand != "") for each in every] == [("launch-bound", True), ("optimizer-not-fused", True)]
+
+
+def test_optimizers_that_update_one_by_one_are_tried_without_a_finding() -> None:
+    seen = {"optimizer": [OPTIMIZER | {"foreach": False, "fused": False}], "update": [{"way": "_single_tensor_adamw"}]}
+    assert [each.slug for each in chosen(seen)] == ["fused-optimizer", "foreach-optimizer"]
+    seen = {"optimizer": [OPTIMIZER], "update": [{"way": "_multi_tensor_adamw"}]}
+    assert chosen(seen) == []
+
+
+def test_a_larger_batch_doubles_the_largest_one() -> None:
+    (one,) = chosen({"loader": [LOADER, LOADER | {"batch": 24}]}, found("small-batch"), numerics=True)
+    assert one.values == {"times": 2.0, "batch": 48.0} and one.code == "DataLoader(…, batch_size=48)"

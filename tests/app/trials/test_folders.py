@@ -1,0 +1,63 @@
+"""Copies of a working folder, and the listing that shows changed files."""
+
+import os
+from pathlib import Path
+
+from sawtooth.app.trials import folders
+
+
+def training(folder: Path) -> Path:
+    """Make a folder with a script, read-only data, a virtual environment, a link, and files that no training reads."""
+    place = folder / "my training"
+    for name, text in {
+        "train.py": "print(1)",
+        "out/last.pt": "12345",
+        "data/big.bin": "x" * 1000,
+        ".venv/pyvenv.cfg": "",
+        ".venv/lib/torch.py": "y" * 1000,
+        ".git/HEAD": "main",
+        "__pycache__/train.pyc": "z",
+    }.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    (place / "data/big.bin").chmod(0o444)
+    (place / "newest").symlink_to("out/last.pt")
+    return place
+
+
+def test_a_copy_can_be_written_and_the_original_stays(tmp_path: Path) -> None:
+    place, copy = training(tmp_path), tmp_path / "copy"
+    folders.copy(place, copy)
+    assert (copy / "newest").read_text() == "12345"
+    (copy / "newest").write_text("new")  # through the link, which leads to the copy's own file
+    (copy / "train.py").unlink()
+    assert (place / "out/last.pt").read_text() == "12345" and (place / "train.py").exists()
+    # Read-only data and virtual environments are large, and nobody writes to them: links lead to the original.
+    assert (copy / "data/big.bin").resolve() == (place / "data/big.bin").resolve()
+    assert (copy / ".venv").resolve() == (place / ".venv").resolve()
+    assert not (copy / ".git").exists() and not (copy / "__pycache__").exists()
+
+
+def test_the_size_of_a_copy_is_that_of_its_own_files(tmp_path: Path) -> None:
+    place = training(tmp_path)
+    link = (place / "newest").lstat().st_size
+    assert folders.size_of_copy(place) == len("print(1)") + len("12345") + link
+
+
+def test_paths_of_the_command_lead_into_the_copy(tmp_path: Path) -> None:
+    place, copy = tmp_path / "a", tmp_path / "b"
+    assert folders.moved(f"--out={place}/run/last.pt", place, copy) == f"--out={copy}/run/last.pt"
+    assert folders.moved(f"{place}-other/x", place, copy) == f"{place}-other/x"
+
+
+def test_changed_and_removed_files_are_listed_and_new_ones_are_not(tmp_path: Path) -> None:
+    place = training(tmp_path)
+    before = folders.listing(place, place / "sawtooth")
+    (place / "out/last.pt").write_text("longer than before")
+    (place / "train.py").unlink()
+    (place / "out/new.pt").write_text("new")
+    (place / "sawtooth").mkdir()
+    (place / "sawtooth/run.json").write_text("of the data folder itself")
+    # What the link leads to changed as well; it may lie outside the folder.
+    changed = [os.fspath(place / name) for name in ("newest", "out/last.pt", "train.py")]
+    assert folders.changed(before, place, place / "sawtooth") == changed

@@ -1,0 +1,155 @@
+"""A session: what is kept, what is tried together, predicted beside measured, and trials that end badly. Runs are planted."""
+
+import contextlib
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.app.commands import try_ as command
+from sawtooth.app.trials import session as sessions
+from sawtooth.app.trials import table
+from sawtooth.app.trials.choosing import Candidate
+from sawtooth.app.trials.running import Order, Ran
+from sawtooth.app.trials.session import Options, Session
+from sawtooth.ingest.schema import DataFolder
+
+FUSED = Candidate("fused-optimizer", {"kind": "AdamW"}, "optimizer-not-fused", 80.0, 75.0, 90.0)
+FOREACH = Candidate("foreach-optimizer", {"kind": "AdamW"})
+WORKERS = Candidate("loader-workers", {"workers": 4}, "data-loader-starves-gpu", 40.0, 30.0, 45.0)
+FROZEN = Candidate("gc-frozen")
+STEPS_MS = {"base": 100.0, "fused-optimizer": 82.0, "foreach-optimizer": 70.0, "loader-workers": 60.0, "gc-frozen": 101.0}
+
+
+def ran(how: str = "measured", **more: Any) -> Ran:
+    about: dict[str, Any] = {
+        "bundle": Path("run"),
+        "notes": [],
+        "took_ms": [],
+        "start_s": 1.0,
+        "memory_mib": 0.0,
+        "seconds": 1.0,
+    }
+    return Ran(how, **(about | more))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session whose runs take STEPS_MS; two changes together take the product of their shares."""
+    monkeypatch.chdir(tmp_path)
+    orders: list[Order] = []
+
+    def run(order: Order) -> Ran:
+        orders.append(order)
+        return ran(
+            notes=[{"proofs": dict.fromkeys(order.settings.changes, "It is."), "refused": {}, "errors": [], "losses": []}]
+        )
+
+    def measured(*_: Any) -> tuple[Any, Measured, str]:
+        ms = 100.0
+        for slug in orders[-1].settings.changes or ["base"]:
+            ms *= STEPS_MS[slug] / 100
+        return (
+            SimpleNamespace(findings=[], lead=None),
+            Measured((), ms, "marks", (str(len(orders)),), low_ms=ms * 0.99, high_ms=ms * 1.01),
+            str(len(orders)),
+        )
+
+    monkeypatch.setattr(sessions, "run", run)
+    monkeypatch.setattr(sessions, "measured_run", measured)
+    with Session(["train.py"], DataFolder(tmp_path / "data"), Options(), lambda _: None) as one:
+        yield one
+
+
+def tried(session: Session, *changes: Candidate) -> dict[str, dict[str, Any]]:
+    session.base(first=True)
+    command._run_trials(session, changes, SimpleNamespace(allow_writes=True))  # type: ignore[arg-type]
+    session.decide()
+    session.remember()
+    return {trial["change"]: trial for trial in table.plain(session)["trials"]}
+
+
+def test_kept_changes_are_tried_together_and_of_two_that_exclude_each_other_the_faster(session: Session) -> None:
+    trials = tried(session, FUSED, WORKERS, FROZEN, FOREACH)
+    assert {slug: trial["status"] for slug, trial in trials.items()} == {
+        "fused-optimizer": "kept",
+        "loader-workers": "kept",
+        "gc-frozen": "not_shown",
+        "foreach-optimizer": "kept",
+        "loader-workers+foreach-optimizer": "kept",
+    }
+    assert trials["loader-workers+foreach-optimizer"]["measured_step_ms"] == pytest.approx(42.0)
+    assert table.plain(session)["base"]["step_ms"] == 100.0 and len(session.bases) == 6
+
+
+def test_predicted_stands_beside_measured_with_whether_it_was_inside(session: Session) -> None:
+    trials = tried(session, FUSED, WORKERS, FROZEN)
+    names = ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "measured_step_ms", "inside")
+    assert [trials["fused-optimizer"][name] for name in names] == [80.0, 75.0, 90.0, 82.0, True]
+    assert [trials["loader-workers"][name] for name in names] == [40.0, 30.0, 45.0, 60.0, False]
+    assert trials["gc-frozen"]["inside"] is None
+    text = [line.replace("\N{NO-BREAK SPACE}", " ") for line in table.lines(session)]
+    row = next(line for line in text if line.startswith("loader-workers "))
+    assert row.split("  ")[0] == "loader-workers" and "40.0 ms (30.0 ms to 45.0 ms)  60.0 ms (59.4 ms to 60.6 ms)  no " in row
+    assert "  DataLoader(…, num_workers=4)" in text and "loader-workers: A step takes 60.0 ms instead of 100 ms." in text
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "why"),
+    [
+        ({"how": "hung", "why": "No step ended within 60 s."}, "failed", "No step ended within 60 s."),
+        ({"how": "failed", "why": "ValueError"}, "failed", "ValueError"),
+        ({"how": "out_of_memory", "why": "OutOfMemoryError"}, "out_of_memory", "OutOfMemoryError"),
+        (
+            {"how": "guarded", "files": [{"path": "last.pt"}]},
+            "failed",
+            "It would have changed last.pt, so it was ended before.",
+        ),
+        ({"notes": []}, "no_effect", "Nothing shows that gc-frozen took effect."),
+        ({"notes": [{"proofs": {"gc-frozen": "."}, "refused": {}, "errors": []}], "bundle": None}, "failed", sessions.NO_STEPS),
+        ({"notes": [{"proofs": {}, "refused": {"gc-frozen": "It is frozen."}, "errors": []}]}, "no_effect", "It is frozen."),
+    ],
+)
+def test_a_trial_that_ends_badly_does_not_end_the_others(
+    end: dict[str, Any], status: str, why: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = sessions.run
+    monkeypatch.setattr(
+        sessions, "run", lambda order: replace(good(order), **end) if "gc-frozen" in order.settings.changes else good(order)
+    )
+    trials = tried(session, FROZEN, FUSED)
+    assert (trials["gc-frozen"]["status"], trials["gc-frozen"]["why"]) == (status, why)
+    assert trials["fused-optimizer"]["status"] == "kept"
+
+
+def test_one_rank_without_proof_means_no_effect(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = sessions.run
+    silent = {"proofs": {}, "refused": {}, "errors": []}
+    monkeypatch.setattr(sessions, "run", lambda order: replace(good(order), notes=[*good(order).notes, silent]))
+    assert tried(session, FUSED)["fused-optimizer"]["status"] == "no_effect"
+
+
+def test_ctrl_c_while_a_run_is_analysed_leaves_what_is_known(
+    session: Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("Query interrupted")  # as DuckDB does
+
+    monkeypatch.setattr(sessions, "measured_run", interrupted)
+    arguments = command.try_parser().parse_args(["--json", "--yes", "train.py"])
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert command._try(["train.py"], arguments) == 130
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    out = capsys.readouterr()
+    assert json.loads(out.out)["trials"] == [] and "Stopped. This is what is known:" in out.err
