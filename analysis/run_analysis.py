@@ -12,6 +12,7 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.derive.steps.lost import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.from_telemetry import check_telemetry
 from sawtooth.analysis.findings.plan import plan_of
 from sawtooth.analysis.integrity import lost_records
 from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
@@ -104,8 +105,8 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     )
     if lead is None:
         result = _of_the_host(result, library, marks)
-        findings, not_checked = check_host(result)
-        return replace(result, findings=findings, not_checked=not_checked)
+        of_host, of_samples = check_host(result), check_telemetry(manifest, library, telemetry)
+        return replace(result, findings=[*of_host[0], *of_samples[0]], not_checked=[*of_host[1], *of_samples[1]])
     result = _with_troughs(result, library, lead)
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)

@@ -243,7 +243,7 @@ def heading(key: str) -> str:
     """Return a value's key as a heading with its unit last: ``longest_wait_ms`` is "Longest wait, ms"."""
     name, _, suffix = key.rpartition("_")
     words = f"{name}, {_UNITS[suffix]}" if name and suffix in _UNITS else key
-    words = words.replace("_", " ").replace("-", " ")
+    words = words.replace("_", " ").replace("-", " ").replace("pcie", "PCIe")
     return words[:1].upper() + words[1:]
 
 

@@ -159,6 +159,7 @@ class FindingPart(TypedDict):
     prediction_note: str
     confidence: Confidence
     fix: str
+    observed: str
     risk: str
     changes: list[ChangePart]
     evidence: list[dict[str, Any]]

@@ -124,13 +124,13 @@ class Finding:
 
     ``ceiling_ms_per_step`` is all time of the cause. ``predicted_step_ms`` is from the replay without the cause, with the
     interval that contains four of five such predictions. It is None where the gain cannot be predicted (``prediction_note``
-    gives the reason). ``edits`` are the replay's changes, so that fixes can be combined. ``evidence`` rows are plain data; one
-    with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in order of
-    time; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those that
-    only cost time. ``needs_first`` are the rules whose change must come before. ``sets_pace`` says that a separate timing shows
-    the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch (at best, if
-    the finding has a ceiling), if only that limits the claim. ``samples_per_second_times`` is the largest gain in samples per
-    second of a change that keeps the step time.
+    gives the reason). ``edits`` are the replay's changes, so that fixes can be combined. ``evidence`` rows are plain data;
+    one with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in
+    order; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those
+    that only cost time. ``needs_first`` are the rules whose change must come before. ``sets_pace``: a separate timing shows
+    the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch (at
+    best, with a ceiling), if only that limits the claim. ``samples_per_second_times`` is the largest gain in samples per
+    second at the same step time. ``observed`` says what samples show, if they are the only evidence.
     """
 
     rule: str
@@ -155,6 +155,7 @@ class Finding:
     needs_first: tuple[str, ...] = ()
     sets_pace: bool = False
     fed_every_ms: float | None = None
+    observed: str = ""
 
     @property
     def fix(self) -> str:
@@ -221,8 +222,7 @@ class RankResult:
 
     ``steps`` and ``categories`` (category, ns, launches, share) are tables. ``failed`` are the checks that its recording
     failed; ``ledger`` is empty if one withdraws the answer. ``exposed_causes`` divides the exposed communication by cause if
-    other ranks show it. ``work`` is the GPU's work per step. If ranks were replayed together, ``best`` is the job's, except for
-    the profile.
+    other ranks show it. ``work`` is per step. If ranks were replayed together, ``best`` is the job's, except for the profile.
     """
 
     recording_id: str

@@ -133,6 +133,7 @@ def finding_json(finding: Finding) -> FindingPart:
         "prediction_note": finding.prediction_note,
         "confidence": finding.confidence,
         "fix": finding.fix,
+        "observed": finding.observed,
         "risk": finding.risk,
         "changes": [{"framework": c.framework, "before": c.before, "after": c.after} for c in finding.changes],
         "evidence": [dict(row) for row in finding.evidence],

@@ -122,7 +122,7 @@ class Tools:
         return answers.Explanation(
             finding=answers.advised(number, known),
             how=known.fix,
-            prediction_note=known.prediction_note,
+            prediction_note=" ".join(filter(None, (known.observed, known.prediction_note))),
             risk=known.risk,
             changes=[{k: str(v) for k, v in change.items()} for change in plain["changes"]],
             evidence=[{k: _plain(v) for k, v in row.items()} for row in plain["evidence"][:EVIDENCE_MOST]],

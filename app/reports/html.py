@@ -129,7 +129,7 @@ def run_html(result: RunResult) -> str:
         else [],
         worth_knowing=[limit.sentence for limit in report_text.worth_knowing(result)],
         not_checked_title=run_words.not_checked(len(result.not_checked)),
-        not_checked=[run_words.why_not_checked(rule) for rule in result.not_checked],
+        not_checked=run_words.why_unchecked(result.not_checked),
     )
 
 

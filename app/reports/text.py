@@ -31,7 +31,7 @@ from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, best_ms, forecast, headline
 from sawtooth.app.words.promise import sureness
-from sawtooth.app.words.run import step_time
+from sawtooth.app.words.run import step_time, why_unchecked
 from sawtooth.app.words.savings import between_predicted
 
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
@@ -108,6 +108,8 @@ def text(result: RunResult) -> str:
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", title, *_columns([named, *parts])]
     lines += _readings_text(result)
+    if result.lead is None and result.telemetry.devices and result.not_checked:
+        lines += ["", "Not checked", *(f"  {sentence}" for sentence in why_unchecked(result.not_checked))]
     if audited := audit_words.rows(result):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
@@ -166,7 +168,10 @@ def _findings_markdown(result: RunResult) -> list[str]:
             "",
             f"**{number}. {as_written(action(finding))}**: {gain(result, finding)}, {sureness(finding)}",
         ]
-        lines += ["", as_written(". ".join(filter(None, (fmt.spaced(finding.title), beside_others(result, finding)))))]
+        lines += [
+            "",
+            as_written(". ".join(filter(None, (fmt.spaced(finding.title), finding.observed, beside_others(result, finding))))),
+        ]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if len(result.plan) > 1 and (title := plan_title(result)):
         lines += ["", f"**{title}**", "", *(f"1. {as_written(line)}" for line in plan_lines(result))]
@@ -198,7 +203,9 @@ def _findings_text(result: RunResult) -> list[str]:
     for number, finding in numbered(result):
         lines += [
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
+            *([f"     {fmt.spaced(fmt.clean(finding.observed))}"] if finding.observed else []),
             f"     {finding.fix}",
+            *([f"     {finding.prediction_note}"] if finding.observed else []),
             f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {sureness(finding)}",
             *([f"     {adds}"] if (adds := beside_others(result, finding)) else []),
         ]

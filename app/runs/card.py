@@ -27,7 +27,7 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # size of recordings that are analysed within 0.2 s; with larger ones, a page would delay all viewers
 KEPT = "card.msgpack"
-FORM = 8  # increased when the content or the wording of cards changes, so that older ones are made again
+FORM = 9  # increased when the content or the wording of cards changes, so that older ones are made again
 READINGS = ("best_step_time_ms", "mfu")
 
 

@@ -62,6 +62,7 @@ def _why(result: RunResult) -> None:
             _of_the_host(result.host)
         current.what_is_missing(result, beside_answer=True)
         telemetry_strip.last_minute(result)
+        findings.not_checked(result)
         return
     rank, verdict = result.lead, judge(result.lead)
     if not len(rank.counted) and not findings.claimed(result):  # otherwise a finding says how to mark steps

@@ -12,7 +12,7 @@ from sawtooth.analysis.outlook import Outlook, mfu_of
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
-from sawtooth.app.words import causes
+from sawtooth.app.words import causes, telemetry
 from sawtooth.app.words.efficiency import held_down
 from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
@@ -126,7 +126,7 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
         return first_line(result)
     if is_cut_off(result):
         return CUT_OFF_EARLY[2]
-    return _might_help(result) if healthy(result) else None
+    return _might_help(result) if healthy(result) else telemetry.below(result)
 
 
 def _reason(finding: Finding, result: RunResult) -> str:

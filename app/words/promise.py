@@ -64,6 +64,8 @@ def caution(finding: Finding) -> str:
     """Return the text for a finding that claims no gain."""
     if finding.predicted_step_ms is not None:
         return "no gain on its own: another bottleneck takes over"
+    if finding.observed:
+        return "by telemetry alone"
     return "ends the run" if finding.ends_the_run else "gain not predicted"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sawtooth.analysis.metrics.mfu import BY_DTYPE, LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
@@ -13,7 +13,7 @@ from sawtooth.analysis.run.verdict import Judgement, explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
-from sawtooth.app.words import host
+from sawtooth.app.words import host, telemetry
 
 
 def first_seen(look: FirstLook) -> str:
@@ -163,25 +163,15 @@ NO_STEPS_WHY = (
 )
 
 
-IN_USE = 0.95  # share of the time: above this, utilization shows hardly any waiting
-
-
 def no_verdict(result: RunResult) -> str:
     """Return the first line for a run whose traces have no GPU work."""
     if result.manifest.traces:
         return host.first_line(result.host) if result.host else "The trace holds neither GPU work nor operators."
-    util, step = (result.metrics[key] for key in ("nvml_gpu_util_mean", "best_step_time_ms"))
-    takes = f"A step takes {fmt.reading('best_step_time_ms', step)}. " if step.value is not None else ""
-    if util.value is not None:
-        used = f"{takes}The GPU was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time"
-        if util.value >= IN_USE:
-            return f"{used}: it hardly waits. Without a profile nothing shows how well it works."
-        return f"{used}. Without a profile nothing shows why."
-    if not result.telemetry.devices:
-        sentence = host.of_marks(result) or (f"{takes}{result.findings[0].title}." if result.findings else "")
-        lacks = "No profile" if result.manifest.telemetry else "Neither a profile nor telemetry"
-        return sentence or f"{takes}{lacks} was recorded, so nothing shows what the time goes to."
-    return f"{takes}Neither GPU utilization nor a profile was recorded, so nothing shows what the GPU does."
+    if result.telemetry.devices:
+        return telemetry.first_line(result)
+    sentence = host.of_marks(result) or (f"{telemetry.step(result)}{result.findings[0].title}." if result.findings else "")
+    lacks = "No profile" if result.manifest.telemetry else "Neither a profile nor telemetry"
+    return sentence or f"{telemetry.step(result)}{lacks} was recorded, so nothing shows what the time goes to."
 
 
 def subtitle(result: RunResult) -> str:
@@ -295,6 +285,8 @@ def not_checked(rules: int) -> str:
     return f"{rules} rule{'s' if rules > 1 else ''} not checked"
 
 
-def why_not_checked(rule: NotChecked) -> str:
-    """Return in one sentence why a rule was not checked."""
-    return f"{fmt.heading(rule.rule)}: not checked, because {rule.because}"
+def why_unchecked(rules: Sequence[NotChecked]) -> list[str]:
+    """Return a sentence per reason why rules were not checked."""
+    reasons = dict.fromkeys(rule.because for rule in rules)
+    named = {because: ", ".join(fmt.heading(rule.rule) for rule in rules if rule.because == because) for because in reasons}
+    return [f"{names}: not checked, because {because}" for because, names in named.items()]

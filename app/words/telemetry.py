@@ -8,7 +8,7 @@ from typing import Any
 from sawtooth.analysis.findings.batch.step import on_this_host
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
-from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.telemetry.host import HostLoad
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
@@ -16,8 +16,55 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
+IN_USE = 0.95  # share of the time: above this, utilization shows hardly any waiting
 HARDLY_PAYS = 1.05  # ratio of samples per second: a smaller gain does not justify another batch size
 WIDE_TIMES = 2.0  # ratio of the interval's ends: above it, the interval says more than the number inside it
+
+
+def first_line(result: RunResult) -> str:
+    """Return the first line for a run with telemetry and no profile: its first finding, else how much the GPU was in use."""
+    if (finding := first_finding(result)) is not None:
+        return f"{fmt.spaced(finding.title)}."
+    used = busiest(result)
+    if used is None:
+        return f"{step(result)}Neither GPU utilization nor a profile was recorded, so nothing shows what the GPU does."
+    remark = next((finding.title for finding in result.findings if finding.observed), None)
+    if remark is not None:
+        return f"{used}. {fmt.spaced(remark)}."
+    if (result.metrics["nvml_gpu_util_mean"].value or 0.0) >= IN_USE:
+        return f"{used}: it hardly waits. Without a profile nothing shows how well it works."
+    return f"{used}. Without a profile nothing shows why."
+
+
+def below(result: RunResult) -> str | None:
+    """Return the line below a headline that telemetry alone gives: how much the GPU was in use, and what the samples show."""
+    finding = first_finding(result)
+    if finding is None:
+        return None
+    used = busiest(result)
+    return " ".join(filter(None, (fmt.spaced(finding.observed), used and f"{used}.")))
+
+
+def first_finding(result: RunResult) -> Finding | None:
+    """Return the first finding of telemetry that is a warning; None for a run with a trace, or without such a finding."""
+    if result.manifest.traces:
+        return None
+    return next((finding for finding in result.findings if finding.observed and finding.severity != "info"), None)
+
+
+def busiest(result: RunResult) -> str | None:
+    """Return step time and utilization of the busiest GPU in words; None without utilization."""
+    util, gpus = result.metrics["nvml_gpu_util_mean"], len(result.telemetry.devices)
+    if util.value is None:
+        return None
+    which = "The GPU" if gpus == 1 else f"The busiest of {gpus:,} GPUs"
+    return f"{step(result)}{which} was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time"
+
+
+def step(result: RunResult) -> str:
+    """Return the step time as a sentence, "" if it is not known."""
+    known = result.metrics["best_step_time_ms"]
+    return f"A step takes {fmt.reading('best_step_time_ms', known)}. " if known.value is not None else ""
 
 
 def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:

@@ -56,8 +56,8 @@ def not_checked(result: RunResult) -> None:
     """Say which rules could not be checked and why; shows nothing if all were checked."""
     if result.not_checked:
         with st.expander(words.not_checked(len(result.not_checked)), icon=":material/rule:"):
-            for rule in result.not_checked:
-                cards.small(words.why_not_checked(rule))
+            for sentence in words.why_unchecked(result.not_checked):
+                cards.small(sentence)
 
 
 def one(number: int, finding: Finding, result: RunResult) -> None:
@@ -67,7 +67,11 @@ def one(number: int, finding: Finding, result: RunResult) -> None:
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
         cards.small(advice.whole(result, finding))
+        if finding.observed:
+            cards.paragraph(fmt.spaced(finding.observed))
         cards.paragraph(finding.fix)
+        if finding.observed:
+            cards.small(finding.prediction_note)
         if (adds := advice.beside_others(result, finding)) is not None:
             cards.small(adds)
         why_button(number, finding, result)
@@ -89,6 +93,8 @@ def why_button(number: int, finding: Finding, result: RunResult) -> None:
 
 def _why(number: int, finding: Finding, result: RunResult) -> None:
     cards.strong(finding.title)
+    if finding.observed:
+        cards.paragraph(finding.observed)
     cards.paragraph(finding.fix)
     cards.small(f"{advice.whole(result, finding)}.")
     if finding.evidence:

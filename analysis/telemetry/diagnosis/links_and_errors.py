@@ -1,0 +1,130 @@
+"""The PCIe link, memory errors, Xid errors and further processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, named, samples_of
+from sawtooth.analysis.units import in_times
+
+MOST_OF_WORK = 0.5  # share of the busy samples: a link may be trained again for a moment
+MANY_CORRECTED = 10
+# Meanings of NVIDIA's list of Xid errors; those of the hardware come first in severity.
+XIDS = {13: "a kernel accessed invalid memory", 31: "a kernel accessed invalid memory", 43: "a process stopped its work", 45: "a process was stopped",
+        48: "memory error that cannot be corrected", 62: "the GPU's controller halted", 63: "a memory row was remapped", 64: "a memory row could not be remapped",
+        74: "NVLink error", 79: "the GPU fell off the bus", 92: "many corrected memory errors", 94: "contained memory error", 95: "uncontained memory error",
+        119: "the GPU's controller did not answer", 120: "error of the GPU's controller"}  # fmt: skip
+OF_SOFTWARE = (13, 31, 43, 45)
+
+
+def links_and_errors(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+    """Yield narrow PCIe links, memory errors, Xid errors and further processes."""
+    for gpu in gpus:
+        yield from _link(gpu, gpus)
+        yield from _errors(gpu, len(gpus))
+        yield from _xid(gpu, len(gpus))
+        yield from _processes(gpu, len(gpus))
+
+
+def _observed(
+    gpu: DeviceSamples, kind: str, title: str, seen: str, action: tuple[str, str, str], **more: object
+) -> Observation:
+    usual: dict[str, object] = {
+        "devices": (gpu.device,), "confidence": "high", "measure": "count", "share": 1.0, "start_ns": int(gpu.times[0]), "end_ns": int(gpu.times[-1]),
+    }  # fmt: skip
+    return Observation(kind=kind, title=title, seen=seen, action=action, **(usual | more))  # type: ignore[arg-type]
+
+
+def _link(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+    """Yield a link with fewer lanes or a lower generation than the card's, while the GPU works.
+
+    An idle GPU lowers the generation to save power.
+    """
+    busy = gpu.at_work if np.isfinite(gpu.busy).any() else np.ones(len(gpu.times), bool)
+    for now, most, word in (("pcie_width", "pcie_max_width", "lanes"), ("pcie_gen", "pcie_max_gen", "generation")):
+        if now not in gpu or not busy.any():
+            continue
+        others = [np.nanmax(g.values[now][g.at_work]) for g in gpus if g is not gpu and now in g and g.at_work.any()]
+        peers = float(np.median(others)) if len(others) >= 3 else np.nan
+        highest = gpu.values[most] if most in gpu else np.full(len(gpu.times), peers)
+        less = busy & (gpu.values[now] < highest)
+        known = busy & np.isfinite(gpu.values[now]) & np.isfinite(highest)
+        if not known.any() or less.sum() < MOST_OF_WORK * known.sum():
+            continue
+        has, may = float(np.median(gpu.values[now][less])), float(np.median(highest[less]))
+        shown = f"{has:.0f} of {may:.0f} lanes" if word == "lanes" else f"generation {has:.0f} instead of {may:.0f}"
+        yield _observed(
+            gpu, "narrow-pcie-link", f"The PCIe link of {_who(gpu, len(gpus))} has {shown}",
+            f"It has so in {samples_of(int(less.sum()), int(known.sum()))} in which the GPU works. "
+            f"Copies between host and GPU can then take {may / has if word == 'lanes' else 2 ** (may - has):.2g} times as long.",
+            ("Check", f"slot, riser and BIOS of {_who(gpu, len(gpus))}", ": this is for the operator of the host."),
+            severity="warning", measure=word, size=has, record_next="nvidia-smi -q -d PCIE while the GPU works",
+            share=gpu.share(less), details={"now": has, "highest": may},
+        )  # fmt: skip
+
+
+def _errors(gpu: DeviceSamples, of: int) -> Iterator[Observation]:
+    for column, word in (("ecc_uncorrected_count", "uncorrected"), ("ecc_corrected_count", "corrected")):
+        if column not in gpu:
+            continue
+        values = gpu.values[column]
+        known = np.flatnonzero(np.isfinite(values))
+        steps = np.diff(values[known])
+        rises = np.where(steps >= 0, steps, values[known][1:])  # a counter that falls was reset
+        count = float(rises.sum())
+        if count < (1 if word == "uncorrected" else MANY_CORRECTED):
+            continue
+        at = gpu.times[known][1:][rises > 0]
+        yield _observed(
+            gpu, "memory-errors", f"{_who(gpu, of, start=True)} had {count:,.0f} {word} memory error{'' if count == 1 else 's'}",
+            f"The ECC counter rises {in_times(int((rises > 0).sum()))} in the recording.",
+            ("Tell", "the operator of the host", ": a GPU with uncorrected errors gives wrong results or stops the job.") if word == "uncorrected"
+            else ("Watch", "the GPU's memory errors", ": many corrected ones come before uncorrected ones."),
+            severity="critical" if word == "uncorrected" else "warning", size=count, start_ns=int(at[0]), end_ns=int(at[-1]),
+            record_next="nvidia-smi -q -d ECC,ROW_REMAPPER", details={"rises": int((rises > 0).sum())},
+        )  # fmt: skip
+
+
+def _xid(gpu: DeviceSamples, of: int) -> Iterator[Observation]:
+    if "xid_last" not in gpu:
+        return
+    values = np.nan_to_num(gpu.values["xid_last"])
+    for number in np.unique(values[values > 0]).astype(int).tolist():
+        first = int(np.flatnonzero(values == number)[0])
+        meaning = f": {XIDS[number]}" if number in XIDS else ""
+        yield _observed(
+            gpu, "xid-error", f"{_who(gpu, of, start=True)} reported Xid {number}{meaning}",
+            "It stands there from the first sample, so it may be older than the recording." if first == 0
+            else f"It appears {duration(float(gpu.times[first] - gpu.times[0]) / 1e9)} after the recording's start.",
+            ("Read", "the kernel's log", " (dmesg) at that time. This Xid is usually an error of the program." if number in OF_SOFTWARE else " (dmesg), and tell the operator of the host."),
+            severity="warning" if number in OF_SOFTWARE else "critical", size=float(number), measure="Xid", start_ns=int(gpu.times[first]),
+            confidence="high" if first else "medium", record_next="dmesg | grep -i xid", details={"before_the_recording": first == 0},
+        )  # fmt: skip
+
+
+def _processes(gpu: DeviceSamples, of: int) -> Iterator[Observation]:
+    if "process_count" not in gpu:
+        return
+    values = gpu.values["process_count"]
+    several = np.nan_to_num(values) >= 2
+    share = gpu.share(several)
+    if share < 0.02 or int(several.sum()) < 3:
+        return
+    most = float(np.nanmax(values))
+    always = share > 0.95
+    times = gpu.times[several]
+    yield _observed(
+        gpu, "several-processes", f"{most:.0f} processes use {_who(gpu, of)} {share:.0%} of the time",
+        f"{samples_of(int(several.sum()), len(several))[0].upper()}{samples_of(int(several.sum()), len(several))[1:]} have more than one process. They do not show whose.",
+        ("Check", "whose processes they are", ": a foreign one takes time from the job." if not always else ": workers of one job are ordinary, a foreign job is not."),
+        severity="info" if always else "warning", confidence="medium", measure="processes", size=most, share=share,
+        start_ns=int(times[0]), end_ns=int(times[-1]), record_next="nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv -l 10", details={},
+    )  # fmt: skip
+
+
+def _who(gpu: DeviceSamples, of: int, *, start: bool = False) -> str:
+    name = named([gpu.device], of)
+    return name if start or of > 1 else "the GPU"

@@ -1,0 +1,151 @@
+"""Utilization that drifts over the run, and memory that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named
+
+F64 = NDArray[np.float64]
+WINDOWS, LEAST_WINDOWS, SAMPLES_PER_WINDOW = 40, 20, 3
+CHANGE = 0.10  # of the level at the start: a smaller drift is ordinary
+LEAST_POINTS = 8.0  # percentage points
+ORDERED = 0.75  # rank correlation of level and time; without a trend, 40 windows stay below 0.5 in 999 of 1,000 runs
+STRAIGHT = 0.7  # share of the scatter that a line explains: else the means of first and last fifth say from what to what
+WORKING = 0.3  # of the highest level: windows below it are start-up, pauses and the end
+GROWTH, LEAST_BYTES = 0.05, 256 << 20
+STEADY_GROWTH = 0.9  # rank correlation; and the last half must grow too, at REMAINS of the first half's rate
+REMAINS = 0.3
+
+
+def trends(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+    """Yield trends of utilization and of memory; GPUs with the same trend are one observation."""
+    drifting = [(gpu, line) for gpu in gpus if (line := _drift(gpu)) is not None]
+    for falls in (True, False):
+        alike = [(gpu, line) for gpu, line in drifting if (line[1] < line[0]) is falls]
+        if alike:
+            yield _utilization(alike, len(gpus), falls=falls)
+    growing = [(gpu, growth) for gpu in gpus if (growth := _growth(gpu)) is not None]
+    if growing:
+        yield _memory(growing, len(gpus))
+
+
+def _edges(gpu: DeviceSamples) -> NDArray[np.int64] | None:
+    count = min(WINDOWS, len(gpu.times) // SAMPLES_PER_WINDOW)
+    return np.linspace(gpu.times[0], gpu.times[-1] + 1, count + 1).astype(np.int64) if count >= LEAST_WINDOWS else None
+
+
+def order(values: F64) -> float:
+    """Return the rank correlation of values with their order."""
+    ranks = values.argsort(kind="stable").argsort(kind="stable").astype(np.float64)
+    if len(values) < 3 or ranks.std() == 0 or float(values.std()) < 1e-9:
+        return 0.0
+    return float(np.corrcoef(ranks, np.arange(len(values)))[0, 1])
+
+
+def _drift(gpu: DeviceSamples) -> tuple[float, float, int, int, int] | None:
+    """Return from and to which utilization it drifts, between which times, and in how many windows; None without a trend."""
+    edges = _edges(gpu)
+    if edges is None:
+        return None
+    level = gpu.windows(None, edges)
+    loop = np.isfinite(level) & (level >= WORKING * float(np.nanmax(level, initial=0.0)))
+    if int(loop.sum()) < LEAST_WINDOWS:
+        return None
+    # start-up and the last window describe both sides of an edge
+    inner = np.flatnonzero(loop)[1:-1]
+    values = level[inner]
+    if abs(order(values)) < ORDERED:
+        return None
+    slope, first = np.polyfit(np.arange(len(values)), values, 1)
+    fit = first + slope * np.arange(len(values))
+    explained = 1 - float(((values - fit) ** 2).sum() / max(((values - values.mean()) ** 2).sum(), 1e-12))
+    part = max(len(values) // 5, 1)
+    ends = (
+        (float(fit[0]), float(fit[-1]))
+        if explained >= STRAIGHT
+        else (float(values[:part].mean()), float(values[-part:].mean()))
+    )
+    if abs(ends[1] - ends[0]) < max(LEAST_POINTS, CHANGE * max(ends)):
+        return None
+    return (*ends, int(edges[inner[0]]), int(edges[inner[-1] + 1]), len(inner))
+
+
+def _utilization(
+    alike: Sequence[tuple[DeviceSamples, tuple[float, float, int, int, int]]], of: int, *, falls: bool
+) -> Observation:
+    devices = tuple(gpu.device for gpu, _ in alike)
+    start = float(np.mean([line[0] for _, line in alike]))
+    end = float(np.mean([line[1] for _, line in alike]))
+    first, last = min(line[2] for _, line in alike), max(line[3] for _, line in alike)
+    changed, windows = "falls" if falls else "rises", min(line[4] for _, line in alike)
+    return Observation(
+        kind="utilization-trend",
+        devices=devices,
+        severity="warning" if falls else "info",
+        confidence="high" if falls else "medium",
+        measure="percentage points",
+        size=end - start,
+        share=1.0,
+        start_ns=first,
+        end_ns=last,
+        title=f"Utilization of {lowered(named(devices, of))} {changed} from {start:.0f} to {end:.0f} % within {duration((last - first) / 1e9)}",
+        seen=f"The means of {windows} windows of {duration((last - first) / 1e9 / windows)} {'fall' if falls else 'rise'} in order. Samples do not show why.",
+        action=("Compare", "a profile of the start with one of the end", ": possible are data that grows with each step, slower storage, or longer inputs.") if falls
+        else ("Measure", "from the time when the level is steady", ": warm-up, compilation or caches can raise it at first."),
+        record_next="a profile at the start and one at the end of the run (sawtooth run), and samples of the host (sawtooth sample)",
+        details={"from_pct": start, "to_pct": end},
+    )  # fmt: skip
+
+
+def _growth(gpu: DeviceSamples) -> tuple[float, float, float] | None:
+    """Return memory at the start and at the end in bytes, and the growth per hour; None without creep."""
+    edges = _edges(gpu)
+    if edges is None or "mem_used_bytes" not in gpu:
+        return None
+    level = gpu.windows("mem_used_bytes", edges)
+    working = np.isfinite(level) & (level >= WORKING * float(np.nanmax(level, initial=0.0)))
+    values = level[working][1:]
+    if len(values) < LEAST_WINDOWS or order(values) < STEADY_GROWTH:
+        return None
+    start, end, half = float(values[0]), float(values[-1]), len(values) // 2
+    if end - start < max(GROWTH * start, LEAST_BYTES):
+        return None
+    first_half, last_half = values[half] - start, end - values[half]
+    if last_half < REMAINS * first_half or np.diff(values).max() > 0.5 * (end - start):
+        return None  # it grew at first only, or in one jump
+    hours = float(edges[-1] - edges[0]) / 3.6e12
+    return start, end, (end - start) / max(hours * len(values) / (len(edges) - 1), 1e-9)
+
+
+def _memory(growing: Sequence[tuple[DeviceSamples, tuple[float, float, float]]], of: int) -> Observation:
+    devices = tuple(gpu.device for gpu, _ in growing)
+    start, end, rate = (float(np.mean([growth[i] for _, growth in growing])) for i in range(3))
+    totals = [float(np.nanmax(gpu.values["mem_total_bytes"])) for gpu, _ in growing if "mem_total_bytes" in gpu]
+    full = (
+        f" At this rate the memory is full in {(min(totals) - end) / rate:.1f} h."
+        if totals and rate > 0 and min(totals) > end
+        else ""
+    )
+    length = duration((growing[0][0].times[-1] - growing[0][0].times[0]) / 1e9)
+    gib = 1 << 30
+    return Observation(
+        kind="memory-creep",
+        devices=devices,
+        severity="warning",
+        confidence="high",
+        measure="bytes",
+        size=end - start,
+        share=1.0,
+        start_ns=int(growing[0][0].times[0]),
+        end_ns=int(growing[0][0].times[-1]),
+        title=f"Memory of {lowered(named(devices, of))} grows from {start / gib:.1f} to {end / gib:.1f} GiB within {length}",
+        seen=f"It grows in nearly every window and goes on to the end, by {rate / gib:.2g} GiB an hour.{full}",
+        action=("Find", "what keeps memory", ": possible are losses kept with their graphs, a growing cache, or longer inputs."),
+        record_next="allocations in a profile (profile_memory=True), or torch.cuda.memory._record_memory_history()",
+        details={"from_bytes": start, "to_bytes": end, "bytes_per_hour": rate},
+    )  # fmt: skip

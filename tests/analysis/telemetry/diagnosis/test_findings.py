@@ -1,0 +1,116 @@
+"""A log of samples alone becomes findings, which the headline, the reports, the JSON and the page show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.reports import html, text
+from sawtooth.app.words.headline import below, headline
+from sawtooth.ingest.schema import DataFolder
+from tests.support.prepared import prepared
+from tests.support.sampled_hosts import GIB, Trouble, host
+from tests.support.smi_log import smi_log
+
+
+def analysed(folder: Path, *logs: Path) -> RunResult:
+    data = DataFolder(folder / "data").create()
+    manifest, library = prepared(data, *logs), Library(data)
+    try:
+        return result_of(manifest, library)
+    finally:
+        library.close()
+
+
+def said(result: RunResult) -> str:
+    return text.text(result).replace("\u00a0", " ").replace("\u202f", " ")
+
+
+@pytest.fixture(scope="module")
+def hot(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    """GPU 2 of 4 runs at half its clock for heat, in 240 of 600 samples."""
+    folder = tmp_path_factory.mktemp("hot")
+    heat = Trouble("thermal-throttling", (2,), 0.5, 300, 539)
+    return analysed(folder, smi_log(folder / "smi.csv", host(3, gpus=4, seconds=600, troubles=(heat,))))
+
+
+def test_the_first_finding_is_the_headline(hot: RunResult) -> None:
+    (finding,) = [finding for finding in hot.findings if finding.severity != "info"]
+    assert (finding.rule, finding.severity, finding.confidence) == ("thermal-slowdown", "critical", "high")
+    line = headline(hot).replace("\u00a0", " ").replace("\u202f", " ")
+    assert line == "Heat slows GPU 2 to 50 % of its clock."
+    assert "in 240 of 600 samples, 40% of the time: hardware thermal slowdown (0x40)" in finding.observed
+    assert "up to 2.00 times as long" in finding.observed
+    assert "600 samples over 10 min, one every 1 s." in finding.observed and "no samples" not in finding.observed
+    row = finding.evidence[0]
+    assert row["gpus"] == "GPU 2" and row["share"] == pytest.approx(0.4, abs=0.01)
+    assert (row["end_ns"] - row["start_ns"]) / 1e9 == pytest.approx(239, abs=1)
+
+
+def test_every_form_of_the_report_shows_it(hot: RunResult) -> None:
+    (finding, *_) = hot.findings
+    assert finding.title in report_json(hot)["findings"][0]["title"]
+    assert report_json(hot)["findings"][0]["observed"] == finding.observed
+    under = below(hot)
+    assert under is not None and "The busiest of 4 GPUs was in use" in under
+    page = html.run_html(hot)
+    for words in ("hardware thermal slowdown (0x40)", "Check cooling and airflow of GPU 2", "nvidia-smi -q -d PERFORMANCE"):
+        assert words in said(hot) and words in page
+
+
+def test_what_the_samples_cannot_show_is_not_checked(hot: RunResult) -> None:
+    left = {rule.rule: rule.because for rule in hot.not_checked}
+    assert {"narrow-pcie-link", "memory-errors", "xid-error", "low-activity"} == set(left)
+    assert "pcie.link.width.current" in left["narrow-pcie-link"] and "pcie.link.width.current" in said(hot)
+
+
+def test_a_hole_is_unknown_and_not_idle(tmp_path: Path) -> None:
+    gpus = host(5, gpus=2, seconds=900)
+    result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", gpus, ("util_pct", "mem_used_bytes"), hole=(400, 700)))
+    assert not [
+        finding for finding in result.findings if finding.rule == "idle-stretch" and finding.evidence[0]["share"] > 0.06
+    ]
+    creeping = host(5, gpus=2, seconds=900, troubles=(Trouble("memory-creep", (0, 1), 9 * GIB),))
+    found = analysed(
+        tmp_path / "creep", smi_log(tmp_path / "creep.csv", creeping, ("util_pct", "mem_used_bytes"), hole=(400, 700))
+    )
+    (creep,) = [finding for finding in found.findings if finding.rule == "memory-creep"]
+    assert "33% of that time has no samples and counts as unknown." in creep.observed
+
+
+def test_samples_without_reasons_name_no_heat(tmp_path: Path) -> None:
+    heat = Trouble("thermal-throttling", (2,), 0.5, 100, 590)
+    columns = ("util_pct", "clock_sm_mhz", "temp_c")
+    result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=600, troubles=(heat,)), columns))
+    assert "thermal-slowdown" in {rule.rule for rule in result.not_checked}
+    (finding,) = [finding for finding in result.findings if finding.severity == "warning"]
+    assert finding.rule == "low-clock" and "not recorded" in finding.observed
+    assert "eat slows" not in said(result)
+
+
+def test_two_hosts_are_named(tmp_path: Path) -> None:
+    heat = Trouble("thermal-throttling", (1,), 0.6, 100, 590)
+    logs = [
+        smi_log(tmp_path / f"{name}.csv", host(seed, gpus=2, seconds=600, troubles=troubles))
+        for seed, (name, troubles) in enumerate({"node-a": (), "node-b": (heat,)}.items())
+    ]
+    result = analysed(tmp_path, *logs)
+    (finding,) = [finding for finding in result.findings if finding.rule == "thermal-slowdown"]
+    assert finding.title.startswith("node-b.csv: Heat slows GPU 1 to 60%") and finding.evidence[0]["host"] == "node-b.csv"
+
+
+def test_too_few_samples_are_said(tmp_path: Path) -> None:
+    result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=1, seconds=15)))
+    assert not result.findings
+    assert "15 samples over 14 s are too few: it needs 20 over 20 s" in said(result)
+
+
+def test_a_healthy_log_has_no_warning(tmp_path: Path) -> None:
+    result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(8, gpus=4, seconds=600)))
+    assert [finding.title for finding in result.findings if finding.severity != "info"] == []
+    assert headline(result).startswith("The busiest of 4 GPUs was in use")

@@ -1,0 +1,78 @@
+"""Planted troubles are found, named and sized; healthy hosts have none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.telemetry.diagnosis.device_samples import energy_joules
+from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
+from tests.support.sampled_hosts import GIB, START, Trouble, host
+
+HOUR = 3600.0
+ALL = tuple(range(8))
+PLANTED = [
+    Trouble("thermal-throttling", (5,), 0.62, 1200, 3400),
+    Trouble("thermal-throttling", (0,), 0.8, 600, 900),
+    Trouble("thermal-throttling", (2, 6), 0.5, 3000, 3100),
+    Trouble("hardware-throttling", (3,), 0.4, 100, 400),
+    Trouble("power-throttling", ALL, 0.7, 400, 3600),
+    Trouble("low-clock", (4,), 0.7),
+    Trouble("gpu-unlike-peers", (1,), -35),
+    Trouble("gpu-unlike-peers", (7,), -60),
+    Trouble("utilization-trend", ALL, -40),
+    Trouble("utilization-trend", (2,), -25),
+    Trouble("memory-creep", ALL, 6 * GIB),
+    Trouble("memory-creep", (3,), 9 * GIB),
+    Trouble("utilization-sawtooth", ALL, 8),
+    Trouble("utilization-sawtooth", ALL, 45),
+    Trouble("utilization-sawtooth", ALL, 240),
+    Trouble("idle-stretch", ALL, 400, 1500),
+    Trouble("idle-stretch", ALL, 300, 0),
+    Trouble("idle-stretch", ALL, 500, 3100),
+    Trouble("low-activity", ALL, 20),
+    Trouble("memory-bound", ALL, 80),
+    Trouble("narrow-pcie-link", (6,), 4),
+    Trouble("memory-errors", (2,), 3, 2000),
+    Trouble("xid-error", (1,), 79, 3000),
+    Trouble("several-processes", (0,), 2, 1000, 2000),
+]
+
+
+@pytest.mark.parametrize("trouble", PLANTED, ids=lambda t: f"{t.kind}-{t.size:g}-{'all' if len(t.gpus) == 8 else t.gpus[0]}")
+def test_a_planted_trouble_is_found_named_and_sized(trouble: Trouble) -> None:
+    missed = []
+    for seed in range(4):
+        seen = [one for one in diagnose(host(seed, troubles=(trouble,))) if one.kind == trouble.kind]
+        devices = {device for one in seen for device in one.devices}
+        sizes = [one.size for one in seen]
+        exact = bool(sizes) and all(abs(size - trouble.size) <= 0.2 * abs(trouble.size) for size in sizes)
+        if devices != set(trouble.gpus) or not exact:
+            missed.append((seed, devices, sizes, [one.title for one in seen]))
+    assert not missed
+
+
+@pytest.mark.parametrize(
+    "trouble", [t for t in PLANTED if t.end_s < HOUR and t.kind.endswith("throttling")], ids=lambda t: f"{t.kind}-{t.size}"
+)
+def test_the_time_of_a_trouble_is_named(trouble: Trouble) -> None:
+    for one in diagnose(host(1, troubles=(trouble,))):
+        if one.kind == trouble.kind:
+            lasts = trouble.end_s - trouble.start_s
+            assert one.share * HOUR == pytest.approx(lasts, rel=0.2)
+            assert abs((one.start_ns - START) / 1e9 - trouble.start_s) < 0.2 * lasts
+
+
+def test_healthy_hours_give_no_alarm() -> None:
+    """Of 200 generated hours of a host, at most 1 in 100 gives a warning."""
+    alarms = []
+    for seed in range(1000, 1200):
+        observed = diagnose(host(seed, gpus=4 if seed % 2 else 8, every=2.0))
+        alarms += [(seed, one.title) for one in observed if one.severity != "info"][:1]
+    assert len(alarms) <= 2, alarms
+
+
+def test_energy_by_a_counter_that_wraps() -> None:
+    times = np.arange(6, dtype=np.int64) * 10**9
+    assert energy_joules(times, np.array([100.0, 350.0, np.nan, 600.0, 50.0, 300.0])) == 250 + 250 + 50 + 250
+    assert energy_joules(times[:1], np.array([5.0])) is None
