@@ -94,7 +94,8 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
             f"{EXPORT} A snapshot of torch.cuda.memory: sawtooth memory FILE. A dump of NCCL's flight recorder: sawtooth collectives FILE.",
         )
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
-    if not start.startswith((b"{", b"[")) and any(sign in start for sign in NVIDIA_SMI):
+    several = head.count(b"| NVIDIA-SMI ") > 1  # tables that were printed again and again are telemetry
+    if not several and not start.startswith((b"{", b"[")) and any(sign in start for sign in NVIDIA_SMI):
         advice = (
             "Record with: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv"
         )

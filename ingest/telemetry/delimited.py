@@ -22,6 +22,9 @@ DEFAULT_INTERVAL_NS = 1_000_000_000
 KEPT_CELLS = 100_000  # different texts whose numbers are remembered; most values of a log recur
 RATIO_MOST = 1.0  # the largest value of a share that is written from 0 to 1
 BURST = 0.05  # of the time between two rounds over the GPUs: the rows of one round are written at once
+MOST_LINES_OF_ROW = 4
+_WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
+_FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
 _NUMBER_AT_END = re.compile(r"(?:(?:gpu|card|cuda|nvidia|device|npu|renderd?)[ :_#-]*)?(\d+)", re.IGNORECASE)
 
 
@@ -61,9 +64,39 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> Telemetry:
     if header is None:
         raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
     reader = _Rows(header, tool)
-    for line in text:
+    for line in _whole_rows(text):
         reader.add(line)
     return reader.telemetry()
+
+
+def _whole_rows(text: Iterator[str]) -> Iterator[str]:
+    """Yield the rows; one with a line break inside a quoted cell is put together again.
+
+    A quote that nothing closes within MOST_LINES_OF_ROW lines belongs to its own line only.
+    """
+    held: list[str] = []
+    for line in text:
+        held.append(line)
+        if sum(part.count('"') for part in held) % 2 == 0:
+            yield "\n".join(held)
+            held = []
+        elif len(held) == MOST_LINES_OF_ROW:
+            yield from held
+            held = []
+    yield from held
+
+
+def _with_whole_time(row: list[str], header: Header) -> list[str]:
+    """Return the row with one cell for its time, where a decimal comma in the seconds made two of it.
+
+    ``date --iso-8601=ns`` and Python's logging write such times.
+    """
+    at = header.time
+    if at is None or header.delimiter != "," or len(row) != len(header.titles) + 1 or at + 1 >= len(row):
+        return row
+    if not (_WHOLE_SECONDS.search(row[at]) and _FRACTION.fullmatch(row[at + 1].strip())):
+        return row
+    return [*row[:at], f"{row[at].strip()}.{row[at + 1].strip()}", *row[at + 2 :]]
 
 
 class _Rows:
@@ -92,6 +125,7 @@ class _Rows:
         if row[0].strip().strip("#") == header.titles[0] and [cell.strip() for cell in row] == header.titles:
             return  # the header again where logs were appended, or rocm-smi's between samples
         self.count += 1
+        row = _with_whole_time(row, header)
         time_ns = self._time(row)
         device = self._device(row) if time_ns is not None and len(row) == len(header.titles) else None
         if time_ns is None or device is None or not 0 <= time_ns < 1 << 62:
@@ -130,7 +164,7 @@ class _Rows:
         if key not in self.numbers:
             if len(self.numbers) >= KEPT_CELLS:
                 self.numbers.clear()
-            value = number(cell, column.factor)
+            value = number(cell.split("\n")[0], column.factor)
             kept = None if value is None else possible(column.column, value)
             if value is not None and kept is None:
                 self.table.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column.column} = {value!r}")

@@ -30,6 +30,11 @@ TIMES = (
     "time_s",
     "timestamp_ms",
     "last_timestamp",
+    "elapsed_sec",
+    "elapsed_s",
+    "elapsed_seconds",
+    "elapsed",
+    "seconds",
 )
 DATES = ("date", "day")
 DEVICES = ("index", "gpu", "gpu_index", "gpu_id", "gpu_idx", "gpuid", "device", "device_id", "deviceid", "device_index", "id", "card", "gpu_number", "entity", "npu")  # fmt: skip

@@ -14,6 +14,13 @@ from sawtooth.ingest.telemetry.values import cells
 TITLES_SHOWN = 8
 LEAST_ROWS = 2
 KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
+UNNAMED = "?"
+SUGGESTED = {
+    "%": ("utilization.gpu [%]", "utilization.memory [%]"),
+    "MiB": ("memory.used [MiB]", "memory.total [MiB]"),
+    "MHz": ("clocks.sm [MHz]", "clocks.mem [MHz]"),
+    "W": ("power.draw [W]", "power.limit [W]"),
+}
 # Words in an unknown title → the title that would be understood.
 MEANT = (
     (re.compile(r"time|date|stamp", re.IGNORECASE), "timestamp"),
@@ -34,7 +41,10 @@ def refuse_unknown_table(head: bytes) -> None:
     lines = head.split(b"\n")
     known, table = find_header(text_of(iter(lines)))
     header = known or table
-    if header is None or not _has_rows(header, lines):
+    if header is None:
+        _refuse_without_header(lines)
+        return
+    if not _has_rows(header, lines):
         return
     shown = ", ".join(as_shown(title) for title in header.titles[:TITLES_SHOWN])
     more = f" and {len(header.titles) - TITLES_SHOWN} more" if len(header.titles) > TITLES_SHOWN else ""
@@ -42,6 +52,33 @@ def refuse_unknown_table(head: bytes) -> None:
         "E-TYPE",
         f"This is a table with the columns {shown}{more}. {_advice(header)} Columns that are understood are for example: {KNOWN}.",
     )
+
+
+def _refuse_without_header(lines: list[bytes]) -> None:
+    """Raise SourceError if the lines are rows of samples, without a header that names their columns."""
+    rows = [cells(line, ",") for line in list(text_of(iter(lines)))[:LEAST_ROWS]]
+    times = Timestamps(SampleTable())
+    dated = [row for row in rows if len(row) > 1 and sum(times.ns(cell) is not None and ":" in cell for cell in row) == 1]
+    if len(dated) < LEAST_ROWS:
+        return
+    names = [_by_unit(cell, times, dated[0][:place]) for place, cell in enumerate(dated[0])]
+    guess = f" By its units it may be: {', '.join(names)}." if any(name != UNNAMED for name in names[1:]) else ""
+    raise SourceError(
+        "E-TYPE",
+        f"This table has no header, so its columns have no names. The first row is {as_shown(', '.join(dated[0]))}. "
+        f"Add the names from your --query-gpu as the first line, or record without noheader.{guess}",
+    )
+
+
+def _by_unit(cell: str, times: Timestamps, before: list[str]) -> str:
+    """Return the name that a cell's unit suggests; ``before`` are the cells before it."""
+    if ":" in cell and times.ns(cell) is not None:
+        return "timestamp"
+    unit = next((unit for unit in SUGGESTED if cell.strip().endswith(f" {unit}")), None)
+    if unit is None:
+        return UNNAMED
+    earlier = sum(other.strip().endswith(f" {unit}") for other in before)
+    return SUGGESTED[unit][min(earlier, len(SUGGESTED[unit]) - 1)]
 
 
 def _has_rows(header: Header, lines: list[bytes]) -> bool:
@@ -62,7 +99,10 @@ def _advice(header: Header) -> str:
     if header.known:
         taken = {"utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu", "clocks.sm [MHz]"}
     pairs = []
+    understood = {header.titles[column.place] for column in header.columns}
     for title in header.titles:
+        if title in understood:
+            continue
         meant = next((name for words, name in MEANT if words.search(title) and name not in taken), None)
         if meant is not None:
             taken.add(meant)

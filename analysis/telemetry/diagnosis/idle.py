@@ -62,7 +62,7 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], of
     gpu = gpus[0]
     whole = float(gpu.times[-1] - gpu.times[0]) / 1e9
     share = min(seconds / whole, 1.0)
-    cost = len(devices) * seconds / 3600
+    cost = len(devices) * share * whole / 3600
     if share >= WHOLE:
         when, action = "", ("Check", "that the job uses this GPU", ": nothing ran on it.")
     elif start <= gpu.times[0] + EDGE * whole * 1e9:

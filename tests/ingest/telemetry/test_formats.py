@@ -331,6 +331,7 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
         "dmon_dated.txt": "nvidia-smi dmon",
         "dmon_gpm.txt": "nvidia-smi dmon",
         "dcgmi.txt": "dcgmi dmon",
+        "nvidia_smi_tables.txt": "nvidia-smi tables",
         "prometheus_dcgm.json": "Prometheus range query",
         "prometheus_nvitop.json": "Prometheus range query",
         "wandb.csv": "W&B system metrics",

@@ -209,3 +209,51 @@ def test_an_earlier_log_behind_a_later_one_stays_earlier(tmp_path: Path) -> None
 
 def test_samples_that_share_a_timestamp_are_spread_over_its_second(tmp_path: Path) -> None:
     assert intervals(tmp_path, [s for s in range(10) for _ in range(5)]) == pytest.approx([0.2] * 49)
+
+
+def test_the_boxed_tables_of_nvidia_smi_are_samples(tmp_path: Path) -> None:
+    rows = ingested(TELEMETRY / "nvidia_smi_tables.txt", tmp_path).execute(
+        "SELECT device, time_ns, util_pct, power_w, power_limit_w, temp_c, mem_used_bytes // 1048576 FROM samples ORDER BY device, time_ns"
+    )
+    assert rows.fetchall() == [
+        (0, START, 99, 652, 700, 61, 70112),
+        (0, START + 5 * 10**9, 97, 655, 700, 62, 70112),
+        (1, START, 0, 71, 700, 35, 4),
+        (1, START + 5 * 10**9, None, None, None, 35, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    ["2026-09-27T10:00:0{},250000000+02:00", "2026-09-27 08:00:0{},250"],
+    ids=["date --iso-8601=ns", "logging"],
+)
+def test_a_decimal_comma_in_the_time_makes_no_cell_of_its_own(tmp_path: Path, stamp: str) -> None:
+    rows = [f"{stamp.format(second)},{90 + second}, 40, 300.5" for second in range(2)]
+    text = "\n".join(["timestamp,utilization.gpu,utilization.memory,power.draw", *rows])
+    assert read(text, tmp_path, "time_ns, util_pct, power_w") == [
+        (START + 250_000_000, 90, 300.5),
+        (START + 1_250_000_000, 91, 300.5),
+    ]
+
+
+def test_a_line_break_inside_a_quoted_cell_ends_no_row(tmp_path: Path) -> None:
+    text = 'elapsed_sec,gpu_util_pct,power_w\n0.25,20,"75.5\n0"\n0.5,21,"76\n0"\n0.75,22,"77\n1.0,23,78\n'
+    assert read(text, tmp_path, "time_ns, util_pct, power_w") == [
+        (250_000_000, 20, 75.5),
+        (500_000_000, 21, 76),
+        (750_000_000, 22, 77),
+        (1_000_000_000, 23, 78),
+    ]
+
+
+def test_a_table_without_a_header_is_answered_with_the_names_that_its_units_suggest(tmp_path: Path) -> None:
+    row = "2026/09/27 08:00:0{}.000, 95 %, 10 %, 70000 MiB, 81559 MiB, 61, 652.10 W"
+    with pytest.raises(SourceError) as refused:
+        read("\n".join(row.format(second) for second in range(5)), tmp_path)
+    said = str(refused.value)
+    assert "has no header" in said and "record without noheader" in said
+    assert (
+        "timestamp, utilization.gpu [%], utilization.memory [%], memory.used [MiB], memory.total [MiB], ?, power.draw [W]"
+        in said
+    )
