@@ -12,7 +12,7 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.derive.steps.lost import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.from_telemetry import check_telemetry
+from sawtooth.analysis.findings.from_telemetry import beside_profile, check_telemetry
 from sawtooth.analysis.findings.plan import plan_of
 from sawtooth.analysis.integrity import lost_records
 from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
@@ -111,6 +111,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)
         findings, not_checked = check(RuleContext(result, lead, view.recording, lead.telemetry, whatif))
+    findings += beside_profile(manifest, library, telemetry, lead, findings)
     return replace(result, findings=findings, not_checked=not_checked, plan=plan_of(whatif, lead.best, findings))
 
 

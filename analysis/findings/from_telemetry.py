@@ -1,12 +1,16 @@
-"""Findings of a run that has telemetry and no profile: what its samples show, in the form that every screen reads."""
+"""Findings of samples: all that a run without a profile has, and beside a profile what no rule of the profile can see."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 from sawtooth.analysis.findings.model import Row
-from sawtooth.analysis.run.model import Action, Finding, NotChecked
+from sawtooth.analysis.run.model import Action, Finding, NotChecked, RankResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES, of_recording
 from sawtooth.analysis.telemetry.diagnosis.observation import Kind, Observation, named
+from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
 
@@ -14,42 +18,83 @@ from sawtooth.ingest.manifest import Manifest
 SLUGS: dict[Kind, str] = {"thermal-throttling": "thermal-slowdown", "power-throttling": "power-cap"}
 
 
+# What a profile of some steps on one GPU cannot show. The rest is a matter of the rules, which see its cause.
+BESIDE_PROFILE: frozenset[Kind] = frozenset(
+    {"xid-error", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "utilization-trend",
+     "narrow-pcie-link", "several-processes"}
+)  # fmt: skip
+
+
+class _Host(NamedTuple):
+    """What the samples of one recording show and cannot show; ``name`` is None if the run has only one."""
+
+    recording_id: str
+    observed: tuple[Observation, ...]
+    unseen: tuple[Unseen, ...]
+    gpus: int
+    name: str | None
+
+
 def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> tuple[list[Finding], list[NotChecked]]:
     """Return what the samples show, the most severe first, and what they cannot show."""
     found: list[Finding] = []
     unseen: dict[str, str] = {}
-    several = len(manifest.telemetry) > 1
-    for ref in manifest.telemetry:
-        origin = telemetry.origins[ref.id]
-        with library.open(ref.id, derived=False) as recording:
-            observed, lacking = of_recording(recording, telemetry.clocks[ref.id])
-            (gpus,) = recording.rows("SELECT count(DISTINCT device) FROM samples")[0]
-        where = (ref.host or origin.host or ref.source_name) if several else None
-        found += [_finding(one, int(gpus), where) for one in observed]
-        unseen |= {_slug(kind): because for kind, because in lacking}
+    for host in _hosts(manifest, library, telemetry):
+        found += [_finding(one, host) for one in host.observed]
+        unseen |= {_slug(kind): because for kind, because in host.unseen}
     found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     slugs = {finding.rule for finding in found}
     return found, [NotChecked(slug, because) for slug, because in unseen.items() if slug not in slugs]
+
+
+def beside_profile(
+    manifest: Manifest, library: Library, telemetry: RunTelemetry, lead: RankResult, known: Sequence[Finding]
+) -> list[Finding]:
+    """Return the warnings of samples beside a profile, without what the profile's own findings say of its GPU."""
+    own = (lead.telemetry.recording_id, (lead.telemetry.device,)) if lead.telemetry is not None else None
+    covered = {finding.rule for finding in known}
+    found = [
+        _finding(one, host)
+        for host in _hosts(manifest, library, telemetry)
+        for one in host.observed
+        if one.kind in BESIDE_PROFILE and one.severity != "info"
+        if _slug(one.kind) not in covered or (host.recording_id, one.devices) != own
+    ]
+    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def _hosts(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> Iterator[_Host]:
+    """Yield the diagnosis of each telemetry file.
+
+    Samples that a profiler took itself do not count: they are of the profiled steps.
+    """
+    sampled = [ref for ref in manifest.telemetry if ref.kind == "telemetry"]
+    for ref in sampled:
+        with library.open(ref.id, derived=False) as recording:
+            observed, lacking = of_recording(recording, telemetry.clocks[ref.id])
+            (gpus,) = recording.rows("SELECT count(DISTINCT device) FROM samples")[0]
+        name = ref.host or telemetry.origins[ref.id].host or ref.source_name
+        yield _Host(ref.id, observed, lacking, int(gpus), name if len(sampled) > 1 else None)
 
 
 def _slug(kind: Kind) -> str:
     return SLUGS.get(kind, kind)
 
 
-def _finding(one: Observation, gpus: int, host: str | None) -> Finding:
+def _finding(one: Observation, host: _Host) -> Finding:
     return Finding(
         rule=_slug(one.kind),
         severity=one.severity,
-        title=f"{host}: {one.title}" if host else one.title,
+        title=f"{host.name}: {one.title}" if host.name else one.title,
         action=Action(*one.action),
         confidence=one.confidence,
         observed=f"{one.seen} {one.basis}",
         prediction_note=f"Telemetry alone predicts no gain. Record next: {one.record_next}.",
-        evidence=(_row(one, gpus, host),),
+        evidence=(_row(one, host),),
     )
 
 
-def _row(one: Observation, gpus: int, host: str | None) -> Row:
-    row: Row = {"host": host} if host else {}
-    row |= {"gpus": named(one.devices, gpus), "start_ns": one.start_ns, "end_ns": one.end_ns, "share": one.share}
+def _row(one: Observation, host: _Host) -> Row:
+    row: Row = {"host": host.name} if host.name else {}
+    row |= {"gpus": named(one.devices, host.gpus), "start_ns": one.start_ns, "end_ns": one.end_ns, "share": one.share}
     return row | {key: value for key, value in one.details.items() if value is not None and not isinstance(value, bool)}

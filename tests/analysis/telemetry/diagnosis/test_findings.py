@@ -13,6 +13,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.reports import html, text
 from sawtooth.app.words.headline import below, headline
 from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop
 from tests.support.prepared import prepared
 from tests.support.sampled_hosts import GIB, Trouble, host
 from tests.support.smi_log import smi_log
@@ -114,3 +115,15 @@ def test_a_healthy_log_has_no_warning(tmp_path: Path) -> None:
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(8, gpus=4, seconds=600)))
     assert [finding.title for finding in result.findings if finding.severity != "info"] == []
     assert headline(result).startswith("The busiest of 4 GPUs was in use")
+
+
+def test_beside_a_profile_the_samples_name_what_it_cannot_see(tmp_path: Path) -> None:
+    """The trace is of one GPU and some steps; GPU 2 of the host is hot, and all GPUs are idle at first."""
+    troubles = (Trouble("thermal-throttling", (2,), 0.5, 300, 539), Trouble("idle-stretch", (0, 1, 2, 3), 200, 0))
+    log = smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=600, troubles=troubles))
+    result = analysed(tmp_path, matmul_loop().write(tmp_path / "trace.json"), log)
+    assert result.lead is not None
+    assert [(finding.rule, finding.evidence[0]["gpus"]) for finding in result.findings if finding.observed] == [
+        ("thermal-slowdown", "GPU 2")
+    ]
+    assert "Heat slows GPU 2 to 50 % of its clock" in said(result)
