@@ -12,8 +12,8 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.derive.steps.lost import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.from_telemetry import beside_profile, check_telemetry
 from sawtooth.analysis.findings.plan import plan_of
+from sawtooth.analysis.findings.sampled.from_telemetry import beside_profile, check_telemetry
 from sawtooth.analysis.integrity import lost_records
 from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS

@@ -24,6 +24,7 @@ from sawtooth.app.words.advice import (
     is_advice,
     numbered,
     of_the_loss,
+    paragraphs,
     plan_lines,
     plan_title,
 )
@@ -203,9 +204,7 @@ def _findings_text(result: RunResult) -> list[str]:
     for number, finding in numbered(result):
         lines += [
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
-            *([f"     {fmt.spaced(fmt.clean(finding.observed))}"] if finding.observed else []),
-            f"     {finding.fix}",
-            *([f"     {finding.prediction_note}"] if finding.observed else []),
+            *(f"     {paragraph}" for paragraph in paragraphs(finding)),
             f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {sureness(finding)}",
             *([f"     {adds}"] if (adds := beside_others(result, finding)) else []),
         ]

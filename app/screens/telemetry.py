@@ -16,7 +16,7 @@ from sawtooth.app.charts import sawtooth as drawing
 from sawtooth.app.charts import telemetry as charts
 from sawtooth.app.charts.base import CONFIG
 from sawtooth.app.page import cards, current, frame, panel
-from sawtooth.app.page.parts import first_change, telemetry_strip
+from sawtooth.app.page.parts import first_change, fleet, telemetry_strip
 from sawtooth.app.page.runs import attach_telemetry, telemetry_clock
 from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.manifest import RecordingRef
@@ -56,6 +56,7 @@ def main() -> None:
     with answer:
         _head(telemetry, summary)
         first_change.show(result)
+    fleet.show(result)
     with _tooth(result, telemetry, summary):
         _which_is_which(result, telemetry, summary)
     _lanes(telemetry, manifest.id, summary)

@@ -129,6 +129,13 @@ def why_first(result: RunResult) -> str | None:
     return f"First, because it mends a fault; change {larger} is a choice with costs of its own."
 
 
+def paragraphs(finding: Finding) -> list[str]:
+    """Return what to do; of a finding of samples also what they show, and what to record next."""
+    if not finding.observed:
+        return [finding.fix]
+    return [fmt.spaced(fmt.clean(finding.observed)), finding.fix, finding.prediction_note]
+
+
 def brings(result: RunResult, finding: Finding) -> str:
     """Return a change's gain; if it only prepares another change, return which one."""
     needed = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)

@@ -67,11 +67,8 @@ def one(number: int, finding: Finding, result: RunResult) -> None:
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
         cards.small(advice.whole(result, finding))
-        if finding.observed:
-            cards.paragraph(fmt.spaced(finding.observed))
-        cards.paragraph(finding.fix)
-        if finding.observed:
-            cards.small(finding.prediction_note)
+        for paragraph in advice.paragraphs(finding):
+            cards.paragraph(paragraph)
         if (adds := advice.beside_others(result, finding)) is not None:
             cards.small(adds)
         why_button(number, finding, result)
@@ -93,14 +90,13 @@ def why_button(number: int, finding: Finding, result: RunResult) -> None:
 
 def _why(number: int, finding: Finding, result: RunResult) -> None:
     cards.strong(finding.title)
-    if finding.observed:
-        cards.paragraph(finding.observed)
-    cards.paragraph(finding.fix)
+    for paragraph in advice.paragraphs(finding):
+        cards.paragraph(paragraph)
     cards.small(f"{advice.whole(result, finding)}.")
     if finding.evidence:
         _evidence(number, finding, result)
     for label, note in (("The prediction", finding.prediction_note), ("The risk", finding.risk)):
-        if note:
+        if note and not finding.observed:
             cards.definition(label, note)
     for change in finding.changes:
         cards.small(f"In {change.framework}")

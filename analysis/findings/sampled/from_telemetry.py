@@ -37,14 +37,14 @@ class _Host(NamedTuple):
 
 def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> tuple[list[Finding], list[NotChecked]]:
     """Return what the samples show, the most severe first, and what they cannot show."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     unseen: dict[str, str] = {}
     for host in _hosts(manifest, library, telemetry):
-        found += [_finding(one, host) for one in host.observed]
+        findings += [_finding(one, host) for one in host.observed]
         unseen |= {_slug(kind): because for kind, because in host.unseen}
-    found.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    slugs = {finding.rule for finding in found}
-    return found, [NotChecked(slug, because) for slug, because in unseen.items() if slug not in slugs]
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
+    slugs = {finding.rule for finding in findings}
+    return findings, [NotChecked(slug, because) for slug, because in unseen.items() if slug not in slugs]
 
 
 def beside_profile(
@@ -53,14 +53,14 @@ def beside_profile(
     """Return the warnings of samples beside a profile, without what the profile's own findings say of its GPU."""
     own = (lead.telemetry.recording_id, (lead.telemetry.device,)) if lead.telemetry is not None else None
     covered = {finding.rule for finding in known}
-    found = [
+    findings = [
         _finding(one, host)
         for host in _hosts(manifest, library, telemetry)
         for one in host.observed
         if one.kind in BESIDE_PROFILE and one.severity != "info"
         if _slug(one.kind) not in covered or (host.recording_id, one.devices) != own
     ]
-    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def _hosts(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> Iterator[_Host]:
@@ -96,5 +96,11 @@ def _finding(one: Observation, host: _Host) -> Finding:
 
 def _row(one: Observation, host: _Host) -> Row:
     row: Row = {"host": host.name} if host.name else {}
-    row |= {"gpus": named(one.devices, host.gpus), "start_ns": one.start_ns, "end_ns": one.end_ns, "share": one.share}
+    row |= {
+        "gpus": named(one.devices, host.gpus),
+        "devices": list(one.devices),
+        "start_ns": one.start_ns,
+        "end_ns": one.end_ns,
+        "share": one.share,
+    }
     return row | {key: value for key, value in one.details.items() if value is not None and not isinstance(value, bool)}

@@ -1,0 +1,105 @@
+"""All GPUs of a run's hosts side by side on one clock, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
+from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+
+CELLS = 240  # spans of time: one for about four pixels of a laptop's page
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """One GPU: its host (None if there is only one), what the samples show of it first, and its share of time in use.
+
+    ``cells`` are means of the activity in percent, None without samples.
+    """
+
+    sampled: DeviceTelemetry
+    host: str | None
+    finding: Finding | None
+    in_use: float | None
+    cells: tuple[float | None, ...]
+
+    @property
+    def label(self) -> str:
+        """The GPU's name in the run."""
+        return f"{self.host} GPU {self.sampled.device}" if self.host else f"GPU {self.sampled.device}"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The GPUs, the worst first, and the time from the first to the last sample of any of them."""
+
+    rows: tuple[FleetRow, ...]
+    start_ns: int
+    end_ns: int
+
+
+def fleet_of(result: RunResult, library: Library) -> Fleet | None:
+    """Return all sampled GPUs of a run side by side; None for a single one."""
+    sampled = [device for device in result.telemetry.devices if not device.profiled]
+    if len(sampled) < 2:
+        return None
+    start, end = min(device.first_ns for device in sampled), max(device.last_ns for device in sampled)
+    refs = {ref.id: ref for ref in result.manifest.telemetry}
+    several = len({device.recording_id for device in sampled}) > 1
+    rows: list[FleetRow] = []
+    for recording_id in dict.fromkeys(device.recording_id for device in sampled):
+        with library.open(recording_id, derived=False) as recording:
+            cells = _cells(recording, start, end, result.telemetry.clocks.get(recording_id, AS_RECORDED))
+        for device in sampled:
+            if device.recording_id != recording_id:
+                continue
+            host = (device.host or refs[recording_id].source_name) if several else None
+            values = cells.get(device.device, (None,) * CELLS)
+            finding = _finding(result.findings, device.device, host)
+            rows.append(FleetRow(device, host, finding, device.works_pct, values))
+    return Fleet(tuple(sorted(rows, key=_place)), start, end)
+
+
+def _place(row: FleetRow) -> tuple[int, float]:
+    severity = SEVERITIES.index(row.finding.severity) if row.finding is not None else len(SEVERITIES)
+    return severity, row.in_use if row.in_use is not None else 0.0
+
+
+def _finding(findings: Sequence[Finding], device: int, host: str | None) -> Finding | None:
+    """Return the most severe finding about this GPU and not about all of them."""
+    about = [
+        finding
+        for finding in findings
+        for row in finding.evidence[:1]
+        if finding.observed and device in row.get("devices", ()) and row.get("host") == host
+    ]
+    return min(
+        about, key=lambda finding: (SEVERITIES.index(finding.severity), len(finding.evidence[0]["devices"])), default=None
+    )
+
+
+def _cells(recording: Recording, start: int, end: int, clock: SampleClock) -> dict[int, tuple[float | None, ...]]:
+    """Return the mean activity of each GPU in CELLS spans of the time, by one query."""
+    there = {row[0] for row in recording.rows("SELECT column_name FROM (DESCRIBE samples)")}
+    busy = [column for column in BUSY if column in there]
+    first = recording.rows("SELECT min(time_ns) FROM samples")[0][0]
+    if not busy or first is None:
+        return {}
+    offset = int(clock.times(np.array([first], np.int64))[0]) - int(first)
+    rows = recording.rows(
+        f"SELECT device, least(((time_ns + ? - ?) * {CELLS}) // ?, {CELLS - 1})::INTEGER AS cell, avg(coalesce({', '.join(busy)})) "
+        "FROM samples GROUP BY 1, 2 HAVING avg(coalesce(" + ", ".join(busy) + ")) IS NOT NULL",
+        [offset, start, max(end - start, 1)],
+    )
+    cells: dict[int, list[float | None]] = {}
+    for device, cell, mean in rows:
+        if 0 <= cell < CELLS:
+            cells.setdefault(int(device), [None] * CELLS)[int(cell)] = round(float(mean), 1)
+    return {device: tuple(values) for device, values in cells.items()}

@@ -1,0 +1,69 @@
+"""The GPUs of a run's hosts below each other: activity over time as colour."""
+
+from __future__ import annotations
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from sawtooth.analysis.findings.sampled.fleet import CELLS, Fleet
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.theme import PAGE, colour_of_quantity
+
+MOST_ROWS = 128  # drawn: more are thinner than the eye can tell apart, and the worst come first
+UNITS = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
+
+
+def chart(fleet: Fleet, *, dark: bool) -> Chart:
+    """Draw a row per GPU, the worst on top; a span without samples stays empty."""
+    shown = fleet.rows[:MOST_ROWS]
+    length_s = (fleet.end_ns - fleet.start_ns) / 1e9
+    _, unit_s, unit = next(entry for entry in UNITS if length_s >= entry[0])
+    at = [length_s / unit_s * (cell + 0.5) / CELLS for cell in range(CELLS)]
+    labels = [row.label for row in shown]
+    figure = go.Figure(
+        go.Heatmap(
+            x=at,
+            y=labels,
+            z=[row.cells for row in shown],
+            zmin=0,
+            zmax=100,
+            colorscale=[[0, PAGE.on(dark)], [1, colour_of_quantity("util_pct").on(dark)]],
+            colorbar={"title": {"text": "%"}, "thickness": 12},
+            hovertemplate=f"%{{y}}, %{{x:.3~g}} {unit}<br>%{{z:.0f}} % in use<extra></extra>",
+            hoverongaps=False,
+        )
+    )
+    framed(figure, min(90 + 22 * len(shown), 720))
+    figure.update_yaxes(autorange="reversed", nticks=32)
+    figure.update_xaxes(title={"text": unit})
+    table = pd.DataFrame(
+        {
+            "gpu": [row.label for row in fleet.rows],
+            "shows": [row.finding.title if row.finding is not None else "" for row in fleet.rows],
+            "in_use_pct": [row.in_use for row in fleet.rows],
+            **{
+                column: [row.sampled.means.get(column) for row in fleet.rows]
+                for column in ("clock_sm_mhz", "power_w", "temp_c")
+            },
+        }
+    )
+    title = f"{fmt.count(len(fleet.rows))} GPUs over {fmt.duration_ns(fleet.end_ns - fleet.start_ns)}, the worst first"
+    if len(fleet.rows) > len(shown):
+        title = f"{title}; the first {len(shown)} are drawn"
+    return Chart(
+        figure=figure,
+        title=title,
+        alt=f"{title}. " + "; ".join(f"{row.label}: {row.finding.title}" for row in shown[:3] if row.finding is not None),
+        table=table,
+        columns={
+            "gpu": "GPU",
+            "shows": "What the samples show",
+            "in_use_pct": "In use, %",
+            "clock_sm_mhz": "SM clock, MHz",
+            "power_w": "Power, W",
+            "temp_c": "Temperature, °C",
+        },
+        method="Colour is the mean utilization of each span of time. White spans with a gap in the row have no samples. Order: severity of what the samples "
+        "show, then the share of time in use.",
+    )

@@ -1,0 +1,49 @@
+"""All sampled GPUs of a run on the page: a row each, the worst first."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from sawtooth.analysis.findings.sampled.fleet import Fleet, FleetRow, fleet_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import fleet as drawing
+from sawtooth.app.page import cards, frame, panel
+
+LISTED = 16  # rows of the table; the chart's own table has all
+HEADS = ("GPU", "What the samples show", "In use", "SM clock", "Power", "Temperature", "Most memory")
+
+
+def show(result: RunResult) -> None:
+    """Show the GPUs side by side; shows nothing for a single GPU."""
+    recordings = ",".join(ref.id for ref in result.manifest.telemetry)
+    fleet = _fleet(f"{frame.data_folder().root} {result.manifest.id} {recordings} {result.telemetry.clocks}", result)
+    if fleet is None:
+        return
+    panel.show(drawing.chart(fleet, dark=frame.dark()), "fleet")
+    cards.table(HEADS, [_cells(row) for row in fleet.rows[:LISTED]], "The GPUs side by side")
+    if len(fleet.rows) > LISTED:
+        cards.small(f"{fmt.count(len(fleet.rows) - LISTED)} more GPUs are in the table of the chart.")
+
+
+@st.cache_data(max_entries=24, show_spinner="Reading all GPUs …")
+def _fleet(key: str, _result: RunResult) -> Fleet | None:
+    return fleet_of(_result, frame.library())
+
+
+def _cells(row: FleetRow) -> tuple[str, ...]:
+    sampled, means = row.sampled, row.sampled.means
+
+    def shown(column: str, unit: str) -> str:
+        return fmt.in_unit(means[column], unit) if column in means else fmt.MISSING
+
+    memory = sampled.memory_peak_bytes
+    return (
+        fmt.clean(row.label, 40),
+        fmt.spaced(row.finding.title) if row.finding is not None else "",
+        fmt.in_unit(row.in_use, "percent") if row.in_use is not None else fmt.MISSING,
+        shown("clock_sm_mhz", "MHz"),
+        shown("power_w", "W"),
+        shown("temp_c", "C"),
+        fmt.bytes_(memory) if memory is not None else fmt.MISSING,
+    )
