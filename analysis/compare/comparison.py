@@ -7,15 +7,15 @@ device step of the profiles. Both sum exactly. Swapping the sides negates every 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
 from sawtooth.analysis.compare.changed.conditions import ConditionPair, condition_pairs
-from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch, unfollowed
-from sawtooth.analysis.compare.changed.finding_changes import finding_changes
+from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch
+from sawtooth.analysis.compare.changed.finding_changes import finding_changes, followed_findings
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import batch_ratio
 from sawtooth.analysis.compare.disagreement import disagreement
@@ -47,7 +47,6 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding
-from sawtooth.analysis.run.same_time import same_time
 
 GPU_VARIES = 0.08  # Share of a step's work. If nothing changed, clocks in a long run are up to 8 % below those of a short run.
 
@@ -167,10 +166,12 @@ def compare(a: Side, b: Side) -> Comparison:
     rate = None if models.other else throughput(a.runs, b.runs, a.measured, b.measured, one_shape=models.one_shape)
     of_run = run_waterfall(a.runs, b.runs)
     findings = finding_changes(a.first, b.first, of_run)
-    followed = _followed(a, b, findings.fixed, grown=_does_more(rate, best))
+    work_a, work_b = _works(rate, best)
+    followed = followed_findings(a.first, (a.traits, b.traits), findings.fixed, grown=work_b > work_a)
+    appeared = followed_findings(b.first, (b.traits, a.traits), findings.new, grown=work_a > work_b)
     typed = changed_arguments(a.command, b.command)
     arguments = () if models.other else typed
-    changed = () if strangers else differences(a.traits, b.traits, a.first.findings, followed)
+    changed = () if strangers else _differences(a, b, followed, appeared, models.resized, slower=_is_slower(best, rate))
     if rate is not None:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
         changed = (*of_batch(ratio, (*arguments, *changed)), *changed)
@@ -218,24 +219,26 @@ def compare(a: Side, b: Side) -> Comparison:
     )
 
 
-def _does_more(rate: Throughput | None, best: StepTimes) -> bool:
-    """Return whether a step of B does more work than a step of A."""
-    if rate is None or not best.a or not best.b:
-        return False
-    return rate.b * best.b > rate.a * best.a
+def _is_slower(best: StepTimes, rate: Throughput | None) -> bool:
+    """Return whether B takes longer for a step, or for A's work if a step does different work on each side."""
+    return rate.ratio < 1 if rate is not None else bool(best.change_ms is not None and best.change_ms > 0)
 
 
-def _followed(a: Side, b: Side, fixed: Sequence[Finding], *, grown: bool) -> list[Finding]:
-    """Return the ``fixed`` findings of A whose advice B followed, each loss once.
+def _differences(
+    a: Side, b: Side, fixed: Sequence[Finding], new: Sequence[Finding], sizes: Mapping[int, int], *, slower: bool
+) -> tuple[Difference, ...]:
+    """Return the differences: the faster side does not need advice that the slower side gets.
 
-    More work per step (``grown``) hides more of the host's time. Findings about a cause then do not count as fixed.
+    So swapping the sides swaps the values of each difference. ``fixed`` and ``new`` are the findings of A and of B alone.
     """
-    followed = [finding for finding in fixed if not unfollowed(finding, a.traits, b.traits)]
-    return [
-        finding
-        for finding in followed
-        if same_time(a.first, finding) not in followed and not (grown and finding.explains.causes)
-    ]
+    if slower:
+        return differences(a.traits, b.traits, b.first.findings, new, sizes, of_b=True)
+    return differences(a.traits, b.traits, a.first.findings, fixed, sizes)
+
+
+def _works(rate: Throughput | None, best: StepTimes) -> tuple[float, float]:
+    """Return the work of a step of each side; equal numbers if a step does the same work on both sides."""
+    return (0.0, 0.0) if rate is None or not best.a or not best.b else (rate.a * best.a, rate.b * best.b)
 
 
 def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:

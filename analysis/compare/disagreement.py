@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
 
-DISAGREES = 0.10  # Share between the two ratios of B to A. From it on, the profile's change does not represent the run's.
+# Share between the two ratios of B to A, or between their logarithms if the change is larger. From it on, the profile's
+# change does not represent the run's.
+DISAGREES = 0.10
 SAME = 0.005  # Half a percent. The replay reproduces a recorded step no better, so the sign of a smaller change means nothing.
 
 
@@ -31,8 +34,8 @@ def disagreement(
     profile = (float(a_ns) / 1e6, float(b_ns) / 1e6)
     moves = (b / a - 1, profile[1] / profile[0] - 1)
     opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > SAME
-    ratios = [1 + move for move in moves]
-    if not opposite and max(ratios) / min(ratios) - 1 <= DISAGREES:
+    run, profiled = (math.log1p(move) for move in moves)
+    if not opposite and abs(profiled - run) <= max(math.log1p(DISAGREES), DISAGREES * abs(run)):
         return None
     measured = " and ".join(STEP_SOURCES[source].name for source in dict.fromkeys((*sources[0], *sources[1])))
     costs = [_longer(p / t - 1) for p, t in zip(profile, (a, b), strict=True)]

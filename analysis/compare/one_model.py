@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, other_layers
 from sawtooth.analysis.compare.changed.programs import HARDLY_ANY, shared_kernels
+from sawtooth.analysis.compare.changed.resized import resized
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS
 from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.significance.measured import mean_of_all
@@ -19,12 +22,14 @@ class Models(NamedTuple):
     """The result of comparing the models of both sides.
 
     ``one_shape`` says that the products of both sides have the same shapes. ``other`` says that the sides train
-    different models. ``by_kernels`` says that the kernels were compared instead of the shapes.
+    different models. ``by_kernels`` says that the kernels were compared instead of the shapes. ``resized`` are the sizes of
+    layers that B changed slightly, by A's size.
     """
 
     one_shape: bool
     other: bool
     by_kernels: bool = False
+    resized: Mapping[int, int] = MappingProxyType({})
 
 
 def models_of(a: Side, b: Side) -> Models:
@@ -34,9 +39,20 @@ def models_of(a: Side, b: Side) -> Models:
         kernels = shared_kernels(a.kernels, b.kernels)
         other = kernels is not None and kernels < HARDLY_ANY
         return Models(one_shape=False, other=other, by_kernels=other)
+    if sizes := _resized(a, b):
+        return Models(one_shape=True, other=False, resized=sizes)
     one_shape = same >= ONE_SHAPE
     apart = same < OF_ONE_MODEL or (not one_shape and other_layers(a.weights, b.weights))
     return Models(one_shape, other=apart and _other_work(a, b))
+
+
+def _resized(a: Side, b: Side) -> Mapping[int, int]:
+    """Return the sizes of layers that B changed slightly, by A's size; empty if the batch size may have changed instead."""
+    batches = [next((one.number for one in side.conditions if one.key == "batch"), None) for side in (a, b)]
+    if None not in batches:
+        return resized(a.products, b.products) if batches[0] == batches[1] else {}
+    weights_changed = bool(a.weights and b.weights and a.weights != b.weights)
+    return resized(a.products, b.products) if weights_changed else {}
 
 
 def _other_work(a: Side, b: Side) -> bool:

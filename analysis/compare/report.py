@@ -108,6 +108,7 @@ def _run_waterfall(row: RunRow) -> dict[str, Any]:
         "ms_per_step_a": float(row.ms_a),
         "ms_per_step_b": float(row.ms_b),
         "change_ms": float(row.change_ms),
+        "resolved": row.resolved,
     }
 
 
@@ -127,7 +128,15 @@ def _waterfall(row: WaterfallRow) -> dict[str, Any]:
 def _effect(effect: Effect) -> dict[str, Any]:
     return {
         "differences": [
-            {"key": d.key, "what": d.what, "a": d.a, "b": d.b, "rules": list(d.rules), "finding": d.finding is not None}
+            {
+                "key": d.key,
+                "what": d.what,
+                "a": d.a,
+                "b": d.b,
+                "rules": list(d.rules),
+                "finding": d.finding is not None,
+                "of_b": d.of_b,
+            }
             for d in effect.differences
         ],
         "explains_share": effect.share,

@@ -36,18 +36,25 @@ Part = tuple[str, str | None]
 class RunRow:
     """One owner and cause of the run's own step, exact ms per step.
 
-    The owner ``OUTSIDE_PROFILE`` is time that no profiled step shows.
+    The owner ``OUTSIDE_PROFILE`` is time that no profiled step shows. ``scaled_ms`` is how far both sides' parts were scaled, in
+    sum, from what the profiles show to the runs' own steps.
     """
 
     owner: str
     cause: str | None
     ms_a: Fraction
     ms_b: Fraction
+    scaled_ms: Fraction = Fraction(0)
 
     @property
     def change_ms(self) -> Fraction:
         """B − A."""
         return self.ms_b - self.ms_a
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the change is larger than what the scaling of the parts alone may have made."""
+        return not self.scaled_ms or abs(self.change_ms) > self.scaled_ms
 
 
 @dataclass(frozen=True)
@@ -84,14 +91,18 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
     The result is empty if a side has no step time.
     """
     sides = [_parts_of_side(runs) for runs in (a, b)]
-    parts_a, parts_b = sides
-    if parts_a is None or parts_b is None:
+    if sides[0] is None or sides[1] is None:
         return ()
+    (parts_a, scaled_a), (parts_b, scaled_b) = sides
     if any(run.lead is None and run.host is None for run in (*a, *b)):  # Step marks alone do not show operators.
         parts_a, parts_b = (_without_operators(parts) for parts in (parts_a, parts_b))
+        scaled_a, scaled_b = (_without_operators(parts) for parts in (scaled_a, scaled_b))
     zero = Fraction(0)
     keys = _ordered({**parts_a, **parts_b}, lambda key: max(parts_a.get(key, zero), parts_b.get(key, zero)))
-    return tuple(RunRow(*key, parts_a.get(key, zero), parts_b.get(key, zero)) for key in keys)
+    return tuple(
+        RunRow(*key, parts_a.get(key, zero), parts_b.get(key, zero), scaled_a.get(key, zero) + scaled_b.get(key, zero))
+        for key in keys
+    )
 
 
 def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
@@ -125,23 +136,31 @@ def _without_operators(parts: Mapping[Part, Fraction]) -> dict[Part, Fraction]:
     return joined
 
 
-def _parts_of_side(runs: Sequence[RunResult]) -> dict[Part, Fraction] | None:
+def _parts_of_side(runs: Sequence[RunResult]) -> tuple[dict[Part, Fraction], dict[Part, Fraction]] | None:
+    """Return the mean parts of a side's steps, and by how much each was scaled.
+
+    None if a run has no step time.
+    """
     parts: dict[Part, Fraction] = {}
+    scaled: dict[Part, Fraction] = {}
     for run in runs:
         step_ms = run.metrics["best_step_time_ms"].value
         if step_ms is None:
             return None
         host: dict[Part, Fraction] = {(part, None): Fraction(ms) for part, ms in host_parts(run).items()}
-        for key, ms in _parts_of_run(run.lead, Fraction(step_ms), host).items():
+        whole = _parts_of_run(run.lead, Fraction(step_ms), host)
+        fitted = _fitted(whole, Fraction(step_ms))
+        for key, ms in fitted.items():
             parts[key] = parts.get(key, Fraction(0)) + ms / len(runs)
-    return parts
+            scaled[key] = scaled.get(key, Fraction(0)) + max(whole.get(key, ms) - ms, Fraction(0)) / len(runs)
+    return parts, scaled
 
 
 def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part, Fraction]) -> dict[Part, Fraction]:
-    """Divide a run's step by the column of its ledger that represents the step.
+    """Return the parts of a run's step by the column of its ledger that represents the step.
 
-    Without GPU work, divide it by the parts of the ``host``'s time. Time that no profiled step shows becomes
-    ``OUTSIDE_PROFILE``.
+    Without GPU work, they are the parts of the ``host``'s time. They may be longer than the step. Time that no profiled step
+    shows becomes ``OUTSIDE_PROFILE``.
     """
     parts: dict[Part, Fraction] = dict(host)
     replayed = rank is not None and uses_estimate(rank)
@@ -159,9 +178,13 @@ def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part
         parts[largest] += left
     elif left >= 0:
         parts[OUTSIDE_PROFILE, None] = parts.get((OUTSIDE_PROFILE, None), Fraction(0)) + left
-    else:
-        parts = _shrunk(parts, step_ms)
     return {key: ms for key, ms in parts.items() if ms}
+
+
+def _fitted(parts: Mapping[Part, Fraction], step_ms: Fraction) -> dict[Part, Fraction]:
+    """Return the parts, shrunk if they are longer than the step."""
+    fitted = _shrunk(parts, step_ms) if sum(parts.values()) > step_ms else parts
+    return {key: ms for key, ms in fitted.items() if ms}
 
 
 def _shrunk(parts: Mapping[Part, Fraction], step_ms: Fraction) -> dict[Part, Fraction]:

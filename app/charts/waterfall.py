@@ -18,17 +18,22 @@ SMALL = 0.004
 CUT_FROM = 0.35  # share of the step: if all changes are smaller, the axis is cut, because they would be unreadable
 CHANGE_PX = 92  # pixels on the right for a change in words, such as ▼ −613 ms
 DOTS_TICKED = 20  # up to this number of steps, each one has its number on the axis
+NOT_RESOLVED = "not resolved"
 _PARTS = {"part": "Part", "ms_a": "A, ms per step", "ms_b": "B, ms per step", "change_ms": "Change, ms per step"}
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One owner and cause in both steps, in ms per step."""
+    """One owner and cause in both steps, in ms per step.
+
+    If it is not ``resolved``, its change may come from the scaling of profiled parts to the run's step alone.
+    """
 
     owner: str
     cause: str | None
     ms_a: float
     ms_b: float
+    resolved: bool = True
 
     @property
     def change_ms(self) -> float:
@@ -40,6 +45,11 @@ class Bar:
         """The name: that of its cause, if it has one."""
         name, owner = colour_of(self.owner, self.cause).label, colour_of(self.owner).label
         return name if self.owner in ("idle", "exposed_comm") or name == owner else f"{owner}: {name}"
+
+    @property
+    def named(self) -> str:
+        """The label, with a note if the change is not resolved."""
+        return self.label if self.resolved else f"{self.label} ({NOT_RESOLVED})"
 
     @property
     def spoken(self) -> str:
@@ -66,8 +76,9 @@ def _rows(shown: Sequence[Bar], rest: Sequence[Bar], names: tuple[str, str], tot
     rows = [_Row("A", fmt.plain(names[0], 28), 0.0, totals[0], MUTED, f"A: {fmt.duration_ms(totals[0])}")]
     at = totals[0]
     for bar in shown:
-        hover = f"{bar.label}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
-        rows.append(_Row("", bar.label, at, bar.change_ms, colour_of(bar.owner, bar.cause), hover))
+        hover = f"{bar.named}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
+        colour = colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN
+        rows.append(_Row("", bar.named, at, bar.change_ms, colour, hover))
         at += bar.change_ms
     left = sum(b.change_ms for b in rest)
     if rest and abs(left) > 1e-9:
@@ -118,9 +129,9 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
     if axis["range"][0]:
         _break(figure, (0, len(rows) - 1), *axis["range"], dark=dark)
     table = pd.DataFrame(
-        [(b.label, b.ms_a, b.ms_b, b.change_ms) for b in [*shown, *rest]], columns=["part", "ms_a", "ms_b", "change_ms"]
+        [(b.named, b.ms_a, b.ms_b, b.change_ms) for b in [*shown, *rest]], columns=["part", "ms_a", "ms_b", "change_ms"]
     )
-    changes = ", ".join(f"{b.label} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in shown) or "no change"
+    changes = ", ".join(f"{b.named} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in shown) or "no change"
     alt = f"{title}. From A, {fmt.duration_ms(total_a)}, to B, {fmt.duration_ms(total_b)}: {changes}."
     return Chart(figure=figure, title=title, alt=alt, table=table, columns=_PARTS, metrics=(), method=method)
 

@@ -51,7 +51,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         parts = two_steps.bars(comparison, step)
         lines += ["", f"{two_steps.title(parts, step, shown=words.shown(comparison))}.", ""]
         lines += [f"| {_WHERE[step]} | A, ms | B, ms | change, ms |", "| --- | ---: | ---: | ---: |"]
-        lines += [f"| {part.label} | {part.ms_a:.3f} | {part.ms_b:.3f} | {part.change_ms:+.3f} |" for part in parts]
+        lines += [f"| {part.named} | {part.ms_a:.3f} | {part.ms_b:.3f} | {part.change_ms:+.3f} |" for part in parts]
         lines.append(
             f"| **{_TOTAL[step]}** | {_sum(parts, 'ms_a')} | {_sum(parts, 'ms_b')} | {_sum(parts, 'change_ms', '+')} |"
         )
@@ -121,9 +121,9 @@ def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         lines.append("")
     for step in two_steps.steps_divided(comparison):
         parts = two_steps.bars(comparison, step)
-        width = max(len(part.label) for part in parts)
+        width = max(len(part.named) for part in parts)
         lines += ["", f"{two_steps.title(parts, step, shown=words.shown(comparison))} (ms per step)"]
-        lines += [f"  {part.label:<{width}}  {part.ms_a:>9.3f}  {part.ms_b:>9.3f}  {part.change_ms:>+9.3f}" for part in parts]
+        lines += [f"  {part.named:<{width}}  {part.ms_a:>9.3f}  {part.ms_b:>9.3f}  {part.change_ms:>+9.3f}" for part in parts]
     for heading, findings in words.findings(comparison):
         lines += ["", heading, *(f"  {fmt.clean(finding.title)}" for finding in findings)]
     lines += ["", *(outcome.sentence for outcome in outcomes)] if outcomes else []

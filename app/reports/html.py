@@ -238,7 +238,7 @@ class Way:
 
 
 def _way(bars: list[waterfall.Bar], step: two_steps.Step, *, shown: bool) -> Way:
-    rows = [(b.label, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
+    rows = [(b.named, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
     table = Table(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
     title, method = (
         two_steps.title(bars, step, shown=shown),

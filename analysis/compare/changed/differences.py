@@ -5,15 +5,18 @@ Each part of the step's change counts once. Differences that act on the same par
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 
-from sawtooth.analysis.compare.changed.traits import IN_WORKERS, Trait
+from sawtooth.analysis.compare.changed.traits import COMPUTE, IN_WORKERS, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
 SYMPTOM = "reads"  # Copies to the host are an effect of another difference, which comes first in the list.
+PADDING = "padding"  # Key of the difference in sizes of layers.
+SIZES = 3  # Sizes that a line names.
 WORTH_A_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part is within the rounding of a replay.
 
 
@@ -22,7 +25,7 @@ class Difference:
     """One difference between two runs.
 
     It is either a choice ``what`` with its values ``a`` and ``b`` in words (``amount`` is B's value if it is a number), or a
-    ``finding`` of A that B no longer has.
+    ``finding`` of A that B no longer has, or, if ``of_b``, of B that A does not have.
     """
 
     key: str
@@ -33,6 +36,7 @@ class Difference:
     explains: tuple[str, ...]
     finding: Finding | None = None
     amount: float | None = None
+    of_b: bool = False
 
     @property
     def argument(self) -> bool:
@@ -56,12 +60,19 @@ class Effect:
 
 
 def differences(
-    a: Sequence[Trait], b: Sequence[Trait], advice: Sequence[Finding], fixed: Sequence[Finding]
+    a: Sequence[Trait],
+    b: Sequence[Trait],
+    advice: Sequence[Finding],
+    fixed: Sequence[Finding],
+    resized: Mapping[int, int] = MappingProxyType({}),
+    *,
+    of_b: bool = False,
 ) -> tuple[Difference, ...]:
-    """Return each difference once: changed traits first, then A's advice that B no longer needs.
+    """Return each difference once: changed traits and sizes first, then A's advice that B no longer needs.
 
     ``advice`` are A's findings. A finding that advises a difference adds its rule to that difference. ``fixed`` are the
-    findings that B no longer has.
+    findings that B no longer has. If ``of_b``, ``fixed`` and ``advice`` are B's, and A does not have them. ``resized`` are the
+    sizes of layers that differ, A's first.
     """
     values = {trait.key: trait for trait in a}
     set_up = [
@@ -77,13 +88,24 @@ def differences(
         for trait in b
         if trait.key in values and trait.differs_from(values[trait.key])
     ]
+    set_up += _of_sizes(resized, advice)
     covered = {rule for difference in set_up for rule in difference.rules}
     followed = [
-        Difference(finding.rule, finding.title, None, None, (finding.rule,), finding.explains.causes, finding)
+        Difference(finding.rule, finding.title, None, None, (finding.rule,), finding.explains.causes, finding, of_b=of_b)
         for finding in fixed
         if finding.severity != "info" and finding.claims != "caution" and finding.rule not in covered
     ]
     return (*set_up, *followed)
+
+
+def _of_sizes(resized: Mapping[int, int], advice: Sequence[Finding]) -> list[Difference]:
+    """Return the changed sizes of layers as one difference, largest change first; none without a change."""
+    if not resized:
+        return []
+    order = sorted(resized, key=lambda size: (-abs(resized[size] / size - 1), size))[:SIZES]
+    before, after = (", ".join(f"{size:,}" for size in sizes) for sizes in (order, [resized[size] for size in order]))
+    rules = tuple(finding.rule for finding in advice if PADDING in finding.explains.sets)
+    return [Difference(PADDING, "Sizes of layers (padding)", before, after, rules, COMPUTE)]
 
 
 def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
@@ -123,7 +145,11 @@ def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple
     Differences that explain no known part come last. Of those, arguments come first.
     """
     change = sum((row.change_ms for row in waterfall), Fraction(0))
-    moved = [row for row in waterfall if row.change_ms * change > 0 and abs(row.change_ms) >= WORTH_A_SHARE * abs(change)]
+    moved = [
+        row
+        for row in waterfall
+        if row.change_ms * change > 0 and abs(row.change_ms) >= WORTH_A_SHARE * abs(change) and row.resolved
+    ]
     groups: list[tuple[list[Difference], list[RunRow]]] = []
     for difference in changes:
         parts = [row for row in moved if row.owner in difference.explains or row.cause in difference.explains]

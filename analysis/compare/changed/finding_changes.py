@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sawtooth.analysis.compare.changed.differences import unfollowed
+from sawtooth.analysis.compare.changed.traits import Trait
 from sawtooth.analysis.compare.waterfall import RunRow, is_gone
 from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.same_time import same_time
 
 
 class FindingChanges(NamedTuple):
@@ -29,3 +32,17 @@ def finding_changes(a: RunResult, b: RunResult, of_run: Sequence[RunRow]) -> Fin
         return FindingChanges(fixed if a.lead is None else (), new if b.lead is None else (), ())
     one_sided = sorted(((rules_a & unchecked_b) - gone) | (rules_b & unchecked_a))
     return FindingChanges(fixed, new, tuple(one_sided))
+
+
+def followed_findings(
+    run: RunResult, traits: tuple[Sequence[Trait], Sequence[Trait]], fixed: Sequence[Finding], *, grown: bool
+) -> list[Finding]:
+    """Return the ``fixed`` findings of ``run`` whose advice the other side followed, each loss once.
+
+    ``traits`` are those of the run's side and of the other side. More work per step on the other side (``grown``) hides more of
+    the host's time. Findings about a cause then do not count as fixed.
+    """
+    followed = [finding for finding in fixed if not unfollowed(finding, *traits)]
+    return [
+        finding for finding in followed if same_time(run, finding) not in followed and not (grown and finding.explains.causes)
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sawtooth.analysis.compare.changed.gradient_sync import gradient_sync
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.settings import settings_of
@@ -20,6 +21,7 @@ OFTEN = 0.75  # Share of steps that copy values to the host. A loss that is read
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
+COMMUNICATION = ("exposed_comm", "comm_wait", "comm_transfer")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ _CHOICES = (
     _Choice("compile", "torch.compile", (("on", "Torch-Compiled Region|^triton_(poi|per|red)_"),), "off",
             explains=("other_compute", *LAUNCHES, "compilation")),
     _Choice("graph", "CUDA graphs", (("on", "(cuda|cu|hip)GraphLaunch"),), "off", explains=LAUNCHES),
+    # A layer also lets cuDNN compute in TF32, so this choice stands before the dtype.
+    _Choice("recurrent", "Recurrent layers", (("nn.LSTM", "^aten::lstm$"), ("nn.GRU", "^aten::gru$"), ("nn.RNN", "^aten::rnn_(tanh|relu)$"),
+            ("one LSTMCell per time step", r"^aten::(lstm_cell|_thnn_fused_lstm_cell)$"),
+            ("one GRUCell per time step", r"^aten::(gru_cell|_thnn_fused_gru_cell)$"), ("one RNNCell per time step", r"^aten::rnn_(tanh|relu)_cell$")),
+            "no such operator", explains=(*COMPUTE, *LAUNCHES, "host_compute")),
     _Choice("optimizer", "Optimizer", (("fused", r"_fused_(adam|adamw|sgd|adagrad)_?$|FusedAdam"),
             ("foreach", r"_foreach_(addcdiv|addcmul|sqrt|lerp)|multi_tensor_(adam|sgd)"), ("one tensor at a time", r"^aten::(addcdiv_|lerp_)$")),
             explains=("other_compute", *LAUNCHES)),
@@ -138,6 +145,12 @@ def _of_trace(recording: Recording, run: RunResult) -> Iterator[Trait]:
             yield Trait(choice.key, choice.what, value, choice.explains)
     if run.lead is not None and (dtype := _dtype(recording, run.lead.device)):
         yield Trait("dtype", "Products are computed in", dtype, COMPUTE)
+    if run.lead is not None and (reduced := gradient_sync(recording, run.lead)):
+        yield Trait("gradient_sync", "Gradients are reduced", reduced, (*COMMUNICATION, *LAUNCHES))
+    if run.communication is not None and (schedule := run.communication.schedule) is not None:
+        yield Trait("micro_batches", "Micro-batches of the pipeline", f"{schedule.microbatches:,}", COMMUNICATION)
+        if schedule.schedule is not None:
+            yield Trait("schedule", "Schedule of the pipeline", schedule.schedule, COMMUNICATION)
 
 
 def _loader_alone(run: RunResult) -> Iterator[Trait]:

@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import by_pass, calls_inside, collectives, evidence_of
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
-from sawtooth.analysis.run.model import Action, CodeChange
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FORWARD = "DistributedDataParallel.forward"
@@ -96,6 +96,7 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     requires=("steps",),
+    explains=Explains(sets=("gradient_sync",)),
     bar=FEW_LINES,
     part_of="exposed-communication",
 )

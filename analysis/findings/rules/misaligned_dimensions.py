@@ -27,7 +27,7 @@ from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import retimed_products
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
-from sawtooth.analysis.run.model import Action, CodeChange
+from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 ALIGNED_KERNEL = "align8"  # CUTLASS puts the alignment of a kernel's loads, in elements, into its name.
@@ -111,6 +111,7 @@ RULE = Rule(
     "misaligned-dimensions",
     measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    explains=Explains(sets=("padding",)),
     requires=("steps", "shapes", "gpu"),
     bar=CALL_TO_LOOK_AT,
 )

@@ -176,7 +176,7 @@ RULE = Rule(
     "pipeline-bubble",
     measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks", "other_ranks"},
-    explains=Explains(topics=frozenset({"schedule"})),
+    explains=Explains(topics=frozenset({"schedule"}), sets=("micro_batches", "schedule")),
     requires=("steps", "ranks"),
     bar=CHOICE,
 )

@@ -196,7 +196,7 @@ RULE = Rule(
     "recurrent-cells",
     measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
-    explains=Explains(("launch_bound",), called="recurrent cells called one by one"),
+    explains=Explains(("launch_bound",), called="recurrent cells called one by one", sets=("recurrent",)),
     requires=("steps", "shapes", "gpu"),
     bar=OTHER_CODE,
 )

@@ -83,6 +83,8 @@ def _named(difference: Difference, b: Side) -> tuple[str, str, str]:
     if difference.finding is not None:
         advice = action(difference.finding)
         again = any(action(finding) == advice for finding in b.first.findings if finding.claims == "gain")
+        if difference.of_b:
+            return fmt.clean(advice, 90), "not needed", "advised"
         return fmt.clean(advice, 90), "advised", "still advised" if again else "no longer needed"
     return fmt.clean(difference.what, VALUE), fmt.clean(difference.a or "", VALUE), fmt.clean(difference.b or "", VALUE)
 

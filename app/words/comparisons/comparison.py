@@ -235,7 +235,11 @@ def why(comparison: Comparison) -> str | None:
         return None
     parts = bars(comparison, steps[0])
     change = sum(part.change_ms for part in parts)
-    largest = max((part for part in parts if part.change_ms * change > 0), key=lambda part: abs(part.change_ms), default=None)
+    largest = max(
+        (part for part in parts if part.change_ms * change > 0 and part.resolved),
+        key=lambda part: abs(part.change_ms),
+        default=None,
+    )
     if largest is None:
         return None
     amount, total = fmt.duration_ms(abs(largest.change_ms)), fmt.duration_ms(abs(change))

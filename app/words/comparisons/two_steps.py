@@ -22,7 +22,7 @@ def gpu_worked(comparison: Comparison) -> tuple[bool, bool]:
 def bars(comparison: Comparison, step: Step) -> list[Bar]:
     """Return the parts of a waterfall for charts: of the run's own step, or of the profiled step."""
     if step == "run":
-        return [Bar(r.owner, r.cause, float(r.ms_a), float(r.ms_b)) for r in comparison.waterfall_run]
+        return [Bar(r.owner, r.cause, float(r.ms_a), float(r.ms_b), r.resolved) for r in comparison.waterfall_run]
     return [Bar(r.owner, r.cause, float(r.ns_a) / 1e6, float(r.ns_b) / 1e6) for r in comparison.waterfall]
 
 
@@ -83,7 +83,10 @@ def title(parts: list[Bar], step: Step, *, shown: bool = True) -> str:
     if not same_way:
         return f"{where} by nothing"
     if step == "run" and not shown:
-        return f"The parts of both steps; their difference, {total}, is not measurable"
+        return f"The parts of both steps; their difference, {total}, is uncertain"
+    same_way = [part for part in same_way if part.resolved]
+    if not same_way:
+        return f"{where} by {total}; in which part is not resolved"
     largest = max(same_way, key=lambda part: abs(part.change_ms))
     amount = fmt.signed(fmt.duration_ms(largest.change_ms), largest.change_ms)
     return f"{where} by {total}; the largest part is {largest.label}, {amount}"

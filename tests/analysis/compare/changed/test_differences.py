@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from sawtooth.analysis.compare.changed import traits
-from sawtooth.analysis.compare.changed.differences import differences, effects, unfollowed
+from sawtooth.analysis.compare.changed.differences import PADDING, differences, effects, unfollowed
 from sawtooth.analysis.compare.changed.traits import ReadBack, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.findings.checking import all_rules
@@ -122,7 +122,14 @@ def test_without_a_change_nothing_is_explained():
 
 
 def test_what_rules_say_that_their_advice_sets_is_a_choice_that_is_looked_for():
-    keys = {choice.key for choice in traits._CHOICES} | {"reads", "dtype"}
+    keys = {choice.key for choice in traits._CHOICES} | {
+        "reads",
+        "dtype",
+        "gradient_sync",
+        "micro_batches",
+        "schedule",
+        PADDING,
+    }
     dtypes = {"TF32", *(name for _, name in traits._NARROW)}
     named = [text for rule in all_rules() for text in rule.explains.sets]
     assert named and all(text in keys or text.removeprefix("dtype ") in dtypes for text in named)

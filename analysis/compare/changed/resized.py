@@ -1,0 +1,47 @@
+"""Recognize sizes of layers that were padded or slightly changed, such as 774 to 768.
+
+The shapes of all products then change, but the model is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+NEAR = 0.07  # Share of a size. A width of 774 becomes 768 or 832 by padding to a multiple of 64.
+PADDED_TO = 64  # The largest multiple to which sizes are usually padded.
+ALIGNED = 8  # Tensor cores need sizes that are multiples of this number.
+MATCHED = 0.8  # Share of the smaller set of shapes. Another batch size changes one dimension by more than this allows.
+
+
+def resized(a: Collection[str], b: Collection[str]) -> dict[int, int]:
+    """Return the sizes that B changed slightly, by A's size, from the shapes of both sides' products.
+
+    The result is empty unless nearly every shape of the smaller side has a counterpart that is equal or slightly resized.
+    """
+    only_a, only_b = ([_dims(shape) for shape in sorted(set(one) - set(other))] for one, other in ((a, b), (b, a)))
+    found = [(left, right) for left in only_a if (right := _counterpart(left, only_b)) is not None]
+    back = sum(_counterpart(right, only_a) is not None for right in only_b)
+    equal, least = len(set(a) & set(b)), min(len(set(a)), len(set(b)))
+    if not found or equal + min(len(found), back) < MATCHED * least:
+        return {}
+    return dict(sorted({(x, y) for left, right in found for x, y in zip(left, right, strict=True) if x != y}))
+
+
+def is_resized(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Return whether two shapes, with sorted dimensions, have equal or slightly different sizes."""
+    return len(a) == len(b) and all(x == y or _near(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _counterpart(shape: Sequence[int], others: Sequence[Sequence[int]]) -> Sequence[int] | None:
+    near = [other for other in others if is_resized(shape, other)]
+    return min(near, key=lambda other: sum(abs(x - y) for x, y in zip(shape, other, strict=True)), default=None)
+
+
+def _near(a: int, b: int) -> bool:
+    small, large = sorted((a, b))
+    padded = large - small < PADDED_TO and (small % ALIGNED != 0) != (large % ALIGNED != 0)
+    return small > 1 and (padded or large <= (1 + NEAR) * small)
+
+
+def _dims(shape: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in shape.split(","))
