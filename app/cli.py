@@ -31,7 +31,7 @@ TRACEBACK = "SAWTOOTH_TRACEBACK"
 COMMANDS = {
     "ingest": ("ingest", "ingest", "Bring in traces and telemetry; prints the run's id on the last line."),
     "report": ("report", "report", "Report a run's step time, what the GPU waits for, and what to change."),
-    "compare": ("compare", "compare", "Compare two runs: faster, slower or not shown, and why; gates for CI."),
+    "compare": ("compare", "compare", "Compare two runs: faster, slower, no change or cannot tell, and why; gates for CI."),
     "gate": ("gate", "gate", "Compare a build with a stored baseline, for pull requests: gates, summary, one comment."),
     "audit": (
         "audit",
@@ -89,6 +89,8 @@ class OnDemand(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name in NAME_A_RUN:
             importlib.import_module("sawtooth.app.commands.names").refuse_unknown(rest)
+        if name == "compare" and "--to" in rest:
+            rest = importlib.import_module("sawtooth.app.commands.names").each_with_option(rest, "--to")
         return name, loaded(name) if name else command, rest
 
 

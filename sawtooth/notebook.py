@@ -80,7 +80,7 @@ class ComparisonReport:
     @property
     def verdict(self) -> Answer:
         """The result: faster, slower, faster_size_unknown, slower_size_unknown, no_change or cannot_tell."""
-        return self.comparison.leading.answer
+        return self.comparison.answer
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison's contract, as ``sawtooth compare --format json`` prints it."""

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
@@ -35,14 +36,14 @@ class Change:
     step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. If there
     is none, it is the prediction for the fix with the largest gain, or for the other batch size. It is None without any
     prediction. All times are for the work in one step of the earlier run. ``work`` is the work in a step of this run
-    divided by that of the run before. ``verdict`` is the word of the comparison.
+    divided by that of the run before. ``verdict`` is the answer of the comparison.
     """
 
     fixed: tuple[str, ...]
     predicted_ms: float | None
     before_ms: float | None
     after_ms: float | None
-    verdict: str
+    verdict: Answer
     work: float = 1.0
 
     @property
@@ -111,6 +112,6 @@ def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | Non
         predicted_ms=predicted_ms,
         before_ms=before_ms,
         after_ms=after_ms / work if after_ms is not None else None,
-        verdict=(other or comparison).verdict.word,
+        verdict=comparison.answer,
         work=work,
     )

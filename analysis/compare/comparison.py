@@ -31,7 +31,14 @@ from sawtooth.analysis.compare.reasons import (
     work_ratio,
 )
 from sawtooth.analysis.compare.side import Side, step_source, withdrawn_by
-from sawtooth.analysis.compare.significance.certainty import OTHER_MODEL, OTHER_PROGRAM, Verdict, of_one_command, of_other_work
+from sawtooth.analysis.compare.significance.certainty import (
+    OTHER_MODEL,
+    OTHER_PROGRAM,
+    Answer,
+    Verdict,
+    of_one_command,
+    of_other_work,
+)
 from sawtooth.analysis.compare.significance.decision import MIN_RUNS_AS_UNIT, verdict
 from sawtooth.analysis.compare.significance.measured import mean_of_all
 from sawtooth.analysis.compare.throughput import Throughput, throughput
@@ -130,6 +137,11 @@ class Comparison:
     def leading(self) -> Verdict:
         """The verdict of the headline: about work per second if a step does different work on each side."""
         return self.throughput.verdict if self.throughput is not None else self.verdict
+
+    @property
+    def answer(self) -> Answer:
+        """The verdict in the words that the page, the reports, the gate and the agents' tools share."""
+        return self.leading.answer
 
     @property
     def cpu_beside_gpu(self) -> bool:

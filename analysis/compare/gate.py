@@ -157,7 +157,7 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
         return Outcome(
             gate,
             COULD_NOT_JUDGE,
-            f"{gate.text}: could not be judged. {sentence}, beyond the limit, but {word.word.replace('_', ' ')}: {word.why}",
+            f"{gate.text}: could not be judged. {sentence}, beyond the limit, but this change is not certain. {word.why}",
         )
     outcome = _plain(gate, worse, sentence)
     unseen = _unseen(comparison, gate) if outcome.code == PASSED and not word.shown else None

@@ -28,7 +28,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "tool_version": TOOL_VERSION,
         "a": _side(comparison.a),
         "b": _side(comparison.b),
-        "verdict": comparison.leading.answer,
+        "verdict": comparison.answer,
         "best_step_time_ms": {
             **_times(comparison.best),
             "change_share": comparison.best.change_share,

@@ -193,7 +193,16 @@ def _measured(run: RunResult, library: Library) -> Measured:
         works_ms=lead.best.floor_ms,
         profiled_ms=mean,
         kernels_ms=lead.work.kernel_ns / 1e6 if lead.work is not None and len(run.ranks) == 1 else None,
+        before_high_ms=_before_high_ms(lead),
     )
+
+
+def _before_high_ms(lead: RankResult) -> float | None:
+    """Return the upper end of the step time from the marks before the profile, ms; None if marks do not give the step time."""
+    if lead.best.source != "marks":
+        return None
+    marks = (witness for witness in lead.best.witnesses if witness.source == "marks" and witness.ms == lead.best.reading.value)
+    return next((witness.before_high_ms for witness in marks), None)
 
 
 def _replayed_steps(view: RankView, rank: RankResult) -> list[float]:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from sawtooth.analysis.compare.audit import AuditChange
     from sawtooth.analysis.compare.comparison import Comparison, MetricChange
 
-RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
+RowWord = Literal[
+    "better", "worse", "changed", "none", "not_measurable", "cannot_tell", "not_comparable", "profiles_alone", "unknown"
+]  # fmt: skip
 STEP = "best_step_time_ms"
 NO_BETTER = 0.01  # Share of a value. A smaller change is not called better or worse, however certain it is.
 # A share counts as unchanged if it moves by less than half a point and by less than a tenth of itself.
@@ -47,7 +49,7 @@ def of_metric(comparison: Comparison, change: MetricChange) -> RowWord:
         return "not_comparable"
     rests = change.key == STEP or change.key in RESTS_ON_STEP
     if _none_to_claim(comparison, change.key, (change.a, change.b), rests=rests, unit=METRICS[change.key].unit):
-        return "not_measurable"
+        return _unclaimed(comparison, (change.a, change.b), rests=rests)
     if comparison.disagreement is not None and change.key in OF_THE_PROFILE:
         return "profiles_alone"
     return _way(comparison, change.key, METRICS[change.key].better, (change.a, change.b))
@@ -62,7 +64,7 @@ def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
         return "not_comparable"
     rests = key in RESTS_IN_AUDIT or key.startswith("energy")
     if _none_to_claim(comparison, key, (line.a, line.b), rests=rests, unit=line.row.unit):
-        return "not_measurable"
+        return _unclaimed(comparison, (line.a, line.b), rests=rests)
     return _way(comparison, key, line.row.better, (line.a, line.b))
 
 
@@ -83,6 +85,12 @@ def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Re
         return False
     visible = comparison.verdict.smallest_visible_share
     return key in OF_A_STEP or visible is None or abs(b - a) <= visible * largest
+
+
+def _unclaimed(comparison: Comparison, readings: tuple[Reading, Reading], *, rests: bool) -> RowWord:
+    """Return the word for a change that is not claimed: "cannot_tell" if nothing bounds it."""
+    unbounded = any(reading.low is not None and reading.high is None for reading in readings)
+    return "cannot_tell" if unbounded or (rests and comparison.answer == "cannot_tell") else "not_measurable"
 
 
 def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading, Reading]) -> RowWord:

@@ -41,6 +41,8 @@ class Witness:
     ``source`` is user, marks, telemetry or estimate. ``ms`` is None if it is only a lower bound; ``high_ms`` is None without an
     upper limit. ``notes`` explain its basis and what widens it. ``pauses`` are those of the loop's marks, by reason.
     ``typical_ms`` is the median of single steps, None if they were not timed one by one; ``round`` are their rounds.
+    ``before_high_ms`` is the upper end of the interval if slower steps after the profile do not count. It is None without enough
+    steps before the profile.
     """
 
     source: StepSource
@@ -51,6 +53,7 @@ class Witness:
     pauses: tuple[Pauses, ...] = ()
     typical_ms: float | None = None
     round: Round | None = None
+    before_high_ms: float | None = None
 
     @property
     def alike(self) -> bool:

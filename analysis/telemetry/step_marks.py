@@ -105,7 +105,7 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
 class _Reading(NamedTuple):
     """Times of the counted steps and of left-out pauses in ns, notes, and why steps are uneven.
 
-    ``after_ns`` is the mean of slower steps after the profile, in ns.
+    ``after_ns`` is the mean of slower steps after the profile, in ns. ``before`` says that enough steps before it count.
     """
 
     kept: npt.NDArray[np.float64]
@@ -113,6 +113,7 @@ class _Reading(NamedTuple):
     notes: list[str]
     why_uneven: str
     after_ns: float = 0.0
+    before: bool = False
 
 
 def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
@@ -132,7 +133,8 @@ def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDA
             f"After the profile its steps take {in_words(after_ns / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or "
             f"a profiler is still attached: those {sum(map(len, after)):,} are left out of the mean, and the interval reaches to them."
         )
-    return _Reading(kept, left_out, notes, "the host runs ahead and then waits, or pauses", after_ns)
+    early = sum(map(len, settled[: len(before)])) >= LEAST_STEPS
+    return _Reading(kept, left_out, notes, "the host runs ahead and then waits, or pauses", after_ns, early)
 
 
 def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
@@ -151,7 +153,7 @@ def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[np
         notes.append(
             f"After the profile its steps take {longer:.2g} × as long: others use the host, or it is another loop; those count."
         )
-    return _Reading(kept, left_out, notes, "others use the host too, or the loop pauses")
+    return _Reading(kept, left_out, notes, "others use the host too, or the loop pauses", before=len(settled[0]) >= LEAST_STEPS)
 
 
 def _witness(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None, where: str) -> Witness:
@@ -172,6 +174,7 @@ def _witness(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None
         pauses,
         float(np.median(kept)) / 1e6,
         rounds,
+        (mean + half) / 1e6 if reading.before else None,
     )
 
 

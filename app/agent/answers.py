@@ -10,6 +10,7 @@ from typing import Any
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.model import Finding, RunResult
@@ -126,14 +127,15 @@ class RunReport:
 class RunComparison:
     """Two runs compared.
 
-    ``verdict`` is faster, slower, no_difference_shown or inconclusive, for ``after`` against ``before``.
+    ``verdict`` is about ``after`` against ``before``: faster, slower, faster_size_unknown, slower_size_unknown, no_change or
+    cannot_tell. ``confidence`` and ``why`` are about the verdict.
 
     ``change_ms`` is after minus before with its 95 % interval. ``parts`` divide it by owner and cause of time.
     """
 
     before: dict[str, str]
     after: dict[str, str]
-    verdict: str
+    verdict: Answer
     headline: str
     detail: str
     before_ms: float | None
@@ -246,15 +248,15 @@ def comparison_of(comparison: Comparison) -> RunComparison:
     return RunComparison(
         before=_side(plain["a"]),
         after=_side(plain["b"]),
-        verdict=plain["verdict"],
+        verdict=comparison.answer,
         headline=fmt.clean(comparison_words.headline(comparison), 600),
         detail=fmt.clean(comparison_words.below(comparison), 1000),
         before_ms=best["a"],
         after_ms=best["b"],
         change_ms=best["change_ms"],
         change_ci95_ms=best["ci95_ms"],
-        confidence=best["confidence"] or "",
-        why=best["why"],
+        confidence=comparison.leading.confidence,
+        why=comparison.leading.why,
         parts=plain["waterfall_run"] or plain["waterfall"],
         changed=[fmt.clean(sentence, 400) for sentence in changed_words.sentences(comparison)],
         findings_fixed=[finding["rule"] for finding in plain["findings_fixed"]],

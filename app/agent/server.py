@@ -97,7 +97,7 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
         before: Annotated[str, Field(description="Id or name of the run before the change.")],
         after: Annotated[str, Field(description="Id or name of the run after the change.")],
     ) -> answers.RunComparison:
-        """Say whether the run after a change is faster, slower or not shown to differ, by how much, and why."""
+        """Say whether the run after a change is faster, slower, not changed, or cannot be told, by how much, and why."""
         return tools.compare(before, after)
 
     @reading("Predict a step after changes")

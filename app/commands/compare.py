@@ -32,13 +32,19 @@ _SIDE = "A run id or name, a file or a folder; several recordings of one side ar
 
 
 def compare(
-    a: Annotated[
-        str | None,
+    runs: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="A", help=f"Before. {_SIDE} Without A and B: the newest two runs of the same work in the data folder."
+            metavar="A B",
+            help=f"Before and after. {_SIDE} Without A and B: the newest two runs of the same work in the data folder.",
         ),
     ] = None,
-    b: Annotated[str | None, typer.Argument(metavar="B", help="After, in the same form as A.")] = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to", metavar="B…", help="Repeated runs of the second side: A1 A2 A3 --to B1 B2 B3. All others are the first."
+        ),
+    ] = None,
     format: Annotated[
         Format | None,
         typer.Option(help="json has a fixed schema, md is for pull requests, html is one file that works offline."),
@@ -57,14 +63,11 @@ def compare(
     """Compare B with A: the verdict, the parts of the step's change, kernels, operators and findings."""
     chosen = format_for(format, output, Format, as_json=as_json)
     gates = [parse_gate(text) for text in fail_on or []]
-    if a is None:
-        a, b = _newest_of_one_work(data)
-    elif b is None:
-        raise UsageError(f"A comparison needs two sides, and only {a!r} is given. Write sawtooth compare BEFORE AFTER.")
+    named = _sides(runs or [], to or []) or [[run] for run in _newest_of_one_work(data)]
     with ExitStack() as stack:
-        sides = [_side(stack, text, data, keep) for text in (a, b)]
+        sides = [_side(stack, texts, data, keep) for texts in named]
         comparison = compare_sides(*sides)
-    if comparison.prediction is not None and not any(Path(text).exists() for text in (a, b)):
+    if comparison.prediction is not None and not any(Path(text).exists() for texts in named for text in texts):
         remember(data_folder(data), comparison.a.first.manifest.id, comparison.b.first.manifest.id, comparison.prediction)
     code, outcomes = judge(comparison, gates)
     write(_formatted(comparison, outcomes, chosen), output, bold_line=0 if chosen is Format.text else None)
@@ -72,6 +75,24 @@ def compare(
         for outcome in outcomes:
             say(outcome.sentence, err=True)
     raise typer.Exit(code)
+
+
+def _sides(runs: list[str], to: list[str]) -> list[list[str]]:
+    """Return the runs of both sides as the command line names them; [] if it names none.
+
+    Raises UsageError if it is not clear which runs belong to which side.
+    """
+    if to and not runs:
+        raise UsageError("Name the runs of the first side before --to, such as sawtooth compare A1 A2 A3 --to B1 B2 B3.")
+    if to or not runs:
+        return [runs, to] if to else []
+    if len(runs) == 1:
+        raise UsageError(f"A comparison needs two sides, and only {runs[0]!r} is given. Write sawtooth compare BEFORE AFTER.")
+    if len(runs) > 2:
+        raise UsageError(
+            f"{len(runs)} runs are given. Write --to before the runs of the second side, such as A1 A2 A3 --to B1 B2 B3."
+        )
+    return [[run] for run in runs]
 
 
 def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
@@ -91,10 +112,10 @@ def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
     return pair[0].id, pair[1].id
 
 
-def _side(stack: ExitStack, text: str, data: Path | None, keep: bool) -> Side:
+def _side(stack: ExitStack, texts: Sequence[str], data: Path | None, keep: bool) -> Side:
     """Open, analyse and load one side; its runs are loaded one after the other."""
     loaded = []
-    for part in _parts(text):
+    for part in (part for text in texts for part in _parts(text)):
         runs = stack.enter_context(opened_all([part], data, keep=keep))
         loaded.append(side_of([result_of(run.manifest, run.library) for run in runs], runs[0].library))
     return Side.of(loaded)

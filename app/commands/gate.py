@@ -33,7 +33,10 @@ from sawtooth.ingest.schema import DataFolder
 
 DEFAULT_GATE = "best_step_time_ms:+5%"
 MARKER = "<!-- sawtooth-gate:{name} -->"  # one comment for each baseline
-FALSE_ALARMS = "Where nothing changed, a step-time gate fails in at most 2.5 % of builds: one side of a 95 % interval."
+FALSE_ALARMS = (
+    "If nothing changed, a step-time gate nominally fails in 2.5 % of builds: one side of a 95 % interval. It fails more often if the CPU limits the step, "
+    "because its speed varies by up to 20 % from run to run. Use a limit of 20 % or more there."
+)
 
 
 def gate(
@@ -76,7 +79,7 @@ def gate(
             sides = [side_of([result_of(old.manifest, old.library)], old.library), side_of([result], new.library)]
             comparison = compare_sides(*sides)
             code, outcomes = judge(comparison, gates)
-            text, verdict, line = _compared(comparison, outcomes, name), comparison.leading.answer, words.headline(comparison)
+            text, verdict, line = _compared(comparison, outcomes, name), comparison.answer, words.headline(comparison)
             plain = {**compare_json(comparison), "gates": [_plain(outcome) for outcome in outcomes], "exit_code": code}
         else:
             code = PASSED if update else COULD_NOT_JUDGE

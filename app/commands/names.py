@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from sawtooth.app.printable import printable
-from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.place import default_data_folder
@@ -46,6 +46,23 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
     meant = f" Did you mean {printable(alike[0][:SHOWN])}?" if alike else ""
     kept = f"{len(names):,} run{'s' if len(names) > 1 else ''} in {folder.root}"
     raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {kept}.")
+
+
+def each_with_option(words: Sequence[str], option: str) -> list[str]:
+    """Return the command line with ``option`` before each of the words that follow it, up to the next option.
+
+    An option takes one word, but ``--to B1 B2 B3`` names three. Raises UsageError if no word follows.
+    """
+    rewritten: list[str] = []
+    of_option = False
+    for word, after in zip_longest(words, words[1:], fillvalue="-"):
+        if word.startswith("-"):
+            of_option = word == option
+        if word != option:
+            rewritten += [option, word] if of_option else [word]
+        elif after.startswith("-"):
+            raise UsageError(f"{option} needs at least one run after it.")
+    return rewritten
 
 
 def refuse_unknown(words: Sequence[str]) -> None:

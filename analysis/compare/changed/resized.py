@@ -19,12 +19,12 @@ def resized(a: Collection[str], b: Collection[str]) -> dict[int, int]:
     The result is empty unless nearly every shape of the smaller side has a counterpart that is equal or slightly resized.
     """
     only_a, only_b = ([_dims(shape) for shape in sorted(set(one) - set(other))] for one, other in ((a, b), (b, a)))
-    found = [(left, right) for left in only_a if (right := _counterpart(left, only_b)) is not None]
+    counterparts = [(left, right) for left in only_a if (right := _counterpart(left, only_b)) is not None]
     back = sum(_counterpart(right, only_a) is not None for right in only_b)
     equal, least = len(set(a) & set(b)), min(len(set(a)), len(set(b)))
-    if not found or equal + min(len(found), back) < MATCHED * least:
+    if not counterparts or equal + min(len(counterparts), back) < MATCHED * least:
         return {}
-    return dict(sorted({(x, y) for left, right in found for x, y in zip(left, right, strict=True) if x != y}))
+    return dict(sorted({(x, y) for left, right in counterparts for x, y in zip(left, right, strict=True) if x != y}))
 
 
 def is_resized(a: Sequence[int], b: Sequence[int]) -> bool:

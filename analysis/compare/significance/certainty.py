@@ -32,7 +32,7 @@ The near end is the end of the interval next to 0, as a share of the faster side
 differ if nothing changed. It is 10 % if their step times come from two sources or from telemetry. It is 100 % of a step
 if both sides have only profiled steps, because the profiler slows one program more than another.
 
-The floor is at least 10 % for single runs that their hosts limit, because a host's own speed varies. It is 150 % for
+The floor is at least 20 % for single runs that their hosts limit, because a host's own speed varies. It is 150 % for
 runs that compute on the host. The number of recorded steps does not count if the step times have intervals of their
 own.
 """

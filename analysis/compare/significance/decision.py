@@ -39,7 +39,7 @@ from sawtooth.analysis.compare.significance.change_interval import (
     widened,
 )
 from sawtooth.analysis.compare.significance.direction import directed
-from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
+from sawtooth.analysis.compare.significance.measured import Measured, before_profile, mean_of_all
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 
@@ -48,10 +48,9 @@ MIN_STEPS_FOR_WORD = 4  # Recorded steps. Two sets of 4 independent draws do not
 MIN_COUNTED_FOR_WORD = 3
 MIN_RUNS_AS_UNIT = 3  # With fewer runs, the spread between runs has at most one degree of freedom per side.
 MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
-HOST_FLOOR = 0.10  # One command, repeated on a shared host, took times 5 to 38 % apart when the GPU did not limit the step.
+HOST_FLOOR = 0.20  # Halves of one run differ by up to 19 % in 95 % of the loops that the host limits (evidence/comparisons.md).
 ON_HOST_FLOOR = 1.5  # One program that computes on a shared host took 1.0 to 2.4 times as long from run to run.
 SOURCE_FLOOR = 0.10  # Telemetry gives step times to 10 % at best. An estimate compared with a stopwatch is no better.
-POWER_MARGIN = 0.84  # Standard errors beyond the limit at which four of five recordings show a change.
 PROFILED_ALONE = 1.0  # The profiler more than doubles the steps of one program and leaves another program's steps unchanged.
 MIN_STRETCHES = 3  # With fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps).
 
@@ -66,6 +65,7 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     unit is the run, not the step. The table in ``certainty`` defines the confidence. It is lower for a change that the host
     alone may have caused, and for a change of uncertain size.
     """
+    a, b = before_profile(a, b)
     judged = _varied(a, b)
     return limited(judged, open_ratio_interval(a, b, judged.ci95_ms) if judged.ci95_ms is not None else None)
 
@@ -208,13 +208,17 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
     half = student_t(freedom, 1 - TAIL) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
     limit, share = max(MIN_CHANGE, floor), share_of_faster(mean_a, mean_b)
-    smallest = max(limit + POWER_MARGIN * error / min(mean_a, mean_b), (half + POWER_MARGIN * error) / min(mean_a, mean_b))
+    smallest = max(
+        limit + reasons.POWER_MARGIN * error / min(mean_a, mean_b), (half + reasons.POWER_MARGIN * error) / min(mean_a, mean_b)
+    )
     runs, between = f"{len(a)} and {len(b)} runs, each counted once", (change - half, change + half)
     if abs(change) > half and share >= limit:
         sure: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
         why = f"{runs}: the 95 % interval of the change excludes 0."
         return Verdict(_word(change), sure, why, between, floor, smallest)
     why = f"{runs}: {reasons.why_none(share, limit, holds_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
+    spread = math.sqrt(sum(float(side.var(ddof=1)) for side in sides) / 2) / min(mean_a, mean_b)
+    why += reasons.more_runs(spread, min(len(a), len(b)))
     return Verdict("no_difference_shown", sure_of_none(smallest), why, between, floor, smallest)
 
 
@@ -277,7 +281,7 @@ def _by_interval(pair: _Pair) -> Verdict:
     limit = max(MIN_CHANGE, floor)
     share = share_of_faster(middle_a, middle_b)
     error = interval.half_width_ms / 1.96 / min(middle_a, middle_b)
-    smallest = max(limit, 1.96 * error) + POWER_MARGIN * error
+    smallest = max(limit, 1.96 * error) + reasons.POWER_MARGIN * error
     agree = (pair.change > 0) == (interval.change_ms > 0)
     shown = interval.excludes_zero() and share >= limit
     if shown and agree:

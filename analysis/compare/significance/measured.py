@@ -25,7 +25,7 @@ class Measured:
     does not limit the step. ``on_host`` says that a trace shows work on the host and no GPU. ``works_ms`` is how long
     the GPU works in a step, None if it is not known. No step is shorter than that. ``profiled_ms`` is the mean profiled
     step. ``kernels_ms`` is how long a step's kernels run. It is None for a job of several GPUs, whose kernels wait for
-    each other.
+    each other. ``before_high_ms`` is the upper end of the interval of step marks before the profile, None without them.
     """
 
     steps_ms: tuple[float, ...]
@@ -40,6 +40,7 @@ class Measured:
     works_ms: float | None = None
     profiled_ms: float | None = None
     kernels_ms: float | None = None
+    before_high_ms: float | None = None
 
     @property
     def longest_ms(self) -> float | None:
@@ -77,7 +78,19 @@ def scaled(run: Measured, share: float) -> Measured:
         works_ms=part(run.works_ms),
         profiled_ms=part(run.profiled_ms),
         kernels_ms=part(run.kernels_ms),
+        before_high_ms=part(run.before_high_ms),
     )
+
+
+def before_profile(a: Sequence[Measured], b: Sequence[Measured]) -> tuple[Sequence[Measured], Sequence[Measured]]:
+    """Return both sides with the intervals of their steps before the profile, if all runs marked such steps.
+
+    Steps after the profile are slower while a profiler stays attached, which says nothing about a change.
+    """
+    if any(run.before_high_ms is None for run in (*a, *b)):
+        return a, b
+    left, right = (tuple(replace(run, high_ms=run.before_high_ms) for run in side) for side in (a, b))
+    return left, right
 
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:

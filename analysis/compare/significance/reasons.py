@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from sawtooth.analysis.compare.significance.certainty import SURE_OF_SOME
@@ -9,6 +10,8 @@ from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.units import significant
 
+POWER_MARGIN = 0.84  # Standard errors beyond the limit at which four of five recordings show a change.
+TO_SHOW = (0.3, 0.15, 0.05)  # Changes for which the number of runs is stated.
 HOSTS_VARY = (
     "The host limits these steps, and its own speed varies from run to run. So the change may not be the cause: record both sides again "
     "to be sure."
@@ -34,6 +37,21 @@ def why_none(share: float, limit: float, *, holds_zero: bool) -> str:
     if holds_zero:
         return "the 95 % interval of the change includes 0."
     return f"a change of {share:.1%} is within the {limit:.1%} by which such recordings differ with nothing changed."
+
+
+def runs_needed(spread: float, change: float) -> int:
+    """Return how many runs a side show a change four times out of five.
+
+    ``spread`` is the standard deviation of the runs of one side, and ``change`` the change, both as shares of a step.
+    """
+    return 1 + math.ceil(2 * ((1.96 + POWER_MARGIN) * spread / change) ** 2)
+
+
+def more_runs(spread: float, runs: int) -> str:
+    """Return the sentence on how many runs would show smaller changes; "" if ``runs`` a side are enough."""
+    needed = {change: runs_needed(spread, change) for change in TO_SHOW}
+    wanted = [f"{number} runs a side for a change of {change:.0%}" for change, number in needed.items() if number > runs]
+    return f" Runs of one side differ by {spread:.1%}: record about {' or '.join(wanted)}." if wanted else ""
 
 
 def could_have_seen(smallest: float) -> str:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import math
 
 from sawtooth.analysis.compare.chain import Chain, Change
+from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.audit import shown
 
 SECTION = "Audit over the runs"
 NAME_LENGTH = 40
+NOTES: dict[Answer, str] = {  # beside a measured gain; a change of known size needs none
+    "faster_size_unknown": "size uncertain",
+    "slower_size_unknown": "size uncertain",
+    "no_change": "no change",
+    "cannot_tell": "cannot tell",
+}
 
 
 def heads(chain: Chain) -> list[str]:
@@ -69,4 +76,4 @@ def _ms(value: float | None) -> str:
 
 def _measured(change: Change) -> str:
     gain = _ms(change.measured_gain_ms)
-    return gain if change.measured_gain_ms is None or change.verdict in ("faster", "slower") else f"{gain} ({change.verdict})"
+    return gain if change.measured_gain_ms is None or change.verdict not in NOTES else f"{gain} ({NOTES[change.verdict]})"

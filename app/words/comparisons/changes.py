@@ -15,8 +15,13 @@ from sawtooth.app.words.comparisons.row import Row, reasons_once
 
 MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
 NOT_MEASURABLE = "no measurable change"
+CANNOT_TELL = "cannot tell"
 NOT_COMPARABLE = "not comparable: the operations of a side are counted in part"
-UNMARKED: dict[RowWord, str] = {"not_measurable": NOT_MEASURABLE, "not_comparable": NOT_COMPARABLE}  # rows without an amount
+UNMARKED: dict[RowWord, str] = {  # rows without an amount
+    "not_measurable": NOT_MEASURABLE,
+    "cannot_tell": CANNOT_TELL,
+    "not_comparable": NOT_COMPARABLE,
+}
 NAME = 70  # characters of a kernel's or operator's name; the full name is in another column
 WAYS = {
     "name": "same name",

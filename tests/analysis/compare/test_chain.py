@@ -55,19 +55,19 @@ def test_a_chain_in_which_nothing_changed_says_so():
     same = chain([side_of([result_of("gpt_small")], library())] * 2)
     (change,) = same.changes
     assert (change.fixed, change.predicted_ms, change.measured_gain_ms) == ((), None, 0.0)
-    assert words.rows(same)[-2][2].startswith("none")
+    assert words.rows(same)[-2][2] == "none (no change)"
 
 
 def compared(monkeypatch, *, best=(100.0, 80.0), per_s=None, fixed=(), predicted_ms=None):
     """Make every comparison say this: step times, work per second, (rule, severity, claims, predicted ms) of what was fixed."""
-    throughput = per_s and SimpleNamespace(a=per_s[0], b=per_s[1], verdict=SimpleNamespace(word="slower"))
+    throughput = per_s and SimpleNamespace(a=per_s[0], b=per_s[1])
     findings = [
         SimpleNamespace(rule=rule, severity=severity, claims=claims, predicted_step_ms=ms)
         for rule, severity, claims, ms in fixed
     ]
     comparison = SimpleNamespace(
         best=SimpleNamespace(a=best[0], b=best[1]), throughput=throughput, findings_fixed=findings,
-        prediction=predicted_ms and SimpleNamespace(predicted_ms=predicted_ms), verdict=SimpleNamespace(word="faster"),
+        prediction=predicted_ms and SimpleNamespace(predicted_ms=predicted_ms), answer="slower" if per_s else "faster",
     )  # fmt: skip
     monkeypatch.setattr(module, "compare", lambda a, b: comparison)
 
@@ -106,7 +106,7 @@ def test_what_is_not_known_stays_so(monkeypatch):
 
 def test_changes_multiply():
     twice, half_more = Change((), None, 100.0, 50.0, "faster"), Change((), None, 60.0, 40.0, "faster")
-    unknown, other = Change((), None, 60.0, None, "inconclusive"), Change((), None, None, 60.0, "inconclusive")
+    unknown, other = Change((), None, 60.0, None, "cannot_tell"), Change((), None, None, 60.0, "cannot_tell")
     assert twice.work == 1.0
     assert Chain((), (), (twice, half_more)).speedup == 3.0
     assert Chain((), (), (twice, unknown)).speedup is None and Chain((), (), (twice, other)).speedup is None

@@ -189,7 +189,7 @@ def test_a_fall_of_the_step_time_can_be_gated_as_well():
     noisy = [float(step) for step in np.random.default_rng(3).normal(100, 30, 25)]
     found = comparison(106.0, 100.0, [s * 1.06 for s in noisy], noisy)
     assert code(found, "best_step_time_ms:-5%") == COULD_NOT_JUDGE
-    assert "beyond the limit, but no difference shown" in sentence(found, "best_step_time_ms:-5%")
+    assert "beyond the limit, but this change is not certain" in sentence(found, "best_step_time_ms:-5%")
     assert code(found, "best_step_time_ms:-50%") == PASSED
 
 

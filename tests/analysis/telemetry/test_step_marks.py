@@ -147,6 +147,8 @@ def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
     assert attached is not None and "its steps take 25 ms, 25 % longer" in attached.notes[1]
     assert "those 37 are left out" in attached.notes[1]
     assert attached.high_ms == pytest.approx(25.0), "a host that others slowed looks the same"
+    assert attached.before_high_ms == pytest.approx(20.0 * 1.01), "a comparison leaves the steps after the profile out"
+    assert alike.before_high_ms == alike.high_ms and warmed.before_high_ms is None, "no settled step came before"
 
 
 def test_slower_steps_after_a_profile_of_the_host_alone_count() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
+from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.outlook import outlook
 from sawtooth.analysis.run.model import RunResult
@@ -262,6 +263,8 @@ def test_without_the_option_there_is_no_route(app_data: DataFolder) -> None:
 def test_the_skill_keeps_to_the_format(tmp_path: Path) -> None:
     place = write_skill(tmp_path)
     text = (place / "SKILL.md").read_text()
+    prove = (place / "references" / "prove.md").read_text()
+    assert all(f"`{word}`" in text and f"`{word}`" in prove for word in get_args(Answer))
     head, body = text.split("---\n")[1:3]
     fields = dict(line.split(": ", 1) for line in head.splitlines())
     assert fields["name"] == place.name == "sawtooth"

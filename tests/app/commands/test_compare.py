@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.version import TOOL_VERSION
 from sawtooth.app.cli import cli, main
+from sawtooth.app.commands.names import each_with_option
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.words.comparisons import comparison as compare_words
@@ -148,3 +149,34 @@ def test_three_runs_a_side_are_averaged_and_named():
     assert comparison.verdict.word == "faster"
     assert "3 and 3 runs" in compare_words.certainty(comparison)
     assert "95\u00a0% interval" in compare_words.certainty(comparison)
+
+
+def test_repeated_runs_of_the_second_side_follow_to(tmp_path):
+    """Three runs a side of 1.0 ± 0.02 and 0.8 ± 0.02 ms: each run counts once."""
+    files = {}
+    for side_name, step_us in (("a", 1000), ("b", 800)):
+        for i, off in enumerate((-20, 0, 20)):
+            loop = matmul_loop(steps=6, step_us=step_us + off, matmul_us=0.5 * step_us)
+            files[side_name, i] = str(loop.write(tmp_path / f"{side_name}{i}.json"))
+    a, b = ([files[name, i] for i in range(3)] for name in "ab")
+    options = ["--json", "--data", str(tmp_path / "data")]
+    found = json.loads(run(*a, "--to", *b, *options).stdout)
+    assert [len(found[side]["runs"]) for side in "ab"] == [3, 3]
+    assert found["verdict"] == "faster" and "3 and 3 runs" in found["best_step_time_ms"]["why"]
+    by_commas = json.loads(run(",".join(a), ",".join(b), *options).stdout)
+    assert by_commas["best_step_time_ms"]["ci95_ms"] == pytest.approx(found["best_step_time_ms"]["ci95_ms"])
+    assert "Write --to before" in str(run(*a, *options).exception)
+    assert "before --to" in str(run("--to", *b, *options).exception)
+    assert "needs at least one run" in str(run(*a, "--to", *options).exception)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["a", "--to", "b", "c", "--json"], ["a", "--to", "b", "--to", "c", "--json"]),
+        (["--to", "b", "--data", "x"], ["--to", "b", "--data", "x"]),
+        (["--json", "a", "b"], ["--json", "a", "b"]),
+    ],
+)
+def test_each_word_after_to_is_of_the_second_side(given, told):
+    assert each_with_option(given, "--to") == told

@@ -298,3 +298,16 @@ def test_a_run_without_profiled_steps_says_nothing_of_how_they_scatter():
     assert alone.word == both.word == "faster"
     assert both.ci95_ms == pytest.approx((-20, -20), abs=2.5)
     assert verdict([marked], [after]).word == "inconclusive"
+
+
+def test_the_number_of_runs_that_a_change_needs_is_stated():
+    # 2 · ((1.96 + 0.84) · 0.1 ÷ 0.15)² = 6.97, one more for the unknown spread
+    assert (reasons.runs_needed(0.1, 0.15), reasons.runs_needed(0.1, 0.3), reasons.runs_needed(0.01, 0.05)) == (8, 3, 2)
+    noisy = bests(90, 100, 110), bests(89.9, 99.9, 109.9)
+    found = verdict(*noisy)
+    # The standard deviation is 10 of 100 ms.
+    assert found.word == "no_difference_shown"
+    assert (
+        "Runs of one side differ by 10.0%: record about 8 runs a side for a change of 15% or 64 runs a side for a change of 5%."
+        in found.why
+    )

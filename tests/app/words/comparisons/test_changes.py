@@ -17,6 +17,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.audit import AuditRow
 from sawtooth.app import format as fmt
+from sawtooth.app.agent.answers import comparison_of
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
 from sawtooth.app.words.comparisons import audit, basis, changed, changes, intervals, two_steps
@@ -42,13 +43,14 @@ def test_rows_that_rest_on_the_step_say_what_the_headline_says():
     found = compare(*sides)
     said = {row[0]: row[3] for row in changes.metric_rows(found)}
     assert words.headline(found).startswith("Cannot tell whether ")
-    assert [said[label] for label in ("Step time", "MFU")] == ["no measurable change"] * 2
+    assert [said[label] for label in ("Step time", "MFU")] == ["cannot tell"] * 2
     assert {changes.label(c.key): found.metric_word(c) for c in found.metrics if c.change}["Kernels per step"] == "changed"
     marked = {row[0]: row[3] for row in changes.changed_rows(found)[0]}
-    assert marked["Step time"] == "no measurable change" and "MFU" not in marked
+    assert marked["Step time"] == "cannot tell" and "MFU" not in marked
     data = compare_json(found)
-    assert data["metrics"]["mfu"]["says"] == data["metrics"]["best_step_time_ms"]["says"] == "not_measurable"
-    assert "no measurable change" in comparison_text.markdown(found) and "✓ better" not in words.tab_title(found)
+    assert data["metrics"]["mfu"]["says"] == data["metrics"]["best_step_time_ms"]["says"] == "cannot_tell"
+    report = comparison_text.markdown(found)
+    assert "cannot tell" in report and "no measurable change" not in report and "✓ better" not in words.tab_title(found)
 
 
 def test_a_run_beside_itself_is_called_so_and_one_without_a_step_time_is_divided_nowhere():
@@ -174,7 +176,10 @@ def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
     ]
     found = compare(side(runs[0]), side(runs[1]))
     low = replace(found.throughput.verdict, word="faster", confidence="low", why="Few steps.")
-    assert words.below(replace(found, throughput=replace(found.throughput, verdict=low))).endswith("Low confidence. Few steps.")
+    changed_rate = replace(found, throughput=replace(found.throughput, verdict=low))
+    assert words.below(changed_rate).endswith("Low confidence. Few steps.")
+    told = comparison_of(changed_rate)
+    assert (told.verdict, told.confidence, told.why) == (compare_json(changed_rate)["verdict"], "low", "Few steps.")
     without = replace(found, b=replace(found.b, runs=(replace(runs[1], lead=None),)))
     assert words.below(without).startswith("The profile of B holds no GPU work.")
 

@@ -1,0 +1,155 @@
+"""Count the changes that a comparison claims where nothing changed, and those that it calls where the truth is known.
+
+    python -m tests.accuracy.nothing_changed [FOLDER …] [--data FOLDER]     (default: the recordings with step marks)
+
+The first and the second half of a run's steps before its profile are compared as two runs, by their step marks. They are one process on one machine with
+nothing changed, so every *faster* or *slower* is a false alarm of a change. For the power, every time of the second half is divided by a factor.
+With ``--runs FOLDER``, the runs of that data folder with equal commands are compared too: those are separate processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.significance.certainty import Verdict
+from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.measured import Measured, scaled
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.metrics.step_time import LAUNCHES_ONLY
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.marked_loops import Mark
+from sawtooth.analysis.telemetry.step_marks import by_marks
+from sawtooth.ingest.schema import DataFolder
+from tests.accuracy.comparisons import side
+from tests.support.paths import RECORDED_AFTER
+
+FACTORS = (1.05, 1.15, 1.3, 2.0)  # times as fast: changes whose power is simulated
+MARKS = "marks.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two parts of one program in which nothing changed, and what is said of them."""
+
+    name: str
+    limit: str
+    a: Measured
+    b: Measured
+    said: Verdict
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the change is claimed with more than low confidence, so that it may be the cause."""
+        return self.said.shown and self.said.confidence != "low"
+
+
+def halves(folder: Path, whole: Measured) -> Pair | None:
+    """Return the halves of the steps before a recording's profile; None with too few steps."""
+    with gzip.open(folder / MARKS, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    marks = [Mark(row["step"], row["t_ns"], row["phase"]) for row in rows if "step" in row]
+    before = list(itertools.takewhile(lambda mark: mark.phase != "profile", marks))
+    parts = []
+    for name, part in zip("ab", (before[: len(before) // 2], before[len(before) // 2 :]), strict=True):
+        witness = by_marks(part)
+        # A queue that fills gives the host's time for launches, which the analysis of a run leaves out, too.
+        if witness is None or witness.ms is None or witness.ms < LAUNCHES_ONLY * (whole.works_ms or 0.0):
+            return None
+        parts.append(
+            replace(
+                whole,
+                best_ms=witness.ms,
+                low_ms=witness.low_ms,
+                high_ms=witness.high_ms,
+                before_high_ms=witness.before_high_ms,
+                source="marks",
+                recordings=(f"{folder.name} {name}",),
+            )
+        )
+    a, b = parts
+    return Pair(folder.name, "host" if whole.host_bound else "GPU", a, b, verdict([a], [b]))
+
+
+def processes(data: Path) -> Iterator[Pair]:
+    """Yield all pairs of runs of one command in a data folder, and the whole comparison's verdict."""
+    with Library(DataFolder(data)) as library:
+        runs = [run for run in library.folder.manifests() if run.recorded_command]
+        sides = [side_of([result_of(run, library)], library) for run in runs]
+    for a, b in itertools.combinations(sides, 2):
+        if a.command == b.command:
+            found = compare(a, b)
+            yield Pair(" ".join(a.command[-2:]), "processes on the CPU", a.measured[0], b.measured[0], found.leading)
+
+
+def rate(count: int, of: int) -> str:
+    """Return a count as a share with its 95 % interval (Wilson), such as "1 of 33 (0.5 to 15 %)"."""
+    if not of:
+        return "0 of 0"
+    z, share = 1.96, count / of
+    middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    low, high = (max(end / (1 + z * z / of), 0.0) for end in (middle - half, middle + half))
+    return f"{count} of {of} ({100 * low:.2g} to {100 * high:.2g} %)"
+
+
+def table(found: Sequence[Pair]) -> Iterator[str]:
+    """Yield the false alarms by what limits the step, and the simulated power."""
+    kinds = sorted({pair.limit for pair in found})
+    yield from (
+        "| limit of the step | *faster* or *slower* | with medium or high confidence | median and 95 % of the ratio |",
+        "|---|--:|--:|--:|",
+    )
+    for kind in kinds:
+        mine = [pair for pair in found if pair.limit == kind]
+        ratios = sorted(math.exp(abs(math.log((pair.a.best_ms or 1.0) / (pair.b.best_ms or 1.0)))) for pair in mine)
+        spread = f"{ratios[len(ratios) // 2]:.3f}, {ratios[math.ceil(0.95 * len(ratios)) - 1]:.3f}"
+        shown, claimed = sum(pair.said.shown for pair in mine), sum(pair.claimed for pair in mine)
+        yield f"| {kind} | {rate(shown, len(mine))} | {rate(claimed, len(mine))} | {spread} |"
+    yield ""
+    yield f"| limit of the step | {' | '.join(f'{factor:g} ×' for factor in FACTORS)} |"
+    yield f"|---|{'--:|' * len(FACTORS)}"
+    for kind in kinds:
+        mine = [pair for pair in found if pair.limit == kind]
+        yield f"| {kind} | {' | '.join(f'{called(mine, factor)} of {len(mine)}' for factor in FACTORS)} |"
+
+
+def called(pairs: Iterable[Pair], factor: float) -> int:
+    """Return how many pairs are called faster if every time of B is divided by ``factor``."""
+    return sum(verdict([pair.a], [scaled(pair.b, 1 / factor)]).word == "faster" for pair in pairs)
+
+
+def main(given: Sequence[str], data: Path, runs: Path | None) -> None:
+    """Print both tables, and every pair of which a change is claimed."""
+    roots = [Path(root) for root in given] or [RECORDED_AFTER]
+    library = Library(DataFolder(data))
+    recordings = [folder for root in roots for folder in sorted(root.iterdir()) if (folder / MARKS).exists()]
+    found = [
+        pair for folder in recordings if (pair := halves(folder, side(library, folder, telemetry=True).measured[0])) is not None
+    ]
+    library.close()
+    found += processes(runs) if runs is not None else ()
+    print(*table(found), "", sep="\n")
+    for pair in found:
+        if pair.said.shown:
+            print(
+                f"* {pair.name}: {pair.said.answer}, {pair.said.confidence}, {(pair.a.best_ms or 0.0) / (pair.b.best_ms or 1.0):.3f} ×"
+            )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="*")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--runs", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        main(arguments.folders, arguments.data or Path(scratch), arguments.runs)
