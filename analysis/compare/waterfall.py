@@ -90,10 +90,10 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
     The parts of a side sum to its best step time. So the changes of the parts sum to the change of the best step time.
     The result is empty if a side has no step time.
     """
-    sides = [_parts_of_side(runs) for runs in (a, b)]
-    if sides[0] is None or sides[1] is None:
+    side_a, side_b = (_parts_of_side(runs) for runs in (a, b))
+    if side_a is None or side_b is None:
         return ()
-    (parts_a, scaled_a), (parts_b, scaled_b) = sides
+    (parts_a, scaled_a), (parts_b, scaled_b) = side_a, side_b
     if any(run.lead is None and run.host is None for run in (*a, *b)):  # Step marks alone do not show operators.
         parts_a, parts_b = (_without_operators(parts) for parts in (parts_a, parts_b))
         scaled_a, scaled_b = (_without_operators(parts) for parts in (scaled_a, scaled_b))

@@ -17,6 +17,7 @@ includes 0, but the profiled steps or the kernels show the direction   faster or
 (module ``direction``)
 has an open end                                                        inconclusive            low
 the pair would have shown a change of 10 %                             no_difference_shown     by that smallest change
+its ratio allows no change above 10 %                                  no_difference_shown     by the largest change
 otherwise                                                              inconclusive            low
 =====================================================================  ======================
 ==========================
@@ -64,6 +65,7 @@ ONE_COMMAND = (
     "Nothing that was changed is known: the same command ran twice, no other work of the GPU is seen, and a host's own speed varies from run to run. "
     "Record both sides again to be sure."
 )
+NO_LARGER = "The interval leaves no larger change open."
 HOW_MUCH = "That it changed is clear; by how much is not."
 TWO_SOURCES = "The two step times come from different sources, which alone may differ by 10 % and more."
 
@@ -212,9 +214,16 @@ def of_one_command(verdict: Verdict) -> Verdict:
     return replace(verdict, confidence="low", why=f"{verdict.why} {ONE_COMMAND}") if verdict.shown else verdict
 
 
-def limited(verdict: Verdict, ratio: Interval | None) -> Verdict:
-    """Return the verdict with ``ratio`` as its ratio interval, and the confidence limited by its width."""
+def limited(verdict: Verdict, ratio: Interval | None, *, bounded: bool = True) -> Verdict:
+    """Return the verdict with ``ratio`` as its ratio interval, and the confidence limited by its width.
+
+    An interval that leaves only small changes open shows that nothing large changed, however few the recorded steps. This holds
+    only if the step times are ``bounded``, that is, have intervals that include the profiler's cost.
+    """
     verdict = replace(verdict, ratio=ratio)
+    largest = verdict.largest_change if bounded and verdict.word == "inconclusive" else None
+    if largest is not None and largest <= 2 * SURE_OF_NONE:
+        return replace(verdict, word="no_difference_shown", confidence=sure_of_none(largest), why=f"{verdict.why} {NO_LARGER}")
     if not verdict.shown or verdict.confidence == "low" or ratio is None:
         return verdict
     low, high = ratio

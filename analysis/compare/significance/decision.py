@@ -58,16 +58,16 @@ MIN_STRETCHES = 3  # With fewer per side, 10 to 20 % of the intervals miss the t
 def verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     """Return the verdict whether B's best step time differs from A's.
 
-    Each side is one or more runs. "faster" and "slower" need an interval without zero and a change of at least max(2 %,
-    floor). The floor is how much steps of one program, or step times of two sources, may differ. Below 20 steps per side, the
-    interval comes from the step times' own intervals. If that interval does not show the change, the word has low confidence.
-    It then needs at least 4 steps, ranges that do not overlap, and a change of max(10 %, floor). From 3 runs per side on, the
-    unit is the run, not the step. The table in ``certainty`` defines the confidence. It is lower for a change that the host
-    alone may have caused, and for a change of uncertain size.
+    "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor). The floor is how much steps
+    of one program, or step times of two sources, may differ. Below 20 steps per side, the interval comes from the step times'
+    own intervals. If that interval does not show the change, the word has low confidence. It then needs at least 4 steps,
+    ranges that do not overlap, and a change of max(10 %, floor). From 3 runs per side on, the unit is the run, not the step.
+    The table in ``certainty`` defines the confidence.
     """
     a, b = before_profile(a, b)
     judged = _varied(a, b)
-    return limited(judged, open_ratio_interval(a, b, judged.ci95_ms) if judged.ci95_ms is not None else None)
+    ratio = open_ratio_interval(a, b, judged.ci95_ms) if judged.ci95_ms is not None else None
+    return limited(judged, ratio, bounded=all(run.low_ms is not None for run in (*a, *b)))
 
 
 def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:

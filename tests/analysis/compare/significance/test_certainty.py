@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.compare.significance.certainty import HOW_MUCH, Evidence, Verdict, of_other_work, settled
+from sawtooth.analysis.compare.significance.certainty import HOW_MUCH, Evidence, Verdict, limited, of_other_work, settled
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured import Measured
 
@@ -110,3 +110,13 @@ def test_a_change_of_unknown_size_is_not_sure(low_ms, high_ms, sure):
     for found, word in ((verdict([a], [b]), "faster"), (verdict([b], [a]), "slower")):
         assert (found.word, found.confidence) == (word, sure)
         assert (HOW_MUCH in found.why) == (sure == "low")
+
+
+def test_an_interval_that_allows_only_small_changes_shows_no_change_with_few_steps():
+    """One loop in two processes, three profiled steps each: 7.70 and 7.39 ms, and a GPU that works for most of both."""
+    unknown = Verdict("inconclusive", "low", "3 recorded steps are too few.", (-0.39, 0.4))
+    assert limited(unknown, (0.95, 1.05)).answer == "no_change"
+    assert limited(unknown, (0.95, 1.05)).confidence == "medium"  # 1 ÷ 0.95 − 1 = 5.3 %
+    assert limited(unknown, (0.96, 1.04)).confidence == "high"
+    assert limited(unknown, (0.92, 1.14)).answer == limited(unknown, (0.95, None)).answer == "cannot_tell"
+    assert limited(unknown, (0.95, 1.05), bounded=False).answer == "cannot_tell"  # profiled steps alone
