@@ -161,7 +161,8 @@ def below(comparison: Comparison) -> str:
     if is_one_run(comparison):
         return "Choose another run as A or B."
     if comparison.best.a is None or comparison.best.b is None:  # the headline says so
-        return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison))))
+        remedy = intervals.what_would_tell(comparison) if withdrawn_by(comparison.a, comparison.b) is None else None
+        return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison) or remedy)))
     sure = how_sure(comparison)
     if sure == "Low confidence.":  # low confidence needs its reason
         sure = f"{sure} {why_sure(comparison)}"

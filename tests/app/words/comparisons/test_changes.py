@@ -63,6 +63,10 @@ def test_a_run_beside_itself_is_called_so_and_one_without_a_step_time_is_divided
     found = compare(replace(side(cut), measured=(Measured((), None, "profile", ("b",)),)), side(run))
     assert "no step time is known" in words.headline(found) and two_steps.steps_divided(found) == ()
     assert words.below(found) == "The trace of A is cut off: record it again."
+    marked_nowhere = run_of("b" * 16, best_ms=None)
+    marked_nowhere.metrics["best_step_time_ms"] = Reading(None, "No steps were found.")
+    found = compare(replace(side(marked_nowhere), measured=(Measured((), None, "profile", ("b",)),)), side(run))
+    assert words.below(found) == "Record both sides with `sawtooth run`, which times every step."
 
 
 def test_a_reason_that_several_rows_share_is_written_once():
