@@ -9,7 +9,7 @@ import numpy as np
 
 from sawtooth.analysis import doubts
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.derive.steps.lost import lost_launches
+from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.plan import plan_of
@@ -18,16 +18,16 @@ from sawtooth.analysis.integrity import lost_records
 from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
-from sawtooth.analysis.metrics.metric import Measured
+from sawtooth.analysis.metrics.metric import DeviceMeasurements
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import readings_without_trace
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.metrics.trust import Diagnostic
-from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import as_one_job
 from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
-from sawtooth.analysis.ranks.stragglers.lateness import who
+from sawtooth.analysis.ranks.stragglers.sentences import who
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run import compile_log
@@ -38,9 +38,9 @@ from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.recording_row import RecordingRow, row_of
-from sawtooth.analysis.telemetry import of_run as run_telemetry
+from sawtooth.analysis.telemetry import run_telemetry as run_telemetry
 from sawtooth.analysis.telemetry import step_marks
-from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.analysis.telemetry.troughs import link
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.manifest import Manifest
@@ -58,8 +58,10 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     rows, diagnostics = _recordings(manifest, library)
     traces = [row for ref, row in zip(manifest.recordings, rows, strict=True) if ref.kind == "trace"]
     telemetry = run_telemetry.load(manifest, library, traces)
-    marks = {ref.id: step_marks.witness(manifest, library, ref.rank) for ref in manifest.recordings if ref.kind == "trace"}
-    pairs: list[tuple[RankResult, Measured]] = []
+    marks = {
+        ref.id: step_marks.step_mark_evidence(manifest, library, ref.rank) for ref in manifest.recordings if ref.kind == "trace"
+    }
+    pairs: list[tuple[RankResult, DeviceMeasurements]] = []
     for row in traces:
         with library.open(row.id) as recording:
             pairs += RankTrace(recording, row, manifest.facts, telemetry, marks[row.id], library.folder).ranks()
@@ -70,7 +72,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
             library,
             ranks,
             communication,
-            lambda coupled: measured_ms(library, ranks, coupled, telemetry),
+            lambda joint: measured_ms(library, ranks, joint, telemetry),
             sampled=bool(telemetry.devices),
         )
     if manifest.summaries is not None:
@@ -129,20 +131,23 @@ def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow
     return rows, diagnostics
 
 
-def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witness | None]) -> RunResult:
+def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, StepTimeEvidence | None]) -> RunResult:
     """Return the result with the host's work if the traces contain only that.
 
     Of several traces, the one with the longest step is used. Without a trace, the loop's own marks still give the step time.
     """
     host_alone = not result.telemetry.devices and not step_marks.names_gpu(result.manifest, library)
-    if not marks and (alone := step_marks.witness(result.manifest, library, None, host_alone=host_alone)) is not None:
+    if (
+        not marks
+        and (alone := step_marks.step_mark_evidence(result.manifest, library, None, host_alone=host_alone)) is not None
+    ):
         step = Reading(alone.ms, low=alone.low_ms, high=alone.high_ms, notes=alone.notes)
         return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
     works = []
     for ref in (ref for ref in result.manifest.recordings if ref.id in marks):
-        witness = step_marks.witness(result.manifest, library, ref.rank, host_alone=True)
+        step_mark_evidence = step_marks.step_mark_evidence(result.manifest, library, ref.rank, host_alone=True)
         with library.open(ref.id) as recording:
-            works.append(host_work(recording, result.manifest.facts.step_time_ms, witness))
+            works.append(host_work(recording, result.manifest.facts.step_time_ms, step_mark_evidence))
     known = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
     if not known:
         return result

@@ -27,7 +27,7 @@ _UNITS = {"ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "mb":
 _PERCENT = re.compile(r"(\d)%(?!\w)")
 # A line must not break between a number and its unit, or after an arrow or ≈.
 _UNIT = r"(?:[nµm]?s|min|h|%|×|[kMGTP]?B|bytes|[MG]Hz|k?W|k?J|[kMGTPE]?FLOP)"
-_KEPT = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
+_NO_BREAK = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
 _THIN = "\u00a0"  # no-break space, so that a number and its unit remain on one line
 
 
@@ -169,7 +169,7 @@ def money(value: float, currency: str = "$") -> str:
 
 def spaced(sentence: str) -> str:
     """Return a sentence with no-break spaces before units and % and after arrows."""
-    return _KEPT.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence))
+    return _NO_BREAK.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence))
 
 
 def signed(text: str, value: float) -> str:

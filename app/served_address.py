@@ -18,10 +18,10 @@ from urllib.request import urlopen
 
 import msgspec
 
-from sawtooth.ingest.locks import held, is_held
+from sawtooth.ingest.locks import held, is_locked
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
-from sawtooth.place import default_data_folder
+from sawtooth.installation import default_data_folder
 
 DEFAULT_PORT = 8501
 DEFAULT_ADDRESS = "127.0.0.1"
@@ -81,7 +81,7 @@ def addresses(data: DataFolder) -> list[Served]:
     for path in data.access.glob("served-*.json"):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), path.open("rb") as file:
             served = from_json(file.read(), Served)
-            if is_held(file) and served.host == socket.gethostname():
+            if is_locked(file) and served.host == socket.gethostname():
                 listening.append((path.stat().st_mtime_ns, served))
     return [served for _, served in sorted(listening, key=lambda each: each[0], reverse=True)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
-from sawtooth.place import default_data_folder
+from sawtooth.installation import default_data_folder
 
 GB = 1_000_000_000
 DEFAULT_UPLOAD_CAP = 32 * GB  # a rank's trace of a long capture is 5 GB; the real protection is the disk check below

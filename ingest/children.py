@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from sawtooth.place import IMPORT_ROOT
+from sawtooth.installation import IMPORT_ROOT
 
 ADDED = "SAWTOOTH_PATH_ADDED"  # set if PYTHONPATH was changed, for a child that starts another program
 SECRETS = ("SAWTOOTH_TOKEN", "SAWTOOTH_PUSH_TOKEN")

@@ -31,7 +31,7 @@ def held(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def is_held(file: int | IO[Any]) -> bool:
+def is_locked(file: int | IO[Any]) -> bool:
     """Return whether another process has locked an open file; True on Windows, where it is not known."""
     if fcntl is None:
         return True

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
+from sawtooth.ingest.json_checksum import sealed, unsealed
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name, segments_of
 from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
-from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.telemetry.session import is_session_id
 
 MARKER = "push.json"
@@ -55,7 +55,7 @@ class RefusedError(SawtoothError):
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredSegment:
     """The bytes of a segment that are on disk now.
 
     ``agreed`` is False if the sender must continue from ``size`` instead (409).
@@ -91,7 +91,7 @@ class Receiver:
                     sizes[number] = self._settle(file, session, number)
         return sizes
 
-    def append(self, session: str, segment: int, offset: int, body: bytes) -> Held:
+    def append(self, session: str, segment: int, offset: int, body: bytes) -> StoredSegment:
         """Append a batch and sync it to the disk before returning.
 
         Raises NotFoundError if ``session`` is no id, and RefusedError for a batch that is refused.
@@ -106,18 +106,18 @@ class Receiver:
         path = folder / (segment_name(segment) if segment else "meta.json")
         fresh, ours = not path.exists(), is_pushed(folder)
         if fresh and not ours:
-            return Held(0, agreed=False)
+            return StoredSegment(0, agreed=False)
         with _locked(path, create=fresh) as file:
             size = self._settle(file, session, segment)
             if offset + len(body) <= size:
-                return Held(size, agreed=True)
+                return StoredSegment(size, agreed=True)
             if offset != size or not ours:  # only its sampler writes a session that is sampled here
-                return Held(size, agreed=False)
+                return StoredSegment(size, agreed=False)
             self._check_quota(len(body), int(size == 0))
             self._write(file, size, body)
         if fresh:
             _sync_folder(folder)
-        return Held(size + len(body), agreed=True)
+        return StoredSegment(size + len(body), agreed=True)
 
     def note_clock(self, session: str, offset_ns: int) -> None:
         """Store how far the sender's clock is behind this one (server minus client).

@@ -35,13 +35,13 @@ from sawtooth.ingest.trace.other_profiles import refuse_other_profile
 from sawtooth.ingest.trace.source import TraceSource
 from sawtooth.ingest.writer import Writer, tool_version
 
-__all__ = ["Limits", "Progress", "ingest_file", "read_ref"]
+__all__ = ["IngestProgress", "Limits", "ingest_file", "read_ref"]
 MAX_NAME = 200  # characters of a stored file name
 Storing = Callable[[Source, Writer, dict[str, Any]], dict[str, Any]]  # writes the tables of a file, returns its recording row
 
 
 @dataclass(frozen=True)
-class Progress:
+class IngestProgress:
     """The progress of an ingest.
 
     Bytes are those of the original file. ``stage`` is reading, linking, keeping or done.
@@ -76,7 +76,7 @@ def ingest_file(
     *,
     source_name: str | None = None,
     keep_source: bool = True,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[IngestProgress], None] | None = None,
     limits: Limits = Limits(),  # noqa: B008  (frozen)
     expected_id: str | None = None,
 ) -> RecordingRef:
@@ -110,11 +110,11 @@ def ingest_file(
             writer.close()
         target = folder.recording_file(opened.id)
         if keep_source:
-            report(Progress("keeping", opened.total_bytes, opened.total_bytes, row["event_count"]))
+            report(IngestProgress("keeping", opened.total_bytes, opened.total_bytes, row["event_count"]))
             _keep(opened, folder.source_file(opened.id))
         if not target.exists() or not is_sound(target):
             commit(temporary, target)
-    report(Progress("done", opened.total_bytes, opened.total_bytes, row["event_count"]))
+    report(IngestProgress("done", opened.total_bytes, opened.total_bytes, row["event_count"]))
     return read_ref(target)
 
 
@@ -149,7 +149,7 @@ def _swept(folder: DataFolder) -> None:
         raise disk_error(error) from error
 
 
-def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[Progress], None]) -> Storing:
+def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[IngestProgress], None]) -> Storing:
     """Return the function that reads a file beginning with ``head``.
 
     Raises SourceError for a file that is known to be something else.
@@ -171,13 +171,17 @@ def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[Pr
 
 
 def _read_trace(
-    source: TraceSource, opened: Source, writer: Writer, folder: DataFolder, report: Callable[[Progress], None]
+    source: TraceSource, opened: Source, writer: Writer, folder: DataFolder, report: Callable[[IngestProgress], None]
 ) -> dict[str, Any]:
     def progress(events: int) -> None:
-        report(Progress("reading", opened.read_bytes, opened.total_bytes, events))
+        report(IngestProgress("reading", opened.read_bytes, opened.total_bytes, events))
 
     with source.read(opened, folder.recordings, progress) as (tables, facts):
-        report(Progress("linking", opened.total_bytes, opened.total_bytes, sum(table.rows for table in tables.tables.values())))
+        report(
+            IngestProgress(
+                "linking", opened.total_bytes, opened.total_bytes, sum(table.rows for table in tables.tables.values())
+            )
+        )
         return store(tables, facts, writer)
 
 

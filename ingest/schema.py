@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.ingest.errors import NotFoundError, UsageError, disk_error
+from sawtooth.ingest.json_checksum import sealed, unsealed
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import samples_sql
-from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.typed import from_json
 
 SCHEMA_VERSION = 1

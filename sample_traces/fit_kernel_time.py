@@ -26,8 +26,8 @@ if str(ROOT) not in sys.path:  # A script's own folder is on the path, but not t
 import numpy as np  # noqa: E402 - after the path is set
 from scipy.optimize import least_squares  # noqa: E402
 
-from sawtooth.analysis.knowledge.hardware import Gpu, identify  # noqa: E402
-from sawtooth.analysis.knowledge.kernel_time import Row, Work, time_ms  # noqa: E402
+from sawtooth.analysis.knowledge.hardware import GpuPeaks, identify  # noqa: E402
+from sawtooth.analysis.knowledge.kernel_time import FittedKernel, KernelOperands, time_ms  # noqa: E402
 from sawtooth.analysis.knowledge.kernel_work import (  # noqa: E402
     attention_work,
     convolution_work,
@@ -57,12 +57,12 @@ USED = {
     "optimizer": ("launch_us", "memory"),
 }
 FEWEST = 6  # A row with fewer cases is not fitted.
-MANY = 24  # From this number of cases on, every KEPT_OUT-th case is left out of the fit.
-KEPT_OUT = 4
-Cases = list[tuple[Work, float]]
+MANY = 24  # From this number of cases on, every LEFT_OUT-th case is left out of the fit.
+LEFT_OUT = 4
+Cases = list[tuple[KernelOperands, float]]
 
 
-def work_of(case: dict[str, Any]) -> Work | None:
+def work_of(case: dict[str, Any]) -> KernelOperands | None:
     """Return the work of one line of the grid, computed by the code that reads traces."""
     operator, dtype, dims = case["operator"], case["dtype"], case["dims"]
     family = case["family"]
@@ -121,29 +121,29 @@ def read(paths: list[Path]) -> dict[str, Cases]:
     return by_row
 
 
-def kept_out(cases: Cases) -> Cases:
+def left_out(cases: Cases) -> Cases:
     """Return the cases that are left out of the fit."""
-    return cases[::KEPT_OUT] if len(cases) >= MANY else []
+    return cases[::LEFT_OUT] if len(cases) >= MANY else []
 
 
-def fit(name: str, every: Cases, gpu: Gpu) -> Row:
+def fit(name: str, every: Cases, gpu: GpuPeaks) -> FittedKernel:
     """Return the row with the smallest absolute log residuals (softened near 0), judged on `every`."""
-    cases = [case for i, case in enumerate(every) if i % KEPT_OUT] if len(every) >= MANY else every
+    cases = [case for i, case in enumerate(every) if i % LEFT_OUT] if len(every) >= MANY else every
     names = USED[name.split(".")[0]]
     first, least, most = (np.log([FACTORS[key][i] for key in names]) for i in range(3))
     measured = np.log([ms for _, ms in cases])
 
     def residuals(logs: np.ndarray) -> np.ndarray:
         factors: dict[str, Any] = dict(zip(names, np.exp(logs).tolist(), strict=True))
-        row = Row(**factors)
+        row = FittedKernel(**factors)
         return np.log([time_ms(work, row, gpu) or math.nan for work, _ in cases]) - measured
 
     best = least_squares(residuals, first, bounds=(least, most), loss="soft_l1", f_scale=0.1, diff_step=1e-3, max_nfev=80)
     rounded: dict[str, Any] = {key: float(f"{value:.4g}") for key, value in zip(names, np.exp(best.x), strict=True)}
-    return judged(Row(**rounded), every, gpu)
+    return judged(FittedKernel(**rounded), every, gpu)
 
 
-def judged(row: Row, cases: Cases, gpu: Gpu) -> Row:
+def judged(row: FittedKernel, cases: Cases, gpu: GpuPeaks) -> FittedKernel:
     """Return `row` with the statistics of its residuals on `cases`."""
     logs = np.array([math.log(ms / (time_ms(work, row, gpu) or math.nan)) for work, ms in cases])
     off = np.abs(np.expm1(-logs))
@@ -162,7 +162,7 @@ def judged(row: Row, cases: Cases, gpu: Gpu) -> Row:
     )
 
 
-def written(fitted: dict[str, Row], source: str) -> str:
+def written(fitted: dict[str, FittedKernel], source: str) -> str:
     """Return the table as TOML."""
     lines = [
         "# Factors of the kernel-time model (kernel_time.py), fitted by sample_traces/fit_kernel_time.py. residuals: |estimated ÷ measured − 1|",
@@ -177,7 +177,7 @@ def written(fitted: dict[str, Row], source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(fitted: dict[str, Row], title: str) -> str:
+def table(fitted: dict[str, FittedKernel], title: str) -> str:
     """Return the residuals by row as Markdown."""
     lines = [f"| {title} | cases | median | 80 % | worst |", "|---|--:|--:|--:|--:|"]
     for name, row in sorted(fitted.items()):
@@ -203,7 +203,7 @@ def main() -> None:
         )
     )
     print(table(fitted, "all cases"))
-    apart = {name: judged(fitted[name], kept_out(cases), gpu) for name, cases in grids.items() if kept_out(cases)}
+    apart = {name: judged(fitted[name], left_out(cases), gpu) for name, cases in grids.items() if left_out(cases)}
     print(table(apart, "not fitted to"))
 
 

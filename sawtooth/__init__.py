@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sawtooth.place import IMPORT_ROOT
+from sawtooth.installation import IMPORT_ROOT
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library as Library

@@ -10,12 +10,12 @@ from typing import Any
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison import compare as compare_sides
+from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.side import Side, side_of
 from sawtooth.analysis.compare.significance.certainty import Answer
-from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import with_aliases
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.contract import ReportPart
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.report import report_json

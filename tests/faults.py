@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs import leftovers

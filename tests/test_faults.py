@@ -18,7 +18,7 @@ import pytest
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.jobs import leftovers
-from sawtooth.app.jobs.orders import JobOrder
+from sawtooth.app.jobs.job_files import JobOrder
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import scratch, sweep, sweep_all
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder, write_atomically

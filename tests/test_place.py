@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.place import default_data_folder
+from sawtooth.installation import default_data_folder
 
 
 @pytest.mark.parametrize(

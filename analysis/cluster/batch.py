@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sawtooth.analysis.cluster.mapping import is_summary
-from sawtooth.analysis.cluster.places import Place
+from sawtooth.analysis.cluster.storage import Storage
 from sawtooth.analysis.cluster.summary import SCHEMA, unpack
 from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.files import commit, draft
@@ -29,7 +29,7 @@ FOOTER_BYTES = 1 << 16  # the metadata is near the end of a Parquet file
 ROWS = 256  # per row group: a few MB in memory
 
 
-def gather(place: Place, folder: DataFolder) -> str:
+def gather(place: Storage, folder: DataFolder) -> str:
     """Write the summaries in ``place`` into one file of the data folder, and return its id.
 
     The id is the start of the SHA-256 of the file's bytes. Raises UsageError if there are no summaries, and SawtoothError for a
@@ -66,7 +66,7 @@ def _hash_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _tables(pool: Executor, place: Place, names: Iterable[str]) -> Iterator[pa.Table]:
+def _tables(pool: Executor, place: Storage, names: Iterable[str]) -> Iterator[pa.Table]:
     left = iter(names)
     while some := list(islice(left, ROWS)):
         yield from map(_unpacked, some, pool.map(place.read, some))

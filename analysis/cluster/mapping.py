@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from sawtooth.analysis.cluster.places import Source, list_sources, part_of, place_of
+from sawtooth.analysis.cluster.storage import SourceVersion, list_sources, part_of, place_of
 from sawtooth.analysis.cluster.summary import SUMMARY_VERSION
 from sawtooth.analysis.version import ANALYSIS_VERSION
 
@@ -20,7 +20,7 @@ SUFFIX = ".rank.parquet"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SourceOutcome:
     """The result for one source: ``ranks`` rows, or a reason.
 
     ``refused`` means that it can never be read; ``failed`` means that it could not be read this time.
@@ -32,8 +32,10 @@ class Outcome:
     failed: str | None = None
 
 
-Task = Callable[[Source, str], Outcome]  # reads a source and writes its summary to a place
-Engine = Callable[[Task, Sequence[Source], str], Generator[Outcome]]  # is closed at the end, because it may own processes
+Task = Callable[[SourceVersion, str], SourceOutcome]  # reads a source and writes its summary to a place
+Engine = Callable[
+    [Task, Sequence[SourceVersion], str], Generator[SourceOutcome]
+]  # is closed at the end, because it may own processes
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Mapped:
 
     sources: int
     before: int
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[SourceOutcome] = field(default_factory=list)
 
     @property
     def done(self) -> int:
@@ -50,12 +52,12 @@ class Mapped:
         return self.before + sum(outcome.failed is None for outcome in self.outcomes)
 
     @property
-    def refused(self) -> list[Outcome]:
+    def refused(self) -> list[SourceOutcome]:
         """Sources that are damaged, or neither a trace nor telemetry."""
         return [outcome for outcome in self.outcomes if outcome.refused is not None]
 
     @property
-    def failed(self) -> list[Outcome]:
+    def failed(self) -> list[SourceOutcome]:
         """Sources that the next run reads again."""
         return [outcome for outcome in self.outcomes if outcome.failed is not None]
 
@@ -95,7 +97,7 @@ def map_sources(
     return mapped
 
 
-def summary_name(source: Source) -> str:
+def summary_name(source: SourceVersion) -> str:
     """Return the name of a source's summary, from its address, the version of its bytes and our code."""
     version = hashlib.sha256(f"{source.state} {ANALYSIS_VERSION} {SUMMARY_VERSION}".encode()).hexdigest()[:12]
     return f"{_name_of_source(source)}-{version}{SUFFIX}"
@@ -106,5 +108,5 @@ def is_summary(name: str) -> bool:
     return name.endswith(SUFFIX)
 
 
-def _name_of_source(source: Source) -> str:
+def _name_of_source(source: SourceVersion) -> str:
     return hashlib.sha256(source.url.encode()).hexdigest()[:16]

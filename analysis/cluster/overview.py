@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
-from sawtooth.analysis.run.job import Communication, RankWaits, Side, Split, Straggler
+from sawtooth.analysis.run.job import Communication, RankGroup, RankWaits, Split, Straggler
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
@@ -21,7 +21,7 @@ OF_ALL = "Of all {ranks:,} ranks, from their summaries: who is late, and what ra
 NOBODY = Communication(pd.DataFrame(), (), 0)
 
 
-class WholeJob(NamedTuple):
+class JobRepresentatives(NamedTuple):
     """The representatives of a job with many ranks, and the communication of all ranks.
 
     ``lost`` is the reason why the summaries could not be read, None if they were.
@@ -34,7 +34,7 @@ class WholeJob(NamedTuple):
 
 def of_whole_job(
     folder: DataFolder, summaries_id: str, ranks: Sequence[RankResult], communication: Communication | None
-) -> WholeJob:
+) -> JobRepresentatives:
     """Return the representatives with the results of the summaries of all ranks.
 
     ``communication`` comes from the representatives' recordings. If every rank has a recording here, the recordings are better,
@@ -45,7 +45,7 @@ def of_whole_job(
         overview = overview_of(folder.summaries_file(summaries_id))
     except SawtoothError as error:
         lost = str(error)
-        return WholeJob(
+        return JobRepresentatives(
             list(ranks), communication and replace(communication, stragglers=(), notes=(*communication.notes, lost)), lost
         )
     own = communication or replace(NOBODY, ranks=tuple(_waits_of(i, rank) for i, rank in enumerate(ranks)))
@@ -56,7 +56,7 @@ def of_whole_job(
         if (row.id, int(row.device)) in place
     }
     if len(of_job) == len(overview.ranks):
-        return WholeJob(
+        return JobRepresentatives(
             list(ranks), replace(own, notes=tuple(dict.fromkeys((*own.notes, *overview.notes))), heat=overview.heat), None
         )
     whole = replace(
@@ -76,7 +76,7 @@ def of_whole_job(
     waits_ms = overview.heat.groupby("rank")["wait_ms"].mean()
     key = {here: int(overview.ranks["rank"].iloc[p]) if numbered else p for p, here in of_job.items()}
     split = [_split(rank, float(waits_ms.get(key.get(i, -1), 0.0))) if i in key else rank for i, rank in enumerate(ranks)]
-    return WholeJob(split, whole, None)
+    return JobRepresentatives(split, whole, None)
 
 
 def _split(rank: RankResult, wait_ms: float) -> RankResult:
@@ -116,7 +116,7 @@ def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
     return replace(late, positions=positions) if positions or None not in late.ranks else None
 
 
-def _side(side: Side, of_job: dict[int, int]) -> Side:
+def _side(side: RankGroup, of_job: dict[int, int]) -> RankGroup:
     return replace(side, positions=tuple(of_job[position] for position in side.positions if position in of_job))
 
 

@@ -11,8 +11,8 @@ import os
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from sawtooth.analysis.cluster.mapping import Outcome, Task
-from sawtooth.analysis.cluster.places import Source
+from sawtooth.analysis.cluster.mapping import SourceOutcome, Task
+from sawtooth.analysis.cluster.storage import SourceVersion
 from sawtooth.ingest.errors import UsageError
 
 RETRIES = 3  # if a worker or a node dies
@@ -24,8 +24,8 @@ DIED = "The Ray task that read it did not end ({error})."
 
 
 def on_ray(
-    task: Task, sources: Sequence[Source], to: str, address: str | None = None, jobs: int | None = None
-) -> Generator[Outcome]:
+    task: Task, sources: Sequence[SourceVersion], to: str, address: str | None = None, jobs: int | None = None
+) -> Generator[SourceOutcome]:
     """Run ``task`` on every source in the Ray cluster at ``address``, or in a new one.
 
     A new cluster has ``jobs`` cores of this machine and ends with the work.
@@ -34,7 +34,7 @@ def on_ray(
     try:
         remote = ray.remote(num_cpus=1, max_retries=RETRIES)(task)
         left = iter(sources)
-        running: dict[Any, Source] = {}
+        running: dict[Any, SourceVersion] = {}
         while True:
             for source in left:
                 running[remote.remote(source, to)] = source
@@ -48,7 +48,7 @@ def on_ray(
                 try:
                     yield ray.get(reference)
                 except ray.exceptions.RayError as error:
-                    yield Outcome(source.url, failed=DIED.format(error=type(error).__name__))
+                    yield SourceOutcome(source.url, failed=DIED.format(error=type(error).__name__))
     finally:
         ray.shutdown()
 

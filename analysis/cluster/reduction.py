@@ -19,16 +19,16 @@ from sawtooth.analysis.cluster.stages import unequal
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.nulls import none_if_null
-from sawtooth.analysis.ranks.absent import absent_note
-from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.clocks import RankClock
-from sawtooth.analysis.ranks.groups import Place, group_uses
+from sawtooth.analysis.ranks.groups import RankLocation, group_uses
 from sawtooth.analysis.ranks.job import one_step, peers
 from sawtooth.analysis.ranks.matching import match_rows
+from sawtooth.analysis.ranks.missing_ranks import absent_note
 from sawtooth.analysis.ranks.pipeline import pipeline_of, stages_of
+from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.ranks.stragglers.outliers import outliers
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
-from sawtooth.analysis.ranks.stragglers.split import split_of
+from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.run.job import SEND_RECEIVE, GroupUse, Pipeline, Split, Straggler
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -114,12 +114,12 @@ def reduce_job(tables: JobTables) -> JobOverview:
     )
 
 
-def _places(ranks: pd.DataFrame, steps: pd.DataFrame) -> list[Place]:
+def _places(ranks: pd.DataFrame, steps: pd.DataFrame) -> list[RankLocation]:
     counts = steps.groupby("position").size().reindex(range(len(ranks)), fill_value=0).tolist()
     known = {name: identify(name, None, None, None, None) for name in ranks["gpu"].dropna().unique()}
     names = {name: gpu.name for name, gpu in known.items() if gpu is not None}
     return [
-        Place(none_if_null(row.host), int(row.device), names.get(row.gpu), count)
+        RankLocation(none_if_null(row.host), int(row.device), names.get(row.gpu), count)
         for row, count in zip(ranks.itertuples(), counts, strict=True)
     ]
 

@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.ranks.as_recorded import RecordedJob
-from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, PERSISTENT
+from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, PERSISTENT
 from sawtooth.analysis.ranks.stragglers.reasons import MOST_REPLAYED
 from sawtooth.analysis.run.job import Straggler
 

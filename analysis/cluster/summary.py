@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sawtooth.analysis.cluster.sound import unsound
+from sawtooth.analysis.cluster.validation import unsound
 from sawtooth.ingest.errors import SawtoothError
 
 SUMMARY_VERSION = 4  # increases with every change of a row: map then makes older files again

@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.cluster.batch import is_whole
-from sawtooth.analysis.ranks.absent import absent
-from sawtooth.analysis.ranks.beside import Shape
-from sawtooth.analysis.ranks.stragglers.outliers import Trace
+from sawtooth.analysis.ranks.contention import Shape
+from sawtooth.analysis.ranks.missing_ranks import absent
+from sawtooth.analysis.ranks.stragglers.outliers import RankLosses
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.typed import from_json
@@ -29,7 +29,7 @@ DAMAGED = "The summaries of this job's ranks are damaged. Make the run again wit
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedSource:
     """A source that is not part of the job, with the reason."""
 
     source: str
@@ -93,10 +93,10 @@ class JobTables:
         return absent(self.ranks["rank"].dropna().astype(int), self.world)
 
     @property
-    def refused(self) -> list[Refusal]:
+    def refused(self) -> list[RefusedSource]:
         """The sources that could not be read."""
         rows = self._con.execute("SELECT source, why FROM summaries WHERE why IS NOT NULL ORDER BY source").fetchall()
-        return [Refusal(source, why) for source, why in rows]
+        return [RefusedSource(source, why) for source, why in rows]
 
     def telemetry_sources(self, hosts: Sequence[str | None]) -> list[tuple[str, str]]:
         """Return address and id of the telemetry files of ``hosts``, and of those without a host."""
@@ -149,7 +149,7 @@ class JobTables:
             "SELECT position, s.label AS step, s.start_ns, s.end_ns FROM (SELECT position, unnest(step) AS s FROM rank) WHERE s.counted ORDER BY ALL"
         ).df()
 
-    def traces(self, positions: Sequence[int]) -> dict[int, Trace]:
+    def traces(self, positions: Sequence[int]) -> dict[int, RankLosses]:
         """Return the traces' data of the ranks at ``positions``."""
         rows = self._con.execute(
             "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
@@ -158,7 +158,7 @@ class JobTables:
         for position, lost, held_ms, quiet, beside in rows:
             kernels = {_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet}
             shapes = kernels.keys() | {_shape(kernel) for kernel in beside}
-            shown[position] = Trace({row["cause"]: row["ms"] for row in lost}, held_ms, kernels, shapes)
+            shown[position] = RankLosses({row["cause"]: row["ms"] for row in lost}, held_ms, kernels, shapes)
         return shown
 
     def lost(self) -> pd.DataFrame:

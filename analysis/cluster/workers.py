@@ -15,8 +15,8 @@ from collections.abc import Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from sawtooth.analysis.cluster.mapping import Outcome, Task
-from sawtooth.analysis.cluster.places import Source
+from sawtooth.analysis.cluster.mapping import SourceOutcome, Task
+from sawtooth.analysis.cluster.storage import SourceVersion
 
 TRIES = 3  # a source that kills three workers would kill a fourth
 NICER = 5  # the training job's own processes have priority
@@ -32,19 +32,19 @@ class _Worker:
         self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, self.pipe, task, to), daemon=True)
         self.process.start()
         theirs.close()
-        self.source: Source | None = None
+        self.source: SourceVersion | None = None
 
-    def take(self, source: Source) -> None:
+    def take(self, source: SourceVersion) -> None:
         """Start reading ``source``."""
         self.source = source
         with contextlib.suppress(OSError):  # it died in the meantime, which the closed pipe shows
             self.pipe.send(source)
 
-    def result(self) -> Outcome | None:
+    def result(self) -> SourceOutcome | None:
         """Return the outcome of its source and mark it free; None if the process died."""
         self.source = None
         try:
-            outcome: Outcome = self.pipe.recv()
+            outcome: SourceOutcome = self.pipe.recv()
         except (EOFError, OSError):
             return None
         return outcome
@@ -57,7 +57,7 @@ class _Worker:
         self.process.join()
 
 
-def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -> Generator[Outcome]:
+def in_processes(task: Task, sources: Sequence[SourceVersion], to: str, workers: int) -> Generator[SourceOutcome]:
     """Run ``task`` on every source in up to ``workers`` processes; yield the outcomes as they arrive.
 
     Close the generator to end the processes.
@@ -85,7 +85,7 @@ def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -
                     if tries[source.url] < TRIES:
                         left.append(source)
                         continue
-                    outcome = Outcome(source.url, failed=DIED.format(tries=TRIES))
+                    outcome = SourceOutcome(source.url, failed=DIED.format(tries=TRIES))
                 yield outcome
     finally:
         for worker in running:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.compare.comparison_side import Side
 from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.audit import AuditRow, audit
@@ -29,7 +29,7 @@ class ChainLine:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChainChange:
     """The change from one run of the chain to the next.
 
     ``fixed`` are the rules whose findings the next run no longer has. ``before_ms`` and ``after_ms`` are the measured
@@ -58,12 +58,12 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Chain:
+class RunChain:
     """A chain of runs; ``changes`` has one entry fewer than ``runs``."""
 
     runs: tuple[RunResult, ...]
     lines: tuple[ChainLine, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[ChainChange, ...]
 
     @property
     def speedup(self) -> float | None:
@@ -75,7 +75,7 @@ class Chain:
         return math.prod(ratios) if len(ratios) == len(self.changes) else None
 
 
-def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | None] = lambda run, times: None) -> Chain:
+def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | None] = lambda run, times: None) -> RunChain:
     """Return the chain of sides with one run each, in the order of ``sides``.
 
     ``at_batch`` predicts the step time of a run (ms) if its batch is multiplied by a number. It returns None if it cannot
@@ -89,10 +89,10 @@ def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | 
         ChainLine(heads[key], tuple(of_run[key].reading if key in of_run else missing(NOT_COUNTED) for of_run in rows))
         for key in ordered
     )
-    return Chain(runs, lines, tuple(_change(a, b, at_batch) for a, b in pairwise(sides)))
+    return RunChain(runs, lines, tuple(_change(a, b, at_batch) for a, b in pairwise(sides)))
 
 
-def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | None]) -> Change:
+def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | None]) -> ChainChange:
     comparison = compare(a, b)
     other = comparison.throughput
     before_ms, after_ms = comparison.best.a, comparison.best.b
@@ -107,7 +107,7 @@ def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | Non
     if other is not None:
         larger_ms = at_batch(a.first, work)
         predicted_ms = larger_ms / work if larger_ms is not None else None
-    return Change(
+    return ChainChange(
         fixed=tuple(dict.fromkeys(finding.rule for finding in fixed)),
         predicted_ms=predicted_ms,
         before_ms=before_ms,

@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
+from sawtooth.analysis.compare.better_or_worse import RowWord, of_audit, of_metric
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
 from sawtooth.analysis.compare.changed.conditions import ConditionPair, condition_pairs
-from sawtooth.analysis.compare.changed.differences import Difference, Effect, differences, effects, of_batch
+from sawtooth.analysis.compare.changed.differences import Effect, SetupDifference, differences, effects, of_batch
 from sawtooth.analysis.compare.changed.finding_changes import finding_changes, followed_findings
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import batch_ratio
+from sawtooth.analysis.compare.comparison_side import Side, step_source, withdrawn_by
 from sawtooth.analysis.compare.disagreement import disagreement
 from sawtooth.analysis.compare.matching import Match, match
-from sawtooth.analysis.compare.one_model import models_of
 from sawtooth.analysis.compare.reasons import (
     GPU_BESIDE_CPU,
     MADE_ELSEWHERE,
@@ -30,7 +31,7 @@ from sawtooth.analysis.compare.reasons import (
     reasons,
     work_ratio,
 )
-from sawtooth.analysis.compare.side import Side, step_source, withdrawn_by
+from sawtooth.analysis.compare.same_model import models_of
 from sawtooth.analysis.compare.significance.certainty import (
     OTHER_MODEL,
     OTHER_PROGRAM,
@@ -40,7 +41,7 @@ from sawtooth.analysis.compare.significance.certainty import (
     of_other_work,
 )
 from sawtooth.analysis.compare.significance.decision import MIN_RUNS_AS_UNIT, verdict
-from sawtooth.analysis.compare.significance.measured import mean_of_all
+from sawtooth.analysis.compare.significance.measured_steps import mean_of_all
 from sawtooth.analysis.compare.throughput import Throughput, throughput
 from sawtooth.analysis.compare.waterfall import (
     RunRow,
@@ -49,7 +50,6 @@ from sawtooth.analysis.compare.waterfall import (
     profile_waterfall,
     run_waterfall,
 )
-from sawtooth.analysis.compare.worth import RowWord, of_audit, of_metric
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_sources import StepSource
@@ -149,7 +149,7 @@ class Comparison:
         return any(reason.key == GPU_BESIDE_CPU for reason in self.reasons)
 
     @property
-    def strangers(self) -> bool:
+    def unrelated(self) -> bool:
         """Whether the runs are unrelated: they train two models, or one runs on a CPU."""
         return self.other_model or self.cpu_beside_gpu
 
@@ -173,7 +173,7 @@ def compare(a: Side, b: Side) -> Comparison:
     models = models_of(a, b)
     operators = match(a.operators, b.operators)
     why_not = reasons(a.first, b.first, operators, one_shape=models.one_shape)
-    strangers = models.other or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
+    unrelated = models.other or any(reason.key == GPU_BESIDE_CPU for reason in why_not)
     best = StepTimes(_best(a), _best(b))
     rate = None if models.other else throughput(a.runs, b.runs, a.measured, b.measured, one_shape=models.one_shape)
     of_run = run_waterfall(a.runs, b.runs)
@@ -183,7 +183,7 @@ def compare(a: Side, b: Side) -> Comparison:
     appeared = followed_findings(b.first, (b.traits, a.traits), findings.new, grown=work_a > work_b)
     typed = changed_arguments(a.command, b.command)
     arguments = () if models.other else typed
-    changed = () if strangers else _differences(a, b, followed, appeared, models.resized, slower=_is_slower(best, rate))
+    changed = () if unrelated else _differences(a, b, followed, appeared, models.resized, slower=_is_slower(best, rate))
     if rate is not None:
         ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
         changed = (*of_batch(ratio, (*arguments, *changed)), *changed)
@@ -198,7 +198,7 @@ def compare(a: Side, b: Side) -> Comparison:
     profile = (profile_step_ns(a.runs), profile_step_ns(b.runs))
     sources = (_sources(a), _sources(b))
     predicted = disagree = None
-    if rate is None and not strangers:
+    if rate is None and not unrelated:
         elsewhere = [reason.what for reason in why_not if reason.key in MADE_ELSEWHERE]
         predicted = prediction(a.first, best.b, followed, changed, elsewhere)
     if not models.other:
@@ -232,13 +232,13 @@ def compare(a: Side, b: Side) -> Comparison:
 
 
 def _is_slower(best: StepTimes, rate: Throughput | None) -> bool:
-    """Return whether B takes longer for a step, or for A's work if a step does different work on each side."""
+    """Return whether B takes longer for a step, or for A's work if the steps' work differs."""
     return rate.ratio < 1 if rate is not None else bool(best.change_ms is not None and best.change_ms > 0)
 
 
 def _differences(
     a: Side, b: Side, fixed: Sequence[Finding], new: Sequence[Finding], sizes: Mapping[int, int], *, slower: bool
-) -> tuple[Difference, ...]:
+) -> tuple[SetupDifference, ...]:
     """Return the differences: the faster side does not need advice that the slower side gets.
 
     So swapping the sides swaps the values of each difference. ``fixed`` and ``new`` are the findings of A and of B alone.
@@ -253,7 +253,7 @@ def _works(rate: Throughput | None, best: StepTimes) -> tuple[float, float]:
     return (0.0, 0.0) if rate is None or not best.a or not best.b else (rate.a * best.a, rate.b * best.b)
 
 
-def _one_command(a: Side, b: Side, changed: Sequence[Difference]) -> bool:
+def _one_command(a: Side, b: Side, changed: Sequence[SetupDifference]) -> bool:
     """Return whether both sides ran one command, in few runs, with no known change in set-up or GPU work."""
     if not a.command or a.command != b.command or min(len(a.runs), len(b.runs)) >= MIN_RUNS_AS_UNIT:
         return False

@@ -68,7 +68,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GateOutcome:
     """The result of a gate; ``code`` is 0 for passed, 1 for regressed, 2 for could not judge."""
 
     gate: Gate
@@ -100,7 +100,7 @@ def parse_gate(text: str) -> Gate:
     return Gate(text, key, direction, float(number) * scales[unit], False)
 
 
-def judge(comparison: Comparison, gates: Sequence[Gate]) -> tuple[int, list[Outcome]]:
+def judge(comparison: Comparison, gates: Sequence[Gate]) -> tuple[int, list[GateOutcome]]:
     """Return the exit code of all gates and the outcome of each.
 
     A regression takes precedence over a gate that could not be judged.
@@ -110,16 +110,16 @@ def judge(comparison: Comparison, gates: Sequence[Gate]) -> tuple[int, list[Outc
     return (REGRESSED if REGRESSED in codes else COULD_NOT_JUDGE if COULD_NOT_JUDGE in codes else PASSED), outcomes
 
 
-def _judge(comparison: Comparison, gate: Gate) -> Outcome:
+def _judge(comparison: Comparison, gate: Gate) -> GateOutcome:
     change = next(change for change in comparison.metrics if change.key == gate.key)
     metric = METRICS[gate.key]
     for side, reading in (("A", change.a), ("B", change.b)):
         if reading.value is None:
-            return Outcome(
+            return GateOutcome(
                 gate, COULD_NOT_JUDGE, f"{gate.text}: not judged, {metric.label} of {side} is not known. {reading.why_missing}"
             )
         if reading.trust == "unusable":
-            return Outcome(
+            return GateOutcome(
                 gate,
                 COULD_NOT_JUDGE,
                 f"{gate.text}: not judged, {metric.label} of {side} cannot be used. {' '.join(reading.notes)}",
@@ -127,7 +127,7 @@ def _judge(comparison: Comparison, gate: Gate) -> Outcome:
     assert change.a.value is not None and change.b.value is not None
     moved = change.b.value - change.a.value
     if gate.relative and not change.a.value and moved:
-        return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: not judged, {metric.label} of A is 0 and has no percentage.")
+        return GateOutcome(gate, COULD_NOT_JUDGE, f"{gate.text}: not judged, {metric.label} of A is 0 and has no percentage.")
     amount = moved / change.a.value if gate.relative and change.a.value else moved
     worse = amount if gate.direction == "rise" else -amount
     a, b = (WORDS[metric.unit](value) for value in (change.a.value, change.b.value))
@@ -135,13 +135,13 @@ def _judge(comparison: Comparison, gate: Gate) -> Outcome:
     return _step_time(comparison, gate, worse, sentence) if gate.key == BEST else _plain(gate, worse, sentence)
 
 
-def _plain(gate: Gate, worse: float, sentence: str) -> Outcome:
+def _plain(gate: Gate, worse: float, sentence: str) -> GateOutcome:
     if worse > gate.limit:
-        return Outcome(gate, REGRESSED, f"{gate.text}: failed. {sentence}.")
-    return Outcome(gate, PASSED, f"{gate.text}: passed. {sentence}.")
+        return GateOutcome(gate, REGRESSED, f"{gate.text}: failed. {sentence}.")
+    return GateOutcome(gate, PASSED, f"{gate.text}: passed. {sentence}.")
 
 
-def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) -> Outcome:
+def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) -> GateOutcome:
     """Judge the step time by its verdict.
 
     A change beyond the limit counts only if the verdict shows it.
@@ -149,12 +149,12 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
     word = comparison.verdict
     if worse > gate.limit and not word.shown and _is_gross(comparison, gate):
         estimated = f"{sentence}. The size is uncertain, but no estimate has missed the direction by a factor of {GROSS:g}."
-        return Outcome(gate, REGRESSED, f"{gate.text}: failed. {estimated}")
+        return GateOutcome(gate, REGRESSED, f"{gate.text}: failed. {estimated}")
     if word.word == "inconclusive":
-        return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {sentence}. {word.why}")
+        return GateOutcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {sentence}. {word.why}")
     shown = word.word == ("slower" if gate.direction == "rise" else "faster")
     if worse > gate.limit and not shown:
-        return Outcome(
+        return GateOutcome(
             gate,
             COULD_NOT_JUDGE,
             f"{gate.text}: could not be judged. {sentence}, beyond the limit, but this change is not certain. {word.why}",
@@ -170,7 +170,7 @@ def _is_gross(comparison: Comparison, gate: Gate) -> bool:
     False if the runs train different models.
     """
     a, b = comparison.best.a, comparison.best.b
-    if comparison.strangers or not a or not b:
+    if comparison.unrelated or not a or not b:
         return False
     return (b / a if gate.direction == "rise" else a / b) >= GROSS
 

@@ -22,7 +22,7 @@ How = Literal["name", "operator_and_shape", "operator", "category", "only_a", "o
 
 
 @dataclass(frozen=True)
-class Piece:
+class PerStepWork:
     """Time (ns) and launches (or calls) per step of one kernel or operator, as exact fractions.
 
     ``shapes`` is JSON, or "" if unknown.
@@ -35,7 +35,7 @@ class Piece:
     ns: Fraction
     count: Fraction
 
-    def scaled(self, share: Fraction) -> Piece:
+    def scaled(self, share: Fraction) -> PerStepWork:
         """Return the piece with ``share`` of its time and launches."""
         return self if share == 1 else replace(self, ns=self.ns * share, count=self.count * share)
 
@@ -62,11 +62,11 @@ class Match:
         return self.ns_b - self.ns_a
 
 
-def match(a: Sequence[Piece], b: Sequence[Piece]) -> list[Match]:
+def match(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> list[Match]:
     """Return the matched rows, largest change first."""
     rows: list[Match] = []
     left_a, left_b = list(a), list(b)
-    stages: tuple[tuple[How, Callable[[Piece], Hashable | None]], ...] = (
+    stages: tuple[tuple[How, Callable[[PerStepWork], Hashable | None]], ...] = (
         ("name", lambda p: p.name),
         ("operator_and_shape", lambda p: (p.operator, p.shapes) if p.operator and p.shapes else None),
         ("operator", lambda p: p.operator or None),
@@ -81,16 +81,16 @@ def match(a: Sequence[Piece], b: Sequence[Piece]) -> list[Match]:
 
 def _stage(
     how: How,
-    key: Callable[[Piece], Hashable | None],
-    a: Iterable[Piece],
-    b: Iterable[Piece],
+    key: Callable[[PerStepWork], Hashable | None],
+    a: Iterable[PerStepWork],
+    b: Iterable[PerStepWork],
     rows: list[Match],
     *,
     both: bool = True,
-) -> tuple[list[Piece], list[Piece]]:
+) -> tuple[list[PerStepWork], list[PerStepWork]]:
     """Move the pieces whose key both sides have into ``rows``, and return the rest of each side."""
-    groups: tuple[dict[Hashable, list[Piece]], dict[Hashable, list[Piece]]] = (defaultdict(list), defaultdict(list))
-    left: tuple[list[Piece], list[Piece]] = ([], [])
+    groups: tuple[dict[Hashable, list[PerStepWork]], dict[Hashable, list[PerStepWork]]] = (defaultdict(list), defaultdict(list))
+    left: tuple[list[PerStepWork], list[PerStepWork]] = ([], [])
     for side, pieces in enumerate((a, b)):
         for piece in pieces:
             value = key(piece)
@@ -106,7 +106,7 @@ def _stage(
     return left
 
 
-def _row(how: How, a: list[Piece], b: list[Piece]) -> Match:
+def _row(how: How, a: list[PerStepWork], b: list[PerStepWork]) -> Match:
     pieces = [*a, *b]
     operators = _largest(pieces, lambda p: p.operator)
     shapes = _largest(pieces, lambda p: p.shapes) if len({p.shapes for p in pieces}) == 1 else ""
@@ -134,7 +134,7 @@ def _row(how: How, a: list[Piece], b: list[Piece]) -> Match:
     )
 
 
-def _largest(pieces: list[Piece], text: Callable[[Piece], str]) -> str:
+def _largest(pieces: list[PerStepWork], text: Callable[[PerStepWork], str]) -> str:
     """Return the text with most of the pieces' time, or the first in alphabetical order if equal."""
     time: dict[str, Fraction] = defaultdict(Fraction)
     for piece in pieces:

@@ -7,8 +7,8 @@ from typing import Any
 from sawtooth.analysis.compare.audit import AuditChange
 from sawtooth.analysis.compare.changed.differences import Effect
 from sawtooth.analysis.compare.comparison import Comparison, MetricChange, StepTimes
+from sawtooth.analysis.compare.comparison_side import Side
 from sawtooth.analysis.compare.matching import Match
-from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow
 from sawtooth.analysis.metrics.registry import METRICS, with_aliases

@@ -10,7 +10,7 @@ from sawtooth.analysis.compare.reasons import WORK_DIFFERS, counted_flops
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.change_interval import ratio_interval
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all, scaled
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, mean_of_all, scaled
 from sawtooth.analysis.run.model import RunResult
 
 
@@ -46,8 +46,8 @@ _WORK: tuple[tuple[str, Callable[[RunResult], float | None]], ...] = (
 def throughput(
     a: Sequence[RunResult],
     b: Sequence[RunResult],
-    measured_a: Sequence[Measured],
-    measured_b: Sequence[Measured],
+    measured_a: Sequence[MeasuredSteps],
+    measured_b: Sequence[MeasuredSteps],
     *,
     one_shape: bool = False,
 ) -> Throughput | None:

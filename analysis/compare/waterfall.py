@@ -19,9 +19,9 @@ from sawtooth.analysis.knowledge.owners import (
     OUTSIDE_PROFILE,
     OWNER_KEYS,
 )
-from sawtooth.analysis.run.at_best import unseen_ms
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.scaled_ledger import unseen_ms
 from sawtooth.analysis.run.verdict import uses_estimate
 
 UNSEEN_OWNER = "idle"  # Owner of the ledger's row that also contains time which no profiled step shows.

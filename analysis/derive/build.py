@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.derive import tables, timeline_sums
+from sawtooth.analysis.derive.background_writer import Storing
 from sawtooth.analysis.derive.classes import AllClasses, Classes, load_signatures
 from sawtooth.analysis.derive.layout import FEW_EVENTS, derived_layout, events_of
 from sawtooth.analysis.derive.lost import ledger
@@ -23,10 +24,9 @@ from sawtooth.analysis.derive.modules import ModuleWork, module_table
 from sawtooth.analysis.derive.operators import Sums, operator_sums, operator_table
 from sawtooth.analysis.derive.parts.cuts import parts_of
 from sawtooth.analysis.derive.parts.facts import added, facts_of, in_counted_steps
-from sawtooth.analysis.derive.parts.part import Part
-from sawtooth.analysis.derive.parts.work import Device, Work, work_of
+from sawtooth.analysis.derive.parts.part import DerivedPart
+from sawtooth.analysis.derive.parts.work import ClassifiedWork, Device, work_of
 from sawtooth.analysis.derive.steps.device import DeviceSteps
-from sawtooth.analysis.derive.storing import Storing
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest.database import CORES, attach_new, borrow, give_back, give_up_memory, quoted
@@ -156,7 +156,7 @@ class _Deriving:
         else:
             self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
 
-    def _derive(self, part: Part, others: ThreadPoolExecutor, *, watched: bool) -> None:
+    def _derive(self, part: DerivedPart, others: ThreadPoolExecutor, *, watched: bool) -> None:
         """Derive one part and store its tables.
 
         A thread of ``others`` explains the lost time. Its gaps are stored when the next part reaches the same point.
@@ -216,7 +216,7 @@ def _device(con: duckdb.DuckDBPyConnection) -> Device:
     return Device(vendor, major, peak * 1e12 if peak else None)
 
 
-def _segments(part: Part, device: DeviceSteps, classes: Classes) -> ledger.Segments:
+def _segments(part: DerivedPart, device: DeviceSteps, classes: Classes) -> ledger.Segments:
     """Return the owner of each moment of a device in this part."""
     gpu = part.events.gpu
     if part.parts == 1:
@@ -236,7 +236,7 @@ def _fact_rows(known: dict[str, Any], losses: Losses) -> pd.DataFrame:
     return pd.DataFrame({"key": list(known), "value": values})
 
 
-def _operators(work: Work) -> list[Sums]:
+def _operators(work: ClassifiedWork) -> list[Sums]:
     events, part = work.part.events, work.part
     if not part.devices and not len(events.ops):
         return []
@@ -244,7 +244,7 @@ def _operators(work: Work) -> list[Sums]:
     return operator_sums(events, counted, work.flops.count, work.tensor, [d.device for d in part.devices] or [0])
 
 
-def _modules(work: Work, modules: ModuleWork) -> pd.DataFrame:
+def _modules(work: ClassifiedWork, modules: ModuleWork) -> pd.DataFrame:
     part = work.part
     selected = np.zeros(len(part.events.gpu), bool)
     for device in part.devices:

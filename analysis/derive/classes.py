@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.columns import named
-from sawtooth.analysis.derive.events import GPU_KINDS, Events
-from sawtooth.analysis.distinct import distinct_rows
+from sawtooth.analysis.derive.events import GPU_KINDS, TraceEvents
+from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.knowledge.kernel_names import classify
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
 
@@ -106,16 +106,16 @@ class AllClasses:
         """
         table = self.table()
         first: dict[int, str] = {}
-        for name, whose in zip(table["name"].tolist(), table["owner"].tolist(), strict=True):
-            first[name] = min(whose, first.get(name, whose))
+        for name, owner_key in zip(table["name"].tolist(), table["owner"].tolist(), strict=True):
+            first[name] = min(owner_key, first.get(name, owner_key))
         usual = np.zeros(max(first, default=0) + 1, np.int8)
-        usual[list(first)] = [OWNER_KEYS.index(whose) for whose in first.values()]
+        usual[list(first)] = [OWNER_KEYS.index(owner_key) for owner_key in first.values()]
         names, owners = np.concatenate(self._names), np.concatenate(self._owners)
         rows = np.flatnonzero(owners != usual[names])
         return rows, owners[rows]
 
 
-def innermost_operator(events: Events, start_at: I64) -> I64:
+def innermost_operator(events: TraceEvents, start_at: I64) -> I64:
     """Return, for each cpu_op_id, the nearest operator: itself or an ancestor; -1 where there is none."""
     current = start_at.copy()
     while True:
@@ -127,7 +127,7 @@ def innermost_operator(events: Events, start_at: I64) -> I64:
         current[climb] = events.ops.parent[current[climb]]
 
 
-def classify_operations(events: Events, signatures: Signatures, vendor: str | None, compute_major: int | None) -> Classes:
+def classify_operations(events: TraceEvents, signatures: Signatures, vendor: str | None, compute_major: int | None) -> Classes:
     """Classify every GPU operation of ``events``."""
     operator = innermost_operator(events, events.gpu.cpu_op)
     known = operator >= 0
@@ -156,9 +156,9 @@ def classify_operations(events: Events, signatures: Signatures, vendor: str | No
             vendor=vendor,
             compute_major=compute_major,
         )
-        whose = owner_of(kernel_class.category, kernel_class.tensor_cores, GPU_KINDS[kind])
+        owner_key = owner_of(kernel_class.category, kernel_class.tensor_cores, GPU_KINDS[kind])
         inputs_of = (name, op if op >= 0 else None, sig if sig >= 0 else None)
-        rows.append((*inputs_of, kernel_class.category, kernel_class.tensor_cores, whose, kernel_class.reason))
+        rows.append((*inputs_of, kernel_class.category, kernel_class.tensor_cores, owner_key, kernel_class.reason))
     columns = ["name", "operator_name", "signature", "category", "tensor_cores", "owner", "reason"]
     table = pd.DataFrame(rows, columns=columns)
     row = row.reshape(-1).astype(np.int64)

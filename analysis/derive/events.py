@@ -76,7 +76,7 @@ class CpuOps:
 
 
 @dataclass(frozen=True)
-class Events:
+class TraceEvents:
     """The events of one trace that steps, ledger, idle time and replay need.
 
     ``names[i]`` is the text of name id i.
@@ -148,7 +148,7 @@ def names_of(con: duckdb.DuckDBPyConnection) -> list[str]:
     return [str(r[0]) for r in con.execute("SELECT name FROM names ORDER BY name_id").fetchall()]
 
 
-def load_events(con: duckdb.DuckDBPyConnection) -> Events:
+def load_events(con: duckdb.DuckDBPyConnection) -> TraceEvents:
     """Read the events of the recording that ``con`` uses (the caller has executed ``USE <alias>``)."""
     origin = origin_of(con)
-    return Events(origin, names_of(con), read_gpu_ops(con, origin), read_calls(con, origin), read_cpu_ops(con, origin))
+    return TraceEvents(origin, names_of(con), read_gpu_ops(con, origin), read_calls(con, origin), read_cpu_ops(con, origin))

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.classes import Classes, Signatures
-from sawtooth.analysis.derive.events import I64, Events
+from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.operators import nearest
 from sawtooth.analysis.derive.recompute import recomputed
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
-from sawtooth.analysis.distinct import distinct_rows
+from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN, is_flop_operator, operator_flops, outermost, peak_dtype
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
@@ -41,7 +41,7 @@ class FlopCounts:
     carrier_of: I64
 
 
-def operator_flop_counts(events: Events, signatures: Signatures, classes: Classes, vendor: str | None) -> FlopCounts:
+def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: Classes, vendor: str | None) -> FlopCounts:
     """Count each operator's FLOPs once.
 
     The tensor-core use of an operator's kernels distinguishes FP32 from TF32; the dtype is FP32_UNCERTAIN if it is unknown.
@@ -82,7 +82,7 @@ def operator_flop_counts(events: Events, signatures: Signatures, classes: Classe
 
 
 def device_flops(
-    events: Events, classes: Classes, counts: FlopCounts, device: DeviceSteps, counted_ops: NDArray[np.bool_], alone: bool
+    events: TraceEvents, classes: Classes, counts: FlopCounts, device: DeviceSteps, counted_ops: NDArray[np.bool_], alone: bool
 ) -> dict[str, Any]:
     """Summarise the FLOPs of one device over its counted steps.
 

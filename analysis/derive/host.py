@@ -15,11 +15,11 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import CpuOps, Events
+from sawtooth.analysis.derive.events import CpuOps, TraceEvents
 from sawtooth.analysis.intervals import Intervals, paint, union
 from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
 from sawtooth.analysis.knowledge.host_names import COMPUTES_AT_LEAST_NS, ENGINE_OP
-from sawtooth.analysis.replay.machine import I32, I64
+from sawtooth.analysis.replay.simulation import I32, I64
 
 SYNC_CALL = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$")
 LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
@@ -35,7 +35,7 @@ CONCURRENT_SHARE = 0.2  # above this share of overlapping launches, a thread wor
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Host data of a recording that ``Events`` lacks; times are relative to ``Events.origin_ns``.
+    """Host data of a recording that ``TraceEvents`` lacks; times are relative to ``Events.origin_ns``.
 
     Missing tables are empty arrays. ``sync_call``/``sync_stream`` are the stream that each synchronizing call waited for, by
     call id, where ``cuda_sync`` was recorded.
@@ -110,12 +110,12 @@ class Paint:
 
 def matching(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Return, by name id, whether ``pattern`` is found in the name."""
-    search = _holds if len(names) <= FEW_NAMES else _holds.__wrapped__
+    search = _matches if len(names) <= FEW_NAMES else _matches.__wrapped__
     return np.array([search(pattern, name) for name in names] or [False], dtype=bool)
 
 
 @lru_cache(40 * FEW_NAMES)  # room for 40 patterns
-def _holds(pattern: re.Pattern[str], name: str) -> bool:
+def _matches(pattern: re.Pattern[str], name: str) -> bool:
     return pattern.search(name) is not None
 
 
@@ -135,7 +135,7 @@ class Lines:
         return int(self.of_thread.max(initial=-1)) + 1
 
 
-def find_lines(events: Events, facts: HostFacts) -> Lines:
+def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
     """Group the launching threads into lines: those in turn with the main thread, and parallel ones."""
     calls, ops = events.calls, events.ops
     threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1), facts.python_thread.max(initial=-1))) + 1
@@ -172,7 +172,9 @@ def find_lines(events: Events, facts: HostFacts) -> Lines:
     return Lines(of_thread, engine)
 
 
-def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, calls_of: Mapping[str, NDArray[np.bool_]]) -> Paint:
+def paint_line(
+    events: TraceEvents, facts: HostFacts, lines: Lines, line: int, calls_of: Mapping[str, NDArray[np.bool_]]
+) -> Paint:
     """Paint the time of one line over the full trace.
 
     ``calls_of`` marks, by cause, calls whose cause does not follow from their name.
@@ -212,7 +214,7 @@ def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, calls_
     return Paint(starts, painted)
 
 
-def _computes(events: Events, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+def _computes(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Return, by operator, whether it computes on the CPU.
 
     Its name matches, it takes at least COMPUTES_AT_LEAST_NS, and its thread makes no call inside it.
@@ -238,7 +240,7 @@ def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.boo
     return among & ~inside
 
 
-def loads_code(events: Events, facts: HostFacts) -> NDArray[np.bool_]:
+def loads_code(events: TraceEvents, facts: HostFacts) -> NDArray[np.bool_]:
     """Return, by call, whether a launch loaded its kernel's code.
 
     Such a launch is the first of its kernel in the recording and far longer than other launches. Some traces contain this
@@ -262,7 +264,7 @@ def _joined(pieces: list[tuple[I64, I64]]) -> Intervals:
     return union(np.concatenate([none, *(p[0] for p in pieces)]), np.concatenate([none, *(p[1] for p in pieces)]))
 
 
-def span(events: Events) -> tuple[int, int]:
+def span(events: TraceEvents) -> tuple[int, int]:
     """Return the first start and the last end (plus one) of all events."""
     starts = [int(a.min()) for a in (events.gpu.start, events.calls.start, events.ops.start) if len(a)]
     ends = [int(a.max()) for a in (events.gpu.end, events.calls.end, events.ops.end) if len(a)]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis import intervals
-from sawtooth.analysis.derive.events import I64, Events
+from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.host import PYTHON_CALL_NS, HostFacts
 from sawtooth.analysis.derive.steps.host import HostSteps
 from sawtooth.analysis.knowledge.frames import is_user_line, without_line
@@ -29,7 +29,7 @@ FASTEST_PERCENTILE = 10  # of the times between two calls of one function: recor
 RECORDED_SHARE = 0.7  # of such a time: 0.71 to 0.75 in loops over sin, random and ord, timed with and without the profiler
 
 
-def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, Any] | None:
+def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[str, Any] | None:
     """Return the host's times in ns per step; None if the trace has no operators.
 
     Without steps, times are those of the full recording. ``step_ns`` are the durations from step end to step end. ``first_ns``
@@ -79,7 +79,7 @@ def host_only(events: Events, steps: HostSteps, host: HostFacts) -> dict[str, An
     }
 
 
-def _without_the_end_of_the_profile(events: Events, steps: HostSteps) -> HostSteps:
+def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> HostSteps:
     """Return ``steps`` with the last step shortened to the end of its operators, if optimizers mark steps.
 
     A recorder ends its profile in a hook of the optimizer's step, and the annotation includes that work: 810 ms after 360,000
@@ -96,7 +96,7 @@ def _without_the_end_of_the_profile(events: Events, steps: HostSteps) -> HostSte
 
 
 def _communication(
-    events: Events, inside: NDArray[np.bool_], rest: intervals.Intervals, window: intervals.Intervals
+    events: TraceEvents, inside: NDArray[np.bool_], rest: intervals.Intervals, window: intervals.Intervals
 ) -> tuple[int, str]:
     """Return the ns of ``rest`` in which a collective runs on any thread, and the longest one's name.
 
@@ -110,7 +110,7 @@ def _communication(
     return intervals.intersect(_clipped(events, chosen, window), rest).total, events.names[int(time.argmax())]
 
 
-def _loop_thread(events: Events, inside: NDArray[np.bool_]) -> int:
+def _loop_thread(events: TraceEvents, inside: NDArray[np.bool_]) -> int:
     """Return the loop's thread: the one whose outermost operators and annotations take longest."""
     ops = events.ops
     outer = inside & (ops.parent < 0)
@@ -118,11 +118,11 @@ def _loop_thread(events: Events, inside: NDArray[np.bool_]) -> int:
     return int(time.argmax())
 
 
-def _clipped(events: Events, chosen: NDArray[np.bool_], window: intervals.Intervals) -> intervals.Intervals:
+def _clipped(events: TraceEvents, chosen: NDArray[np.bool_], window: intervals.Intervals) -> intervals.Intervals:
     return intervals.intersect(intervals.union(events.ops.start[chosen], events.ops.end[chosen]), window)
 
 
-def _operators(events: Events, working: NDArray[np.bool_], divisor: int) -> list[list[Any]]:
+def _operators(events: TraceEvents, working: NDArray[np.bool_], divisor: int) -> list[list[Any]]:
     """Return name, own ns and calls per step of the operators with the most own time."""
     ops = events.ops
     own = ops.end - ops.start

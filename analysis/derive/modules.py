@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import I32, I64, CpuOps, Events
+from sawtooth.analysis.derive.events import I32, I64, CpuOps, TraceEvents
 from sawtooth.analysis.derive.flop_counts import FlopCounts
 from sawtooth.analysis.derive.host import HostFacts, matching
 from sawtooth.analysis.derive.operators import innermost, nearest, subtree_sums
@@ -56,7 +56,7 @@ class ModuleWork:
     backward: NDArray[np.bool_]
 
 
-def module_work(events: Events, facts: HostFacts) -> ModuleWork | None:
+def module_work(events: TraceEvents, facts: HostFacts) -> ModuleWork | None:
     """Assign each GPU operation to the module that caused it; None if the trace has no module calls."""
     is_module = matching(events.names, MODULE)[facts.python_name] if len(facts.python_name) else np.zeros(0, bool)
     if not is_module.any():
@@ -83,7 +83,7 @@ def _is_backward(ops: CpuOps) -> NDArray[np.bool_]:
     return (ops.forward_thread > 0) & (ops.sequence >= 0) & ~ops.annotation
 
 
-def _tree(events: Events, facts: HostFacts, is_module: NDArray[np.bool_], in_backward: NDArray[np.bool_]) -> ModuleTree:
+def _tree(events: TraceEvents, facts: HostFacts, is_module: NDArray[np.bool_], in_backward: NDArray[np.bool_]) -> ModuleTree:
     call = np.flatnonzero(is_module)
     around = nearest(is_module, facts.python_parent, facts.python_parent[call])
     caller = np.where(around >= 0, np.searchsorted(call, around), -1)
@@ -176,7 +176,7 @@ def _owner(
 
 def module_table(
     *,
-    events: Events,
+    events: TraceEvents,
     work: ModuleWork,
     selected: NDArray[np.bool_],
     counted_call: NDArray[np.bool_],

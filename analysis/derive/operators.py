@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.columns import nullable
-from sawtooth.analysis.derive.events import I64, CpuOps, Events
-from sawtooth.analysis.distinct import distinct_rows
+from sawtooth.analysis.derive.events import I64, CpuOps, TraceEvents
+from sawtooth.analysis.distinct_rows import distinct_rows
 
 
 def depth_of(parent: I64) -> I64:
@@ -62,7 +62,7 @@ Sums = dict[str, NDArray[Any]]  # columns by (device, name, signature)
 
 
 def operator_sums(
-    events: Events,
+    events: TraceEvents,
     counted: NDArray[np.bool_],
     flops: NDArray[np.float64],
     tensor: NDArray[np.bool_],

@@ -19,13 +19,13 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import I64, Events
+from sawtooth.analysis.derive.events import I64, TraceEvents
 
 _BACKWARD_NODE = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::CppNode")
 _CHECKPOINT_NODE = re.compile(r"checkpoint", re.IGNORECASE)
 
 
-def recomputed(events: Events, flop_operators: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def recomputed(events: TraceEvents, flop_operators: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which of ``flop_operators`` (aligned with cpu_op_id) repeat forward work inside backward."""
     ops = events.ops
     result = np.zeros(len(ops), bool)
@@ -43,7 +43,7 @@ def recomputed(events: Events, flop_operators: NDArray[np.bool_]) -> NDArray[np.
     return result
 
 
-def _named(events: Events, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+def _named(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     matches = np.fromiter((bool(pattern.search(name)) for name in events.names), bool, len(events.names))
     return matches[events.ops.name] if len(events.ops) else np.zeros(0, bool)
 

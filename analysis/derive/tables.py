@@ -13,8 +13,8 @@ from sawtooth.analysis.derive.classes import AllClasses
 from sawtooth.analysis.derive.columns import named, nullable
 from sawtooth.analysis.derive.lost import ledger
 from sawtooth.analysis.derive.lost.losses import Losses
-from sawtooth.analysis.derive.parts.part import Part
-from sawtooth.analysis.derive.parts.work import Work
+from sawtooth.analysis.derive.parts.part import DerivedPart
+from sawtooth.analysis.derive.parts.work import ClassifiedWork
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay import store as replay_store
@@ -59,7 +59,7 @@ def store_kernels(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(_KERNELS)
 
 
-def store_steps(con: duckdb.DuckDBPyConnection, part: Part) -> None:
+def store_steps(con: duckdb.DuckDBPyConnection, part: DerivedPart) -> None:
     """Fill ``steps`` and ``windows`` with all steps of the recording."""
     origin = part.events.origin_ns
     for device, window in zip(part.devices, part.windows, strict=True):
@@ -73,7 +73,7 @@ def store_steps(con: duckdb.DuckDBPyConnection, part: Part) -> None:
         store_frame(con, "windows", pd.DataFrame(intervals))
 
 
-def store_operations(con: duckdb.DuckDBPyConnection, work: Work) -> None:
+def store_operations(con: duckdb.DuckDBPyConnection, work: ClassifiedWork) -> None:
     """Append the operations that this part counts to ``gpu_op_steps``."""
     part = work.part
     op_step = np.full(len(part.events.gpu), -1, np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sawtooth.analysis.dumps.stacks import Purpose, frames_of, purpose_of
-from sawtooth.ingest.dumps.memory_snapshot import Event, Segment
+from sawtooth.ingest.dumps.memory_snapshot import AllocationEvent, Segment
 
 if TYPE_CHECKING:
     from sawtooth.analysis.dumps.held_memory import Allocation
@@ -74,7 +74,9 @@ def fragmentation_of(segments: Sequence[Segment]) -> Fragmentation:
     return Fragmentation(sum(segment.total_size for segment in segments), used, free, stuck, largest, rounding)
 
 
-def failed_at(at: int, events: Sequence[Event], segments: Sequence[Segment], allocations: Sequence[Allocation]) -> Failed:
+def failed_at(
+    at: int, events: Sequence[AllocationEvent], segments: Sequence[Segment], allocations: Sequence[Allocation]
+) -> Failed:
     """Return the failed allocation of event ``at``, with the cache as it was then."""
     event = events[at]
     large = event.size > SMALL_BYTES
@@ -96,7 +98,7 @@ def failed_at(at: int, events: Sequence[Event], segments: Sequence[Segment], all
     )  # fmt: skip
 
 
-def _segments_at(at: int, events: Sequence[Event], segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
+def _segments_at(at: int, events: Sequence[AllocationEvent], segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
     """Return address, size and stream of the segments at event ``at``: today's, with later changes undone."""
     there = {segment.address: (segment.total_size, segment.stream) for segment in segments}
     for event in reversed(events[at:]):

@@ -15,7 +15,7 @@ import numpy as np
 
 from sawtooth.analysis.dumps.fragmentation import Failed, Fragmentation, failed_at, fragmentation_of
 from sawtooth.analysis.dumps.stacks import BEFORE, Purpose, frames_of, purpose_of
-from sawtooth.ingest.dumps.memory_snapshot import Annotation, Event, Segment, Snapshot
+from sawtooth.ingest.dumps.memory_snapshot import AllocationEvent, Annotation, Segment, Snapshot
 
 ROUND_BYTES = 512  # kMinBlockSize of PyTorch's allocator
 CURVE_POINTS = 400  # of a picture
@@ -103,9 +103,9 @@ def rounded(size: int) -> int:
     return -(-size // ROUND_BYTES) * ROUND_BYTES
 
 
-def allocations_of(events: Sequence[Event], segments: Sequence[Segment]) -> list[Allocation]:
+def allocations_of(events: Sequence[AllocationEvent], segments: Sequence[Segment]) -> list[Allocation]:
     """Return every block in use at some time of the recording."""
-    open_: dict[int, tuple[int, Event]] = {}
+    open_: dict[int, tuple[int, AllocationEvent]] = {}
     done: list[Allocation] = []
     for i, event in enumerate(events):
         if event.action == "alloc":
@@ -132,7 +132,7 @@ def _in_use(allocations: Sequence[Allocation], events: int) -> np.ndarray[Any, n
     return total
 
 
-def _purpose(each: Allocation, events: Sequence[Event], ranges: _Ranges, stacks_recorded: bool) -> Purpose:
+def _purpose(each: Allocation, events: Sequence[AllocationEvent], ranges: _Ranges, stacks_recorded: bool) -> Purpose:
     frames = frames_of(each.frames)
     if each.start < 0 and not frames:
         return Purpose(BEFORE)

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from sawtooth.ingest.dumps.flight_recorder import Entry, Frame, RankDump
+from sawtooth.ingest.dumps.flight_recorder import Entry, RankDump, StackFrame
 
 SAME_SIZES = (
     "all_reduce",
@@ -43,7 +43,7 @@ class RankState:
     last_seq: int
     last: Entry | None = None
     waits_in: Entry | None = None
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[StackFrame, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class FlightReport:
     entries: int
     completed: int
     hangs: tuple[Hang, ...]
-    lateness: tuple[CallDelay, ...]
+    delay: tuple[CallDelay, ...]
     last: Entry | None
 
 
@@ -115,7 +115,7 @@ def flight_report(dumps: Sequence[RankDump]) -> FlightReport:
         len(calls),
         sum(entry.done for entry in calls),
         tuple(hangs),
-        tuple(late for group in groups for late in _lateness(group, by_rank)),
+        tuple(late for group in groups for late in _call_delays(group, by_rank)),
         max(calls, key=lambda entry: entry.time_created_ns, default=None),
     )
 
@@ -248,7 +248,7 @@ def sizes_of(entry: Entry) -> str:
     return " ".join([*dict.fromkeys(dtypes), *shown])
 
 
-def _lateness(group: str, by_rank: Mapping[int, RankDump]) -> list[CallDelay]:
+def _call_delays(group: str, by_rank: Mapping[int, RankDump]) -> list[CallDelay]:
     """Return how late each rank calls the collectives that all dumps hold.
 
     By the clocks of the ranks' hosts.

@@ -13,9 +13,9 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Judgement
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
-from sawtooth.analysis.findings.queries.reads import after_bulk, only_read
+from sawtooth.analysis.findings.queries.host_reads import after_bulk, only_read
+from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.findings.recorded.source_lines import spoken
-from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
@@ -25,7 +25,7 @@ NO_LAUNCHES = "The gain is more than these kernels take, because the host no lon
 # More than the GPU's wait at this place, because later launches are also late.
 LEAD_LOST = "which costs it its head start: {cost} of each step"
 # Share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take most of the wait.
-COPYING_WORTH_SAYING = 0.05
+LEAST_COPYING_SHARE = 0.05
 # Upper limit per kernel, on a slow host, to free the tensors of its operator and its part of autograd's graph.
 FREED_NS = 3_000
 
@@ -102,9 +102,9 @@ def of_waits(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> It
 def _costs(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:
     """Return in words what the waits cost the GPU, separating copies for the host from idle time."""
     copying = lost_in_calls(context, "host_sync", calls, owner="exposed_memcpy")
-    if copying < COPYING_WORTH_SAYING * lost:
+    if copying < LEAST_COPYING_SHARE * lost:
         return f"which then waits {in_words(lost)} for the host"
-    if copying > (1 - COPYING_WORTH_SAYING) * lost:
+    if copying > (1 - LEAST_COPYING_SHARE) * lost:
         return f"which costs {in_words(lost)} of each step: the GPU only copies meanwhile"
     return f"which costs {in_words(lost)} of each step: {in_words(copying)} of copying and {in_words(lost - copying)} in which the GPU has nothing to do"
 

@@ -15,12 +15,12 @@ from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.actions import own_names
 from sawtooth.analysis.findings.context import REQUIREMENTS, RuleContext
 from sawtooth.analysis.findings.judging import Step, judge
-from sawtooth.analysis.findings.late_ranks import bounded_by_late
 from sawtooth.analysis.findings.loops.acting import beside_acting
 from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered, rank
+from sawtooth.analysis.findings.straggler_limits import bounded_by_late
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.metrics.witness import SAMPLE_IT
+from sawtooth.analysis.metrics.step_time_evidence import SAMPLE_IT
 from sawtooth.analysis.run.model import Finding, NotChecked, RunResult
 from sawtooth.ingest.errors import SawtoothError
 
@@ -31,7 +31,7 @@ NO_SURER = (
 )
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
 # Multiple of the run's step, the same as in the profiler-distorts rule. Below it, the shape of the profile is still valid.
-SHAPE_HOLDS = 1.3
+SHAPE_FACTOR = 1.3
 DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: what the host loses to which cause is less sure than its sum."
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # Errors of a rule's own SQL statement.
 FAILED = "the rule itself failed on this trace; please report it"
@@ -107,11 +107,11 @@ def _of_this_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, st
 def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
     """Lower the confidence of a finding on the host to medium if the profiler distorts the steps.
 
-    This applies from SHAPE_HOLDS times the run's step. The finding then also gets the reason as a note.
+    This applies from SHAPE_FACTOR times the run's step. The finding then also gets the reason as a note.
     """
     profiled, run = context.rank.best.profiled.value, context.step_ms
     slowed = any(CAUSE_OF[cause].slowed for cause in finding.explains.causes)
-    if not slowed or profiled is None or not run or profiled < SHAPE_HOLDS * run:
+    if not slowed or profiled is None or not run or profiled < SHAPE_FACTOR * run:
         return finding
     confidence = "medium" if finding.confidence == "high" else finding.confidence
     return _with_note(replace(finding, confidence=confidence), DISTORTED.format(times=profiled / run))

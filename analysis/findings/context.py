@@ -12,10 +12,10 @@ import pandas as pd
 
 from sawtooth.analysis.findings.judging import Step
 from sawtooth.analysis.findings.model import Row
-from sawtooth.analysis.findings.recorded.launches import Launches
+from sawtooth.analysis.findings.recorded.counted_operations import step_work
+from sawtooth.analysis.findings.recorded.launches import CountedLaunches
 from sawtooth.analysis.findings.recorded.source_lines import as_known, user_lines
-from sawtooth.analysis.findings.recorded.work import step_work
-from sawtooth.analysis.metrics.feeding import first_read_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.replay.edits import Edit
@@ -79,14 +79,14 @@ class RuleContext:
     def work(self) -> pd.DataFrame:
         """GPU operations of the counted steps, read once for all rules.
 
-        See ``sawtooth.analysis.findings.recorded.work.step_work``.
+        See ``sawtooth.analysis.findings.recorded.counted_operations.step_work``.
         """
         return step_work(self.recording, self.rank.device)
 
     @cached_property
-    def launches(self) -> Launches:
+    def launches(self) -> CountedLaunches:
         """Host positions of the launches of ``work``, read once for all rules."""
-        return Launches(self.recording, self.work["gpu_op_id"].to_numpy(np.int64))
+        return CountedLaunches(self.recording, self.work["gpu_op_id"].to_numpy(np.int64))
 
     @property
     def work_steps(self) -> int:

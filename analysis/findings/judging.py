@@ -89,7 +89,7 @@ def judge(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
     gain of at least SUREST_SHARE is critical. There is no prediction if its interval includes today's step. A prediction
     without an interval, or with a wide one, has at most medium confidence.
     """
-    if bar is not None and not is_worth_naming(evidence, step, bar):
+    if bar is not None and not reaches(evidence, step, bar):
         return None
     lost_ms, severity, note = evidence.lost_ms, evidence.severity, ""
     predicted, between = _predicted(evidence, step)
@@ -128,7 +128,7 @@ def judge(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
     )
 
 
-def is_worth_naming(evidence: Evidence, step: Step, bar: Bar) -> bool:
+def reaches(evidence: Evidence, step: Step, bar: Bar) -> bool:
     """Return whether the evidence reaches ``bar``."""
     if evidence.share is not None:
         return evidence.share >= bar.share

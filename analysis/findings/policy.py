@@ -33,6 +33,6 @@ FP8 = Bar(0.40, "scaling and casting take a few percent themselves: worth trying
 
 # Thresholds relative to something other than the step.
 RECOMPUTED = Bar(0.10, "below a tenth checkpointing is selective already", of="the model's FLOPs")
-HELD_BY_HEAT = Bar(0.05, "single samples are ordinary", of="the sampled time")
-HELD_BY_POWER = Bar(0.20, "below it the mean clock hardly moves", of="the sampled time")
+THERMAL_THROTTLING = Bar(0.05, "single samples are ordinary", of="the sampled time")
+POWER_THROTTLING = Bar(0.20, "below it the mean clock hardly moves", of="the sampled time")
 DISTORTED = Bar(1.3, "below it the shape of the profile still holds", of="the run's step that a profiled one takes")

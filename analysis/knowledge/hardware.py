@@ -49,7 +49,7 @@ _GENERIC_NAME = re.compile(r"^(amd radeon graphics|nvidia graphics device|)$", r
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuPeaks:
     """Peaks of one device as PyTorch sees it (one GCD of an MI250, one MIG slice).
 
     ``peaks`` maps a dtype of DTYPES to dense TFLOP/s (int8: TOP/s). A dtype without a rate on the device is absent.
@@ -81,8 +81,8 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class _Row:
-    gpu: Gpu
+class _HardwareRow:
+    gpu: GpuPeaks
     patterns: tuple[re.Pattern[str], ...]
     compute: tuple[int, int]
     sms: int
@@ -105,7 +105,7 @@ def identify(
     sms: int | None,
     memory_bytes: int | None,
     vendor: str | None = None,
-) -> Gpu | None:
+) -> GpuPeaks | None:
     """Return the GPU that a source describes; None where no row fits.
 
     The name is tried first, then compute capability, SMs and memory. The last resort is an estimate of the 16-bit peak alone,
@@ -130,7 +130,7 @@ def _vendor_fits(row_vendor: str, vendor: str | None) -> bool:
     return vendor is None or vendor == row_vendor
 
 
-def _by_name(name: str, vendor: str | None, sms: int | None) -> _Row | None:
+def _by_name(name: str, vendor: str | None, sms: int | None) -> _HardwareRow | None:
     if _GENERIC_NAME.match(name) or _MOBILE.search(name):
         return None
     rows, _ = _tables()
@@ -142,7 +142,7 @@ def _by_name(name: str, vendor: str | None, sms: int | None) -> _Row | None:
     return candidates[0] if not same_shape or candidates[0].sms == sms or "/" not in name else same_shape[0]
 
 
-def _by_shape(compute: tuple[int, int], sms: int, memory_bytes: int | None, vendor: str | None) -> _Row | None:
+def _by_shape(compute: tuple[int, int], sms: int, memory_bytes: int | None, vendor: str | None) -> _HardwareRow | None:
     rows, _ = _tables()
     for row in rows:
         if not _vendor_fits(row.gpu.vendor, vendor) or row.compute != compute or row.sms != sms:
@@ -152,7 +152,7 @@ def _by_shape(compute: tuple[int, int], sms: int, memory_bytes: int | None, vend
     return None
 
 
-def _sized(row: _Row, by: Literal["name", "shape"], name: str, sms: int | None, memory_bytes: int | None) -> Gpu:
+def _sized(row: _HardwareRow, by: Literal["name", "shape"], name: str, sms: int | None, memory_bytes: int | None) -> GpuPeaks:
     notes = [row.gpu.note] if row.gpu.note else []
     gpu = replace(row.gpu, identified_by=by)
     if by == "shape":
@@ -168,7 +168,7 @@ def _sized(row: _Row, by: Literal["name", "shape"], name: str, sms: int | None, 
     return replace(gpu, note="; ".join(notes) or None)
 
 
-def _by_formula(name: str, compute: tuple[int, int], sms: int, vendor: str | None) -> Gpu | None:
+def _by_formula(name: str, compute: tuple[int, int], sms: int, vendor: str | None) -> GpuPeaks | None:
     _, formulas = _tables()
     for formula in formulas:
         if formula.compute != compute or not _vendor_fits(formula.vendor, vendor):
@@ -180,7 +180,7 @@ def _by_formula(name: str, compute: tuple[int, int], sms: int, vendor: str | Non
         dtype = "bf16" if compute[0] >= 8 else "fp16"
         shown = name or f"{formula.vendor} {compute[0]}.{compute[1]}"
         note = f"not in the table: estimated as {rate:g} FLOPs per SM and clock × {sms} SMs × {formula.clock_mhz:g} MHz ({formula.source})"
-        return Gpu(
+        return GpuPeaks(
             name=shown,
             vendor=formula.vendor,
             sms=sms,
@@ -233,7 +233,7 @@ def crossed_by(copy: str) -> Literal["gpus", "host"] | None:
 
 
 @cache
-def _tables() -> tuple[tuple[_Row, ...], tuple[_Formula, ...]]:
+def _tables() -> tuple[tuple[_HardwareRow, ...], tuple[_Formula, ...]]:
     data = tomllib.loads(Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8"))
     rows = tuple(_row(entry) for entry in data["gpu"])
     formulas = tuple(
@@ -243,11 +243,11 @@ def _tables() -> tuple[tuple[_Row, ...], tuple[_Formula, ...]]:
     return rows, formulas
 
 
-def _row(entry: Mapping[str, Any]) -> _Row:
+def _row(entry: Mapping[str, Any]) -> _HardwareRow:
     peaks = MappingProxyType(dict(entry["peaks"]))
     rate = entry.get("flop_per_sm_clock")
     peak_16bit = peaks.get("bf16") or peaks["fp16"]
-    gpu = Gpu(
+    gpu = GpuPeaks(
         name=entry["name"],
         vendor=entry["vendor"],
         sms=entry["sms"],
@@ -262,7 +262,7 @@ def _row(entry: Mapping[str, Any]) -> _Row:
         dispatch=_dispatch(entry),
     )
     patterns = tuple(re.compile(p, re.IGNORECASE) for p in entry["match"])
-    return _Row(gpu, patterns, (entry["compute"][0], entry["compute"][1]), entry["sms"], tuple(entry["memory_gb"]))
+    return _HardwareRow(gpu, patterns, (entry["compute"][0], entry["compute"][1]), entry["sms"], tuple(entry["memory_gb"]))
 
 
 def _dispatch(entry: Mapping[str, Any]) -> Dispatch:

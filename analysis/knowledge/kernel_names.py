@@ -53,7 +53,7 @@ class KernelClass:
 
 
 @dataclass(frozen=True)
-class Rule:
+class KernelNameRule:
     """One row of a table; ``why`` explains a tensor-core row to users."""
 
     pattern: re.Pattern[str]
@@ -64,16 +64,18 @@ class Rule:
 
 
 @cache
-def tables() -> dict[str, tuple[Rule, ...]]:
+def tables() -> dict[str, tuple[KernelNameRule, ...]]:
     """Return the tables ``category``, ``operator`` and ``tensor_cores``, which the Reference page prints."""
     data = tomllib.loads(Path(__file__).with_name("kernel_names.toml").read_text(encoding="utf-8"))
     return {
-        table: tuple(Rule(re.compile(r["pattern"]), r["result"], r.get("why", ""), r["source"], r["example"]) for r in rows)
+        table: tuple(
+            KernelNameRule(re.compile(r["pattern"]), r["result"], r.get("why", ""), r["source"], r["example"]) for r in rows
+        )
         for table, rows in data.items()
     }
 
 
-def first_match(table: str, name: str) -> Rule | None:
+def first_match(table: str, name: str) -> KernelNameRule | None:
     """Return the row of ``table`` that decides for ``name``."""
     text = _without_parameters(name[:NAME_LENGTH]).lower()
     return next((rule for rule in tables()[table] if rule.pattern.search(text)), None)

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 
 # Tile sizes (rows × columns) of 16-bit kernels seen on Hopper, and the splits of the inner dimension if there are few tiles.
 TILES = (
@@ -54,7 +54,7 @@ SAME_CHIP = ("H100", "H200", "GH200", "H800", "H20")
 
 
 @dataclass(frozen=True)
-class Estimate:
+class KernelTimeEstimate:
     """A kernel's time in ms with the interval that contains four of five kernels."""
 
     ms: float
@@ -78,7 +78,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelOperands:
     """The work of a kernel, or of the few kernels of one operator.
 
     ``row`` names the row of the table, ``dtype`` the peak that it uses. ``products`` run one after the other in tiles.
@@ -93,7 +93,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Row:
+class FittedKernel:
     """Fitted factors of one kind of kernel, with the quantiles of its error.
 
     ``log_low`` and ``log_high`` are the 10 % and 90 % quantiles of ln(measured ÷ estimated) on the grid.
@@ -111,7 +111,7 @@ class Row:
     residuals: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
-def estimate(work: Work, gpu: Gpu) -> Estimate | None:
+def estimate(work: KernelOperands, gpu: GpuPeaks) -> KernelTimeEstimate | None:
     """Return the time of ``work`` on ``gpu``.
 
     None where the table has no row for it, or the GPU's peak or bandwidth is unknown.
@@ -122,10 +122,10 @@ def estimate(work: Work, gpu: Gpu) -> Estimate | None:
         return None
     wider, more = _widened(gpu)
     low, high = min(row.log_low * wider, 0.0) - more, max(row.log_high * wider, 0.0) + more
-    return Estimate(ms, ms * math.exp(low), ms * math.exp(high))
+    return KernelTimeEstimate(ms, ms * math.exp(low), ms * math.exp(high))
 
 
-def time_ms(work: Work, row: Row, gpu: Gpu) -> float | None:
+def time_ms(work: KernelOperands, row: FittedKernel, gpu: GpuPeaks) -> float | None:
     """Return the time in ms by ``row``; None where the GPU has no rate for it."""
     peak, bandwidth = gpu.peak_tflops(work.dtype), gpu.bandwidth_bytes_per_s
     if bandwidth is None or ((work.products or work.flops) and peak is None):
@@ -184,7 +184,7 @@ def _item_bytes(dtype: str) -> int:
     return {"fp32": 4, "tf32": 4, "fp8": 1, "int8": 1, "fp64": 8}.get(dtype, 2)
 
 
-def _widened(gpu: Gpu) -> tuple[float, float]:
+def _widened(gpu: GpuPeaks) -> tuple[float, float]:
     if MEASURED in gpu.name and "GH" not in gpu.name:
         return 1.0, 0.0
     if any(name in gpu.name for name in SAME_CHIP):
@@ -198,11 +198,11 @@ def bits_of(dtype: str) -> str:
 
 
 @cache
-def rows() -> Mapping[str, Row]:
+def rows() -> Mapping[str, FittedKernel]:
     """Return the fitted table."""
     with Path(__file__).with_name("kernel_time.toml").open("rb") as file:
         table: dict[str, Any] = tomllib.load(file)["rows"]
     return {
-        name: Row(**{k: v for k, v in cells.items() if k != "residuals"}, residuals=cells.get("residuals", {}))
+        name: FittedKernel(**{k: v for k, v in cells.items() if k != "residuals"}, residuals=cells.get("residuals", {}))
         for name, cells in table.items()
     }

@@ -12,7 +12,7 @@ from typing import Any
 
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES
 from sawtooth.analysis.knowledge.flops import FIRST_OPERAND, convolution_output, parse_bool, parse_ints, parse_mask
-from sawtooth.analysis.knowledge.kernel_time import ALIGNED_BYTES, Product, Work, bits_of
+from sawtooth.analysis.knowledge.kernel_time import ALIGNED_BYTES, KernelOperands, Product, bits_of
 
 Shape = list[int]
 NARROW = 8  # a tensor-core convolution first pads channels in memory that are no multiple of it
@@ -30,7 +30,7 @@ CAUSAL_AT = {
 }
 
 
-def product_work(operator: str, dims: Any, strides: Any, dtype: str, *, padded_to: int | None = None) -> Work | None:
+def product_work(operator: str, dims: Any, strides: Any, dtype: str, *, padded_to: int | None = None) -> KernelOperands | None:
     """Return the work of a matrix product in ``dtype``.
 
     If ``padded_to`` is set, every size is rounded up to a multiple of it.
@@ -47,7 +47,7 @@ def product_work(operator: str, dims: Any, strides: Any, dtype: str, *, padded_t
         m, n, k = (-(-size // padded_to) * padded_to for size in (m, n, k))
     size, out = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
     moved = batch * (size * (m * k + k * n) + out * m * n)
-    return Work(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))
+    return KernelOperands(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))
 
 
 def _operands(operator: str, dims: Any) -> tuple[int, int, int, int] | None:
@@ -95,7 +95,7 @@ def _aligned(strides: Any, first: int, dtype: str, n: int, k: int) -> bool:
 
 def convolution_work(
     operator: str, dims: Any, strides: Any, concrete: list[str] | None, dtype: str, *, layout: str | None = None
-) -> Work | None:
+) -> KernelOperands | None:
     """Return the work of a convolution or of its backward pass in ``dtype`` and ``layout``.
 
     ``layout`` is NCHW or NHWC; None means as recorded.
@@ -121,8 +121,8 @@ def convolution_work(
     )  # a stride may skip most of it
     moved = (seen + math.prod(weight) + math.prod(out)) * ITEM_BYTES[dtype] * len([w for w in wanted if w])
     if groups > 1:
-        return Work(row, dtype, moved, flops=sum(p.flops for p in products))
-    return Work(row, dtype, moved, products)
+        return KernelOperands(row, dtype, moved, flops=sum(p.flops for p in products))
+    return KernelOperands(row, dtype, moved, products)
 
 
 def _layout(strides: Any, index: int) -> str:
@@ -157,7 +157,9 @@ def _backward_products(image: Shape, weight: Shape, out: Shape, groups: int, wan
     return tuple(product for product, bit in zip((to_image, to_weight), wanted, strict=False) if bit)
 
 
-def attention_work(query: Shape, key: Shape, dtype: str, *, backend: str, causal: bool, backward: bool) -> Work | None:
+def attention_work(
+    query: Shape, key: Shape, dtype: str, *, backend: str, causal: bool, backward: bool
+) -> KernelOperands | None:
     """Return the work of attention of a (batch, heads, seq, head) ``query`` over ``key``.
 
     ``backend`` is flash, efficient or cudnn.
@@ -174,10 +176,10 @@ def attention_work(query: Shape, key: Shape, dtype: str, *, backend: str, causal
     share = CAUSAL_SHARE if causal and seq == past else 1.0
     flops = 4.0 * batch * heads * seq * past * compiled * share * (2.5 if backward else 1.0)
     moved = 2.0 * batch * heads * (seq + past) * head * ITEM_BYTES[dtype] * (2.0 if backward else 1.0)
-    return Work(row, dtype, moved, flops=flops)
+    return KernelOperands(row, dtype, moved, flops=flops)
 
 
-def recorded_attention(operator: str, dims: Any, concrete: list[str] | None, dtype: str) -> Work | None:
+def recorded_attention(operator: str, dims: Any, concrete: list[str] | None, dtype: str) -> KernelOperands | None:
     """Return the work of one of PyTorch's fused attention operators as recorded."""
     if operator not in CAUSAL_AT or not isinstance(dims, list):
         return None
@@ -191,12 +193,12 @@ def recorded_attention(operator: str, dims: Any, concrete: list[str] | None, dty
     return attention_work(query, key, dtype, backend=backend, causal=bool(causal), backward=backward)
 
 
-def moving_work(operator: str, moved_bytes: float, dtype: str, layout: str | None = None) -> Work:
+def moving_work(operator: str, moved_bytes: float, dtype: str, layout: str | None = None) -> KernelOperands:
     """Return the work of an operator that only moves ``moved_bytes``: norm, activation, softmax or copy."""
     name = operator.removeprefix("aten::")
-    return Work(f"move.{bits_of(dtype)}.{name}" + (f".{layout}" if layout else ""), dtype, moved_bytes)
+    return KernelOperands(f"move.{bits_of(dtype)}.{name}" + (f".{layout}" if layout else ""), dtype, moved_bytes)
 
 
-def optimizer_work(name: str, kind: str, values: float) -> Work:
+def optimizer_work(name: str, kind: str, values: float) -> KernelOperands:
     """Return the work of one optimizer step over ``values`` FP32 parameters; ``kind`` is foreach or fused."""
-    return Work(f"optimizer.{name}.{kind}", "fp32", values * 4.0 * (5 if name == "SGD" else 7))
+    return KernelOperands(f"optimizer.{name}.{kind}", "fp32", values * 4.0 * (5 if name == "SGD" else 7))

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.knowledge.flops import is_flop_operator, peak_dtype
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_names import operator_category
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.nulls import decoded
@@ -35,7 +35,7 @@ COLUMNS = {
 }
 
 
-def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
+def roofline(operators: pd.DataFrame, gpu: GpuPeaks | None) -> pd.DataFrame:
     """Place operators in the roofline of ``gpu``.
 
     ``operators`` is the derived table joined with the operator's ``name`` and its signature's ``input_dims``, ``input_types``
@@ -56,7 +56,7 @@ def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
     return _place(table, gpu, gpu.bandwidth_bytes_per_s)
 
 
-def _place(table: pd.DataFrame, gpu: Gpu, bandwidth: float) -> pd.DataFrame:
+def _place(table: pd.DataFrame, gpu: GpuPeaks, bandwidth: float) -> pd.DataFrame:
     names, types = table["name"].tolist(), [decoded(cell) for cell in table["input_types"]]
     mostly = (table["tensor_core_ns"] >= MOSTLY * table["time_ns"]).tolist()
     seconds = table["time_ns"].to_numpy(float) / 1e9
@@ -86,7 +86,7 @@ def _place(table: pd.DataFrame, gpu: Gpu, bandwidth: float) -> pd.DataFrame:
     return known.sort_values("opportunity_ns", ascending=False, ignore_index=True)
 
 
-def _measured_dtype(name: str, types: Any, tensor_cores: bool, flop_per_s: float, gpu: Gpu) -> str | None:
+def _measured_dtype(name: str, types: Any, tensor_cores: bool, flop_per_s: float, gpu: GpuPeaks) -> str | None:
     """Return the dtype whose peak an operator is compared with.
 
     FP32 products run in TF32 if tensor cores have most of their time, or if they are faster than FP32 units can be.

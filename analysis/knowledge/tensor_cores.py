@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from sawtooth.analysis.knowledge.dtypes import SIXTEEN_BIT
 from sawtooth.analysis.knowledge.flops import FIRST_OPERAND, is_flop_operator, operand_dtype
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_names import FLOP_CATEGORIES, KernelClass
 
 ALIGNMENT_16_BIT = 8  # elements: 16 bytes of fp16 or bf16, one tensor-core load (NVIDIA's matrix multiplication guide)
@@ -39,7 +39,7 @@ def why_not_tensor_cores(
     input_types: list[Any] | None,
     input_dims: list[Any] | None,
     kernel_class: KernelClass,
-    gpu: Gpu | None,
+    gpu: GpuPeaks | None,
     *,
     kernel: str = "",
     tf32_on: bool = False,
@@ -80,7 +80,7 @@ def why_not_tensor_cores(
     return WhyNot("fell_back", f"{named}{known}, yet the library chose a kernel of plain arithmetic.")
 
 
-def _has_tensor_cores(gpu: Gpu) -> bool:
+def _has_tensor_cores(gpu: GpuPeaks) -> bool:
     """Return whether the GPU has tensor cores.
 
     16-bit tensor cores multiply at least four times as fast as FP32 units; plain FP16 units at most twice.
@@ -89,7 +89,7 @@ def _has_tensor_cores(gpu: Gpu) -> bool:
     return fp32 is None or gpu.peak_16bit_tflops >= 2.5 * fp32 or gpu.vendor == "amd" or "tf32" in gpu.peaks
 
 
-def _because_of_dtype(dtype: str | None, gpu: Gpu | None) -> WhyNot | None:
+def _because_of_dtype(dtype: str | None, gpu: GpuPeaks | None) -> WhyNot | None:
     if dtype == "fp32":
         if gpu is None:
             return WhyNot("fp32", "FP32: use bf16 or fp16 autocast, or allow TF32 if the GPU has it.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, owner_of
-from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Reading, missing
 
 NO_WINDOW = "The device ran nothing that the trace links to a launch."
@@ -13,37 +13,37 @@ NO_COMPUTE = "No compute kernel ran."
 NO_SM_SHARES = "The trace has no launch sizes per SM (ROCm and other runtimes do not record them)."
 
 
-def _of_window(measured: Measured, ns: int) -> Reading:
+def _of_window(measured: DeviceMeasurements, ns: int) -> Reading:
     return Reading(ns / measured.window_ns) if measured.window_ns else missing(NO_WINDOW)
 
 
-def busy_share(measured: Measured) -> Reading:
+def busy_share(measured: DeviceMeasurements) -> Reading:
     """Return the share of the window in which the GPU did any work."""
     idle = idle_share(measured)
     return Reading(1 - idle.value) if idle.value is not None else idle
 
 
-def idle_share(measured: Measured) -> Reading:
+def idle_share(measured: DeviceMeasurements) -> Reading:
     """Return the share of the window in which nothing ran."""
     return _of_window(measured, measured.owned_ns.get("idle", 0))
 
 
-def exposed_communication(measured: Measured) -> Reading:
+def exposed_communication(measured: DeviceMeasurements) -> Reading:
     """Return the share of the window in which only communication ran."""
     return _of_window(measured, measured.owned_ns.get("exposed_comm", 0))
 
 
-def tensor_core_share(measured: Measured) -> Reading:
+def tensor_core_share(measured: DeviceMeasurements) -> Reading:
     """Return the share of compute time owned by tensor-core kernels."""
     compute = sum(measured.owned_ns.get(owner, 0) for owner in COMPUTE_OWNERS)
     return Reading(measured.owned_ns.get("tensor_core_compute", 0) / compute) if compute else missing(NO_COMPUTE)
 
 
-def _kernels(measured: Measured) -> pd.DataFrame:
+def _kernels(measured: DeviceMeasurements) -> pd.DataFrame:
     return measured.kernels[measured.kernels["kind"] == "kernel"]
 
 
-def undecided_share(measured: Measured) -> Reading:
+def undecided_share(measured: DeviceMeasurements) -> Reading:
     """Return the share of compute kernels' time whose tensor-core use is unknown."""
     kernels = _kernels(measured)
     compute = kernels[kernels["category"].map(lambda category: owner_of(category, "unknown") in COMPUTE_OWNERS).astype(bool)]
@@ -51,7 +51,7 @@ def undecided_share(measured: Measured) -> Reading:
     return Reading(float(compute["undecided_ns"].sum()) / total) if total else missing(NO_COMPUTE)
 
 
-def sm_efficiency(measured: Measured) -> Reading:
+def sm_efficiency(measured: DeviceMeasurements) -> Reading:
     """Return how much of the SMs the kernels filled over the window."""
     sm_ns = _kernels(measured)["sm_ns"].sum(min_count=1)
     if not measured.window_ns or pd.isna(sm_ns):
@@ -62,7 +62,7 @@ def sm_efficiency(measured: Measured) -> Reading:
 MOSTLY_UNSEEN, HARDLY_UNSEEN = 0.5, 0.05  # of kernel time: a minority does not represent the rest; 5 % makes no difference
 
 
-def occupancy(measured: Measured) -> Reading:
+def occupancy(measured: DeviceMeasurements) -> Reading:
     """Return the time-weighted mean of the profiler's estimated occupancy.
 
     It is missing if the profiler wrote 0, meaning no estimate, for most of the time.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import NO_STEP_TIME, BestStepTime
@@ -28,7 +28,7 @@ Doubt = Literal["lost_launches", "undecided_kernels", "waits_inside"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class DeviceMeasurements:
     """The data of one device of one run.
 
     ``owned_ns`` is the ledger: ns of the steady window (``window_ns``) by owner. ``kernels`` has one row per category and kind
@@ -44,7 +44,7 @@ class Measured:
     owned_ns: Mapping[str, int] = field(default_factory=dict)
     kernels: pd.DataFrame = field(default_factory=pd.DataFrame)
     facts: DeviceFacts = field(default_factory=DeviceFacts)
-    gpu: Gpu | None = None
+    gpu: GpuPeaks | None = None
     user: UserFacts = field(default_factory=UserFacts)
     works_ms: float | None = None
     allocated_bytes: float | None = None
@@ -73,7 +73,7 @@ class Metric:
     better: Better
     definition: str
     source: str
-    compute: Callable[[Measured], Reading]
+    compute: Callable[[DeviceMeasurements], Reading]
     low: float = 0.0
     high: float | None = None
     doubted_by: tuple[Doubt, ...] = ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN
-from sawtooth.analysis.knowledge.hardware import Gpu
-from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
+from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, missing, worst
 
 FULL_COVERAGE = 0.95  # below it, too many FLOP kernels have unknown shapes for the sum to be the model's
@@ -29,7 +29,7 @@ UPPER_BOUND = "An upper bound"
 UNITS_UNKNOWN = "the names of FP32 products do not tell whether they ran in TF32, so they are compared with the FP32 peak."
 
 
-def flop_coverage(measured: Measured) -> Reading:
+def flop_coverage(measured: DeviceMeasurements) -> Reading:
     """Return the share of FLOP kernels' time with known shapes."""
     flops = measured.facts.flops
     if not flops or not flops.kernel_ns:
@@ -37,7 +37,7 @@ def flop_coverage(measured: Measured) -> Reading:
     return Reading(flops.covered_ns / flops.kernel_ns)
 
 
-def flops_per_step(measured: Measured) -> Reading:
+def flops_per_step(measured: DeviceMeasurements) -> Reading:
     """Return the FLOPs of a step: from the user, else recorded shapes, else parameters and tokens."""
     user, flops, coverage = measured.user, measured.facts.flops, flop_coverage(measured).value
     if user.flops_per_step is not None:
@@ -56,7 +56,7 @@ def flops_per_step(measured: Measured) -> Reading:
 
 
 @dataclass(frozen=True)
-class Rate:
+class FlopRate:
     """FLOPs and time of a step, and the peak (TFLOP/s) for comparison."""
 
     flops: float
@@ -77,7 +77,7 @@ class Rate:
         return self.tflops / self.peak
 
 
-def rate_of(measured: Measured) -> Rate | str:
+def rate_of(measured: DeviceMeasurements) -> FlopRate | str:
     """Return the parts of MFU, or a sentence that explains which part is unknown."""
     count, best = flops_per_step(measured), measured.best
     if count.value is None:
@@ -89,10 +89,10 @@ def rate_of(measured: Measured) -> Rate | str:
         return peak
     tflops, which = peak
     notes = (*count.notes, *best.reading.notes, f"Peak {tflops:g} TFLOP/s dense, {which}.")
-    return Rate(count.value, best.ms, tflops, worst(count.trust, best.reading.trust), notes, count.bound)
+    return FlopRate(count.value, best.ms, tflops, worst(count.trust, best.reading.trust), notes, count.bound)
 
 
-def _peak(measured: Measured) -> tuple[float, str] | str:
+def _peak(measured: DeviceMeasurements) -> tuple[float, str] | str:
     """Return the peak in TFLOP/s and its dtype, or a sentence that explains why it is unknown.
 
     Dtypes faster than 16 bit would exceed the 16-bit peak. With them, the peak is the mean rate at which each operator's FLOPs
@@ -112,15 +112,15 @@ def _peak(measured: Measured) -> tuple[float, str] | str:
     return sum(flops.by_dtype.values()) / seconds, f"{BY_DTYPE} ({', '.join(flops.by_dtype)})"
 
 
-def _peak_of(dtype: str, gpu: Gpu) -> float:
+def _peak_of(dtype: str, gpu: GpuPeaks) -> float:
     """Return the peak of an operator's dtype in TFLOP/s; the 16-bit one where it is unknown."""
     return gpu.peak_tflops("fp32" if dtype == FP32_UNCERTAIN else dtype) or gpu.peak_16bit_tflops
 
 
-def achieved(measured: Measured) -> Reading:
+def achieved(measured: DeviceMeasurements) -> Reading:
     """Return the rate of the step's FLOPs, which needs no peak."""
     rate = rate_of(measured)
-    if isinstance(rate, Rate):
+    if isinstance(rate, FlopRate):
         return Reading(rate.tflops, trust=rate.trust, notes=rate.notes, bound=rate.bound)
     count, best = flops_per_step(measured), measured.best
     if count.value is None or not best.ms:
@@ -130,7 +130,7 @@ def achieved(measured: Measured) -> Reading:
     )
 
 
-def mfu(measured: Measured) -> Reading:
+def mfu(measured: DeviceMeasurements) -> Reading:
     """Return the model FLOPs utilization; above 1, narrow dtypes explain it or it is unusable."""
     rate = rate_of(measured)
     if isinstance(rate, str):
@@ -143,12 +143,12 @@ def mfu(measured: Measured) -> Reading:
     return Reading(rate.mfu, trust="unusable", notes=(*rate.notes, wrong))
 
 
-def _narrow(measured: Measured) -> bool:
+def _narrow(measured: DeviceMeasurements) -> bool:
     flops = measured.facts.flops
     return flops is not None and any(count for dtype, count in flops.by_dtype.items() if dtype in NARROW)
 
 
-def mfu_at_dtype(measured: Measured) -> Reading:
+def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
     """Return MFU with each operator's FLOPs compared with the peak of its own dtype."""
     rate, gpu, flops = rate_of(measured), measured.gpu, measured.facts.flops
     if isinstance(rate, str):
@@ -172,7 +172,7 @@ def mfu_at_dtype(measured: Measured) -> Reading:
     return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
 
 
-def hfu(measured: Measured) -> Reading:
+def hfu(measured: DeviceMeasurements) -> Reading:
     """Return MFU including the recomputation of activation checkpointing."""
     rate = rate_of(measured)
     if isinstance(rate, str):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sawtooth.analysis.metrics.metric import Measured, Metric
-from sawtooth.analysis.metrics.mfu import NARROW, OUTRUN, Rate, rate_of
+from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
+from sawtooth.analysis.metrics.mfu import NARROW, OUTRUN, FlopRate, rate_of
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
 from sawtooth.analysis.units import in_mhz
 
@@ -21,7 +21,7 @@ TOO_EFFICIENT = "Above 100 %: attention that skips what its mask hides is counte
 class _Factors:
     """The four shares whose product is MFU, and the source of the clock's share."""
 
-    rate: Rate
+    rate: FlopRate
     busy: float
     flop_kernels: float
     clock: float
@@ -32,7 +32,7 @@ class _Factors:
         return self.rate.mfu / (self.busy * self.flop_kernels * self.clock)
 
 
-def _factors(measured: Measured) -> _Factors | str:
+def _factors(measured: DeviceMeasurements) -> _Factors | str:
     """Return the factors of MFU, or a sentence that explains what is unknown."""
     rate, flops = rate_of(measured), measured.facts.flops
     if isinstance(rate, str):
@@ -56,7 +56,7 @@ def _clocks(mhz: float, quoted_mhz: float, when: str) -> str:
     return f"{in_mhz(mhz)}{of} {in_mhz(quoted_mhz)} that the peak is quoted at; mean over {when}."
 
 
-def busy_factor(measured: Measured) -> Reading:
+def busy_factor(measured: DeviceMeasurements) -> Reading:
     """Return the share of the step in which the GPU works."""
     factors = _factors(measured)
     if isinstance(factors, str):
@@ -68,13 +68,13 @@ def busy_factor(measured: Measured) -> Reading:
     return _above_one(Reading(factors.busy, trust=factors.rate.trust, notes=(note,)), LONGER_THAN_THE_STEP, "caution")
 
 
-def flop_kernel_factor(measured: Measured) -> Reading:
+def flop_kernel_factor(measured: DeviceMeasurements) -> Reading:
     """Return the share of busy time in FLOP kernels."""
     factors = _factors(measured)
     return missing(factors) if isinstance(factors, str) else Reading(factors.flop_kernels, trust=factors.rate.trust)
 
 
-def clock_factor(measured: Measured) -> Reading:
+def clock_factor(measured: DeviceMeasurements) -> Reading:
     """Return the mean clock as a share of the clock for which the peak is quoted."""
     factors = _factors(measured)
     if isinstance(factors, str):
@@ -85,7 +85,7 @@ def clock_factor(measured: Measured) -> Reading:
     return _above_one(Reading(factors.clock, notes=(factors.clock_note,)), BOOSTS)
 
 
-def efficiency_factor(measured: Measured) -> Reading:
+def efficiency_factor(measured: DeviceMeasurements) -> Reading:
     """Return the efficiency of FLOP kernels at their actual clock."""
     factors = _factors(measured)
     if isinstance(factors, str):

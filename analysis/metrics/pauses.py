@@ -93,7 +93,7 @@ class Pauses:
         )
 
 
-class Span(NamedTuple):
+class StepSpan(NamedTuple):
     """The time from the previous mark to that of ``step``, with the loop's activity (``phase``)."""
 
     step: int
@@ -101,7 +101,7 @@ class Span(NamedTuple):
     phase: str
 
 
-def seldom(spans: Sequence[Span], steps_apart: int) -> frozenset[str]:
+def seldom(spans: Sequence[StepSpan], steps_apart: int) -> frozenset[str]:
     """Return the phases that are separated from steps.
 
     Work that recurs within ``steps_apart`` steps belongs to the loop.
@@ -109,7 +109,7 @@ def seldom(spans: Sequence[Span], steps_apart: int) -> frozenset[str]:
     return frozenset(phase for phase in REASONS if 0 < steps_apart * sum(span.phase == phase for span in spans) <= len(spans))
 
 
-def stretches(spans: Sequence[Span], apart: frozenset[str]) -> list[npt.NDArray[np.float64]]:
+def stretches(spans: Sequence[StepSpan], apart: frozenset[str]) -> list[npt.NDArray[np.float64]]:
     """Return the steps' times, as one part or cut at the phases ``apart``.
 
     The host's queue fills again in each part.
@@ -120,19 +120,19 @@ def stretches(spans: Sequence[Span], apart: frozenset[str]) -> list[npt.NDArray[
 
 
 def pauses_of(
-    spans: Sequence[Span], kept_ns: npt.NDArray[np.float64], left_out_ns: npt.NDArray[np.float64]
+    spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64], left_out_ns: npt.NDArray[np.float64]
 ) -> tuple[Pauses, ...]:
     """Return the pauses between steps, by reason.
 
     ``kept_ns`` are the times in the step time, ``left_out_ns`` those of left-out pauses. A span is identified by its time,
     which has nanosecond resolution.
     """
-    steps_ns = kept_ns[~np.isin(kept_ns, [span.ns for span in spans if span.phase in REASONS])]
+    steps_ns = counted_ns[~np.isin(counted_ns, [span.ns for span in spans if span.phase in REASONS])]
     if not len(steps_ns):
         return ()
     left_out = set(left_out_ns.tolist())
     usual = float(steps_ns.mean())
-    by_reason: dict[Reason, list[Span]] = {}
+    by_reason: dict[Reason, list[StepSpan]] = {}
     for span in spans:
         if span.phase in REASONS or span.ns in left_out:
             by_reason.setdefault(REASONS.get(span.phase, "unknown"), []).append(span)
@@ -142,7 +142,7 @@ def pauses_of(
             tuple(span.step for span in its),
             tuple(max(span.ns - usual, 0.0) / 1e6 for span in its),
             len(spans),
-            in_step=bool(np.isin([span.ns for span in its], kept_ns).any()),
+            in_step=bool(np.isin([span.ns for span in its], counted_ns).any()),
         )
         for reason, its in by_reason.items()
     )
@@ -203,7 +203,7 @@ class Profiled:
     floor_ms: float | None = None
 
 
-def round_of(spans: Sequence[Span], kept_ns: npt.NDArray[np.float64]) -> Round | None:
+def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> Round | None:
     """Return the rounds of consecutive ``spans``; None if there are none or a checkpoint precedes each.
 
     ``kept_ns`` are the times in the step time.
@@ -214,8 +214,8 @@ def round_of(spans: Sequence[Span], kept_ns: npt.NDArray[np.float64]) -> Round |
     phases = [span.phase for span in spans if span.ns > rhythm.over]
     if phases.count("checkpoint") > MOSTLY * len(phases):
         return None
-    usual_ns = kept_ns[kept_ns <= rhythm.over]
-    step_ms, usual_ms = float(kept_ns.mean()) / 1e6, float(usual_ns.mean()) / 1e6
+    usual_ns = counted_ns[counted_ns <= rhythm.over]
+    step_ms, usual_ms = float(counted_ns.mean()) / 1e6, float(usual_ns.mean()) / 1e6
     return Round(rhythm.steps, step_ms, usual_ms, phases.count("eval") > MOSTLY * len(phases))
 
 

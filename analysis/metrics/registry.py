@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from sawtooth.analysis.metrics import device_time, mfu, mfu_factors, sampled, steps
-from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.metrics import device_time, mfu, mfu_factors, steps, telemetry_metrics
+from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import NotFiniteError, Reading, missing
 
 if TYPE_CHECKING:
@@ -17,27 +17,27 @@ DAMAGED = "what it is computed from is damaged or wrong"
 ROUNDING = 1e-6  # tolerance of a range for rounding errors of floats, too small to be visible in print
 
 METRICS: dict[str, Metric] = {
-    metric.key: metric for group in (steps, device_time, mfu, mfu_factors, sampled) for metric in group.METRICS
+    metric.key: metric for group in (steps, device_time, mfu, mfu_factors, telemetry_metrics) for metric in group.METRICS
 }
 ALIASES: dict[str, str] = {metric.alias: metric.key for metric in METRICS.values() if metric.alias}
 CARDS: tuple[Metric, ...] = tuple(sorted((m for m in METRICS.values() if m.card is not None), key=lambda m: m.card or 0))
 
 
-def readings_of(measured: Measured) -> dict[str, Reading]:
+def readings_of(measured: DeviceMeasurements) -> dict[str, Reading]:
     """Return every metric of a device."""
     return {key: possible_reading(metric, measured) for key, metric in METRICS.items()}
 
 
 def readings_without_trace(telemetry: DeviceTelemetry | None, why: str) -> dict[str, Reading]:
     """Return the metrics that telemetry gives for a device; ``why`` explains the missing rest."""
-    known = Measured(sampled=telemetry) if telemetry is not None else None
+    known = DeviceMeasurements(sampled=telemetry) if telemetry is not None else None
     return {
         key: possible_reading(metric, known) if known is not None and metric.from_telemetry else missing(why)
         for key, metric in METRICS.items()
     }
 
 
-def possible_reading(metric: Metric, measured: Measured) -> Reading:
+def possible_reading(metric: Metric, measured: DeviceMeasurements) -> Reading:
     """Return a metric of a device, or the reason why its value is impossible."""
     try:
         return possible(metric, metric.compute(measured))

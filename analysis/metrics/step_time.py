@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from sawtooth.analysis.metrics.device_facts import StepEstimate
-from sawtooth.analysis.metrics.feeding import Feeding
+from sawtooth.analysis.metrics.loader_rate import Feeding
 from sawtooth.analysis.metrics.pauses import Pauses, Profiled, Round, rounds_beside
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
-from sawtooth.analysis.metrics.witness import (
+from sawtooth.analysis.metrics.step_time_evidence import (
     FLOOR_MARGIN,
     GPU_BOUND,
     SAMPLE_IT,
+    StepTimeEvidence,
     StepWork,
-    Witness,
     by_trace,
     by_user,
     much_longer,
@@ -61,7 +61,7 @@ class BestStepTime:
     profiled: Reading
     estimate: Reading
     mean_ms: float | None
-    witnesses: tuple[Witness, ...] = ()
+    witnesses: tuple[StepTimeEvidence, ...] = ()
     floor_ms: float | None = None
     represented: bool = True
     feeding: Feeding | None = None
@@ -81,8 +81,8 @@ class BestStepTime:
         """
         pauses = next((w.pauses for w in self.witnesses if w.source == self.source), ())
         waits = self.floor_ms is not None and self.ms is not None and self.ms < FLOOR_MARGIN * self.floor_ms
-        told_otherwise = {*(["unknown"] if waits else ()), *(["evaluation"] if self.round and self.round.evaluates else ())}
-        return tuple(its for its in pauses if its.reason not in told_otherwise)
+        contradicted = {*(["unknown"] if waits else ()), *(["evaluation"] if self.round and self.round.evaluates else ())}
+        return tuple(its for its in pauses if its.reason not in contradicted)
 
     @property
     def gpu_may_limit(self) -> bool:
@@ -105,8 +105,8 @@ def choose_step_time(
     user_ms: float | None,
     *,
     work: StepWork | None = None,
-    telemetry: Witness | None = None,
-    marks: Witness | None = None,
+    telemetry: StepTimeEvidence | None = None,
+    marks: StepTimeEvidence | None = None,
     fed: Feeding | None = None,
 ) -> BestStepTime:
     """Choose the run's step time.
@@ -148,7 +148,9 @@ def choose_step_time(
     return chosen
 
 
-def _rounds(marks: Witness | None, profiled_ms: Sequence[float], work: StepWork | None, floor: float | None) -> Round | None:
+def _rounds(
+    marks: StepTimeEvidence | None, profiled_ms: Sequence[float], work: StepWork | None, floor: float | None
+) -> Round | None:
     """Return the rounds of the run's loop, from its marks and the profile."""
     if marks is None or marks.round is None:
         return None
@@ -176,26 +178,26 @@ def _with_note(reading: Reading, *notes: str) -> Reading:
 
 
 def _chosen(
-    witnesses: list[Witness], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
+    witnesses: list[StepTimeEvidence], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
 ) -> tuple[StepSource, Reading]:
     """Return source and reading of the strongest evidence; the profile's if there is none stronger."""
-    for witness in witnesses:
-        if witness.ms is None or witness.source == "estimate":
+    for evidence in witnesses:
+        if evidence.ms is None or evidence.source == "estimate":
             continue
-        if witness.source == "telemetry":
+        if evidence.source == "telemetry":
             source, reading = by_profile
             if (
                 source == "profile"
                 and reading.value
                 and floor
                 and _bound_by_gpu(profiled_ms, floor)
-                and witness.holds(reading.value)
+                and evidence.holds(reading.value)
             ):
-                return source, _narrowed(reading, witness)
-            if (witness.width or float("inf")) > TOO_WIDE and reading.value is not None:
+                return source, _narrowed(reading, evidence)
+            if (evidence.width or float("inf")) > TOO_WIDE and reading.value is not None:
                 continue
-        trust: Trust = "caution" if witness.source == "telemetry" else "ok"
-        return witness.source, Reading(witness.ms, None, trust, witness.notes, witness.low_ms, witness.high_ms)
+        trust: Trust = "caution" if evidence.source == "telemetry" else "ok"
+        return evidence.source, Reading(evidence.ms, None, trust, evidence.notes, evidence.low_ms, evidence.high_ms)
     return by_profile
 
 
@@ -203,13 +205,13 @@ def _bound_by_gpu(profiled_ms: Sequence[float], floor: float) -> bool:
     return bool(len(profiled_ms)) and max(profiled_ms) <= GPU_BOUND * floor
 
 
-def _narrowed(reading: Reading, witness: Witness) -> Reading:
+def _narrowed(reading: Reading, evidence: StepTimeEvidence) -> Reading:
     """Return the profile's reading with telemetry's interval where it is narrower, because both apply."""
-    high = witness.high_ms if reading.high is None else min(reading.high, witness.high_ms or reading.high)
-    return replace(reading, low=max(reading.low or 0.0, witness.low_ms), high=high)
+    high = evidence.high_ms if reading.high is None else min(reading.high, evidence.high_ms or reading.high)
+    return replace(reading, low=max(reading.low or 0.0, evidence.low_ms), high=high)
 
 
-def _impossible(telemetry: Witness, work: StepWork | None) -> bool:
+def _impossible(telemetry: StepTimeEvidence, work: StepWork | None) -> bool:
     """Return whether telemetry's step is shorter than its loading and computing together.
 
     Near 0 %, utilization counts too much.
@@ -219,14 +221,16 @@ def _impossible(telemetry: Witness, work: StepWork | None) -> bool:
     return telemetry.ms * 1e6 < LOADED_ALIKE * (work.occupied_ns + work.loading_least_ns)
 
 
-def _above(telemetry: Witness | None, work: StepWork | None) -> Witness | None:
+def _above(telemetry: StepTimeEvidence | None, work: StepWork | None) -> StepTimeEvidence | None:
     """Return telemetry's evidence with an interval that starts at least at the kernels' time."""
     if telemetry is None or telemetry.ms is None or work is None:
         return telemetry
     return replace(telemetry, low_ms=min(max(telemetry.low_ms, FLOOR_MARGIN * work.least_ns / 1e6), telemetry.ms))
 
 
-def _by_profile(profiled: Reading, est: Reading, mean_ms: float | None, trace: Witness | None) -> tuple[StepSource, Reading]:
+def _by_profile(
+    profiled: Reading, est: Reading, mean_ms: float | None, trace: StepTimeEvidence | None
+) -> tuple[StepSource, Reading]:
     """Return source and reading of the trace alone."""
     if mean_ms is None or profiled.value is None:
         return "profile", profiled
@@ -251,12 +255,12 @@ def _most(high: float | None, value: float) -> float | None:
     return None if high is None else max(high, value)
 
 
-def _with_others(source: StepSource, reading: Reading, witnesses: list[Witness]) -> Reading:
+def _with_others(source: StepSource, reading: Reading, witnesses: list[StepTimeEvidence]) -> Reading:
     """Return the reading with notes on the other evidence; lower its trust if they disagree."""
     own: StepSource = "estimate" if source == "profile" else source
     if reading.value is None or reading.low is None:
         return reading
-    chosen = Witness(own, reading.value, reading.low, reading.high)
+    chosen = StepTimeEvidence(own, reading.value, reading.low, reading.high)
     notes, trust = list(reading.notes), reading.trust
     for other in witnesses:
         if other.source == own:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.pauses import with_doubt
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import NO_STEPS
 
 
-def kernels_per_step(measured: Measured) -> Reading:
+def kernels_per_step(measured: DeviceMeasurements) -> Reading:
     """Return the number of kernels launched per step."""
     if not measured.counted:
         return missing(NO_STEPS)

@@ -39,7 +39,7 @@ class RankClock:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _ClockOffset:
     """The clock of ``other`` minus the clock of ``rank``."""
 
     rank: int
@@ -66,10 +66,10 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
     """
     ends = rows.assign(end=rows["start_ns"] + rows["dur_ns"])
     firm = ends[~ends["name"].isin(ROOTED)]
-    pairs: dict[int, list[_Pair]] = {}
+    pairs: dict[int, list[_ClockOffset]] = {}
     for pair in _pairs(firm if len(firm) else ends):
         pairs.setdefault(pair.rank, []).append(pair)
-        back = _Pair(pair.other, pair.rank, -pair.offset_ns, -pair.drift, pair.error_ns)
+        back = _ClockOffset(pair.other, pair.rank, -pair.offset_ns, -pair.drift, pair.error_ns)
         pairs.setdefault(pair.other, []).append(back)
     clocks: list[RankClock | None] = [None] * ranks
     reach = [_Reach(0.0, 0, 0.0, 0.0)]
@@ -84,7 +84,7 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
     return clocks
 
 
-def _pairs(ends: pd.DataFrame) -> list[_Pair]:
+def _pairs(ends: pd.DataFrame) -> list[_ClockOffset]:
     """Return the clock pairs of each set of ranks that meet: every member compared with the first."""
     ends = ends.sort_values(["collective", "position"], kind="stable")
     position, end = ends["position"].to_numpy(np.int64), ends["end"].to_numpy(np.int64)
@@ -101,7 +101,7 @@ def _pairs(ends: pd.DataFrame) -> list[_Pair]:
     return pairs
 
 
-def _from_first(group: I64, ends: I64) -> list[_Pair]:
+def _from_first(group: I64, ends: I64) -> list[_ClockOffset]:
     """Compare the members of ``group`` with its first.
 
     ``ends`` has one row per collective and one column per member.
@@ -117,4 +117,4 @@ def _from_first(group: I64, ends: I64) -> list[_Pair]:
         apart = apart - drift * (at - np.median(at))[:, None]
     scatter = MAD_TO_SIGMA * np.median(np.abs(apart - np.median(apart, axis=0)), axis=0) / len(at) ** 0.5
     columns = zip(group[1:].tolist(), offset.tolist(), drift.tolist(), scatter.tolist(), strict=True)
-    return [_Pair(int(group[0]), *column) for column in columns]
+    return [_ClockOffset(int(group[0]), *column) for column in columns]

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
-from sawtooth.analysis.ranks.absent import absent, absent_note
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.collectives import exposed_causes, load
 from sawtooth.analysis.ranks.matching import match
+from sawtooth.analysis.ranks.missing_ranks import absent, absent_note
 from sawtooth.analysis.run.job import Communication, RankWaits
 from sawtooth.analysis.run.model import LedgerRow, RankResult
 

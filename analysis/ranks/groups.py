@@ -42,7 +42,7 @@ FEWEST_CALLS = 2  # per step before the backward pass: tensor parallelism has on
 
 
 @dataclass(frozen=True)
-class Place:
+class RankLocation:
     """The place of a rank.
 
     ``host`` is None if unknown, ``device`` the number on that host, ``gpu`` the GPU's name, ``steps`` the number of counted
@@ -71,7 +71,7 @@ def with_parallelism(ranks: Sequence[RankResult], communication: Communication) 
         offsets_ns = [each.clock_offset_ns or 0 for each in communication.ranks]
         steps_ms = [rank.best.ms for rank in ranks if rank.best.ms is not None]
         schedule = pipeline_of(rows, offsets_ns, max(steps_ms, default=None), peers(rows, len(ranks)), work_ms)
-    places = [Place(rank.host, rank.device, rank.gpu.name if rank.gpu else None, len(rank.counted)) for rank in ranks]
+    places = [RankLocation(rank.host, rank.device, rank.gpu.name if rank.gpu else None, len(rank.counted)) for rank in ranks]
     unknown = (SCHEDULE_UNKNOWN,) if communication.pipeline and schedule is None else ()
     return replace(
         communication,
@@ -81,7 +81,7 @@ def with_parallelism(ranks: Sequence[RankResult], communication: Communication) 
     )
 
 
-def group_uses(rows: pd.DataFrame, places: Sequence[Place]) -> tuple[GroupUse, ...]:
+def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[GroupUse, ...]:
     """Return the work of the job's process groups in a counted step, longest first.
 
     There is one entry per kind of group, for any number of such groups. ``rows`` are the matched collectives (of
@@ -135,7 +135,7 @@ def _called(text: object) -> Parallelism | None:
     return None if name in UNSAID else next((kind for kind, words in CALLED.items() if words.search(name)), None)
 
 
-def _within_hosts(rows: pd.DataFrame, places: Sequence[Place]) -> pd.Series:
+def _within_hosts(rows: pd.DataFrame, places: Sequence[RankLocation]) -> pd.Series:
     """Return, by ``key``, whether the ranks of a group share a host.
 
     If the traces name no host, different device numbers mean one host, because each host numbers its own devices.
@@ -149,7 +149,7 @@ def _within_hosts(rows: pd.DataFrame, places: Sequence[Place]) -> pd.Series:
     return one.where(known, apart.map({True: True, False: None}).astype(object))
 
 
-def _use(rows: pd.DataFrame, fact: pd.Series, places: Sequence[Place]) -> GroupUse:
+def _use(rows: pd.DataFrame, fact: pd.Series, places: Sequence[RankLocation]) -> GroupUse:
     once = rows.drop_duplicates("collective")
     members = rows[["group", "position"]].drop_duplicates()
     members["steps"] = [max(places[position].steps, 1) for position in members["position"]]

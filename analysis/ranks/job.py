@@ -11,18 +11,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
-from sawtooth.analysis.ranks.as_recorded import RecordedJob
-from sawtooth.analysis.ranks.beside import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
-from sawtooth.analysis.ranks.coupled import Job, Meetings, Member
-from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, blame, blame_recorded
-from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, Trace, outliers
+from sawtooth.analysis.ranks.contention import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
+from sawtooth.analysis.ranks.joint_replay import JointReplay, Meetings, Member
+from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, blame, blame_recorded
+from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, RankLosses, outliers
 from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, as_quiet_as_others, own_time
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
-from sawtooth.analysis.ranks.stragglers.split import split_of
+from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost, apply
-from sawtooth.analysis.replay.machine import ReplayProblem
+from sawtooth.analysis.replay.simulation import ReplayProblem
 from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import RankResult
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 LEAST_HOST = 0.4  # share of the replayed hosts' time: an estimate with a larger error is useless
 SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
 HALVINGS = 5  # bisection steps of the hosts' speed: exact to 2 %
-NOT_COUPLED = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
+NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
 NOT_REPLAYED = (
     "Not every rank's trace can be replayed, so the job's step is not known from its ranks together, and no rank is blamed."
 )
@@ -71,25 +71,25 @@ def as_one_job(
     if max(map(len, alike)) >= FEWEST_ALIKE:
         least = quietest(kernels)
 
-        def traces(positions: Sequence[int]) -> dict[int, Trace]:
+        def traces(positions: Sequence[int]) -> dict[int, RankLosses]:
             shown = {}
             for position in positions:
                 with library.open(ranks[position].recording_id) as recording:
-                    shown[position] = Trace.of(recording, ranks[position], kernels[position], least)
+                    shown[position] = RankLosses.of(recording, ranks[position], kernels[position], least)
             return shown
 
         late = outliers(recorded, traces, alike, numbers, hosts, recorded_ms)
-    coupled = _replayed(ranks, communication, problems, kernels, measured_ms, sampled=sampled, by_collectives=bool(late))
-    late = late or coupled.stragglers
+    joint = _replayed(ranks, communication, problems, kernels, measured_ms, sampled=sampled, by_collectives=bool(late))
+    late = late or joint.stragglers
     if not late and None in problems and max(map(len, alike)) < FEWEST_ALIKE:
         own = _own_times(library, ranks, problems, kernels)
         late = blame_recorded(recorded, own, alike, numbers, hosts, recorded_ms) if own is not None else ()
     if not late:
-        coupled = replace(coupled, notes=tuple(NOT_REPLAYED if note == NOT_COUPLED else note for note in coupled.notes))
+        joint = replace(joint, notes=tuple(NOT_REPLAYED if note == NO_JOINT_REPLAY else note for note in joint.notes))
     telemetry = [rank.telemetry for rank in ranks]
     late = tuple(with_reason(each, telemetry, alike) for each in late)
     split = None if late else split_of(recorded, alike, numbers, hosts, recorded_ms)
-    return replace(coupled, stragglers=late, split=split)
+    return replace(joint, stragglers=late, split=split)
 
 
 def _replayed(
@@ -112,7 +112,7 @@ def _replayed(
         for rank, waits, problem in zip(ranks, communication.ranks, problems, strict=True)
     )
     if not kept or any(awaited):
-        return replace(communication, notes=(*communication.notes, NOT_COUPLED))
+        return replace(communication, notes=(*communication.notes, NO_JOINT_REPLAY))
     kernels = [kernels[position] for position in kept]
     rows = communication.rows[communication.rows["position"].isin(kept)]
     rows = rows.assign(position=rows["position"].map({position: i for i, position in enumerate(kept)}))
@@ -125,22 +125,22 @@ def _replayed(
         offset_ns = (communication.ranks[position].clock_offset_ns or 0) - (rank.trace.first_ns or 0)
         counted = rank.counted["step"].to_numpy(np.int32)
         members.append(Member(_quicker(problem, off), rank.device, counted, offset_ns))
-    job = Job(members, Meetings.of(rows, len(members)))
+    job = JointReplay(members, Meetings.of(rows, len(members)))
     step_ms, waits_ms = job.step_ms(), job.waits_ms()
     least = quietest(kernels)
     held = [held_ms(k, m.counted, least) for k, m in zip(kernels, members, strict=True)]
     slowed_ms = [_per_step_ms(k, m, off) for k, m, off in zip(kernels, members, slowed, strict=True)]
     of_rank = dict(zip(kept, zip(waits_ms, slowed_ms, held, strict=True), strict=True))
-    coupled = replace(
+    joint = replace(
         communication,
         ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
-        notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.given_up)),
+        notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.abandoned)),
         step_ms=step_ms,
         in_turn_ms=job.in_turn_ms(SEEN_AT_ONCE_MS) if sampled else 0.0,
     )
-    paced = _paced(job, measured_ms(coupled))
+    paced = _paced(job, measured_ms(joint))
     if by_collectives:
-        return replace(coupled, paced_ms=paced.step_ms())
+        return replace(joint, paced_ms=paced.step_ms())
     late = blame(
         job=paced,
         recorded=RecordedJob.of(rows, len(kept)),
@@ -152,10 +152,10 @@ def _replayed(
         hosts=[ranks[p].host for p in kept],
     )
     late = tuple(replace(each, positions=tuple(kept[i] for i in each.positions)) for each in late)
-    return replace(coupled, stragglers=late, paced_ms=paced.step_ms())
+    return replace(joint, stragglers=late, paced_ms=paced.step_ms())
 
 
-def _paced(job: Job, measured_ms: float | None) -> Job:
+def _paced(job: JointReplay, measured_ms: float | None) -> JointReplay:
     """Return ``job`` with faster hosts if its measured step is shorter than the replayed one.
 
     Otherwise return it unchanged.
@@ -164,7 +164,7 @@ def _paced(job: Job, measured_ms: float | None) -> Job:
     if measured_ms is None or step_ms is None or measured_ms >= (1 - AGREES_WITHIN) * step_ms:
         return job
 
-    def at(factor: float) -> Job:
+    def at(factor: float) -> JointReplay:
         return replace(
             job,
             members=[replace(m, problem=apply(m.problem, [FasterHost(factor)])) for m in job.members],
@@ -230,11 +230,11 @@ def _with_times(rank: RankWaits, wait_ms: float | None, slowed_ms: float, held_m
     return replace(rank, unprofiled_wait_ms=wait_ms, slowed_ms=slowed_ms, held_ms=held_ms)
 
 
-def _notes(left_out: int, given_up: int) -> Iterator[str]:
+def _notes(left_out: int, abandoned: int) -> Iterator[str]:
     if left_out:
         yield f"{left_out} of the ranks cannot be replayed and are left out of the job's step; nobody waits for them in the profile."
-    if given_up:
-        yield f"{given_up} collectives of the ranks contradict each other's order and hold nobody up in the replay."
+    if abandoned:
+        yield f"{abandoned} collectives of the ranks contradict each other's order and hold nobody up in the replay."
 
 
 def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.device_facts import StepEstimate
-from sawtooth.analysis.metrics.metric import Measured
+from sawtooth.analysis.metrics.metric import DeviceMeasurements
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
-from sawtooth.analysis.metrics.witness import StepWork, Witness
-from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE
-from sawtooth.analysis.run.at_best import at_best, brought_to
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import LedgerRow, RankResult
+from sawtooth.analysis.run.scaled_ledger import at_best, brought_to
 from sawtooth.analysis.run.verdict import busy_ms
-from sawtooth.analysis.telemetry.job_law import Worker, by_utilization
-from sawtooth.analysis.telemetry.of_run import RunTelemetry, elsewhere
+from sawtooth.analysis.telemetry.job_law import TracedDevice, by_utilization
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, elsewhere
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
@@ -34,7 +34,7 @@ TOGETHER = "{ranks} ranks replayed together: in each collective a rank waits for
 def at_job_step(
     library: Library,
     ranks: Sequence[RankResult],
-    measured: Sequence[Measured],
+    measured: Sequence[DeviceMeasurements],
     communication: Communication | None,
     telemetry: RunTelemetry,
 ) -> list[RankResult]:
@@ -64,17 +64,17 @@ def measured_ms(
 ) -> float | None:
     """Return the job's step from the run's own marks, else from its GPUs' utilization, else None."""
     marks = _most(w for rank in ranks for w in rank.best.witnesses if w.source == "marks")
-    witness = marks or _by_gpus(library, ranks, communication, telemetry)
-    return witness.ms if witness is not None else None
+    evidence = marks or _by_gpus(library, ranks, communication, telemetry)
+    return evidence.ms if evidence is not None else None
 
 
 def _by_gpus(
     library: Library, ranks: Sequence[RankResult], communication: Communication, telemetry: RunTelemetry
-) -> Witness | None:
+) -> StepTimeEvidence | None:
     own = own_works(ranks, communication)
     if len(own) < len(ranks):
         return None
-    workers = [Worker(rank.recording_id, rank.device, work) for rank, work in zip(ranks, own, strict=True)]
+    workers = [TracedDevice(rank.recording_id, rank.device, work) for rank, work in zip(ranks, own, strict=True)]
     shared = [rank.trace for rank in ranks if all(clock.shares(rank.trace.clock) for clock in telemetry.clocks.values())]
     profiles = [trace.span_ns for trace in shared if trace.span_ns is not None]
     if any(elsewhere(sampled, profile) for sampled in telemetry.devices for profile in profiles):
@@ -108,12 +108,12 @@ def leading(ranks: Sequence[RankResult], communication: Communication | None) ->
     if (first := next((position for each in late for position in each.positions), None)) is not None:
         return ranks[first]
     if communication is None or communication.step_ms is None:
-        return max(ranks, key=_pace) if ranks else None
+        return max(ranks, key=_step_ms_and_device) if ranks else None
     replayed = [waits for waits in communication.ranks if waits.unprofiled_wait_ms is not None]
     return ranks[min(replayed, key=lambda waits: waits.unprofiled_wait_ms or 0.0).position]
 
 
-def _pace(rank: RankResult) -> tuple[float, int]:
+def _step_ms_and_device(rank: RankResult) -> tuple[float, int]:
     value = rank.metrics["step_time_ms"].value
     return (value - _waited_ms(rank) if value is not None else -1.0, rank.window_ns)
 
@@ -137,7 +137,11 @@ def own_works(ranks: Sequence[RankResult], communication: Communication) -> list
 
 
 def job_step_time(
-    ranks: Sequence[RankResult], lead: RankResult, own: Sequence[StepWork], step_ms: float, telemetry: Witness | None = None
+    ranks: Sequence[RankResult],
+    lead: RankResult,
+    own: Sequence[StepWork],
+    step_ms: float,
+    telemetry: StepTimeEvidence | None = None,
 ) -> BestStepTime:
     """Return the job's step time.
 
@@ -154,8 +158,8 @@ def job_step_time(
             loading_least_ns=max(w.loading_least_ns for w in own),
         )
     notes = [*lead.best.estimate.notes, TOGETHER.format(ranks=len(ranks))]
-    witnesses = [witness for rank in ranks for witness in rank.best.witnesses]
-    user = next((witness.ms for witness in witnesses if witness.source == "user"), None)
+    witnesses = [evidence for rank in ranks for evidence in rank.best.witnesses]
+    user = next((evidence.ms for evidence in witnesses if evidence.source == "user"), None)
     return choose_step_time(
         lead.steps,
         StepEstimate(step_ms * 1e6, notes=tuple(notes)),
@@ -185,5 +189,5 @@ def in_job(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     return at_best(brought_to(rows, job_ms), best)
 
 
-def _most(witnesses: Iterable[Witness]) -> Witness | None:
+def _most(witnesses: Iterable[StepTimeEvidence]) -> StepTimeEvidence | None:
     return max(witnesses, key=lambda w: w.ms if w.ms is not None else w.low_ms, default=None)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
-from sawtooth.analysis.replay.machine import I64, HostNodes, ReplayProblem, without_ops
+from sawtooth.analysis.replay.simulation import I64, HostNodes, ReplayProblem, without_ops
 
 GRAPH_NODE_GAP_NS = 100  # between two kernels of one CUDA graph on one stream (H200: 459 kernels, 47 µs idle per step)
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later

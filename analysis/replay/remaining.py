@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import Intervals, complement, intersect, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
-from sawtooth.analysis.replay.machine import I32, I64, Replayed, ReplayProblem, step_spans
+from sawtooth.analysis.replay.simulation import I32, I64, Replayed, ReplayProblem, step_spans
 
 LATENCY = "launch_latency"
 LAUNCHING = HOST_CAUSES.index("launch_bound")

@@ -8,7 +8,7 @@ import json
 import numpy as np
 from isal import isal_zlib
 
-from sawtooth.analysis.replay.machine import DeviceOps, HostNodes, ReplayProblem
+from sawtooth.analysis.replay.simulation import DeviceOps, HostNodes, ReplayProblem
 
 
 def dump(problem: ReplayProblem) -> bytes:

@@ -23,14 +23,14 @@ from sawtooth.analysis.replay.edits import (
     WithoutWaits,
     apply,
 )
-from sawtooth.analysis.replay.machine import I32, Replayed, ReplayProblem, replay, step_spans
 from sawtooth.analysis.replay.remaining import ReplayedStep, replayed_step
+from sawtooth.analysis.replay.simulation import I32, Replayed, ReplayProblem, replay, step_spans
 
 GAIN_OFF = 0.2  # share of a predicted gain that the replay misses, on the pairs in tests/recordings,
 STEP_OFF = 0.15  # and at most this share of the remaining step, because removed time is really removed
 READS_MORE = 1.0  # share of the predicted gain that reads may cost in addition: three pairs gained 1.7 to 3.4 times as much
 QUICKEST_HOST = 0.25  # of the replay's: recording slows a host by up to a factor of four
-PACE_HALVINGS = 7  # exact to 1 % of that
+SEARCH_HALVINGS = 7  # exact to 1 % of that
 HIDDEN_HOST = 1.6  # factor, either way, of host time that the GPU hides: the trace's error on host-limited steps
 HIDDEN_HALVINGS = 3  # exact to 6 % of that
 RUNS_DIFFER = 0.03  # two runs of one GPU-limited program, and the step time before the change
@@ -103,8 +103,8 @@ class WhatIf:
         return _fed(best, edits, ms, "likely") if ms is not None else None
 
     def _unfed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float | None:
-        pace = self._pace(best, edge)
-        now, then = self._step(pace), self._step((*pace, *edits))
+        host_edits = self._host_speed_edit(best, edge)
+        now, then = self._step(host_edits), self._step((*host_edits, *edits))
         if best.ms is None or now is None or then is None or not now.ms:
             return None
         # If the profile is not representative, the rest of the run's step is not in it, and the change cannot shorten it.
@@ -148,7 +148,7 @@ class WhatIf:
         question about one run, so the other's host does not extend the interval beyond the current step.
         """
         edits = tuple(edits)
-        likely, slow = (self._differs((*self._pace(best, edge), *edits)) for edge in ("likely", "most"))
+        likely, slow = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
         low = max(between[0] * (1 - likely), self.least_ms(best, edits))
         return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
 
@@ -172,7 +172,7 @@ class WhatIf:
         waiting = then.waits_ms / then.ms if then is not None and then.ms else 0.0
         return max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
 
-    def _pace(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
+    def _host_speed_edit(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
         """Return the edit for the host's speed in the run: likely, least or most time; none for the replay's.
 
         A run's step may be shorter than its replay. Then too little of the recording's cost was removed, and a change that the
@@ -195,7 +195,7 @@ class WhatIf:
         if best_ms * REACHED < now.ms:
             floor = step_ms(QUICKEST_HOST)
             reached = max(best_ms, floor * REACHED)
-            slowest, _ = turning_point(lambda factor: step_ms(factor) <= reached, QUICKEST_HOST, 1.0, halvings=PACE_HALVINGS)
+            slowest, _ = turning_point(lambda factor: step_ms(factor) <= reached, QUICKEST_HOST, 1.0, halvings=SEARCH_HALVINGS)
             likely = QUICKEST_HOST if best_ms <= floor * REACHED else slowest
             return Paces(likely, likely, slowest)
         hidden = now.ms * REACHED
@@ -214,7 +214,7 @@ class WhatIf:
         It is the replay behind ``predict_ms``, not yet applied to the run's own step. Calling it right after ``predict_ms`` with
         the same edits costs no further replay.
         """
-        problem, run = self._run((*self._pace(best, "likely"), *edits))
+        problem, run = self._run((*self._host_speed_edit(best, "likely"), *edits))
         return replayed_step(problem, run, self.device, self.counted, owner_of)
 
     def _run(self, edits: tuple[Edit, ...]) -> tuple[ReplayProblem, Replayed]:
@@ -265,14 +265,14 @@ def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> 
     They need no more than the run's current step. An edit of the loader's cost changes them too, and may give the new time.
     """
     if loads := _of_loader(edits):
-        return max(ms, *(_pace_of(edit, edge) for edit in loads))
+        return max(ms, *(_host_speed(edit, edge) for edit in loads))
     if best.feeding is None or best.ms is None:
         return ms
     floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
     return max(ms, floor_ms)
 
 
-def _pace_of(edit: WithoutHostCause, edge: Edge) -> float:
+def _host_speed(edit: WithoutHostCause, edge: Edge) -> float:
     """Return the workers' time per step of ``edit`` in ms, from their own timing or the range of others."""
     timed = {"least": edit.paced_at_least, "likely": edit.paced_ms, "most": edit.paced_at_most}[edge]
     return timed if timed is not None else PACED[edge] * edit.paced_ms

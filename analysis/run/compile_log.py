@@ -12,7 +12,7 @@ MOST_PLACES = 100  # places of each kind, the most frequent ones: a page shows a
 
 
 # Dynamo's text for a break after which it skips the function, such as one in a loop. The cause of the break follows it.
-GIVEN_UP = re.compile(r"^.{0,80}\bskipping the (?:function|frame)\b.{0,60}?(?:graph break encountered: |$)", re.IGNORECASE)
+ABANDONED = re.compile(r"^.{0,80}\bskipping the (?:function|frame)\b.{0,60}?(?:graph break encountered: |$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _most_frequent(entries: list[CompileReason]) -> tuple[CompileReason, ...]:
 
 def _broken(entry: CompileReason) -> CompileReason:
     """Return a break with the cause of the break as its reason, if Dynamo gave up on the function."""
-    given_up = GIVEN_UP.match(entry.reason)
-    if given_up is None:
+    abandoned = ABANDONED.match(entry.reason)
+    if abandoned is None:
         return entry
-    return replace(entry, reason=entry.reason[given_up.end() :] or entry.reason, gives_up=True)
+    return replace(entry, reason=entry.reason[abandoned.end() :] or entry.reason, gives_up=True)

@@ -77,7 +77,7 @@ class MetricPart(TypedDict):
     high: NotRequired[float | None]
 
 
-class WitnessPart(TypedDict):
+class StepTimeEvidencePart(TypedDict):
     """One step time evidence, ms, with its 90 % interval.
 
     ``ms`` is null where the evidence only bounds the step time from below.
@@ -120,7 +120,7 @@ class RankPart(TypedDict):
     steps: StepsPart
     window_ns: Nanoseconds
     step_time_source: StepTimeSource
-    witnesses: list[WitnessPart]
+    witnesses: list[StepTimeEvidencePart]
     metrics: dict[str, MetricPart]
     ledger: list[LedgerPart]
     phases: list[dict[str, Any]]

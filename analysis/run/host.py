@@ -11,7 +11,7 @@ from typing import Any
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.metrics.pauses import Profiled, Round, rounds_beside, with_doubt
 from sawtooth.analysis.metrics.reading import Reading, missing
-from sawtooth.analysis.metrics.witness import Witness, by_user
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, by_user
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words
 
@@ -86,7 +86,7 @@ class HostWork:
         return 1 / self.of_the_step if self.of_the_step * SLOWED <= 1 else None
 
 
-def host_work(recording: Recording, user_ms: float | None, marks: Witness | None) -> HostWork | None:
+def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEvidence | None) -> HostWork | None:
     """Return the host's work in a trace; None where its derived file has no such facts."""
     rows = recording.rows("SELECT value FROM facts WHERE key = 'host_only'")
     work = json.loads(rows[0][0]) if rows else None
@@ -112,7 +112,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
     )
 
 
-def _rounds(work: Any, marks: Witness | None) -> Round | None:
+def _rounds(work: Any, marks: StepTimeEvidence | None) -> Round | None:
     """Return the loop's rounds, from its marks and from how long a profiled step waits for batches."""
     if marks is None or marks.round is None:
         return None
@@ -121,17 +121,17 @@ def _rounds(work: Any, marks: Witness | None) -> Round | None:
 
 
 def _step(
-    step_ns: Sequence[int], first_ns: int | None, user_ms: float | None, marks: Witness | None, rounds: Round | None
+    step_ns: Sequence[int], first_ns: int | None, user_ms: float | None, marks: StepTimeEvidence | None, rounds: Round | None
 ) -> Reading:
     """Return the run's step time from the user's stopwatch, the loop's own marks, or the profiled steps.
 
     For profiled steps this is the median, or the mean if some steps are slow repeatedly.
     """
-    witness = by_user(user_ms) if user_ms is not None else marks
-    if witness is not None and witness.ms is not None:
-        notes = (*witness.notes, rounds.sentence) if rounds is not None else witness.notes
-        reading = Reading(witness.ms, low=witness.low_ms, high=witness.high_ms, notes=notes)
-        return with_doubt(reading, witness.pauses)
+    evidence = by_user(user_ms) if user_ms is not None else marks
+    if evidence is not None and evidence.ms is not None:
+        notes = (*evidence.notes, rounds.sentence) if rounds is not None else evidence.notes
+        reading = Reading(evidence.ms, low=evidence.low_ms, high=evidence.high_ms, notes=notes)
+        return with_doubt(reading, evidence.pauses)
     if not step_ns:
         return missing(NO_STEPS)
     middle, every = statistics.median(step_ns), [*([first_ns] if first_ns is not None else ()), *step_ns]

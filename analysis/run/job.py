@@ -133,7 +133,7 @@ class Straggler:
 
 
 @dataclass(frozen=True)
-class Side:
+class RankGroup:
     """Ranks that arrive together, with the fields of a ``Straggler``: all ranks of a host, or a set."""
 
     kind: StragglerKind
@@ -150,8 +150,8 @@ class Split:
     step.
     """
 
-    early: Side
-    late: Side
+    early: RankGroup
+    late: RankGroup
     behind_ms: float
 
 

@@ -6,9 +6,9 @@ The recorder's helper measured them.
 from __future__ import annotations
 
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST
-from sawtooth.analysis.metrics.feeding import rate_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import rate_of, sample_cost
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.ingest.loop.loading import Rate, SampleCost
+from sawtooth.ingest.loop.loading import LoaderRate, SampleCost
 from sawtooth.ingest.manifest import UserFacts
 
 
@@ -17,7 +17,7 @@ def batch_ms(cost: SampleCost) -> float:
     return 1e3 * (cost.batch * cost.wall_s + cost.collate_s + cost.pin_s)
 
 
-def pace(facts: UserFacts, step_ms: float | None) -> tuple[Rate, float] | None:
+def loader_rates(facts: UserFacts, step_ms: float | None) -> tuple[LoaderRate, float] | None:
     """Return the samples per second that the loader can deliver and that steps of ``step_ms`` need.
 
     None where the loader was not timed.

@@ -11,20 +11,20 @@ import pandas as pd
 
 from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
 from sawtooth.analysis.intervals import Intervals
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.metrics.step_time_evidence import StepWork
 from sawtooth.analysis.metrics.trust import Diagnostic
-from sawtooth.analysis.metrics.witness import StepWork
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.job import LedgerRow as LedgerRow
 from sawtooth.analysis.store.recording_row import RecordingRow
-from sawtooth.analysis.telemetry.of_run import RunTelemetry
-from sawtooth.analysis.telemetry.profile_fit import Representativeness
+from sawtooth.analysis.telemetry.representativeness import Representativeness
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.analysis.telemetry.troughs import Troughs
 from sawtooth.ingest.manifest import Manifest
@@ -229,7 +229,7 @@ class RankResult:
     rank: int | None
     device: int
     device_name: str | None
-    gpu: Gpu | None
+    gpu: GpuPeaks | None
     trace: RecordingRow
     facts: DeviceFacts
     step_source: str

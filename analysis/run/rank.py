@@ -11,25 +11,25 @@ import pandas as pd
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS, LOADS_INLINE
 from sawtooth.analysis.integrity import times
-from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Gpu, identify
+from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
-from sawtooth.analysis.metrics.feeding import feeding
-from sawtooth.analysis.metrics.metric import Measured
+from sawtooth.analysis.metrics.loader_rate import feeding
+from sawtooth.analysis.metrics.metric import DeviceMeasurements
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import choose_step_time
-from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.queries import queries_of
-from sawtooth.analysis.run.at_best import at_best
 from sawtooth.analysis.run.model import LedgerRow, RankResult
+from sawtooth.analysis.run.scaled_ledger import at_best
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.store.calibration import dispatch_of
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
-from sawtooth.analysis.telemetry import of_run as run_telemetry
-from sawtooth.analysis.telemetry.of_run import RunTelemetry
-from sawtooth.analysis.telemetry.profile_fit import judge_profile
+from sawtooth.analysis.telemetry import run_telemetry as run_telemetry
+from sawtooth.analysis.telemetry.representativeness import judge_profile
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
@@ -53,10 +53,10 @@ class RankTrace:
     row: RecordingRow
     user: UserFacts
     telemetry: RunTelemetry
-    marks: Witness | None
+    marks: StepTimeEvidence | None
     folder: DataFolder
 
-    def ranks(self) -> list[tuple[RankResult, Measured]]:
+    def ranks(self) -> list[tuple[RankResult, DeviceMeasurements]]:
         """Return each device with work as a rank, with the data that its metrics are computed from."""
         devices = [int(row[0]) for row in self.recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
         return [self._rank(device) for device in devices]
@@ -69,7 +69,7 @@ class RankTrace:
     def _facts_of(self, device: int) -> DeviceFacts:
         return from_json(self._facts.get(f"device_{device}", "{}"), DeviceFacts)
 
-    def _rank(self, device: int) -> tuple[RankResult, Measured]:
+    def _rank(self, device: int) -> tuple[RankResult, DeviceMeasurements]:
         recording, row = self.recording, self.row
         facts = self._facts_of(device)
         steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
@@ -82,18 +82,18 @@ class RankTrace:
         sampled = self.telemetry.of(row.id, device)
         profile_ns = self.telemetry.profile_ns(sampled, row)
         work = self._work(device, facts, recorded, counted, gpu) if counted else None
-        by_telemetry = run_telemetry.witness(sampled, profile_ns, work) if work is not None else None
+        by_telemetry = run_telemetry.telemetry_evidence(sampled, profile_ns, work) if work is not None else None
         best = choose_step_time(
             steps,
             facts.estimate,
             self.user.step_time_ms,
             work=work,
-            telemetry=by_telemetry if isinstance(by_telemetry, Witness) else None,
+            telemetry=by_telemetry if isinstance(by_telemetry, StepTimeEvidence) else None,
             marks=self.marks,
             fed=feeding(self.user),
         )
         ledger = at_best(recorded, best)
-        measured = Measured(
+        measured = DeviceMeasurements(
             best=best,
             counted=counted,
             window_ns=window_ns,
@@ -133,7 +133,9 @@ class RankTrace:
         )
         return result, measured
 
-    def _work(self, device: int, facts: DeviceFacts, ledger: Iterable[LedgerRow], counted: int, gpu: Gpu | None) -> StepWork:
+    def _work(
+        self, device: int, facts: DeviceFacts, ledger: Iterable[LedgerRow], counted: int, gpu: GpuPeaks | None
+    ) -> StepWork:
         """Return the GPU's work in one of the ``counted`` steps."""
         rows = list(ledger)
         owned = {owner: ns / counted for owner, ns in _owned_ns(rows).items()}
@@ -171,7 +173,7 @@ class RankTrace:
             dispatch=gpu.dispatch if gpu is not None else UNMEASURED_DISPATCH,
         )
 
-    def _gpu(self, device: int) -> tuple[str | None, Gpu | None]:
+    def _gpu(self, device: int) -> tuple[str | None, GpuPeaks | None]:
         """Return the name and the peaks of a device.
 
         ROCm's ordinals count the CPUs first, so a trace's kernels may run on device 2 although the list ends at 0. If the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS, with_aliases
-from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.run.audit import audit
 from sawtooth.analysis.run.contract import (
     REPORT_VERSION,
@@ -15,8 +15,8 @@ from sawtooth.analysis.run.contract import (
     MetricPart,
     RankPart,
     ReportPart,
+    StepTimeEvidencePart,
     StragglerPart,
-    WitnessPart,
 )
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
@@ -176,7 +176,7 @@ def _rank_part(rank: RankResult | None, metrics: dict[str, Reading]) -> RankPart
         },
         "window_ns": rank.window_ns,
         "step_time_source": rank.best.source,
-        "witnesses": [_witness(w) for w in rank.best.witnesses],
+        "witnesses": [_evidence_part(w) for w in rank.best.witnesses],
         "metrics": _metrics(metrics),
         "ledger": [_ledger(row) for row in rank.ledger],
         "phases": rank.phases,
@@ -204,13 +204,13 @@ def _metrics(metrics: dict[str, Reading]) -> dict[str, MetricPart]:
     return with_aliases(values)
 
 
-def _witness(witness: Witness) -> WitnessPart:
+def _evidence_part(evidence: StepTimeEvidence) -> StepTimeEvidencePart:
     return {
-        "source": witness.source,
-        "ms": witness.ms,
-        "low": witness.low_ms,
-        "high": witness.high_ms,
-        "notes": list(witness.notes),
+        "source": evidence.source,
+        "ms": evidence.ms,
+        "low": evidence.low_ms,
+        "high": evidence.high_ms,
+        "notes": list(evidence.notes),
     }
 
 

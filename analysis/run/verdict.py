@@ -16,12 +16,12 @@ from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, LOST_OWNERS, OUTS
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.metrics.step_time import BestStepTime
-from sawtooth.analysis.run.at_best import unseen_ms
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
+from sawtooth.analysis.run.scaled_ledger import unseen_ms
 
 STARVED_BELOW = 0.5  # busy for less than half of the step: the run mostly waits, so the sentence starts with that
 # Share of the step. Smaller losses are no larger than effects of batch size and clocks, so the sentence is then about compute.
-LOSS_WORTH_NAMING = 0.10
+LEAST_NAMED_LOSS = 0.10
 OWNS_MOST = 0.5  # share of lost time: a cause with less is not what the run mainly waits for
 EXPLAINS_FROM = 0.5  # share of the largest loss: a finding with more of it explains that time
 DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number
@@ -31,7 +31,7 @@ Kind = Literal["starved", "loss", "compute", "unrepresentative"]
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """One owner of a step, or one cause of lost time with the largest of its owners.
 
     ``ms`` is per step, or of the whole window without steps. ``share`` is of the column's sum. ``transfer_ms`` is the part of
@@ -51,7 +51,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class RunJudgement:
     """The verdict on one device.
 
     ``column`` names the ledger column of ``parts`` (largest first). ``loss`` is the largest loss that a user can change; if no
@@ -64,10 +64,10 @@ class Judgement:
     step: Reading
     profiled: Reading
     step_source: StepSource
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     busy_share: float
     tensor_share_of_compute: float | None
-    loss: Part | None
+    loss: StepPart | None
     represented: bool = True
     tensor_unknown_share: float = 0.0
 
@@ -80,7 +80,7 @@ class Judgement:
         return ratio if abs(ratio - 1) > DISTORTED_ABOVE else None
 
 
-def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
+def explains(verdict: RunJudgement, findings: Sequence[Finding]) -> Finding | None:
     """Return the first finding if it explains the verdict, so that both name the same cause.
 
     The finding must be certain, and have most of the verdict's loss or a timing of its own as long as the step. Findings
@@ -149,7 +149,7 @@ def outside_window_ns(rank: RankResult) -> int:
     return max(last - first - rank.window_ns, 0)
 
 
-def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
+def parts_of(rank: RankResult, column: Column) -> tuple[StepPart, ...]:
     """Return the ledger of a device as parts of ``column``, largest first.
 
     One cause is one part, whether copies or nothing ran in that time. Time of the run that no profiled step shows has the owner
@@ -172,7 +172,7 @@ def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
         merged |= {("idle", UNATTRIBUTED): merged["idle", UNATTRIBUTED] - unseen, (OUTSIDE_PROFILE, None): unseen}
     merged = {key: ms for key, ms in merged.items() if ms}
     total = sum(merged.values())
-    parts = [Part(*key, ms, ms / total, transfers.get(key, 0.0)) for key, ms in merged.items()]
+    parts = [StepPart(*key, ms, ms / total, transfers.get(key, 0.0)) for key, ms in merged.items()]
     return tuple(sorted(parts, key=lambda part: -part.ms))
 
 
@@ -189,7 +189,7 @@ def columns_of(rank: RankResult) -> tuple[Column, ...]:
     return ("unprofiled", "recorded") if uses_estimate(rank) else ("recorded", "unprofiled")
 
 
-def judge(rank: RankResult) -> Judgement | None:
+def judge(rank: RankResult) -> RunJudgement | None:
     """Return the verdict on one device; None where its ledger is empty."""
     column = columns_of(rank)[0]
     parts = parts_of(rank, column)
@@ -199,7 +199,7 @@ def judge(rank: RankResult) -> Judgement | None:
     tensor = sum(p.ms for p in parts if p.owner == "tensor_core_compute")
     compute = sum(p.ms for p in parts if p.owner in COMPUTE_OWNERS)
     loss = _largest_loss(parts)
-    return Judgement(
+    return RunJudgement(
         kind=_kind(busy, loss, rank.best.represented),
         column=column,
         step=rank.metrics["best_step_time_ms"],
@@ -214,7 +214,7 @@ def judge(rank: RankResult) -> Judgement | None:
     )
 
 
-def _largest_loss(parts: Sequence[Part]) -> Part | None:
+def _largest_loss(parts: Sequence[StepPart]) -> StepPart | None:
     """Return the largest loss that a user can change, if it has most of the lost time.
 
     Otherwise return all lost time, as unattributed or without a single cause. Time that the hardware or the profiler takes is
@@ -229,17 +229,17 @@ def _largest_loss(parts: Sequence[Part]) -> Part | None:
         return first
     unexplained = math.fsum(p.ms for p in lost if _unexplained(p))
     cause = UNATTRIBUTED if unexplained >= OWNS_MOST * whole else None
-    return Part("idle", cause, whole, math.fsum(p.share for p in lost), math.fsum(p.transfer_ms for p in lost))
+    return StepPart("idle", cause, whole, math.fsum(p.share for p in lost), math.fsum(p.transfer_ms for p in lost))
 
 
-def _unexplained(part: Part) -> bool:
+def _unexplained(part: StepPart) -> bool:
     """Return whether nothing explains a part; a copy is always explained."""
     return part.owner == OUTSIDE_PROFILE or (part.owner == "idle" and part.cause == UNATTRIBUTED)
 
 
-def _kind(busy: float, loss: Part | None, represented: bool) -> Kind:
+def _kind(busy: float, loss: StepPart | None, represented: bool) -> Kind:
     if not represented:
         return "unrepresentative"
     if busy < STARVED_BELOW:
         return "starved"
-    return "loss" if loss is not None and loss.share >= LOSS_WORTH_NAMING else "compute"
+    return "loss" if loss is not None and loss.share >= LEAST_NAMED_LOSS else "compute"

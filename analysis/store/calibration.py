@@ -8,8 +8,8 @@ import logging
 import msgspec
 
 from sawtooth.analysis.knowledge.hardware import Dispatch
+from sawtooth.ingest.json_checksum import sealed, unsealed
 from sawtooth.ingest.schema import DataFolder, write_atomically
-from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
@@ -19,13 +19,13 @@ SOURCE = "measured by `sawtooth calibrate` on this machine's {name}"
 MOST_US = 10.0  # a file with a larger value was not written by calibrate
 
 
-class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _CalibrationRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dispatch_us: tuple[float, float, float]
 
 
 def keep(folder: DataFolder, name: str, dispatch_us: tuple[float, float, float]) -> None:
     """Store the dispatch time of a GPU (low, middle, high in µs), replacing the earlier one."""
-    rows = msgspec.json.encode({**_rows(folder), name: _Row(dispatch_us)})
+    rows = msgspec.json.encode({**_rows(folder), name: _CalibrationRow(dispatch_us)})
     write_atomically(folder.root / FILE, sealed(msgspec.json.format(rows, indent=2)))
 
 
@@ -45,9 +45,9 @@ def calibrated(folder: DataFolder) -> bytes:
     return b""
 
 
-def _rows(folder: DataFolder) -> dict[str, _Row]:
+def _rows(folder: DataFolder) -> dict[str, _CalibrationRow]:
     try:
-        rows = from_json(unsealed(calibrated(folder) or b"{}"), dict[str, _Row])
+        rows = from_json(unsealed(calibrated(folder) or b"{}"), dict[str, _CalibrationRow])
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
         log.warning("%s in the data folder is damaged: what was measured of GPUs here is not used. %s", FILE, AGAIN)
         return {}

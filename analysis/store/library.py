@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.build import damaged, ensure_derived
-from sawtooth.analysis.derive.sums import ensure_sums, sums_file
+from sawtooth.analysis.derive.screen_sums import ensure_sums, sums_file
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest.database import quoted
@@ -42,7 +42,7 @@ class _Attached:
     schema: str | None = None  # has the results of the other ranks of the run
     users: int = 0
     last_use: int = field(default=0)
-    given_up: bool = False  # its file was damaged; the next request attaches the new file
+    abandoned: bool = False  # its file was damaged; the next request attaches the new file
 
     @property
     def places(self) -> list[str]:
@@ -183,7 +183,7 @@ class Library:
             cursor.close()
             with self._lock:
                 attached.users -= 1
-                if attached.given_up and not attached.users:
+                if attached.abandoned and not attached.users:
                     self._detach(attached)
 
     def _has_sums(self, recording_id: str) -> bool:
@@ -261,7 +261,7 @@ class Library:
                 file.unlink(missing_ok=True)
         if wrong is not None and attached is not None:
             with self._lock:
-                attached.given_up = True
+                attached.abandoned = True
                 self._attached = {key: kept for key, kept in self._attached.items() if kept is not attached}
         return wrong
 

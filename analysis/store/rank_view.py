@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.store.library import Recording
 
 
@@ -21,7 +21,7 @@ class RankView:
     recording: Recording
     device: int
     counted_steps: int
-    gpu: Gpu | None = None
+    gpu: GpuPeaks | None = None
 
     @property
     def per(self) -> int:

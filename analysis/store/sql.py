@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
-from sawtooth.analysis.derive.sums import ensure_sums
+from sawtooth.analysis.derive.screen_sums import ensure_sums
 from sawtooth.analysis.store.rank_causes import RankCauses
 from sawtooth.analysis.store.sql_process import Answer, Order
 from sawtooth.analysis.version import ANALYSIS_VERSION

@@ -11,15 +11,15 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.knowledge.dtypes import dtype_of_type
-from sawtooth.analysis.knowledge.hardware import Gpu, Link, crossed_by, link_of
-from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
+from sawtooth.analysis.knowledge.hardware import GpuPeaks, Link, crossed_by, link_of
+from sawtooth.analysis.knowledge.kernel_time import KernelOperands, KernelTimeEstimate, estimate
 from sawtooth.analysis.knowledge.kernel_work import convolution_work, moving_work, product_work, recorded_attention
 from sawtooth.analysis.knowledge.roofline import roofline
 from sawtooth.analysis.nulls import decoded
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.kernels import shapes_text
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 
 TIMES = ("kernel_ms", "ms", "expected_ms", "low_ms", "high_ms", "least_ms")
 SUMS = (*TIMES, "launches", "bytes")
@@ -63,10 +63,10 @@ def link(rank: RankView, copy: str) -> Link | None:
     return link_of(rank.gpu.name, between) if between is not None and rank.gpu is not None else None
 
 
-def longest_launch(rank: RankView, kernel: str) -> Span | None:
+def longest_launch(rank: RankView, kernel: str) -> TimelineSpan | None:
     """Return the time of the kernel's longest launch in the steady window."""
     rows = rank.rows(_SQL["longest"], name=kernel)
-    return Span(int(rows[0][0]), int(rows[0][1])) if rows else None
+    return TimelineSpan(int(rows[0][0]), int(rows[0][1])) if rows else None
 
 
 def _copied(one: dict[Any, Any], over: Link | None, per: int) -> tuple[object, ...]:
@@ -85,12 +85,12 @@ def _row(one: dict[Any, Any], placed: dict[Any, Any] | None, rank: RankView) -> 
     return one["name"], shapes, kernel_ms, placed["time_ns"] / per_ns, *expected, placed["attainable_ns"] / per_ns
 
 
-def _expected(placed: dict[Any, Any], gpu: Gpu) -> Estimate | None:
+def _expected(placed: dict[Any, Any], gpu: GpuPeaks) -> KernelTimeEstimate | None:
     work = _work(placed)
     return estimate(work, gpu) if work is not None else None
 
 
-def _work(placed: dict[Any, Any]) -> Work | None:
+def _work(placed: dict[Any, Any]) -> KernelOperands | None:
     """Return the work of one call of an operator in the roofline table."""
     name, dtype = placed["name"], placed["dtype"]
     dims, types, strides, concrete = (

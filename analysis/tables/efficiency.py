@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.knowledge.flops import is_flop_operator, peak_dtype
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_names import KernelClass, classify
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 from sawtooth.analysis.knowledge.roofline import roofline
@@ -83,7 +83,7 @@ def tf32_categories(kernels: pd.DataFrame, vendor: str | None) -> set[str]:
 
 
 def _operator_row(
-    part: pd.DataFrame, gpu: Gpu | None, vendor: str | None, major: int | None, tf32_on: set[str]
+    part: pd.DataFrame, gpu: GpuPeaks | None, vendor: str | None, major: int | None, tf32_on: set[str]
 ) -> dict[str, Any]:
     """Return the table's row for ``part``, the kernels of one operator and shape, longest first."""
     first = part.iloc[0]

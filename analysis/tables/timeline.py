@@ -21,7 +21,7 @@ _OF_SOURCE = "(SELECT * FROM {table} WHERE source = '{source}')"
 
 
 @dataclass(frozen=True)
-class Span:
+class TimelineSpan:
     """A stretch of time, absolute nanoseconds, half open."""
 
     start_ns: int
@@ -32,36 +32,36 @@ class Span:
         """Its length in ns."""
         return self.end_ns - self.start_ns
 
-    def within(self, other: Span) -> Span:
+    def within(self, other: TimelineSpan) -> TimelineSpan:
         """Return its part inside ``other``; ``other`` itself if they do not overlap."""
         start, end = max(self.start_ns, other.start_ns), min(self.end_ns, other.end_ns)
-        return Span(start, end) if end > start else other
+        return TimelineSpan(start, end) if end > start else other
 
-    def zoomed(self, factor: float, other: Span) -> Span:
+    def zoomed(self, factor: float, other: TimelineSpan) -> TimelineSpan:
         """Return a span of ``factor`` times its length with the same middle, limited to ``other``."""
         middle, half = (self.start_ns + self.end_ns) // 2, max(int(self.ns * factor / 2), 1)
-        return Span(middle - half, middle + half).within(other)
+        return TimelineSpan(middle - half, middle + half).within(other)
 
     def relative_ms(self, origin_ns: int) -> tuple[float, float]:
         """Return start and end in ms after ``origin_ns``."""
         return (self.start_ns - origin_ns) / 1e6, (self.end_ns - origin_ns) / 1e6
 
 
-def span_of_ms(start_ms: float, end_ms: float, origin_ns: int) -> Span:
+def span_of_ms(start_ms: float, end_ms: float, origin_ns: int) -> TimelineSpan:
     """Return the span between two times in ms after ``origin_ns``; it is at least a microsecond long."""
     low, high = sorted((start_ms, end_ms))
     start = origin_ns + round(low * 1e6)
-    return Span(start, max(origin_ns + round(high * 1e6), start + 1000))
+    return TimelineSpan(start, max(origin_ns + round(high * 1e6), start + 1000))
 
 
-def extent(recording: Recording) -> Span:
+def extent(recording: Recording) -> TimelineSpan:
     """Return the span of the whole recording."""
     return recording.once(_extent)
 
 
-def _extent(recording: Recording) -> Span:
+def _extent(recording: Recording) -> TimelineSpan:
     start, end = recording.rows("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording")[0]
-    return Span(start, max(end, start + 1))
+    return TimelineSpan(start, max(end, start + 1))
 
 
 def is_small(recording: Recording) -> bool:
@@ -114,7 +114,7 @@ class InView:
     lost: tuple[tuple[str, str | None, float], ...]
 
 
-def facts_in_view(rank: RankView, view: Span) -> InView | None:
+def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
     """Return the sums of the view; None if it is outside the device's first and last operation."""
     owned = {owner: ns for owner, _, ns in _lost(rank, timeline_store.SEGMENTS, "segments", view)}
     if not owned:
@@ -126,12 +126,12 @@ def facts_in_view(rank: RankView, view: Span) -> InView | None:
     return InView(busy / view.ns, tuple(sorted(lost, key=lambda row: -row[2])))
 
 
-def owners_in_view(rank: RankView, view: Span) -> list[tuple[str, int]]:
+def owners_in_view(rank: RankView, view: TimelineSpan) -> list[tuple[str, int]]:
     """Return the owners of a view with their nanoseconds, largest first."""
     return [(owner, ns) for owner, _, ns in _lost(rank, timeline_store.SEGMENTS, "segments", view)]
 
 
-def _lost(rank: RankView, pieces: str, source: str, view: Span) -> list[tuple[str, str | None, int]]:
+def _lost(rank: RankView, pieces: str, source: str, view: TimelineSpan) -> list[tuple[str, str | None, int]]:
     """Return owner, kind and their nanoseconds in the view."""
     whole = extent(rank.recording)
     long = pieces if is_small(rank.recording) else _OF_SOURCE.format(table="long_slices", source=source)
@@ -142,7 +142,7 @@ def _lost(rank: RankView, pieces: str, source: str, view: Span) -> list[tuple[st
     return rank.recording.rows(f"SELECT owner, kind, sum(busy_ns)::BIGINT FROM ({parts}) GROUP BY ALL ORDER BY 3 DESC, 1, 2")
 
 
-def operations_in_view(rank: RankView, view: Span) -> pd.DataFrame:
+def operations_in_view(rank: RankView, view: TimelineSpan) -> pd.DataFrame:
     """Return GPU operations in the view by name.
 
     Columns: name, kind (owner class), operations, ms (sum of the parts in the view), longest_us.
@@ -151,7 +151,7 @@ def operations_in_view(rank: RankView, view: Span) -> pd.DataFrame:
     return _by_name(rank.recording, view, rows, f"source = 'gpu' AND device = {int(rank.device)}", "operations")
 
 
-def operators_in_view(recording: Recording, view: Span) -> pd.DataFrame:
+def operators_in_view(recording: Recording, view: TimelineSpan) -> pd.DataFrame:
     """Return host operators, annotations and runtime calls in the view by name.
 
     Columns: name, kind, calls, ms, longest_us.
@@ -159,7 +159,7 @@ def operators_in_view(recording: Recording, view: Span) -> pd.DataFrame:
     return _by_name(recording, view, timeline_store.HOST, "source = 'host'", "calls")
 
 
-def _by_name(recording: Recording, view: Span, pieces: str, of_source: str, count: str) -> pd.DataFrame:
+def _by_name(recording: Recording, view: TimelineSpan, pieces: str, of_source: str, count: str) -> pd.DataFrame:
     """Return ``pieces`` in the view by name; ``of_source`` selects their rows of ``name_sums``."""
     whole = extent(recording)
     parts = timeline_store.parts_in_view(
@@ -170,7 +170,7 @@ def _by_name(recording: Recording, view: Span, pieces: str, of_source: str, coun
     return recording.frame(_SQL["by_name"].format(count=count, parts=parts))
 
 
-def gaps_in_view(rank: RankView, view: Span) -> pd.DataFrame:
+def gaps_in_view(rank: RankView, view: TimelineSpan) -> pd.DataFrame:
     """Return the longest pieces of lost time in the view.
 
     Columns: at_ms (after the recording's start), ms, owner, cause, phase, confidence, operator, evidence.

@@ -16,7 +16,7 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables.efficiency import roofline_table
-from sawtooth.analysis.tables.timeline import InView, Span
+from sawtooth.analysis.tables.timeline import InView, TimelineSpan
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
 LINKS_MOST = 200  # kernels of one launch in the list; a graph launch has thousands
@@ -165,7 +165,7 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SpanDetails:
     """Sums of a stretch of time, and its operations by name, largest first.
 
     ``facts`` is None outside the device's operations.
@@ -176,11 +176,11 @@ class Stretch:
     operations: pd.DataFrame
 
 
-def stretch(rank: RankView, start: int, end: int) -> Stretch:
+def stretch(rank: RankView, start: int, end: int) -> SpanDetails:
     """Return the sums between two times: facts, ns by owner, operations by name."""
     origin = timeline.extent(rank.recording).start_ns
-    view = Span(start + origin, max(end, start + 1) + origin)
-    return Stretch(
+    view = TimelineSpan(start + origin, max(end, start + 1) + origin)
+    return SpanDetails(
         timeline.facts_in_view(rank, view), timeline.owners_in_view(rank, view), timeline.operations_in_view(rank, view)
     )
 
@@ -248,7 +248,7 @@ def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, s
     return rows[0] if rows else None
 
 
-def longest_named(rank: RankView, name: str, view: Span, *, host: bool) -> tuple[str, int] | None:
+def longest_named(rank: RankView, name: str, view: TimelineSpan, *, host: bool) -> tuple[str, int] | None:
     """Return source and id of the longest slice with this ``name`` that touches ``view`` (absolute ns).
 
     The slice is on the ``host`` or on the device. None if there is none.

@@ -34,7 +34,7 @@ _SUMMED = f"(SELECT * REPLACE ({_KIND.format(cause='kind')} AS kind) FROM {{tabl
 
 
 @dataclass(frozen=True)
-class Tile:
+class TimelineTile:
     """The content of a tile; times are ns after the recording's start.
 
     ``slices`` has start_ns, dur_ns, id, name_id, lane, depth, kind. ``sums`` has column, lane, depth, kind (the one with most
@@ -56,7 +56,7 @@ class Tile:
         return self.index * COLUMNS << self.level
 
 
-def tile(recording: Recording, source: str, device: int | None, level: int, index: int) -> Tile:
+def tile(recording: Recording, source: str, device: int | None, level: int, index: int) -> TimelineTile:
     """Read a tile of ``source``; ``device`` selects the rows of GPU sources.
 
     Raises UsageError for an impossible tile.
@@ -71,7 +71,7 @@ def tile(recording: Recording, source: str, device: int | None, level: int, inde
         slices, sums = read.slices(0), sums.iloc[:0]
     ids = [int(i) for i in slices["name_id"].dropna().unique()]
     names = dict(recording.rows("SELECT name_id, name FROM names WHERE list_contains(?, name_id)", [ids])) if ids else {}
-    return Tile(source, level, index, slices, sums, complete, names)
+    return TimelineTile(source, level, index, slices, sums, complete, names)
 
 
 class _Read:

@@ -31,7 +31,7 @@ MIN_CORRELATION = 0.7  # below it, half of the samples' variance has another rea
 MIN_WINDOWS = 12  # of the trace: with fewer, a pattern cannot be distinguished from chance
 MIN_SPREAD = 0.03  # share of a window: kernels that fill all windows equally predict nothing
 STEPS = 4  # shifts tried per window
-HOLE_WINDOWS = 3.5  # same limit as for the sawtooth: no line is drawn across a longer gap
+GAP_WINDOWS = 3.5  # same limit as for the sawtooth: no line is drawn across a longer gap
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first clear one is used
 CLOCKS_APART_NS = 120 * 10**9  # hosts without time synchronisation drift by seconds a day; two minutes take weeks
 ZONE_NS = 15 * 60 * 10**9  # every time zone differs from UTC by a multiple of 15 minutes,
@@ -41,7 +41,7 @@ CHUNK = 4_000_000  # values in memory at a time
 
 
 @dataclass(frozen=True)
-class Activity:
+class KernelActivity:
     """GPU activity in a trace.
 
     It has the ordered (start, end) of the union of its kernels, and the (first, last) time of the trace.
@@ -81,7 +81,7 @@ def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[st
     busy = union(work["start_ns"], work["end_ns"])
     if not len(busy.starts):
         return Alignment(None, "the trace has no kernels")
-    activity = Activity(busy.starts, busy.ends, int(busy.starts[0]), int(busy.ends[-1]))
+    activity = KernelActivity(busy.starts, busy.ends, int(busy.starts[0]), int(busy.ends[-1]))
     tried: list[Alignment] = []
     with library.open(sampled[0], derived=False) as recording:
         for column in SIGNALS:
@@ -106,7 +106,7 @@ def zones_that_fit(trace: tuple[int, int], sampled: tuple[int, int]) -> list[int
     return fits
 
 
-def align(trace: Activity, time_ns: I64, value: F64, *, most_ns: int | None = None) -> Alignment:
+def align(trace: KernelActivity, time_ns: I64, value: F64, *, most_ns: int | None = None) -> Alignment:
     """Find the shift of one sampled signal, with times in order; ``most_ns`` limits it in both directions."""
     known = np.isfinite(value)
     times, values = time_ns[known], np.asarray(value, np.float64)[known]
@@ -132,7 +132,7 @@ def align(trace: Activity, time_ns: I64, value: F64, *, most_ns: int | None = No
     return _judged(shifts, log_likelihood, r, window, int(count))
 
 
-def _busy(trace: Activity, at: I64) -> F64:
+def _busy(trace: KernelActivity, at: I64) -> F64:
     """Return the nanoseconds of work up to each time."""
     before = np.concatenate([[0], np.cumsum(trace.ends_ns - trace.starts_ns)])
     place = np.searchsorted(trace.starts_ns, at, side="right")
@@ -143,7 +143,7 @@ def _busy(trace: Activity, at: I64) -> F64:
     return (before[np.maximum(place - 1, 0)] + into).astype(np.float64)
 
 
-def _shifts(trace: Activity, times: I64, window: int, most_ns: int | None) -> I64:
+def _shifts(trace: KernelActivity, times: I64, window: int, most_ns: int | None) -> I64:
     low, high = trace.last_ns - int(times[-1]), trace.first_ns - int(times[0]) + window
     if most_ns is not None:
         low, high = max(low, -most_ns), min(high, most_ns)
@@ -162,8 +162,8 @@ def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values:
     The log-likelihood is −inf where samples are missing.
     """
     spans = np.diff(times, prepend=times[0] - window)
-    hole = spans > HOLE_WINDOWS * window
-    spans = np.where(hole, window, spans)
+    is_gap = spans > GAP_WINDOWS * window
+    spans = np.where(is_gap, window, spans)
     area = np.concatenate([[0.0], np.cumsum(values * spans)])
     bounds = np.concatenate([[times[0] - spans[0]], times])
     origin = int(bounds[0])
@@ -180,7 +180,7 @@ def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values:
         n = _independent(centred, seen)
         log_likelihood[begin : begin + rows] = np.where(r > 0, (n - 2) / 2 * -np.log1p(-(np.minimum(r, 0.9999) ** 2)), 0.0)
         correlations[begin : begin + rows] = r
-    for i in np.flatnonzero(hole):  # the mean over a telemetry gap is unknown
+    for i in np.flatnonzero(is_gap):  # the mean over a telemetry gap is unknown
         touched = (edges[0] - shifts < times[i]) & (edges[-1] - shifts > times[i - 1])
         log_likelihood[touched] = -np.inf
     return log_likelihood, correlations

@@ -56,7 +56,7 @@ AS_RECORDED = SampleClock()
 
 
 @dataclass(frozen=True)
-class Origin:
+class ClockOrigin:
     """A telemetry recording's data about its own clock.
 
     ``clock`` is the kind, ``host`` the host. ``behind_ns`` is how far a dashboard (``pushed_to``) found that host's clock
@@ -72,7 +72,7 @@ class Origin:
     last_ns: int = 0
 
 
-def origin_of(recording: Recording) -> Origin:
+def origin_of(recording: Recording) -> ClockOrigin:
     """Read a telemetry recording's data about its clock."""
     clock, host, first, last, metadata = recording.rows("SELECT clock, host, first_ns, last_ns, metadata FROM recording")[0]
     try:
@@ -83,7 +83,7 @@ def origin_of(recording: Recording) -> Origin:
     pushed = pushed if isinstance(pushed, dict) else {}
     behind = pushed.get("clock_offset_ns")
     interval = about.get("assumed_interval_ns") if isinstance(about, dict) else None
-    return Origin(
+    return ClockOrigin(
         clock=str(clock),
         host=host,
         pushed_to=str(pushed["host"]) if pushed.get("host") else None,
@@ -95,14 +95,14 @@ def origin_of(recording: Recording) -> Origin:
 
 
 def place(
-    refs: Sequence[RecordingRef], origins: Mapping[str, Origin], traces: Iterable[RecordingRow]
+    refs: Sequence[RecordingRef], origins: Mapping[str, ClockOrigin], traces: Iterable[RecordingRow]
 ) -> dict[str, SampleClock]:
     """Return the clock of every telemetry recording of a run."""
     hosts = {trace.host for trace in traces if trace.host is not None}
     return {ref.id: _placed(ref, origins[ref.id], hosts, origins.values()) for ref in refs}
 
 
-def _placed(ref: RecordingRef, origin: Origin, trace_hosts: set[str], others: Iterable[Origin]) -> SampleClock:
+def _placed(ref: RecordingRef, origin: ClockOrigin, trace_hosts: set[str], others: Iterable[ClockOrigin]) -> SampleClock:
     if ref.kind == "trace":
         return SampleClock("placed", why="one clock: the trace's own file holds the samples")
     stretch = 1.0
@@ -123,7 +123,7 @@ def _placed(ref: RecordingRef, origin: Origin, trace_hosts: set[str], others: It
     return SampleClock("unix", why="the clocks of the two hosts were not compared and are assumed equal")
 
 
-def _measured(origin: Origin, trace_host: str, others: Iterable[Origin]) -> SampleClock | None:
+def _measured(origin: ClockOrigin, trace_host: str, others: Iterable[ClockOrigin]) -> SampleClock | None:
     """Return the offset that a dashboard measured while the samples were pushed to it.
 
     The dashboard ran on the trace's host, or the trace's host pushed to it too. None without such a measurement.

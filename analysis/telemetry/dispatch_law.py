@@ -11,7 +11,7 @@ it gives only a lower bound.
 from __future__ import annotations
 
 from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH
-from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.telemetry.signal.means import Mean
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.analysis.units import in_words
@@ -32,7 +32,7 @@ NO_COLLECTIVES = 0.01  # of kernel time: with less communication, waiting for ot
 NAMES = {COUNTS_KERNELS: "NVML utilization", WITHOUT_COPIES: "GPU activity (GPM)"}
 
 
-def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
+def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence | str:
     """Return the step time evidence of a device's telemetry, or a sentence why there is none."""
     if work.kernel_ns <= 0:
         return "There is no step to compare telemetry with."
@@ -68,7 +68,7 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
     if sampled.capped:
         high = max(high, step * (1 + ((high / step - 1) ** 2 + (SUSTAINED - 1) ** 2) ** 0.5))
         notes.append("The power cap held clocks down: the run's kernels may take longer than the profiled ones.")
-    return Witness("telemetry", step, low, high, tuple(notes))
+    return StepTimeEvidence("telemetry", step, low, high, tuple(notes))
 
 
 def _beside_kernels(work: StepWork) -> bool:
@@ -132,7 +132,7 @@ def interval(
     return max(1 - down, 0.05), 1 + up
 
 
-def _bound(work: StepWork, mean: Mean, column: str) -> Witness:
+def _bound(work: StepWork, mean: Mean, column: str) -> StepTimeEvidence:
     """Return the lower bound if the GPU waits in collectives: its own work divided by its utilization."""
     own = work.occupied_ns - work.communication_ns
     low = own / mean.value / 1e4 * (1 - BOUND_OFF)
@@ -140,4 +140,4 @@ def _bound(work: StepWork, mean: Mean, column: str) -> Witness:
         f"The GPU waits for others inside collectives, which {NAMES[column]} counts as busy: its own {in_words(own / 1e6, 4)} of a step at "
         f"{mean.value:.3g} % bound the step from below only."
     )
-    return Witness("telemetry", None, low, None, (note,))
+    return StepTimeEvidence("telemetry", None, low, None, (note,))

@@ -52,7 +52,7 @@ class HostLoad:
 
     @property
     def has_no_free_core(self) -> bool:
-        """Tell whether all cores were busy and tasks waited for one: more were ready than there are cores, or the kernel counted the waits."""
+        """Return whether all cores were busy and tasks waited for one."""
         cpu, cores, queue = self.cpu_pct, self.means.get("cores"), self.means.get("run_queue")
         if cpu is None or cpu < CORES_FULL_PCT:
             return False
@@ -60,7 +60,7 @@ class HostLoad:
         return waits >= PRESSURE_PCT or (cores is not None and queue is not None and queue >= cores + 1)
 
     def without_a_free_core(self) -> str | None:
-        """Return the clause that says so, such as: this host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one."""
+        """Say that no core is free: "2 cores are busy 99 % of the time, and 5.1 tasks want one"."""
         if not self.has_no_free_core:
             return None
         cores, queue = self.means.get("cores"), self.means.get("run_queue")

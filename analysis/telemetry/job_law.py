@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.dispatch_law import (
@@ -29,7 +29,7 @@ from sawtooth.analysis.telemetry.dispatch_law import (
     far_steadier,
     interval,
 )
-from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
@@ -45,7 +45,7 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 
-class Worker(NamedTuple):
+class TracedDevice(NamedTuple):
     """A traced device and its own work per step, without waiting in collectives."""
 
     recording_id: str
@@ -81,11 +81,11 @@ class _Moments(NamedTuple):
 def by_utilization(
     library: Library,
     telemetry: RunTelemetry,
-    workers: Sequence[Worker],
+    workers: Sequence[TracedDevice],
     profiles: Sequence[tuple[int, int]],
     in_turn_ns: float = 0.0,
     only_bounds: str | None = None,
-) -> Witness | None:
+) -> StepTimeEvidence | None:
     """Return the step time evidence from the utilization of all GPUs; None if not all were sampled.
 
     ``profiles`` are (first, last) times of the traces on the telemetry's clock; samples that they affect are left out.
@@ -125,11 +125,11 @@ def by_utilization(
         f"least at each moment, is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile{by_turns}: a step takes "
     )
     if only_bounds:
-        return Witness("telemetry", None, low, None, (f"{note}at least {in_words(low, 4)}, since {only_bounds}.",))
-    return Witness("telemetry", middle, low, high, (f"{note}{in_words(middle, 4)}.",))
+        return StepTimeEvidence("telemetry", None, low, None, (f"{note}at least {in_words(low, 4)}, since {only_bounds}.",))
+    return StepTimeEvidence("telemetry", middle, low, high, (f"{note}{in_words(middle, 4)}.",))
 
 
-def _orders(telemetry: RunTelemetry, workers: Sequence[Worker]) -> list[tuple[DeviceTelemetry, ...]]:
+def _orders(telemetry: RunTelemetry, workers: Sequence[TracedDevice]) -> list[tuple[DeviceTelemetry, ...]]:
     """Return the possible assignments of sampled GPUs to the workers.
 
     There is one if it is known, and none if some GPUs were not sampled.

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sawtooth.analysis.units import in_words
-from sawtooth.ingest.loop.leading import leading
-from sawtooth.ingest.loop.site import lines_of
+from sawtooth.ingest.loop.call_site_text import lines_of
+from sawtooth.ingest.loop.leading_optimizer import leading
 
 IN_A_ROW = 10  # average steps in a row: a place with fewer belongs to the loop around it, such as an epoch's last batch
 LEAST_STEPS = 10  # steps of a loop that is mentioned

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tsdownsample import MinMaxLTTBDownsampler
 
 from sawtooth.analysis.store.library import Recording
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
@@ -29,7 +29,7 @@ DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # q
 
 
 @dataclass(frozen=True)
-class Telemetry:
+class TelemetrySeries:
     """One device of one telemetry recording in a span of time.
 
     It has samples (time_ns and a column per quantity), holes (telemetry gaps) and throttled times.
@@ -38,9 +38,9 @@ class Telemetry:
     device: int
     name: str | None
     clock: SampleClock
-    span: Span
+    span: TimelineSpan
     samples: pd.DataFrame
-    holes: pd.DataFrame
+    gaps: pd.DataFrame
     throttles: pd.DataFrame
 
     def has(self, column: str) -> bool:
@@ -62,7 +62,7 @@ def devices(recording: Recording) -> list[tuple[int, str | None]]:
     )
 
 
-def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDED) -> Telemetry:
+def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDED) -> TelemetrySeries:
     """Read one device's telemetry, with times on ``clock``."""
     columns = recording.select_list("samples", DRAWN)
     samples = recording.frame(
@@ -71,14 +71,14 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
     if len(lost := dropouts(recording, device)):
         samples.loc[samples["time_ns"].isin(lost), [c for c in COUNTERS if c in samples]] = np.nan
     samples = _with_host(recording, samples)
-    holes = recording.frame("SELECT start_ns, end_ns, reason FROM sample_gaps WHERE device = ? ORDER BY start_ns", [device])
+    gaps = recording.frame("SELECT start_ns, end_ns, reason FROM sample_gaps WHERE device = ? ORDER BY start_ns", [device])
     name = recording.rows("SELECT any_value(name) FROM devices WHERE device = ?", [device])[0][0]
-    for table, column in ((samples, "time_ns"), (holes, "start_ns"), (holes, "end_ns")):
+    for table, column in ((samples, "time_ns"), (gaps, "start_ns"), (gaps, "end_ns")):
         table[column] = clock.times(table[column].to_numpy(np.int64))
     times = samples["time_ns"]
-    covered = Span(int(times.min()), int(times.max()) + 1) if len(times) else Span(0, 1)
-    return Telemetry(
-        device=device, name=name, clock=clock, span=covered, samples=samples, holes=holes, throttles=throttled(samples)
+    covered = TimelineSpan(int(times.min()), int(times.max()) + 1) if len(times) else TimelineSpan(0, 1)
+    return TelemetrySeries(
+        device=device, name=name, clock=clock, span=covered, samples=samples, gaps=gaps, throttles=throttled(samples)
     )
 
 
@@ -96,44 +96,44 @@ def _with_host(recording: Recording, samples: pd.DataFrame) -> pd.DataFrame:
     return samples
 
 
-def last(telemetry: Telemetry, seconds: float) -> Telemetry:
+def last(telemetry: TelemetrySeries, seconds: float) -> TelemetrySeries:
     """Return the last ``seconds`` of the telemetry."""
     start = max(telemetry.span.end_ns - round(seconds * 1e9), telemetry.span.start_ns)
-    return within(telemetry, Span(start, telemetry.span.end_ns))
+    return within(telemetry, TimelineSpan(start, telemetry.span.end_ns))
 
 
-def within(telemetry: Telemetry, span: Span) -> Telemetry:
+def within(telemetry: TelemetrySeries, span: TimelineSpan) -> TelemetrySeries:
     """Return the part of the telemetry inside ``span``."""
     times = telemetry.samples["time_ns"]
     samples = telemetry.samples[(times >= span.start_ns) & (times <= span.end_ns)].reset_index(drop=True)
-    holes = telemetry.holes[(telemetry.holes["start_ns"] < span.end_ns) & (telemetry.holes["end_ns"] > span.start_ns)]
+    gaps = telemetry.gaps[(telemetry.gaps["start_ns"] < span.end_ns) & (telemetry.gaps["end_ns"] > span.start_ns)]
     bands = telemetry.throttles[
         (telemetry.throttles["start_ns"] < span.end_ns) & (telemetry.throttles["end_ns"] > span.start_ns)
     ]
-    return Telemetry(
+    return TelemetrySeries(
         device=telemetry.device,
         name=telemetry.name,
         clock=telemetry.clock,
         span=span,
         samples=samples,
-        holes=holes.reset_index(drop=True),
+        gaps=gaps.reset_index(drop=True),
         throttles=bands.reset_index(drop=True),
     )
 
 
-def around(telemetry: Telemetry, span: Span) -> Telemetry:
+def around(telemetry: TelemetrySeries, span: TimelineSpan) -> TelemetrySeries:
     """Return the samples of ``span`` and one more on each side, so that a line reaches both borders."""
     times = telemetry.samples["time_ns"].to_numpy()
     first = max(int(np.searchsorted(times, span.start_ns, side="right")) - 1, 0)
     last_ = min(int(np.searchsorted(times, span.end_ns, side="left")), len(times) - 1)
     if not len(times):
         return telemetry
-    return within(telemetry, Span(min(int(times[first]), span.start_ns), max(int(times[last_]), span.end_ns)))
+    return within(telemetry, TimelineSpan(min(int(times[first]), span.start_ns), max(int(times[last_]), span.end_ns)))
 
 
-def seconds_span(view: tuple[float, float], origin_ns: int) -> Span:
+def seconds_span(view: tuple[float, float], origin_ns: int) -> TimelineSpan:
     """Return the span between two times in seconds after ``origin_ns``."""
-    return Span(origin_ns + round(view[0] * 1e9), origin_ns + round(view[1] * 1e9))
+    return TimelineSpan(origin_ns + round(view[0] * 1e9), origin_ns + round(view[1] * 1e9))
 
 
 def throttled(samples: pd.DataFrame) -> pd.DataFrame:
@@ -154,7 +154,7 @@ def throttled(samples: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def line(telemetry: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def line(telemetry: TelemetrySeries, column: str, points: int = POINTS_MOST) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return times and values of a quantity for a line, at most about ``points``.
 
     A NaN between two points is a telemetry gap. MinMaxLTTB thins the samples and keeps extremes, so a peak of one sample
@@ -165,7 +165,7 @@ def line(telemetry: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[
     if len(time) > points:
         keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=points)
         time, value = time[keep], value[keep]
-    for start, end in zip(telemetry.holes["start_ns"], telemetry.holes["end_ns"], strict=True):
+    for start, end in zip(telemetry.gaps["start_ns"], telemetry.gaps["end_ns"], strict=True):
         at = int(np.searchsorted(time, start, side="right"))
         time, value = np.insert(time, at, (int(start) + int(end)) // 2), np.insert(value, at, np.nan)
     return time, value
@@ -177,7 +177,7 @@ def _rises(time: NDArray[np.int64], value: NDArray[np.float64], middle: float) -
     return time[1:][above[1:] & ~above[:-1]]
 
 
-def one_tooth(telemetry: Telemetry, period_s: float, low: float, high: float, column: str) -> Span | None:
+def one_tooth(telemetry: TelemetrySeries, period_s: float, low: float, high: float, column: str) -> TimelineSpan | None:
     """Return one period of a sawtooth near the middle of the span; None without a rise.
 
     It starts where the signal rises through the middle of its range.
@@ -190,14 +190,14 @@ def one_tooth(telemetry: Telemetry, period_s: float, low: float, high: float, co
     middle = (telemetry.span.start_ns + telemetry.span.end_ns) // 2
     start = int(starts[np.argmin(np.abs(starts - middle))])
     end = start + round(period_s * 1e9)
-    return Span(start, end) if end <= telemetry.span.end_ns else None
+    return TimelineSpan(start, end) if end <= telemetry.span.end_ns else None
 
 
 FOLD_BINS = 48  # of one period: finer than the samples of most recordings, and each bin still contains some
 FOLD_BEFORE = 0.15  # of a period, shown before the rise, so that the chart contains the rise itself
 
 
-def folded(telemetry: Telemetry, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
+def folded(telemetry: TelemetrySeries, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
     """Return all periods of a sawtooth, aligned at their rises: after_s (from the rise), p10, median, p90.
 
     They are aligned at each rise instead of multiples of the period, because a loop's period varies. Empty without a rise.
@@ -218,7 +218,7 @@ def folded(telemetry: Telemetry, period_s: float, low: float, high: float, colum
     return spread.set_axis(["p10", "median", "p90"], axis=1).reset_index()
 
 
-def overlap(telemetry: Telemetry, other: Span, trace_clock: str) -> bool:
+def overlap(telemetry: TelemetrySeries, other: TimelineSpan, trace_clock: str) -> bool:
     """Return whether telemetry and a trace share a clock and overlap in time."""
     return (
         telemetry.clock.shares(trace_clock)
@@ -227,7 +227,7 @@ def overlap(telemetry: Telemetry, other: Span, trace_clock: str) -> bool:
     )
 
 
-def facts(telemetry: Telemetry, column: str) -> dict[str, float]:
+def facts(telemetry: TelemetrySeries, column: str) -> dict[str, float]:
     """Return mean, p5 and p95 of a quantity.
 
     The mean is weighted by the time of each sample; after a telemetry gap, that is one usual period.
@@ -241,7 +241,7 @@ def facts(telemetry: Telemetry, column: str) -> dict[str, float]:
     return {"mean": mean, "p5": float(np.percentile(value, 5)), "p95": float(np.percentile(value, 95))}
 
 
-def lowest(telemetry: Telemetry, column: str) -> tuple[Span, float] | None:
+def lowest(telemetry: TelemetrySeries, column: str) -> tuple[TimelineSpan, float] | None:
     """Return the consecutive tenth of the samples with the lowest mean, and that mean.
 
     None with too few samples, or if the mean is hardly below the overall mean.
@@ -255,4 +255,4 @@ def lowest(telemetry: Telemetry, column: str) -> tuple[Span, float] | None:
     if means[at] > LOW * value.mean():
         return None
     time = known["time_ns"].to_numpy(np.int64)
-    return Span(int(time[at]), int(time[at + count - 1])), max(float(means[at]), 0.0)
+    return TimelineSpan(int(time[at]), int(time[at + count - 1])), max(float(means[at]), 0.0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
@@ -19,7 +19,7 @@ CELLS = 240  # of a panorama: one for about four pixels of a laptop's page
 COVERED = 0.5  # share of a cell that samples must describe; with less, the cell is a hole
 
 
-def panorama(telemetry: Telemetry, column: str) -> list[tuple[float, float, float | None]]:
+def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float, float | None]]:
     """Return ``column`` over the whole recording as at most CELLS spans.
 
     A span has its start and end (shares of the recording, 0 to 1) and its mean.
@@ -66,11 +66,11 @@ def recent_utilization(library: Library, manifest: Manifest) -> list[float | Non
                 [SPARKLINE_SECONDS * 1_000_000_000],
             )
         if len(rows) > 1:
-            return _with_holes([(int(t), float(v) / 100) for t, v in rows])
+            return _with_gaps([(int(t), float(v) / 100) for t, v in rows])
     return []
 
 
-def _with_holes(samples: list[tuple[int, float]]) -> list[float | None]:
+def _with_gaps(samples: list[tuple[int, float]]) -> list[float | None]:
     stride = -(-len(samples) // POINTS)
     kept = samples[::stride]
     steps = sorted(b[0] - a[0] for a, b in pairwise(kept))

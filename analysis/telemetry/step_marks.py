@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.pauses import Pauses, Round, Span, pauses_of, round_of, seldom, stretches
-from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.metrics.pauses import Pauses, Round, StepSpan, pauses_of, round_of, seldom, stretches
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.telemetry.attribution import marked_gpus
@@ -38,7 +38,9 @@ LEAST_HALF_WIDTH = 0.01  # host marks differ from the device's ends by a queue's
 NORMAL_90 = 1.645
 
 
-def witness(manifest: Manifest, library: Library, rank: int | None, *, host_alone: bool = False) -> Witness | None:
+def step_mark_evidence(
+    manifest: Manifest, library: Library, rank: int | None, *, host_alone: bool = False
+) -> StepTimeEvidence | None:
     """Return the step time evidence from the marks of ``rank``; None with too few unprofiled marks.
 
     Marks without a rank apply to the run. ``host_alone`` means that nothing runs on a GPU, as in ``by_marks``.
@@ -75,7 +77,7 @@ def names_gpu(manifest: Manifest, library: Library) -> bool:
     return any(marked_gpus(manifest, library).values())
 
 
-def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | None:
+def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> StepTimeEvidence | None:
     """Return the mean time between marks of consecutive training steps, with its interval.
 
     ``marks`` are in time order. Steps before and after the profile count. If those after it are slower, only those before it
@@ -85,7 +87,7 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
     host are part of every step.
     """
     spans = [
-        Span(mark.step, mark.end_ns - before.end_ns, mark.phase)
+        StepSpan(mark.step, mark.end_ns - before.end_ns, mark.phase)
         for before, mark in pairwise(marks)
         if mark.step == before.step + 1 and {before.phase, mark.phase} <= TRAINING
     ]
@@ -99,7 +101,7 @@ def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> Witness | No
         return None
     pauses = pauses_of([*earlier, *later], reading.kept, reading.left_out)
     rounds = round_of(max(earlier, later, key=len), reading.kept)
-    return _witness(reading, pauses, rounds, " outside the profile" if profiled else "")
+    return _mean_evidence(reading, pauses, rounds, " outside the profile" if profiled else "")
 
 
 class _Reading(NamedTuple):
@@ -156,7 +158,7 @@ def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[np
     return _Reading(kept, left_out, notes, "others use the host too, or the loop pauses", before=len(settled[0]) >= LEAST_STEPS)
 
 
-def _witness(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None, where: str) -> Witness:
+def _mean_evidence(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None, where: str) -> StepTimeEvidence:
     """Return the mean of the counted steps with its interval and notes; ``where`` says which were marked."""
     kept = reading.kept
     mean = float(kept.mean())
@@ -165,7 +167,7 @@ def _witness(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None
     of = f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, why_uneven)}."
     what_not = [its.left_out(mean / 1e6) for its in pauses if not its.in_step]
     notes = (" ".join([of, *what_not]), *reading.notes)
-    return Witness(
+    return StepTimeEvidence(
         "marks",
         mean / 1e6,
         (mean - half) / 1e6,
@@ -290,9 +292,9 @@ def _error(ns: npt.NDArray[np.float64]) -> float:
     return float(np.sqrt(np.square(took - ns.mean() * steps).sum() / (count * (count - 1))) / steps.mean())
 
 
-def _median_in_words(kept_ns: npt.NDArray[np.float64], why_uneven: str) -> str:
+def _median_in_words(counted_ns: npt.NDArray[np.float64], why_uneven: str) -> str:
     """Return the median of the steps in words, or why it differs from the mean."""
-    median, mean = float(np.median(kept_ns)), float(np.mean(kept_ns))
+    median, mean = float(np.median(counted_ns)), float(np.mean(counted_ns))
     if mean <= FAR_FROM_MEDIAN * median:
         return f"their median is {in_words(median / 1e6)}"
     return f"half of them took up to {in_words(median / 1e6)}, and a few long ones the rest: {why_uneven}"

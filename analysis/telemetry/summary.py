@@ -26,7 +26,7 @@ I64 = NDArray[np.int64]
 Series = dict[str, tuple[I64, F64]]  # by column of ``samples``, if recorded: times (ns) and values
 
 
-class Activity(NamedTuple):
+class UtilizationSignal(NamedTuple):
     """A signal that shows when the GPU works; ``tiles`` means that its windows cover all time."""
 
     column: str
@@ -37,7 +37,7 @@ class Activity(NamedTuple):
 # Best first. SM activity shows the period as well as GPU activity does. But it is the mean over the SMs, so it shows less about
 # the share of time in which the GPU works.
 ACTIVITY = tuple(
-    Activity(column, BY_COLUMN[column].label, tile)
+    UtilizationSignal(column, BY_COLUMN[column].label, tile)
     for column, tile in (("gr_active_pct", True), ("sm_active_pct", True), ("util_pct", False))
 )
 # Columns for the share of time in which the GPU works, best first.
@@ -180,23 +180,23 @@ def _most(series: Series, column: str) -> float | None:
     return float(series[column][1].max()) if column in series else None
 
 
-class _Rhythm(NamedTuple):
+class _DevicePeriod(NamedTuple):
     """The activity of a device over time, by the ``signal`` that shows it best.
 
     ``shadows`` are the (first, last) times in ns that a profile affects.
     """
 
-    signal: Activity | None
+    signal: UtilizationSignal | None
     shadows: tuple[tuple[int, int], ...]
     steady: Steady
     sawtooth: Sawtooth
 
 
-def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[int, int] | None) -> _Rhythm:
+def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[int, int] | None) -> _DevicePeriod:
     signal = next((s for s in ACTIVITY if s.column in series), None)
     if signal is None:
         no_tooth = Sawtooth(None, "no signal that shows GPU activity was recorded", None)
-        return _Rhythm(None, (), Steady(None, None, "no activity was recorded"), no_tooth)
+        return _DevicePeriod(None, (), Steady(None, None, "no activity was recorded"), no_tooth)
     times, values = series[signal.column]
     shadows = tuple(profile_shadow(times, values, profile) for profile in profiles)
     steady = find_steady(times, values, shadows, marked)
@@ -206,10 +206,10 @@ def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[i
         by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
         if by_util.period_s is not None:
             tooth, signal = by_util, ACTIVITY[-1]
-    return _Rhythm(signal, shadows, steady, tooth)
+    return _DevicePeriod(signal, shadows, steady, tooth)
 
 
-def _sawtooth(series: Series, steady: Steady, profiles: Sequence[tuple[int, int]], signal: Activity) -> Sawtooth:
+def _sawtooth(series: Series, steady: Steady, profiles: Sequence[tuple[int, int]], signal: UtilizationSignal) -> Sawtooth:
     times, values = series[signal.column]
     if steady.why_none is not None:
         return Sawtooth(None, steady.why_none, None)

@@ -16,10 +16,10 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.app import format as fmt
-from sawtooth.app.words import lost as lost_words
+from sawtooth.app.words import lost_time as lost_words
 from sawtooth.app.words.advice import below, numbered
-from sawtooth.app.words.comparisons import changed as changed_words
 from sawtooth.app.words.comparisons import comparison as comparison_words
+from sawtooth.app.words.comparisons import setup_changes as changed_words
 from sawtooth.app.words.headline import headline
 
 NAME_LENGTH = 120  # characters of a run's name
@@ -93,7 +93,7 @@ class Advised:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedChange:
     """A step of the plan: the step time after this change and all changes before it."""
 
     finding: str
@@ -118,7 +118,7 @@ class RunReport:
     mfu: float | None
     lost: list[LostTime]
     findings: list[Advised]
-    plan: list[Planned]
+    plan: list[PlannedChange]
     not_checked: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -207,7 +207,10 @@ def report_of(result: RunResult) -> RunReport:
         mfu=result.metrics["mfu"].value,
         lost=_lost(result),
         findings=[advised(number, finding) for number, finding in numbered(result)],
-        plan=[Planned(p.rule, p.before_ms, p.predicted_step_ms, p.predicted_low_ms, p.predicted_high_ms) for p in result.plan],
+        plan=[
+            PlannedChange(p.rule, p.before_ms, p.predicted_step_ms, p.predicted_low_ms, p.predicted_high_ms)
+            for p in result.plan
+        ],
         not_checked={each.rule: each.because for each in result.not_checked},
         warnings=[*(check.sentence for check in result.failed), *(d.sentence for d in result.diagnostics[:DIAGNOSTICS_MOST])],
     )

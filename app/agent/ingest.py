@@ -13,7 +13,7 @@ from pydantic import Field
 from sawtooth.app.agent import answers
 from sawtooth.app.agent.tools import Tools
 from sawtooth.app.format import clean
-from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.runs.manifests import edit_run

@@ -22,7 +22,7 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.version import TOOL_VERSION
 from sawtooth.app.agent import answers
 from sawtooth.app.agent.tools import Tools
-from sawtooth.app.agent.what_if import Changes, KernelTime, LessLostTime, Prediction
+from sawtooth.app.agent.what_if import Changes, KernelTime, LessLostTime, WhatIfPrediction
 from sawtooth.app.page.reference import columns
 from sawtooth.ingest.errors import SawtoothError
 
@@ -97,7 +97,7 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
         before: Annotated[str, Field(description="Id or name of the run before the change.")],
         after: Annotated[str, Field(description="Id or name of the run after the change.")],
     ) -> answers.RunComparison:
-        """Say whether the run after a change is faster, slower, not changed, or cannot be told, by how much, and why."""
+        """Say whether the run after a change is faster or slower or if that cannot be told, and why."""
         return tools.compare(before, after)
 
     @reading("Predict a step after changes")
@@ -115,7 +115,7 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
         batch_factor: Annotated[
             float | None, Field(description="New batch size as a multiple of the old; predicted alone, without other changes.")
         ] = None,
-    ) -> Prediction:
+    ) -> WhatIfPrediction:
         """Predict the step time after one or several changes, with an interval.
 
         Gains do not add up: give all changes at once.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.findings.recorded.source_lines import heaviest_function, user_stack
-from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.knowledge.frames import spoken
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.report import finding_json
 from sawtooth.analysis.run.view import causes_of
@@ -20,9 +20,9 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.sql import run_query
 from sawtooth.app import format as fmt
 from sawtooth.app.agent import answers
-from sawtooth.app.agent.what_if import Changes, Prediction, predict
+from sawtooth.app.agent.what_if import Changes, WhatIfPrediction, predict
 from sawtooth.app.page.reference import rules
-from sawtooth.app.runs.card import kept_card
+from sawtooth.app.runs.card import stored_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words.advice import numbered
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -58,7 +58,7 @@ class Tools:
 
     def listed_run(self, run: Manifest) -> answers.ListedRun:
         """Return a run as a line of the list; nothing is analysed for it."""
-        card = kept_card(run, self.library.folder)
+        card = stored_card(run, self.library.folder)
         step = card.readings.get("best_step_time_ms") if card is not None else None
         return answers.ListedRun(
             id=run.id,
@@ -76,7 +76,7 @@ class Tools:
         sides = [side_of([self.result(text)], self.library) for text in (before, after)]
         return answers.comparison_of(compare(*sides))
 
-    def what_if(self, run: str, changes: Changes) -> Prediction:
+    def what_if(self, run: str, changes: Changes) -> WhatIfPrediction:
         """Return the run's step with ``changes``."""
         return predict(self.result(run), changes, self.library)
 

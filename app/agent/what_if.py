@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sawtooth.analysis.batch_outlook import at_batch
+from sawtooth.analysis.batch_predictions import at_batch
+from sawtooth.analysis.combined_changes import combined_prediction
 from sawtooth.analysis.knowledge.causes import HOST_CAUSES, REMOVABLE, WAIT_CAUSES
-from sawtooth.analysis.outlook import outlook
 from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
@@ -63,7 +63,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class WhatIfPrediction:
     """The step before and after the changes in ms.
 
     The interval contains four of five such predictions.
@@ -83,7 +83,7 @@ class Prediction:
     samples_per_second_factor: float | None = None
 
 
-def predict(result: RunResult, changes: Changes, library: Library) -> Prediction:
+def predict(result: RunResult, changes: Changes, library: Library) -> WhatIfPrediction:
     """Return the run's step with ``changes``. Raises UsageError if they say nothing or cannot be replayed."""
     if (check := result.withdrawn_by) is not None:
         raise UsageError(check.sentence)
@@ -104,7 +104,7 @@ def predict(result: RunResult, changes: Changes, library: Library) -> Prediction
         assert one.predicted_step_ms is not None
         before_ms = one.predicted_step_ms + one.gain_ms
         return _made(before_ms, one.predicted_step_ms, one.predicted_low_ms, one.predicted_high_ms, [])
-    together = outlook(library, lead, result.gpus, findings) if any(f.edits for f in findings) else None
+    together = combined_prediction(library, lead, result.gpus, findings) if any(f.edits for f in findings) else None
     if together is None:
         raise UsageError(_no_replay(findings))
     left_out = [finding.rule for finding in findings if not finding.edits]
@@ -126,7 +126,7 @@ def _no_replay(findings: Sequence[Finding]) -> str:
 
 def _replayed(
     result: RunResult, lead: RankResult, findings: Sequence[Finding], changes: Changes, library: Library
-) -> Prediction:
+) -> WhatIfPrediction:
     with library.open(lead.recording_id) as recording:
         whatif = whatif_of(recording, lead)
         if whatif is None:
@@ -186,7 +186,7 @@ def _factor(value: float, name: str) -> float:
     return value
 
 
-def _of_batch(result: RunResult, before_ms: float, factor: float, library: Library) -> Prediction:
+def _of_batch(result: RunResult, before_ms: float, factor: float, library: Library) -> WhatIfPrediction:
     if not 0 < factor <= FACTOR_MOST:
         raise UsageError(f"batch_factor is {factor:g}; it is the new batch as a multiple of the old one, such as 2.")
     batch = at_batch(result, factor, library)
@@ -203,12 +203,12 @@ def _made(
     left_out: list[str],
     *,
     per_second: float | None = None,
-) -> Prediction:
+) -> WhatIfPrediction:
     between = (
         f" ({fmt.duration_ms(low_ms)} to {fmt.duration_ms(high_ms)})" if low_ms is not None and high_ms is not None else ""
     )
     rate = f", with {per_second:.2f} times as many samples per second" if per_second is not None else ""
-    return Prediction(
+    return WhatIfPrediction(
         before_ms, after_ms, low_ms, high_ms, before_ms - after_ms, before_ms / after_ms if after_ms else 1.0,
         f"A step takes {fmt.duration_ms(before_ms)} now and about {fmt.duration_ms(after_ms)}{between} after the change{rate}.",
         left_out, per_second,

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from sawtooth.app.api.answers import errors_answered, json, refusal
 from sawtooth.app.api.uploads import NAME_LENGTH, claimed
 from sawtooth.app.format import clean
-from sawtooth.app.jobs.queue import Job
-from sawtooth.app.server.bodies import BodyTooLongError, whole_body
+from sawtooth.app.jobs.queue import IngestJob
 from sawtooth.app.server.process import jobs
+from sawtooth.app.server.request_body import BodyTooLongError, whole_body
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.typed import from_json
 
@@ -27,7 +27,7 @@ class _File(msgspec.Struct):
     name: str
 
 
-class _Order(msgspec.Struct):
+class _JobOrder(msgspec.Struct):
     files: list[_File]
     separate: bool = False
 
@@ -44,7 +44,7 @@ async def create(request: Request) -> Response:
     except ClientDisconnect:
         return refusal(400, "The connection closed before the end of the order.")
     try:
-        order = from_json(body, _Order)
+        order = from_json(body, _JobOrder)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise UsageError('The order is JSON such as {"files": [{"upload": "…", "name": "trace.json.gz"}]}.') from None
     if len({file.upload for file in order.files}) != len(order.files):
@@ -73,7 +73,7 @@ async def cancel(request: Request) -> Response:
     return json(as_json(jobs().get(request.path_params["job"])))
 
 
-def as_json(job: Job) -> dict[str, Any]:
+def as_json(job: IngestJob) -> dict[str, Any]:
     """Return a job in its API form, which contains no path of this server."""
     return {
         "job": job.id,

@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from sawtooth.app.api.answers import errors_answered, json, refusal
-from sawtooth.app.server.bodies import BodyTooLongError, whole_body
 from sawtooth.app.server.process import push_threads
+from sawtooth.app.server.request_body import BodyTooLongError, whole_body
 from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
@@ -31,7 +31,7 @@ BURST = 80
 CRC = re.compile(r"[0-9a-fA-F]{8}")
 
 
-class Pace:
+class BatchRateLimit:
     """A limit on batches per second for each session, with a burst.
 
     ``SESSIONS`` limits the number of remembered sessions.
@@ -53,7 +53,7 @@ class Pace:
         return left >= 1
 
 
-pace = Pace()
+rate_limit = BatchRateLimit()
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def _receiver(options: Settings) -> Receiver:
 async def show(request: Request) -> Response:
     """Return the received bytes per segment: ``{"segments": {"0": 812, "1": 40960}}``."""
     received_ns = time.time_ns()
-    if not pace.allows(_session(request), time.monotonic()):
+    if not rate_limit.allows(_session(request), time.monotonic()):
         return _too_many()
     held = await _in_turn(receiver().held, _session(request))
     return _stamped({"segments": {str(n): size for n, size in held.items()}}, 200, received_ns)
@@ -93,7 +93,7 @@ async def push(request: Request) -> Response:
     session = _session(request)
     try:
         segment, offset = (_number(request, name) for name in ("segment", "offset"))
-        if not pace.allows(session, time.monotonic()):
+        if not rate_limit.allows(session, time.monotonic()):
             return _too_many()
         body = await whole_body(request, MAX_BODY_BYTES, BODY_SECONDS, IDLE_SECONDS)
         checksum = request.headers.get("x-content-crc32", "")

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sawtooth.analysis.kept import kept_result
+from sawtooth.analysis.result_cache import cached_result
 from sawtooth.app.api.answers import errors_answered, refusal
 from sawtooth.app.api.sessions import state_of
 from sawtooth.app.library import library
@@ -44,5 +44,5 @@ def _exposition() -> tuple[bytes, str]:
         if (state := state_of(info.id)) is not None and state["live"]
     ]
     runs = listed(data.manifests())[:LOOKED_AT]
-    results = [result for run in runs if (result := kept_result(run, library().folder)) is not None]
+    results = [result for run in runs if (result := cached_result(run, library().folder)) is not None]
     return exposition(live, results)

@@ -73,16 +73,16 @@ def _gpu(session: LiveSession, device: int) -> dict[str, Any]:
 
 
 def _steps(session: LiveSession) -> dict[str, Any] | None:
-    pace = session.pace
-    if pace is None or session.last_ns is None:
+    step_rate = session.step_rate
+    if step_rate is None or session.last_ns is None:
         return None
     name = session.gpus[min(session.gpus)].name if session.gpus else ""
     return {
-        "step": pace.step,
-        "p50_ms": pace.p50_ms,
-        "p95_ms": pace.p95_ms,
-        "steps_per_s": pace.per_s,
-        "samples_per_s": pace.samples_per_s,
-        "mfu": pace.mfu(name),
-        "silent_s": pace.silent_s(session.last_ns),
+        "step": step_rate.step,
+        "p50_ms": step_rate.p50_ms,
+        "p95_ms": step_rate.p95_ms,
+        "steps_per_s": step_rate.per_s,
+        "samples_per_s": step_rate.samples_per_s,
+        "mfu": step_rate.mfu(name),
+        "silent_s": step_rate.silent_s(session.last_ns),
     }

@@ -15,12 +15,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sawtooth.analysis.kept import RESULT, kept_file, result_of
+from sawtooth.analysis.result_cache import RESULT, cached_file, result_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline_tiles
-from sawtooth.analysis.tables.timeline_tiles import Tile
+from sawtooth.analysis.tables.timeline_tiles import TimelineTile
 from sawtooth.app.api.answers import Handler, errors_answered, run_of
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.library import library
@@ -33,10 +33,10 @@ TILES_MOST = 8  # per request: every source of one time range
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}
 _lock = threading.Lock()
-RESULTS_KEPT = 8
+CACHED_RESULTS = 8
 
 
-def encoded(tile: Tile) -> bytes:
+def encoded(tile: TimelineTile) -> bytes:
     """Return a tile as bytes: the u32 length of a JSON header, the header, and columns.
 
     Numbers are little-endian; the header and each column are padded to 8 bytes. Columns of slices: start and dur (f64, ns after
@@ -149,13 +149,13 @@ def result_asked(request: Request) -> RunResult:
 
 def _result(manifest: Manifest) -> RunResult:
     """Return the run's analysis; the last few are cached, because one screen requests dozens of tiles."""
-    key = str(kept_file(library().folder, manifest, RESULT))
+    key = str(cached_file(library().folder, manifest, RESULT))
     with _lock:
         if key in _results:
             return _results[key]
     result = result_of(manifest, library())
     with _lock:
-        while len(_results) >= RESULTS_KEPT:
+        while len(_results) >= CACHED_RESULTS:
             del _results[next(iter(_results))]
         _results[key] = result
     return result

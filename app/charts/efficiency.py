@@ -11,7 +11,7 @@ from typing import Literal
 
 import pandas as pd
 
-from sawtooth.app.charts.losses import LostBar
+from sawtooth.app.charts.cause_bars import LostBar
 from sawtooth.app.theme import ACCENT, OWNERS, UNKNOWN, Colour
 
 PartKey = Literal["idle", "exposed_memcpy", "exposed_comm", "other_kernels", "dtype", "clock", "slow_kernels", "rest", "peak"]

@@ -23,7 +23,7 @@ Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (ne
 
 
 @dataclass(frozen=True)
-class Tile:
+class LiveNumber:
     """A number with a line of its last seconds.
 
     ``points`` are alternating x and y values. ``top`` is the line's full scale (None: its own maximum).
@@ -46,8 +46,8 @@ def picture(
     *,
     dark: bool,
     period_s: float | None = None,
-    gpus: Sequence[Tile] = (),
-    tiles: Sequence[Tile] = (),
+    gpus: Sequence[LiveNumber] = (),
+    tiles: Sequence[LiveNumber] = (),
     recent_s: float = 10.0,
 ) -> dict[str, Any]:
     """Return the live chart: each quantity of ``lines`` once, with its present value (``now``) in words.

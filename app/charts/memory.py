@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
-from sawtooth.app.charts.poster_bars import LETTER, Piece, StepBar
+from sawtooth.app.charts.poster_bars import LETTER, BarSegment, StepBar
 from sawtooth.app.theme import ACCENT, MUTED, OWNERS
 
 HOLDERS = 12  # parts of the peak that are drawn one by one: narrower ones would be thin lines
@@ -68,7 +68,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     )
 
 
-def held(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
+def held(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
     """Return the operators that hold the peak as pieces of a bar: the largest by name, the rest as one."""
     pieces = []
     for i, row in enumerate(rows.head(HOLDERS).to_dict("records")):
@@ -76,10 +76,10 @@ def held(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
         place = str(i + 1) if row["share"] >= NUMBERED_FROM else ""
         label = f"{i + 1}  {name} {size}" if row["share"] >= LETTER * (len(name) + len(size) + EDGES) else place
         hint, colour = f"{name}: {size}, {fmt.share(row['share'])}", (ACCENT, SKY)[i % 2].on(dark)
-        pieces.append(Piece(hint, label, 1000 * row["share"], colour, "", number=place))
+        pieces.append(BarSegment(hint, label, 1000 * row["share"], colour, "", number=place))
     rest = float(rows["share"].iloc[HOLDERS:].sum())
     if rest > 0:
-        pieces.append(Piece(f"{len(rows) - HOLDERS} others: {fmt.share(rest)}", "", 1000 * rest, MUTED.on(dark), ""))
+        pieces.append(BarSegment(f"{len(rows) - HOLDERS} others: {fmt.share(rest)}", "", 1000 * rest, MUTED.on(dark), ""))
     return pieces
 
 
@@ -87,7 +87,7 @@ def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> StepB
     """Return the peak relative to the GPU's memory as a bar, with the free memory in words."""
     share = min(peak_bytes / capacity_bytes, 1.0)
     used = f"{fmt.bytes_(peak_bytes)} in use"
-    piece = Piece(
+    piece = BarSegment(
         f"{fmt.share(share)} of the GPU's memory",
         used if share >= LETTER * (len(used) + EDGES) else "",
         1.0,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.combined_changes import CombinedPrediction
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.verdict import Judgement, Part, judge
+from sawtooth.analysis.run.verdict import RunJudgement, StepPart, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import LegendEntry
-from sawtooth.app.charts.waterfall import Bar, directed
+from sawtooth.app.charts.waterfall import WaterfallBar, directed
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
 NAMED_FROM = 0.01  # share of the step: a narrower part shows its name only on hover
@@ -26,7 +26,7 @@ SMALL = 0.004  # share of the longer step: smaller changes are added up as one, 
 
 
 @dataclass(frozen=True)
-class Piece:
+class BarSegment:
     """A part of a bar.
 
     ``hint`` appears on hover, ``label`` inside the part, ``short`` on a phone ("" means ``hint``). ``weight`` is the width in
@@ -52,7 +52,7 @@ class StepBar:
     name: str
     time: str
     width: str
-    parts: tuple[Piece, ...]
+    parts: tuple[BarSegment, ...]
     shorter: str = ""
 
 
@@ -86,7 +86,7 @@ class Move:
     texture: str
 
 
-def plain(bars: Sequence[StepBar | Move | Piece]) -> list[dict[str, Any]]:
+def plain(bars: Sequence[StepBar | Move | BarSegment]) -> list[dict[str, Any]]:
     """Return bars as plain data for a browser."""
     return [asdict(bar) for bar in bars]
 
@@ -104,7 +104,7 @@ class Planned:
 
 
 def of_run(
-    result: RunResult, before: str, forecast: Outlook | None, *, dark: bool, plan: Planned | None = None
+    result: RunResult, before: str, forecast: CombinedPrediction | None, *, dark: bool, plan: Planned | None = None
 ) -> list[StepBar]:
     """Return the run's step, which takes ``before``, and the predicted steps, on one scale.
 
@@ -126,7 +126,7 @@ def of_run(
     return _now_and_after(pieces, step_ms, before, forecast, dark=dark) if pieces else []
 
 
-def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> tuple[Piece, ...]:
+def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> tuple[BarSegment, ...]:
     """Return the parts of a step as a narrow bar without text, useful time first.
 
     ``parts`` has owner, cause and share.
@@ -134,12 +134,12 @@ def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> 
     ordered = sorted(parts, key=lambda part: place_of(*part[:2]))
     named = [(colour_of(owner, cause), share) for owner, cause, share in ordered]
     return tuple(
-        Piece(f"{colour.label}: {fmt.share(share)}", "", round(share * 1000, 1), colour.on(dark), colour.texture)
+        BarSegment(f"{colour.label}: {fmt.share(share)}", "", round(share * 1000, 1), colour.on(dark), colour.texture)
         for colour, share in named
     )
 
 
-def of_parts(parts: Sequence[Part], name: str, time: str, *, dark: bool) -> StepBar:
+def of_parts(parts: Sequence[StepPart], name: str, time: str, *, dark: bool) -> StepBar:
     """Return a step of ``parts`` as one bar, useful time first."""
     whole = sum(part.ms for part in parts) or 1.0
     ordered = sorted(parts, key=lambda part: place_of(part.owner, part.cause))
@@ -147,13 +147,13 @@ def of_parts(parts: Sequence[Part], name: str, time: str, *, dark: bool) -> Step
     return StepBar(name, time, "100%", tuple(pieces))
 
 
-def now_and_after(verdict: Judgement, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:
+def now_and_after(verdict: RunJudgement, before: str, forecast: CombinedPrediction | None, *, dark: bool) -> list[StepBar]:
     """Return the bars of a run whose GPU works; see ``of_run``."""
     return _now_and_after(_pieces(verdict, dark), float(verdict.step.value or 0.0), before, forecast, dark=dark)
 
 
 def _now_and_after(
-    pieces: Sequence[Piece], now_ms: float, before: str, forecast: Outlook | None, *, dark: bool
+    pieces: Sequence[BarSegment], now_ms: float, before: str, forecast: CombinedPrediction | None, *, dark: bool
 ) -> list[StepBar]:
     bars = [StepBar("now", before, "100%", tuple(pieces))]
     if forecast is not None and now_ms:
@@ -166,7 +166,7 @@ def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark:
     """Return a step with a predicted time of ``after_ms``; the replay predicts only its total time."""
     share = min(after_ms / now_ms, 1.0)
     shorter = f"{fmt.shortened(now_ms, after_ms)} shorter"
-    rest = Piece(
+    rest = BarSegment(
         f"{name}, {time}" if ":" in name else f"{name}: {time}",
         _if_room(name, share),
         max(1000 * share, 1.0),
@@ -190,13 +190,15 @@ def bars_of(steps: Sequence[tuple[str, Sequence[tuple[Colour, float]]]], *, dark
     return tuple(drawn)
 
 
-def _numbered(colour: Colour, ms: float, share: float, dark: bool, *, shown: bool) -> Piece:
+def _numbered(colour: Colour, ms: float, share: float, dark: bool, *, shown: bool) -> BarSegment:
     number = fmt.duration_ms(ms)
     label = narrow = ""
     if shown:
         label = next((t for t in (f"{colour.label} {number}", number) if share >= LETTER * (len(t) + EDGES)), "")
         narrow = number if share >= NARROW_LETTER * len(number) else ""
-    return Piece(f"{colour.label}: {number}", label, round(1000 * share, 1), colour.on(dark), colour.texture, number=narrow)
+    return BarSegment(
+        f"{colour.label}: {number}", label, round(1000 * share, 1), colour.on(dark), colour.texture, number=narrow
+    )
 
 
 def _if_room(label: str, share: float) -> str:
@@ -204,25 +206,25 @@ def _if_room(label: str, share: float) -> str:
     return label if share >= LETTER * len(label) else ""
 
 
-def unlabelled(bars: Sequence[StepBar]) -> list[Piece]:
+def unlabelled(bars: Sequence[StepBar]) -> list[BarSegment]:
     """Return the pieces that are too narrow for a name but wide enough for a legend entry."""
     return [piece for bar in bars for piece in bar.parts if not piece.label and piece.weight >= 1000 * NAMED_FROM]
 
 
-def _pieces(verdict: Judgement, dark: bool) -> list[Piece]:
+def _pieces(verdict: RunJudgement, dark: bool) -> list[BarSegment]:
     ordered = sorted(verdict.parts, key=lambda part: place_of(part.owner, part.cause))
     return [_piece(colour_of(part.owner, part.cause), part.ms, part.share, dark) for part in ordered]
 
 
-def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> Piece:
+def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> BarSegment:
     """Return a part of a bar whose length is ``width`` of the page's longest bar."""
     name = name or colour.label
     label = _if_room(f"{name} {fmt.duration_ms(ms)}", share * width)
     hint = f"{name}: {fmt.duration_ms(ms)}, {fmt.share(share)}"
-    return Piece(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture, f"{name} {fmt.share(share)}")
+    return BarSegment(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture, f"{name} {fmt.share(share)}")
 
 
-def both_steps(bars: Sequence[Bar], *, dark: bool) -> list[StepBar]:
+def both_steps(bars: Sequence[WaterfallBar], *, dark: bool) -> list[StepBar]:
     """Return A's and B's step on one scale, useful time first."""
     ordered = sorted(bars, key=lambda bar: place_of(bar.owner, bar.cause))
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
@@ -238,7 +240,7 @@ def both_steps(bars: Sequence[Bar], *, dark: bool) -> list[StepBar]:
     return drawn
 
 
-def named_once(drawn: Sequence[StepBar], bars: Sequence[Bar], *, dark: bool) -> list[Piece]:
+def named_once(drawn: Sequence[StepBar], bars: Sequence[WaterfallBar], *, dark: bool) -> list[BarSegment]:
     """Return the larger parts of ``both_steps`` with their times on both sides.
 
     A part has a label if the bars show its name on a wide page.
@@ -251,19 +253,19 @@ def named_once(drawn: Sequence[StepBar], bars: Sequence[Bar], *, dark: bool) -> 
         written = all(f"{bar.label} {fmt.duration_ms(ms)}" in labels for ms in (bar.ms_a, bar.ms_b) if ms)
         if max(bar.ms_a, bar.ms_b) >= NAMED_FROM * longest:
             named.append(
-                Piece(f"{bar.label}: {_both(bar)}", bar.label if written else "", 0.0, colour.on(dark), colour.texture)
+                BarSegment(f"{bar.label}: {_both(bar)}", bar.label if written else "", 0.0, colour.on(dark), colour.texture)
             )
     return named
 
 
-def _both(bar: Bar) -> str:
+def _both(bar: WaterfallBar) -> str:
     """Return a part's time in A and in B, such as "110 → 111 ms", or the only time if one side has none."""
     if not bar.ms_a or not bar.ms_b:
         return f"{fmt.duration_ms(bar.ms_a or bar.ms_b)} in {'A' if bar.ms_a else 'B'} alone"
     return f"{fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
 
 
-def moves(bars: Sequence[Bar], *, dark: bool) -> list[Move]:
+def moves(bars: Sequence[WaterfallBar], *, dark: bool) -> list[Move]:
     """Return the waterfall from A's step to B's, gains first; each bar begins where the last ended."""
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
     longest = max(*totals, 1e-12)

@@ -54,7 +54,7 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
     return middle(base, length)
 
 
-def told_apart(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
+def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
     """Return the short name of each kernel; equal short names end in the words that distinguish them."""
     shown = {name: short(name, length) for name in names}
     times = Counter(shown.values())

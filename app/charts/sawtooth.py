@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.analysis.telemetry import series
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
@@ -22,7 +22,7 @@ TOP = 118.0  # percent: room above a full period for its label
 
 
 def signal(
-    telemetry: Telemetry,
+    telemetry: TelemetrySeries,
     column: str,
     title: str,
     *,
@@ -91,7 +91,7 @@ def _step(start: float, end: float, colour: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _period(figure: go.Figure, telemetry: Telemetry, tooth: Sawtooth, column: str, origin_ns: int, dark: bool) -> None:
+def _period(figure: go.Figure, telemetry: TelemetrySeries, tooth: Sawtooth, column: str, origin_ns: int, dark: bool) -> None:
     """Shade one period and write its length above it."""
     if tooth.period_s is None or tooth.low is None or tooth.high is None:
         return
@@ -104,7 +104,7 @@ def _period(figure: go.Figure, telemetry: Telemetry, tooth: Sawtooth, column: st
     figure.add_annotation(x=(start + end) / 2, y=102, text=label, showarrow=False, yanchor="bottom", font={"size": 12})
 
 
-def folded(telemetry: Telemetry, column: str, tooth: Sawtooth, *, dark: bool) -> Chart | None:
+def folded(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, dark: bool) -> Chart | None:
     """Draw one period: the median of all periods and a band with 80 % of the samples.
 
     Periods are aligned at their rises. The result is None without a period.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from sawtooth.analysis.run.verdict import Column, Part
+from sawtooth.analysis.run.verdict import Column, StepPart
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, entry_of, framed, marker
 from sawtooth.app.theme import colour_of, ink_on, place_of
@@ -18,12 +18,12 @@ ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
 
 
-def label(part: Part) -> str:
+def label(part: StepPart) -> str:
     """Return the part's readable name."""
     return colour_of(part.owner, part.cause).label
 
 
-def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, per_step: bool) -> Chart:
+def chart(columns: Mapping[Column, Sequence[StepPart]], title: str, *, dark: bool, per_step: bool) -> Chart:
     """Draw one bar per ledger column, the first one on top.
 
     ``columns`` maps "recorded" or "unprofiled" to the parts.
@@ -78,12 +78,12 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
     )
 
 
-def _bar_text(part: Part | None, longest: float) -> str:
+def _bar_text(part: StepPart | None, longest: float) -> str:
     if part is None or part.ms < LABEL_FROM * longest:
         return ""
     time = fmt.duration_ms(part.ms)
     return f"{label(part)} {time}" if part.ms >= NAME_FROM * longest else time
 
 
-def _hover(part: Part | None) -> str:
+def _hover(part: StepPart | None) -> str:
     return f"{label(part)}: {fmt.duration_ms(part.ms)}, {fmt.share(part.share)}" if part is not None else ""

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from sawtooth.analysis.telemetry.series import Telemetry, facts, line, one_tooth
+from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, line, one_tooth
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
@@ -26,8 +26,7 @@ IN_A_LINE = 3  # quantities in one line of a heading, which fits on a phone
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # signals in which a sawtooth is searched for, the fastest first
 # NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
 SLOW = "util_pct"
-FAINT = 0.45  # opacity of a background line
-NAMED_SHARE = 0.2  # share of the width: a narrower shaded range has no room for its text
+FAINT, NAMED_SHARE = 0.45, 0.2  # opacity of a background line; share of the width below which a shaded range has no text
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def seconds(time_ns: NDArray[np.int64], origin_ns: int) -> NDArray[np.float64]:
 
 
 def lanes(
-    telemetry: Telemetry,
+    telemetry: TelemetrySeries,
     title: str,
     alt: str,
     *,
@@ -84,7 +83,7 @@ def lanes(
     wanted: Sequence[str] | None = None,
     height: int = PANEL_PX,
     sawtooth: Sawtooth | None = None,
-    steady: Telemetry | None = None,
+    steady: TelemetrySeries | None = None,
 ) -> Chart:
     """Draw the measured quantities, one panel per unit, starting with the activity signal.
 
@@ -97,16 +96,8 @@ def lanes(
     figure = _laid_out([len(measured) for _, measured in panels], height)
     for row, (panel, measured) in enumerate(panels, start=1):
         for column in measured:
-            _line(
-                figure=figure,
-                telemetry=telemetry,
-                column=column,
-                divisor=panel.divisor,
-                origin_ns=origin_ns,
-                dark=dark,
-                row=row,
-                behind=column == SLOW != signal,
-            )
+            behind = column == SLOW != signal
+            _line(figure, telemetry, column, divisor=panel.divisor, origin_ns=origin_ns, dark=dark, row=row, behind=behind)
         figure.update_yaxes(**panel.axis(), row=row, col=1)
         named = measured if row > 1 else sorted(measured, key=lambda column: column != signal)
         _heading(figure, row, named, telemetry if steady is None else steady, dark)
@@ -141,7 +132,7 @@ def lanes(
     )
 
 
-def _panels(telemetry: Telemetry, signal: str | None, wanted: Sequence[str] | None) -> list[tuple[Panel, list[str]]]:
+def _panels(telemetry: TelemetrySeries, signal: str | None, wanted: Sequence[str] | None) -> list[tuple[Panel, list[str]]]:
     """Return the panels with their measured quantities, that of ``signal`` first."""
     asked = {key: columns_of(key) for key in PANELS if wanted is None or set(columns_of(key)) & set(wanted)}
     shown = {key: [column for column in columns if telemetry.has(column)] for key, columns in asked.items()}
@@ -169,11 +160,11 @@ def _laid_out(named: Sequence[int], height: int) -> go.Figure:
     return framed(figure, round(drawn_px) + 50).update_layout(margin={"t": heading_px})
 
 
-def _drawn_s(telemetry: Telemetry, origin_ns: int) -> list[float]:
+def _drawn_s(telemetry: TelemetrySeries, origin_ns: int) -> list[float]:
     return [(end - origin_ns) / 1e9 for end in (telemetry.span.start_ns, telemetry.span.end_ns)]
 
 
-def _beside(telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> list[tuple[float, float]]:
+def _beside(telemetry: TelemetrySeries, steady: TelemetrySeries | None, origin_ns: int) -> list[tuple[float, float]]:
     """Return the ranges before and after the steady part in seconds after ``origin_ns``."""
     if steady is None:
         return []
@@ -182,7 +173,7 @@ def _beside(telemetry: Telemetry, steady: Telemetry | None, origin_ns: int) -> l
     return [((a - origin_ns) / 1e9, (b - origin_ns) / 1e9) for a, b in sides if a < b]
 
 
-def _heading(figure: go.Figure, row: int, measured: Sequence[str], telemetry: Telemetry, dark: bool) -> None:
+def _heading(figure: go.Figure, row: int, measured: Sequence[str], telemetry: TelemetrySeries, dark: bool) -> None:
     """Write the name and mean of each line above its panel, in the line's colour."""
     named = []
     for column in measured:
@@ -197,7 +188,15 @@ def _heading(figure: go.Figure, row: int, measured: Sequence[str], telemetry: Te
 
 
 def _line(
-    figure: go.Figure, telemetry: Telemetry, column: str, *, divisor: float, origin_ns: int, dark: bool, row: int, behind: bool
+    figure: go.Figure,
+    telemetry: TelemetrySeries,
+    column: str,
+    *,
+    divisor: float,
+    origin_ns: int,
+    dark: bool,
+    row: int,
+    behind: bool,
 ) -> None:
     time, value = line(telemetry, column)
     filled = row == 1 and column in SIGNALS and not behind
@@ -218,7 +217,7 @@ def _line(
 
 
 def _tooth(
-    figure: go.Figure, telemetry: Telemetry, sawtooth: Sawtooth, place: tuple[int, str], *, origin_ns: int, dark: bool
+    figure: go.Figure, telemetry: TelemetrySeries, sawtooth: Sawtooth, place: tuple[int, str], *, origin_ns: int, dark: bool
 ) -> None:
     """Shade one period of the sawtooth in the panel of ``place`` and write its length above it."""
     row, column = place
@@ -266,7 +265,7 @@ def _band(start: float, end: float, colour: str, opacity: float, *, row: int | N
     }  # fmt: skip
 
 
-def _legend(telemetry: Telemetry, dark: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
+def _legend(telemetry: TelemetrySeries, dark: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
     """Return the legend of the bands; the panels' headings name the lines."""
     entries = [LegendEntry("not steady: start, end or profile, in no average", faint(MUTED.on(dark)))] if aside else []
     for reason in dict.fromkeys(telemetry.throttles["reason"] if throttled else ()):
@@ -274,7 +273,7 @@ def _legend(telemetry: Telemetry, dark: bool, *, throttled: bool, aside: bool) -
     return tuple(entries)
 
 
-def overview(telemetry: Telemetry, shown: tuple[float, float] | None, *, origin_ns: int, dark: bool) -> go.Figure:
+def overview(telemetry: TelemetrySeries, shown: tuple[float, float] | None, *, origin_ns: int, dark: bool) -> go.Figure:
     """Draw the overview strip: the whole recording's utilization with the visible range marked."""
     column = next(
         (c for c in ("util_pct", "gr_active_pct", "sm_active_pct", "power_w", "clock_sm_mhz") if telemetry.has(c)), None

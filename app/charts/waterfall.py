@@ -23,7 +23,7 @@ _PARTS = {"part": "Part", "ms_a": "A, ms per step", "ms_b": "B, ms per step", "c
 
 
 @dataclass(frozen=True)
-class Bar:
+class WaterfallBar:
     """One owner and cause in both steps, in ms per step.
 
     If it is not ``resolved``, its change may come from the scaling of profiled parts to the run's step alone.
@@ -57,7 +57,7 @@ class Bar:
         return f"waiting for the {self.label}" if (self.owner, self.cause) == ("idle", "data_wait") else self.label
 
 
-class _Row(NamedTuple):
+class _BarRow(NamedTuple):
     """A bar of the picture.
 
     ``side`` is "" for a part of the change. ``begin`` and ``length`` are in ms; a gain has a negative length.
@@ -71,22 +71,24 @@ class _Row(NamedTuple):
     hover: str
 
 
-def _rows(shown: Sequence[Bar], rest: Sequence[Bar], names: tuple[str, str], totals: tuple[float, float]) -> list[_Row]:
+def _rows(
+    shown: Sequence[WaterfallBar], rest: Sequence[WaterfallBar], names: tuple[str, str], totals: tuple[float, float]
+) -> list[_BarRow]:
     """Return A, the parts (each begins where the last one ended), the small parts as one, and B."""
-    rows = [_Row("A", fmt.plain(names[0], 28), 0.0, totals[0], MUTED, f"A: {fmt.duration_ms(totals[0])}")]
+    rows = [_BarRow("A", fmt.plain(names[0], 28), 0.0, totals[0], MUTED, f"A: {fmt.duration_ms(totals[0])}")]
     at = totals[0]
     for bar in shown:
         hover = f"{bar.named}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
         colour = colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN
-        rows.append(_Row("", bar.named, at, bar.change_ms, colour, hover))
+        rows.append(_BarRow("", bar.named, at, bar.change_ms, colour, hover))
         at += bar.change_ms
     left = sum(b.change_ms for b in rest)
     if rest and abs(left) > 1e-9:
-        rows.append(_Row("", "everything else", at, left, UNKNOWN, ", ".join(b.label for b in rest)))
-    return [*rows, _Row("B", fmt.plain(names[1], 28), 0.0, totals[1], ACCENT, f"B: {fmt.duration_ms(totals[1])}")]
+        rows.append(_BarRow("", "everything else", at, left, UNKNOWN, ", ".join(b.label for b in rest)))
+    return [*rows, _BarRow("B", fmt.plain(names[1], 28), 0.0, totals[1], ACCENT, f"B: {fmt.duration_ms(totals[1])}")]
 
 
-def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool, method: str) -> Chart:
+def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, *, dark: bool, method: str) -> Chart:
     """Draw the waterfall from A's step to B's: gains first, then losses.
 
     Each bar begins where the previous one ended.
@@ -166,7 +168,7 @@ def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float, 
     return {"range": [0, high * 1.01 / unit.ms if high else 1], "title": {"text": f"{unit.name} per step"}}
 
 
-def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
+def two_steps(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
     """Draw both steps one below the other, part by part, without parts that neither side has."""
     figure = go.Figure()
     unit = time_unit(max(sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)))

@@ -1,4 +1,4 @@
-"""``sawtooth attach``: record a training that already runs, then say what its GPU waits for and where to read more."""
+"""``sawtooth attach``: record a training that already runs, then say what its GPU waits for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sawtooth.ingest.capture.attach import command
 
 
 def attach(context: typer.Context) -> None:
-    """Record a training that already runs: `sawtooth attach PID`; `sawtooth attach --help` lists the options."""
+    """Record a training that already runs. `sawtooth attach --help` lists the options."""
     parser = command.attach_parser()
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
     arguments = parser.parse_args(context.args)

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sawtooth.analysis.batch_outlook import step_at_batch
-from sawtooth.analysis.compare.chain import Chain, chain
-from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.batch_predictions import step_at_batch
+from sawtooth.analysis.compare.chain import RunChain, chain
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.findings.checklist import Checked, checklist
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import (
@@ -68,7 +68,7 @@ def audit(
     write(_list(results[0], checked, chosen), output)
 
 
-def _table(made: Chain, chosen: TableFormat) -> str:
+def _table(made: RunChain, chosen: TableFormat) -> str:
     if chosen is TableFormat.md:
         return report.of_chain(made)
     if chosen is TableFormat.json:
@@ -102,7 +102,7 @@ def _aligned(title: str, rows: list[list[str]]) -> str:
     return printable("\n".join([title, "", *lines]), "\n")
 
 
-def _plain(made: Chain) -> dict[str, Any]:
+def _plain(made: RunChain) -> dict[str, Any]:
     return {
         "runs": [{"id": run.manifest.id, "name": run.manifest.name} for run in made.runs],
         "lines": [

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, run_named
 from sawtooth.app.commands.output import DataOption, say
-from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
+from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, bring_in
 from sawtooth.app.reports.perfetto import UNKNOWN_CLOCKS, merged_trace, shifts
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
@@ -111,7 +111,7 @@ def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
     differences = changed(run, proposal) if proposal is not None else []
     if apply:
         accept(folder, run.id)
-    say(f"{fmt.clean(run.name)} {'was changed as the file says:' if apply else KEPT_AS_IT_IS}", err=True)
+    say(f"{fmt.clean(run.name)} {'was changed as the file says:' if apply else LEFT_UNCHANGED}", err=True)
     for difference in differences:
         texts = (fmt.clean(text, 80) or "nothing" for text in (difference.before, difference.after))
         say(f"  {fmt.clean(difference.what, 80)}: {' → '.join(texts)}", err=True)

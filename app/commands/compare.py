@@ -12,16 +12,16 @@ import typer
 from sawtooth.analysis.compare.changed.products import products_in
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison import compare as compare_sides
-from sawtooth.analysis.compare.gate import Outcome, judge, parse_gate
-from sawtooth.analysis.compare.record import remember
+from sawtooth.analysis.compare.comparison_side import Side, side_of
+from sawtooth.analysis.compare.gate import GateOutcome, judge, parse_gate
+from sawtooth.analysis.compare.prediction_record import remember
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.side import Side, side_of
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.commands.inputs import data_folder, opened_all
 from sawtooth.app.commands.output import DataOption, Format, JsonOption, KeepOption, OutputOption, format_for, say, write
 from sawtooth.app.format import clean
-from sawtooth.app.page.pair import likely_pair
+from sawtooth.app.page.default_pair import likely_pair
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.runs.listing import listed
@@ -130,7 +130,7 @@ def _parts(text: str) -> list[str]:
     return parts
 
 
-def _formatted(comparison: Comparison, outcomes: Sequence[Outcome], format: Format) -> str:
+def _formatted(comparison: Comparison, outcomes: Sequence[GateOutcome], format: Format) -> str:
     if format is Format.json:
         gates = [{"gate": o.gate.text, "exit_code": o.code, "sentence": o.sentence} for o in outcomes]
         return json_text({**compare_json(comparison), "gates": gates}, 1) + "\n"

@@ -11,15 +11,15 @@ import typer
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison import compare as compare_sides
-from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, Outcome, judge, parse_gate
+from sawtooth.analysis.compare.comparison_side import side_of
+from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, GateOutcome, judge, parse_gate
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.side import side_of
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import DataOption, OutputOption, say, write
-from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import text as report_text
@@ -95,7 +95,7 @@ def gate(
     raise typer.Exit(code)
 
 
-def _compared(comparison: Comparison, outcomes: list[Outcome], name: str) -> str:
+def _compared(comparison: Comparison, outcomes: list[GateOutcome], name: str) -> str:
     visible = comparison.verdict.smallest_visible_share
     power = f" A change of {fmt.share(visible)} or more is seen four times out of five." if visible is not None else ""
     return f"{MARKER.format(name=name)}\n{compare_text.markdown(comparison, outcomes)}\n<sub>{FALSE_ALARMS}{power}</sub>\n"
@@ -111,7 +111,7 @@ def _first(result: RunResult, name: str, baseline: str, *, update: bool) -> tupl
     return f"{MARKER.format(name=name)}\n> {line}\n\n{report_text.markdown(result)}", line
 
 
-def _plain(outcome: Outcome) -> dict[str, object]:
+def _plain(outcome: GateOutcome) -> dict[str, object]:
     return {"gate": outcome.gate.text, "exit_code": outcome.code, "sentence": outcome.sentence}
 
 

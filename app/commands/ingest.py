@@ -13,7 +13,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, nothing_in, show_first_look, show_progress
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.commands.runs import plain
-from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.runs.clocks import ClockCorrection
 from sawtooth.ingest.runs.manifests import edit_run

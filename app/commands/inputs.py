@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sawtooth.analysis.run.first_look import FirstLook
+from sawtooth.analysis.run.preview import FirstLook
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.files_read import files_read
 from sawtooth.app.commands.names import data_folder, data_root, run_named
 from sawtooth.app.commands.output import say, say_over
-from sawtooth.app.jobs.intake import Brought, bring_in, files_of
+from sawtooth.app.commands.temporary_runs import files_read
+from sawtooth.app.jobs.ingest_files import Brought, bring_in, files_of
 from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
-from sawtooth.ingest.recording import Progress
+from sawtooth.ingest.recording import IngestProgress
 from sawtooth.ingest.schema import DataFolder
 
 NAMED = 4  # runs that a sentence names
@@ -35,7 +35,7 @@ class Opened:
     manifest: Manifest
 
 
-def show_progress(name: str, progress: Progress) -> None:
+def show_progress(name: str, progress: IngestProgress) -> None:
     """Show the progress of reading a file on stderr."""
     total = f" of {fmt.bytes_(progress.bytes_total)}" if progress.bytes_total else ""
     say_over(f"{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events")

@@ -14,7 +14,7 @@ from sawtooth.app.printable import printable
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
-from sawtooth.place import default_data_folder
+from sawtooth.installation import default_data_folder
 
 SHOWN = 60  # characters of a name
 
@@ -49,7 +49,7 @@ def run_named(folder: DataFolder, text: str) -> Manifest:
 
 
 def each_with_option(words: Sequence[str], option: str) -> list[str]:
-    """Return the command line with ``option`` before each of the words that follow it, up to the next option.
+    """Return the command line with ``option`` repeated before each of its words.
 
     An option takes one word, but ``--to B1 B2 B3`` names three. Raises UsageError if no word follows.
     """

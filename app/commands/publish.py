@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
-from sawtooth.app.publish.trackers import Answer, Target
+from sawtooth.app.publish.trackers import Target, TrackerResponse
 from sawtooth.app.publish.trackers import publish as send
 from sawtooth.app.publish.values import values_of
 
@@ -50,7 +50,7 @@ def publish(
         html.write_text(run_html(result), encoding="utf-8")
         report.write_text(json_text(report_json(result), 1), encoding="utf-8")
         values = values_of(result)
-        answer = Answer(fmt.clean(chosen.manifest.name, fmt.NAME_LENGTH), values, html, report, url)
+        answer = TrackerResponse(fmt.clean(chosen.manifest.name, fmt.NAME_LENGTH), values, html, report, url)
         where = send(to.value, answer, Target(project, tracker_run, folder))
     if as_json:
         say(json_text({"tracker": to.value, "where": where, "values": values}))

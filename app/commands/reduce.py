@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.analysis.kept import result_of
-from sawtooth.analysis.ranks.stragglers.lateness import who, why
+from sawtooth.analysis.ranks.stragglers.sentences import who, why
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder

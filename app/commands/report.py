@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.record import follows, remember
-from sawtooth.analysis.compare.side import side_of
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.compare.comparison_side import side_of
+from sawtooth.analysis.compare.prediction_record import follows, remember
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.contract import report_schema
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
@@ -31,7 +31,7 @@ from sawtooth.app.commands.output import (
 )
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import text as report_text
-from sawtooth.app.words.comparisons import changed
+from sawtooth.app.words.comparisons import setup_changes
 from sawtooth.ingest.errors import UsageError
 
 
@@ -101,7 +101,7 @@ def _tested(run: Opened, result: RunResult) -> str | None:
     comparison = compare(*sides)
     if comparison.prediction is not None:
         remember(folder, before.id, run.manifest.id, comparison.prediction)
-    return changed.tested(comparison)
+    return setup_changes.tested(comparison)
 
 
 @contextmanager

@@ -53,12 +53,12 @@ def explain(launched: launch.Launched, data: Path | None) -> str | None:
 
 def _explain(launched: launch.Launched, data: Path | None) -> str:
     from sawtooth.analysis.compare.comparison import compare
-    from sawtooth.analysis.compare.side import side_of
-    from sawtooth.analysis.kept import result_of
+    from sawtooth.analysis.compare.comparison_side import side_of
+    from sawtooth.analysis.result_cache import result_of
     from sawtooth.analysis.store.library import Library
     from sawtooth.app import format as fmt
     from sawtooth.app.commands.inputs import data_folder
-    from sawtooth.app.jobs.intake import bring_in
+    from sawtooth.app.jobs.ingest_files import bring_in
     from sawtooth.app.reports.brief import lines
     from sawtooth.app.served_address import Served, answering
     from sawtooth.app.words.comparisons import comparison as words

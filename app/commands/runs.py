@@ -15,14 +15,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from sawtooth.analysis.compare.record import records
-from sawtooth.analysis.kept import RESULT, analysed_before, kept_file, remove_kept
+from sawtooth.analysis.compare.prediction_record import records
+from sawtooth.analysis.result_cache import RESULT, analysed_before, cached_file, remove_cached
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, run_named
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
-from sawtooth.app.runs.card import Card, card_of, kept_card
+from sawtooth.app.runs.card import Card, card_of, stored_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.served_address import DEFAULT_PORT, Served, addresses
 from sawtooth.app.server.start import link_to
@@ -82,8 +82,8 @@ def _cards(runs: Sequence[Manifest], folder: DataFolder) -> list[Card | None]:
 
     A recording is opened only if its cached analysis has no card.
     """
-    cards = [kept_card(run, folder) for run in runs]
-    lacking = [i for i, run in enumerate(runs) if cards[i] is None and kept_file(folder, run, RESULT).exists()]
+    cards = [stored_card(run, folder) for run in runs]
+    lacking = [i for i, run in enumerate(runs) if cards[i] is None and cached_file(folder, run, RESULT).exists()]
     if lacking:
         with Library(folder) as library:
             for i in lacking:
@@ -115,7 +115,7 @@ def rm(runs: RunsArgument, data: DataOption = None) -> None:
 
 def _remove(folder: DataFolder, run: Manifest) -> None:
     delete_run(folder, run.id)
-    remove_kept(folder, run.id)
+    remove_cached(folder, run.id)
     example = " It is an example, which `sawtooth demo` brings back." if run.bundled else ""
     say(f"Removed {fmt.clean(run.name)} ({run.id}).{example}")
 

@@ -14,7 +14,7 @@ from sawtooth.app.server import start
 from sawtooth.app.server.sessions import Listed, sessions_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
-from sawtooth.place import default_data_folder
+from sawtooth.installation import default_data_folder
 
 NoTokenOption = Annotated[
     bool, typer.Option("--no-token", help="Ask nobody to log in: only where no other user can reach this machine.")

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from sawtooth.analysis.batch_outlook import with_predictions
+from sawtooth.analysis.batch_predictions import with_predictions
 from sawtooth.analysis.compare.sweep import Point, Sweep, device_memory
 from sawtooth.analysis.compare.sweep import sweep as arrange
-from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.registry import with_aliases
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import (

@@ -1,4 +1,4 @@
-"""``sawtooth try``: makes the advised changes inside the training, one by one, and measures what each brings."""
+"""``sawtooth try``: make the advised changes inside the training and measure each one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sawtooth.app.trials import table
 from sawtooth.app.trials.choosing import Candidate, candidates
 from sawtooth.app.trials.folders import size_of_copy
 from sawtooth.app.trials.running import Ran
-from sawtooth.app.trials.session import Options, Session
+from sawtooth.app.trials.session import Options, TrialSession
 from sawtooth.app.trials.trial import Trial
 from sawtooth.ingest.capture import commands
 
@@ -88,7 +88,7 @@ def _note(text: str) -> None:
 def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
     options = Options(arguments.seconds, arguments.copy, arguments.allow_writes, arguments.allow_numerics)
     stop = _StopSignal()
-    with Session(command, data_folder(arguments.data), options, _note) as session:
+    with TrialSession(command, data_folder(arguments.data), options, _note) as session:
         code = NOTHING
         try:
             code = _steps(session, arguments)
@@ -124,7 +124,7 @@ class _StopSignal:
         raise KeyboardInterrupt
 
 
-def _steps(session: Session, arguments: argparse.Namespace) -> int:
+def _steps(session: TrialSession, arguments: argparse.Namespace) -> int:
     """Run the base run, list the trials, and run them; return the exit code."""
     if session.python is not None:
         _note(session.python)
@@ -155,7 +155,7 @@ def _steps(session: Session, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_trials(session: Session, to_try: Sequence[Candidate], arguments: argparse.Namespace) -> None:
+def _run_trials(session: TrialSession, to_try: Sequence[Candidate], arguments: argparse.Namespace) -> None:
     for candidate in to_try:
         trial = session.try_out([candidate])
         if trial.measured is not None:
@@ -170,7 +170,7 @@ def _run_trials(session: Session, to_try: Sequence[Candidate], arguments: argpar
         session.base()
 
 
-def _refused(session: Session, ran: Ran, arguments: argparse.Namespace) -> str | None:
+def _refused(session: TrialSession, ran: Ran, arguments: argparse.Namespace) -> str | None:
     """Return why nothing may be tried after the base run; None if it may."""
     files = list(dict.fromkeys(file["path"] for file in ran.files))
     named = ", ".join(files[:FILES_NAMED])

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.analysis.derive.sums import ensure_sums
-from sawtooth.analysis.kept import kept_result, result_of, stairs_of
-from sawtooth.analysis.run.first_look import FirstLook
+from sawtooth.analysis.derive.screen_sums import ensure_sums
+from sawtooth.analysis.result_cache import cached_result, result_of, stairs_of
+from sawtooth.analysis.run.preview import FirstLook
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import clean
-from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
-from sawtooth.app.jobs.orders import JobOrder, Outcome, Progress, Stage
+from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, bring_in
+from sawtooth.app.jobs.job_files import JobOrder, JobOutcome, JobProgress, Stage
 from sawtooth.app.runs.card import card_of
 from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
-from sawtooth.ingest.recording import Progress as IngestProgress
+from sawtooth.ingest.recording import IngestProgress as IngestProgress
 from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
@@ -52,20 +52,20 @@ def main(folder: Path) -> int:
         outcome = run(order, lambda progress: _write(folder / "progress.json", progress))
     except SawtoothError as error:
         about = f"{clean(error.file or '', 80)}: " if error.others else ""
-        outcome = Outcome(code=error.code, sentence=f"{about}{error}", notices=_left_out(error.others))
+        outcome = JobOutcome(code=error.code, sentence=f"{about}{error}", notices=_left_out(error.others))
     except MemoryError:
-        outcome = Outcome(
+        outcome = JobOutcome(
             code="E-MEMORY",
             sentence="There is not enough memory to read this file. Profile fewer steps, or use a machine with more memory.",
         )
     except OSError as error:
-        outcome = Outcome(code="E-DISK", sentence=_disk_sentence(error))
+        outcome = JobOutcome(code="E-DISK", sentence=_disk_sentence(error))
     _write(folder / "result.json", outcome)
     _sum_up(DataFolder(Path(order.data)), outcome.run_ids)
     return 1 if outcome.sentence else 0
 
 
-def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
+def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
     """Read the files of ``order`` into its data folder, make runs of them and analyse them.
 
     ``report`` receives the progress. A file that cannot be read becomes a notice if another one can be read. If none can be
@@ -73,9 +73,9 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     """
     folder = DataFolder(Path(order.data)).create()
     if order.analyse:
-        report(Progress("deriving", runs=order.analyse))
+        report(JobProgress("deriving", runs=order.analyse))
         _keep_analyses(folder, order.analyse)
-        return Outcome(order.analyse)
+        return JobOutcome(order.analyse)
     files = [(Path(file.path), file.name) for file in order.files]
     own = {manifest.id: manifest for manifest in folder.manifests() if not manifest.bundled} if order.bundled else {}
     steady = _SteadyProgress(order, report)
@@ -94,9 +94,9 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
             edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns, own.get(manifest.id)))
     names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may contain a run twice
     runs = list(names)
-    report(Progress("deriving", 1.0, runs=runs, seen=steady.seen))
+    report(JobProgress("deriving", 1.0, runs=runs, seen=steady.seen))
     notices = _left_out(brought.refused) + [clean(s, 400) for s in brought.notices]
-    notices += [f"{clean(names[run_id], 80)} {KEPT_AS_IT_IS} The Runs page shows both." for run_id in brought.proposals]
+    notices += [f"{clean(names[run_id], 80)} {LEFT_UNCHANGED} The Runs page shows both." for run_id in brought.proposals]
     for run_id, name in names.items():
         try:
             _keep_analyses(folder, [run_id])
@@ -104,7 +104,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
             continue
         except Exception:  # this run and the others exist nevertheless
             notices.append(f"{clean(name, 80)} was read, but its analysis failed. This is a bug in Sawtooth.")
-    return Outcome(runs, notices=notices)
+    return JobOutcome(runs, notices=notices)
 
 
 def _left_out(refused: Sequence[str]) -> list[str]:
@@ -126,7 +126,7 @@ def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
             manifest = folder.read_manifest(run)
             stairs_of(library, result_of(manifest, library))
             card_of(manifest, library)
-            if kept_result(manifest, folder) is None:
+            if cached_result(manifest, folder) is None:
                 raise SawtoothError(
                     "The analysis of this run could not be kept. Free some space on the server's disk, then open the run again."
                 )
@@ -146,14 +146,14 @@ def _sum_up(folder: DataFolder, runs: list[str]) -> None:
 class _SteadyProgress:
     """The progress of a job, combined from that of its consecutive files a few times per second."""
 
-    def __init__(self, order: JobOrder, report: Callable[[Progress], None]) -> None:
+    def __init__(self, order: JobOrder, report: Callable[[JobProgress], None]) -> None:
         self._report = report
         self._sizes = [file.bytes for file in order.files]
         self._total = max(sum(self._sizes), 1)
         self._files_done = 0
         self._events_before = 0
         self._last = 0.0
-        self._latest = Progress("reading")
+        self._latest = JobProgress("reading")
         self.seen = ""
 
     def update(self, name: str, progress: IngestProgress) -> None:
@@ -166,7 +166,7 @@ class _SteadyProgress:
         at = min(self._files_done, len(self._sizes) - 1)
         read = sum(self._sizes[:at]) + self._sizes[at] * progress.bytes_done / max(progress.bytes_total, 1)
         stage: Stage = "deriving" if progress.stage in ("linking", "keeping", "done") else "reading"
-        self._latest = Progress(
+        self._latest = JobProgress(
             stage, min(read / self._total, 1.0), name, self._events_before + progress.events, seen=self.seen
         )
         self._report(self._latest)

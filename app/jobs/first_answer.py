@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.app.jobs.bundled import SAMPLES, bundled
+from sawtooth.app.jobs.bundled_examples import SAMPLES, bundled
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
@@ -45,7 +45,7 @@ def made(samples: Path = SAMPLES) -> FirstAnswer:
     Raises SawtoothError if it cannot be read.
     """
     from sawtooth.analysis.store.library import Library
-    from sawtooth.app.jobs.intake import bring_in
+    from sawtooth.app.jobs.ingest_files import bring_in
     from sawtooth.app.runs.card import card_of
 
     item = next(item for item in bundled(samples) if item.fixed_by)

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from sawtooth.app.jobs.orders import UNREADABLE, JobOrder
+from sawtooth.app.jobs.job_files import UNREADABLE, JobOrder
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.typed import from_json
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.app.jobs.endings import DEADLINE_SECONDS, crash_sentence, unstarted_sentence
-from sawtooth.app.jobs.orders import ACTIVE, UNREADABLE, JobFile, JobOrder, Outcome, Progress, Stage
+from sawtooth.app.jobs.failure_sentences import DEADLINE_SECONDS, crash_sentence, unstarted_sentence
+from sawtooth.app.jobs.job_files import ACTIVE, UNREADABLE, JobFile, JobOrder, JobOutcome, JobProgress, Stage
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import children
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -34,7 +34,7 @@ FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs remain visible for a day
 
 
 @dataclass
-class Job:
+class IngestJob:
     """A job as users see it."""
 
     id: str
@@ -42,8 +42,8 @@ class Job:
     folder: Path
     started: float
     stage: Stage = "waiting"
-    progress: Progress = field(default_factory=lambda: Progress("waiting"))
-    outcome: Outcome = field(default_factory=Outcome)
+    progress: JobProgress = field(default_factory=lambda: JobProgress("waiting"))
+    outcome: JobOutcome = field(default_factory=JobOutcome)
     finished: float | None = None
     process: subprocess.Popen[bytes] | None = None
     analyses: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Jobs:
         self._command = command
         self._clock = clock
         self._lock = threading.RLock()
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, IngestJob] = {}
         self._slots = threading.BoundedSemaphore(RUNNING_AT_ONCE)
         self._entrance = threading.Lock()
         self._closing = False
@@ -98,7 +98,7 @@ class Jobs:
         bundled: bool = False,
         created_ns: int = 0,
         alone: bool = False,
-    ) -> Job:
+    ) -> IngestJob:
         """Start a job for uploads (path, name), which move into its folder; ``alone`` excludes other jobs.
 
         Raises UsageError for no files or too many jobs.
@@ -119,7 +119,7 @@ class Jobs:
             )
             return self._begin(folder, order, alone=alone)
 
-    def analyse(self, run_id: str) -> Job:
+    def analyse(self, run_id: str) -> IngestJob:
         """Start a child that analyses a large run; return the job that does so already, if there is one."""
         with self._lock:  # locked until the job has started, so that a simultaneous request finds this job
             for job in self.all():
@@ -139,9 +139,9 @@ class Jobs:
         folder.mkdir(parents=True)
         return folder
 
-    def _begin(self, folder: Path, order: JobOrder, *, alone: bool = False) -> Job:
+    def _begin(self, folder: Path, order: JobOrder, *, alone: bool = False) -> IngestJob:
         write_atomically(folder / "job.json", msgspec.json.encode(order))
-        job = Job(
+        job = IngestJob(
             folder.name.removeprefix("job-"), order.files, folder, self._clock(),
             analyses=tuple(order.analyse), alone=alone, called=order.name,
         )  # fmt: skip
@@ -149,7 +149,7 @@ class Jobs:
         threading.Thread(target=self._run, args=(job,), name=f"job-{job.id}", daemon=True).start()
         return job
 
-    def get(self, job_id: str) -> Job:
+    def get(self, job_id: str) -> IngestJob:
         """Return a job with its newest progress. Raises NotFoundError."""
         with self._lock:
             if job_id not in self._jobs:
@@ -158,7 +158,7 @@ class Jobs:
         self._read_progress(job)
         return job
 
-    def all(self) -> list[Job]:
+    def all(self) -> list[IngestJob]:
         """Return every job, newest first, with its newest progress."""
         with self._lock:
             jobs = list(self._jobs.values())
@@ -196,19 +196,19 @@ class Jobs:
             if job.finished is not None and now - job.finished > FORGET_AFTER_SECONDS:
                 del self._jobs[job.id]
 
-    def _read_progress(self, job: Job) -> None:
+    def _read_progress(self, job: IngestJob) -> None:
         if job.active and (outcome := _left(job)) is not None:  # before the child ends: it still works for the screens
             self._end(job, outcome)
         if not job.active:
             return
         with contextlib.suppress(OSError, *UNREADABLE):
-            progress = from_json((job.folder / "progress.json").read_bytes(), Progress)
+            progress = from_json((job.folder / "progress.json").read_bytes(), JobProgress)
             with self._lock:
                 if job.active:
                     job.progress = progress
                     job.stage = progress.stage if progress.stage in ACTIVE else job.stage
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: IngestJob) -> None:
         try:
             with contextlib.ExitStack() as held:
                 with self._entrance:  # otherwise two jobs that run alone could each hold one slot and wait forever
@@ -218,7 +218,7 @@ class Jobs:
         finally:
             shutil.rmtree(job.folder, ignore_errors=True)
 
-    def _run_child(self, job: Job) -> None:
+    def _run_child(self, job: IngestJob) -> None:
         process = self._child(job)
         if process is None:
             return
@@ -233,7 +233,7 @@ class Jobs:
         self._end(job, self._outcome(job, code))
         job.process = None
 
-    def _child(self, job: Job) -> subprocess.Popen[bytes] | None:
+    def _child(self, job: IngestJob) -> subprocess.Popen[bytes] | None:
         """Start the job's child; None if the job was cancelled before, or the system cannot start it."""
         with self._lock:
             if not job.active:
@@ -250,26 +250,26 @@ class Jobs:
                     start_new_session=True,
                 )
             except OSError as error:
-                self._end(job, Outcome(code="E-CHILD", sentence=unstarted_sentence(error)))
+                self._end(job, JobOutcome(code="E-CHILD", sentence=unstarted_sentence(error)))
             return job.process
 
-    def _end(self, job: Job, outcome: Outcome) -> None:
+    def _end(self, job: IngestJob, outcome: JobOutcome) -> None:
         with self._lock:
             job.finished = job.finished or self._clock()
             if job.active:
                 job.outcome = outcome
                 job.stage = "failed" if outcome.sentence else "done"
 
-    def _outcome(self, job: Job, code: int | None) -> Outcome:
+    def _outcome(self, job: IngestJob, code: int | None) -> JobOutcome:
         self._read_progress(job)
         runs = job.progress.runs  # registered before the child ended
-        return _left(job) or Outcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
+        return _left(job) or JobOutcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
 
 
-def _left(job: Job) -> Outcome | None:
+def _left(job: IngestJob) -> JobOutcome | None:
     """Return the outcome that the job's child has written; None if there is none yet."""
     with contextlib.suppress(OSError, *UNREADABLE):
-        return from_json((job.folder / "result.json").read_bytes(), Outcome)
+        return from_json((job.folder / "result.json").read_bytes(), JobOutcome)
     return None
 
 

@@ -6,9 +6,9 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from sawtooth.analysis.cluster.mapping import Outcome, summary_name
-from sawtooth.analysis.cluster.of_rank import Row, rank_rows, refusal_row, telemetry_rows
-from sawtooth.analysis.cluster.places import Source, parent_of, place_of
+from sawtooth.analysis.cluster.mapping import SourceOutcome, summary_name
+from sawtooth.analysis.cluster.storage import SourceVersion, parent_of, place_of
+from sawtooth.analysis.cluster.summarize import Row, rank_rows, refusal_row, telemetry_rows
 from sawtooth.analysis.cluster.summary import pack
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.store.library import Library
@@ -20,7 +20,7 @@ THREADS = 1  # threads of DuckDB: one is enough, because all cores read sources 
 NOT_OF_A_RANK = "It is neither a trace nor telemetry."
 
 
-def summarise(source: Source, to: str) -> Outcome:
+def summarise(source: SourceVersion, to: str) -> SourceOutcome:
     """Read ``source`` and write its summary to the place ``to``; nothing else is left behind.
 
     If a source cannot be read, its summary says why, so that it is not read again. After any other failure, there is no
@@ -33,17 +33,19 @@ def summarise(source: Source, to: str) -> Outcome:
             rows = [refusal_row(source, str(error))]
         place_of(to).write(summary_name(source), pack(rows))
     except SawtoothError as error:
-        return Outcome(source.url, failed=str(error))
+        return SourceOutcome(source.url, failed=str(error))
     except (OSError, MemoryError) as error:
-        return Outcome(source.url, failed=f"{type(error).__name__}: {error}")
+        return SourceOutcome(source.url, failed=f"{type(error).__name__}: {error}")
     except Exception as error:  # a bug affects only this source, not the others
         last = traceback.extract_tb(error.__traceback__)[-1]
-        return Outcome(source.url, failed=f"This is a bug in Sawtooth ({type(error).__name__} in {Path(last.filename).name}).")
+        return SourceOutcome(
+            source.url, failed=f"This is a bug in Sawtooth ({type(error).__name__} in {Path(last.filename).name})."
+        )
     whys = [row["why"] for row in rows if row.get("why")]
-    return Outcome(source.url, ranks=len(rows) - len(whys), refused=whys[0] if whys else None)
+    return SourceOutcome(source.url, ranks=len(rows) - len(whys), refused=whys[0] if whys else None)
 
 
-def _rows(source: Source) -> list[Row]:
+def _rows(source: SourceVersion) -> list[Row]:
     place, name = parent_of(source)
     with tempfile.TemporaryDirectory(prefix="sawtooth-rank-") as temporary:
         folder = DataFolder(Path(temporary) / "data").create()

@@ -14,11 +14,11 @@ from pathlib import Path
 import pandas as pd
 
 from sawtooth.analysis.cluster.batch import gather
-from sawtooth.analysis.cluster.places import Source, is_below, parent_of, place_of
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
+from sawtooth.analysis.cluster.storage import SourceVersion, is_below, parent_of, place_of
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.kept import remove_kept
+from sawtooth.analysis.result_cache import remove_cached
 from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
 from sawtooth.ingest.recording import clean_title, ingest_file
@@ -30,7 +30,7 @@ MOST_SAMPLED = 16  # telemetry files, as many as there are representatives
 
 
 @dataclass(frozen=True)
-class WholeJob:
+class ReducedJob:
     """The run of a job, the overview of its ranks, and notices about sources that could not be opened."""
 
     manifest: Manifest
@@ -40,7 +40,7 @@ class WholeJob:
 
 def bring_in_job(
     folder: DataFolder, summaries: str, name: str | None = None, opened: Sequence[int] = (), *, sources: Sequence[str] = ()
-) -> WholeJob:
+) -> ReducedJob:
     """Make a run of the summaries at ``summaries``, or update the existing run of the same job.
 
     ``opened`` are ranks to open besides the representatives. Summaries are not trusted, and they name files. Only files below
@@ -70,8 +70,8 @@ def bring_in_job(
         known.id if known is not None else None,
         name or (None if known is not None else _name_of(summaries)),
     )
-    remove_kept(folder, manifest.id)  # a cached analysis may be from a time when the summaries were damaged
-    return WholeJob(manifest, overview, notices + further)
+    remove_cached(folder, manifest.id)  # a cached analysis may be from a time when the summaries were damaged
+    return ReducedJob(manifest, overview, notices + further)
 
 
 def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
@@ -103,7 +103,7 @@ def _open(folder: DataFolder, named: Iterable[tuple[str, str]], places: Sequence
             if not any(is_below(url, allowed) for allowed in places):
                 notices.append(OUTSIDE.format(url=clean_title(url), place=shlex.quote(clean_title(url.rpartition("/")[0]))))
                 continue
-            place, name = parent_of(Source(url, "", 0))
+            place, name = parent_of(SourceVersion(url, "", 0))
             try:
                 path = place.fetch(name, Path(temporary) / name)
                 ref = ingest_file(path, folder, source_name=name, expected_id=recording_id)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sawtooth.app.live.sessions import LiveSession
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import SessionSink
 
@@ -24,7 +24,7 @@ def example(path: Path) -> LiveSession | None:
         return None
     with tempfile.TemporaryDirectory() as spare:
         sink = SessionSink(Path(spare), recording.duration_ns / 1e9 / len(recording.ticks))
-        Replay(recording, [sink], clock=Clock(), stop=threading.Event(), speed=AT_ONCE).run()
+        Replay(recording, [sink], clock=SamplerClock(), stop=threading.Event(), speed=AT_ONCE).run()
         session = LiveSession(next(Path(spare).iterdir()))
         session.look()
     return session if session.last_ns is not None and session.gpus else None

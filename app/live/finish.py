@@ -6,7 +6,7 @@ import secrets
 from functools import lru_cache
 from pathlib import Path
 
-from sawtooth.app.jobs.queue import Job
+from sawtooth.app.jobs.queue import IngestJob
 from sawtooth.app.live.folders import delete_session
 from sawtooth.app.live.info import SessionInfo
 from sawtooth.app.live.sessions import LiveSessions
@@ -34,7 +34,7 @@ def delete(info: SessionInfo) -> None:
     live_sessions().forget(info.id)
 
 
-def finish(info: SessionInfo, name: str) -> Job:
+def finish(info: SessionInfo, name: str) -> IngestJob:
     """Stop the session's sampler if this server started it, and start reading its samples.
 
     Raises SawtoothError if the session has no samples.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
-from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK, Activity
+from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK, UtilizationSignal
 from sawtooth.app.live.series import LiveSeries
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.quantities.throttling import holding
 from sawtooth.ingest.telemetry.session import is_time
 
-PROCESSES_KEPT = 16  # processes of a GPU; a training has fewer
+MOST_PROCESSES = 16  # processes of a GPU; a training has fewer
 MEMORY_NEAR = 0.95  # share of the GPU's memory: above it, a larger batch or a fragmented allocator can end the run
-CLOCK_HELD = 0.95  # share of the fastest SM clock seen: smaller drops have no effect, and idle GPUs report power caps too
+CLOCK_LIMITED = 0.95  # share of the fastest SM clock seen: smaller drops have no effect, and idle GPUs report power caps too
 BUSY_PCT = 20.0  # a GPU with less work lowers its clocks by itself
 
 
@@ -42,7 +42,7 @@ class LiveGpu:
         return next((column for column in SHARES_AT_WORK if column in self.series), None)
 
     @property
-    def signal(self) -> Activity | None:
+    def signal(self) -> UtilizationSignal | None:
         """Return the quantity that shows most clearly when the GPU works."""
         return next((activity for activity in ACTIVITY if activity.column in self.series), None)
 
@@ -66,7 +66,7 @@ class LiveGpu:
         clock, fastest = (clocks.latest(), clocks.peak) if clocks else (None, None)
         busy = self.latest(self.at_work) if self.at_work else None
         reasons = [reason.label for reason in holding(int(self.latest("clock_event_mask") or 0))]
-        if reasons and clock is not None and fastest and clock < CLOCK_HELD * fastest and (busy is None or busy >= BUSY_PCT):
+        if reasons and clock is not None and fastest and clock < CLOCK_LIMITED * fastest and (busy is None or busy >= BUSY_PCT):
             alerts.append(
                 f"GPU {self.device} is throttled by {' and '.join(reasons)}: its SM clock is {clock:.0f} MHz "
                 f"and has been {fastest:.0f} MHz in this session."

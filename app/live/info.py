@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.app.live.folders import newest, newest_segment
+from sawtooth.ingest.json_checksum import unsealed
 from sawtooth.ingest.receiver import is_pushed
-from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.session import ODD, is_time
 from sawtooth.ingest.typed import from_json
 
 FRESH_SECONDS = 10.0  # a sampler writes at each tick, and a push takes up to two seconds: a longer pause is not jitter
 NAME_LENGTH = 200  # characters: a pusher may send thousands, and each refresh of the page would escape them again
-INFOS_KEPT = 4096  # twice the number of sessions that a receiver accepts
+MOST_INFOS = 4096  # twice the number of sessions that a receiver accepts
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _Meta(msgspec.Struct, frozen=True):
     pid: int | None = None
 
 
-@lru_cache(maxsize=INFOS_KEPT)
+@lru_cache(maxsize=MOST_INFOS)
 def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
     """Return a meta.json, cached until it changes: the Live page asks for all of them each second."""
     return from_json(unsealed(path.read_bytes()), _Meta)

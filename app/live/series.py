@@ -10,9 +10,9 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-KEPT_NS = 330 * 10**9  # as sampled: slightly more than the five-minute window
+WINDOW_NS = 330 * 10**9  # as sampled: slightly more than the five-minute window
 # Cutting copies the arrays: once per half minute is rare enough, and memory remains about constant.
-TRIMMED_AT_NS = KEPT_NS * 11 // 10
+TRIMMED_AT_NS = WINDOW_NS * 11 // 10
 SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz are fewer, but a pushed clock may stand still
 BUCKETS = 1000  # for the whole session: each has a low and a high, so 2000 points are drawn
 FIRST_BUCKET_NS = 10**8  # one sample; the buckets double in length as the session grows
@@ -41,7 +41,7 @@ class LiveSeries:
         self._time.append(time_ns)
         self._value.append(value)
         if time_ns - self._time[0] > TRIMMED_AT_NS:
-            self._forget(int(np.searchsorted(np.array(self._time), time_ns - KEPT_NS)))
+            self._forget(int(np.searchsorted(np.array(self._time), time_ns - WINDOW_NS)))
         elif len(self._time) > SAMPLES_MOST * 11 // 10:
             self._forget(len(self._time) - SAMPLES_MOST)
         self._into_buckets(time_ns, value)

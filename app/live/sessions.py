@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import find_steady
 from sawtooth.analysis.telemetry.summary import ACTIVITY, FAINT
-from sawtooth.app.live.gpu import PROCESSES_KEPT, LiveGpu
-from sawtooth.app.live.pace import LivePace
+from sawtooth.app.live.gpu import MOST_PROCESSES, LiveGpu
+from sawtooth.app.live.step_rate import LiveStepRate
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import possible
 from sawtooth.ingest.sampler.segments import segments_of
@@ -31,8 +31,8 @@ SAWTOOTH_SAMPLES = 700  # a minute at 10 Hz; for faster signals, a shorter range
 # Part of a long session that the first look reads, in a few seconds; older samples are not drawn, and the page says so.
 CATCH_UP_BYTES = 32 << 20
 LOOK_BYTES = 4 << 20  # read by each later look, one second after the previous one: 200 times what eight GPUs write
-SAMPLES_KEPT = 4_000_000  # samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
-EVENTS_KEPT = 50
+MOST_SAMPLES = 4_000_000  # samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
+MOST_EVENTS = 50
 GPUS_MOST = 64  # GPUs of one host; the largest hosts have 16
 
 
@@ -45,7 +45,7 @@ class LiveSession:
         self.samples = 0
         self.first_ns: int | None = None
         self.last_ns: int | None = None
-        self.pace: LivePace | None = None
+        self.step_rate: LiveStepRate | None = None
         self.events: list[dict[str, Any]] = []
         self.left_out_bytes = 0
         self.lock = threading.Lock()
@@ -71,7 +71,7 @@ class LiveSession:
                     self._take(record)
             self._looked = True
             every = [series for gpu in self.gpus.values() for series in gpu.series.values()]
-            if sum(map(len, every)) > SAMPLES_KEPT:
+            if sum(map(len, every)) > MOST_SAMPLES:
                 for series in every:
                     series.halve()
 
@@ -123,7 +123,7 @@ class LiveSession:
         elif kind == "tick":
             self._tick(record, now, now - w)
         elif kind == "pace":
-            self.pace = LivePace.of(record, now)
+            self.step_rate = LiveStepRate.of(record, now)
         elif kind == "event":
             self._event(record, now)
 
@@ -163,10 +163,10 @@ class LiveSession:
                 for d, pid, held, name in listed
                 if d == gpu.device
             ]
-            gpu.processes = sorted(own, key=lambda one: -(one[1] or 0.0))[:PROCESSES_KEPT]
+            gpu.processes = sorted(own, key=lambda one: -(one[1] or 0.0))[:MOST_PROCESSES]
 
     def _event(self, record: dict[str, Any], now: int) -> None:
-        self.events = [*self.events, {"time_ns": now, **record}][-EVENTS_KEPT:]
+        self.events = [*self.events, {"time_ns": now, **record}][-MOST_EVENTS:]
         gpu = self.gpus.get(record.get("device", -1))
         if gpu is not None and record.get("e") in ("gpu_lost", "gpu_back"):
             gpu.lost = record["e"] == "gpu_lost"

@@ -80,7 +80,7 @@ def now_of(gpu: LiveGpu, column: str) -> str:
     return fmt.in_unit(value, BY_COLUMN[column].unit) if value is not None else ""
 
 
-def held_by(gpu: LiveGpu) -> str:
+def memory_sentence(gpu: LiveGpu) -> str:
     """Return the used memory and its processes, such as "38.1 of 151 GB, python 37.6 GB"."""
     used = gpu.latest("mem_used_bytes")
     total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
@@ -112,8 +112,8 @@ def steps(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None) -> str | N
 
     The result is None without either.
     """
-    if session.pace is not None and session.last_ns is not None:
-        return session.pace.sentence(gpu.name, session.last_ns)
+    if session.step_rate is not None and session.last_ns is not None:
+        return session.step_rate.sentence(gpu.name, session.last_ns)
     return f"About {duration(tooth.period_s)} a step, by its rhythm." if tooth is not None and tooth.period_s else None
 
 

@@ -16,7 +16,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts.base import LegendEntry
-from sawtooth.app.charts.losses import LostBar
+from sawtooth.app.charts.cause_bars import LostBar
 from sawtooth.app.theme import ACCENT, MUTED
 
 _ASSETS = Path(__file__).resolve().parents[1] / "assets"

@@ -21,9 +21,9 @@ from sawtooth.app import format as fmt
 from sawtooth.app.format import clean
 from sawtooth.app.library import library
 from sawtooth.app.page import address, cards, keys
+from sawtooth.app.page.default_pair import likely_pair
 from sawtooth.app.page.drop_zone import drop_zone
-from sawtooth.app.page.pair import likely_pair
-from sawtooth.app.runs.card import kept_card
+from sawtooth.app.runs.card import stored_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
@@ -209,7 +209,7 @@ def _without_gpu_work(manifest: Manifest) -> bool:
     """Return whether the run's traces are known to have no GPU work; False if the run is not analysed yet."""
     worked: bool | None = st.session_state.get("gpu_worked", {}).get(manifest.id)
     if worked is None:
-        card = kept_card(manifest, data_folder())
+        card = stored_card(manifest, data_folder())
         worked = card is None or card.problem is not None or card.gpu != "" or card.busy is not None
     return not worked
 

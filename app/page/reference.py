@@ -38,7 +38,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RuleDocumentation:
     """A rule's documentation: its first sentence, and its sections by heading."""
 
     slug: str
@@ -71,14 +71,14 @@ def columns() -> list[Column]:
 
 
 @lru_cache(maxsize=1)
-def rules() -> list[Rule]:
+def rules() -> list[RuleDocumentation]:
     """Return the documentation of every rule module, sorted by title."""
     documented = []
     for info in pkgutil.iter_modules(rules_folder.__path__):
         if not info.name.startswith("_"):
             module = importlib.import_module(f"sawtooth.analysis.findings.rules.{info.name}")
             text = (module.__doc__ or "").strip()
-            documented.append(Rule(info.name.replace("_", "-"), text.split("\n")[0].rstrip("."), text))
+            documented.append(RuleDocumentation(info.name.replace("_", "-"), text.split("\n")[0].rstrip("."), text))
     return sorted(documented, key=lambda rule: rule.title)
 
 

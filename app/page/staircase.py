@@ -13,12 +13,12 @@ import streamlit as st
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Staircase, StairStep
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.sparkline import panorama
 from sawtooth.app import format as fmt
-from sawtooth.app.page import current, frame
+from sawtooth.app.page import current_result, frame
 from sawtooth.app.page.parts import findings, telemetry_strip
 from sawtooth.app.theme import colour_of_quantity
 from sawtooth.app.words import headline
@@ -84,10 +84,10 @@ def _measured(result: RunResult) -> list[tuple[str, str, StairStep]]:
 
     It has the run's name, the comparison's address, and the parts.
     """
-    after = current.follow_up(result.manifest)
-    if after is None or not current.is_analysed(after):
+    after = current_result.follow_up(result.manifest)
+    if after is None or not current_result.is_analysed(after):
         return []
-    then = current.run_result(after)
+    then = current_result.run_result(after)
     verdict = judge(then.lead) if then.lead is not None else None
     if verdict is None or not verdict.step.value:
         return []
@@ -173,7 +173,7 @@ def _panorama(result: RunResult) -> dict[str, Any] | None:
     }
 
 
-def _one_step(result: RunResult, telemetry: Telemetry) -> tuple[float, float] | None:
+def _one_step(result: RunResult, telemetry: TelemetrySeries) -> tuple[float, float] | None:
     """Return the start and end of one step as shares of the recording.
 
     Its length is the run's own. Its place is that of a profiled step if both share a clock, else the middle of the steady part.
@@ -184,7 +184,7 @@ def _one_step(result: RunResult, telemetry: Telemetry) -> tuple[float, float] | 
     lead, at = result.lead, None
     if lead is not None and len(lead.counted):
         first = int(lead.counted["start_ns"].iloc[len(lead.counted) // 2])
-        if series.overlap(telemetry, Span(first, first + round(step_ms * 1e6)), lead.trace.clock):
+        if series.overlap(telemetry, TimelineSpan(first, first + round(step_ms * 1e6)), lead.trace.clock):
             at = first
     if at is None:
         steady = telemetry_strip.steady(telemetry, telemetry_strip.summary_of(result, telemetry))

@@ -19,7 +19,7 @@ FOLDER = "sawtooth"  # of a run's files
 
 
 @dataclass(frozen=True)
-class Answer:
+class TrackerResponse:
     """The data to send: the run's name, its numbers, its report's files, and a link to the page.
 
     The link is "" if there is none.
@@ -44,7 +44,7 @@ class Target:
     folder: Path = Path("runs")
 
 
-def publish(tracker: str, answer: Answer, target: Target) -> str:
+def publish(tracker: str, answer: TrackerResponse, target: Target) -> str:
     """Send the answer and return where it is.
 
     Raises UsageError if the library is missing, SawtoothError if it fails.
@@ -66,7 +66,7 @@ def _library(name: str) -> ModuleType:
         raise UsageError(f"Publishing to {name} needs its library: pip install {name}.") from None
 
 
-def _wandb(answer: Answer, target: Target) -> str:
+def _wandb(answer: TrackerResponse, target: Target) -> str:
     wandb: Any = _library("wandb")
     joined = {"id": target.run, "resume": "must"} if target.run else {"name": answer.name}
     run = wandb.init(project=target.project, job_type="sawtooth", **joined)
@@ -83,7 +83,7 @@ def _wandb(answer: Answer, target: Target) -> str:
         run.finish()
 
 
-def _mlflow(answer: Answer, target: Target) -> str:
+def _mlflow(answer: TrackerResponse, target: Target) -> str:
     mlflow: Any = _library("mlflow")
     mlflow.set_experiment(target.project)
     with mlflow.start_run(**({"run_id": target.run} if target.run else {"run_name": answer.name})) as run:
@@ -95,7 +95,7 @@ def _mlflow(answer: Answer, target: Target) -> str:
         return f"run {run.info.run_id} of experiment {target.project}"
 
 
-def _trackio(answer: Answer, target: Target) -> str:
+def _trackio(answer: TrackerResponse, target: Target) -> str:
     trackio: Any = _library("trackio")
     trackio.init(project=target.project, name=target.run or answer.name, **({"resume": "must"} if target.run else {}))
     try:
@@ -108,7 +108,7 @@ def _trackio(answer: Answer, target: Target) -> str:
     return f"run {target.run or answer.name} of project {target.project}"
 
 
-def _tensorboard(answer: Answer, target: Target) -> str:
+def _tensorboard(answer: TrackerResponse, target: Target) -> str:
     """Write the numbers as scalars at step 0; TensorBoard shows no HTML, so the report lies beside them."""
     folder = target.folder / (target.run or answer.name.replace("/", "-"))
     writer = ScalarWriter(folder)
@@ -118,7 +118,7 @@ def _tensorboard(answer: Answer, target: Target) -> str:
     return str(folder)
 
 
-TRACKERS: dict[str, Callable[[Answer, Target], str]] = {
+TRACKERS: dict[str, Callable[[TrackerResponse, Target], str]] = {
     "wandb": _wandb,
     "mlflow": _mlflow,
     "trackio": _trackio,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
-from sawtooth.app.words import lost
+from sawtooth.app.words import lost_time
 
 
 def values_of(result: RunResult, prefix: str = "sawtooth/") -> dict[str, float]:
@@ -27,6 +27,6 @@ def values_of(result: RunResult, prefix: str = "sawtooth/") -> dict[str, float]:
         values[key] = result.metrics[key].value if key in result.metrics else None
     verdict = judge(lead) if lead is not None else None
     if lead is not None and verdict is not None:
-        for row in lost.rows(lead, verdict.column):
+        for row in lost_time.rows(lead, verdict.column):
             values[f"lost_ms/{known_by(row.owner, row.cause) if row.owner else 'other'}"] = row.ms
     return {f"{prefix}{name}": value for name, value in values.items() if value is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sawtooth.analysis.compare.chain import Chain
+from sawtooth.analysis.compare.chain import RunChain
 from sawtooth.analysis.findings.checklist import Checked
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
@@ -20,6 +20,6 @@ def of_run(result: RunResult, checked: Sequence[Checked]) -> str:
     return table(head, checklist.COLUMNS, checklist.rows(result, checked), numbers=False)
 
 
-def of_chain(made: Chain) -> str:
+def of_chain(made: RunChain) -> str:
     """Return the table as GitHub-flavoured Markdown, with its title."""
     return table(f"## {as_written(chain.title(made))}", chain.heads(made), chain.rows(made))

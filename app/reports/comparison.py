@@ -6,19 +6,19 @@ import math
 from collections.abc import Sequence
 
 from sawtooth.analysis.compare.comparison import Comparison
-from sawtooth.analysis.compare.gate import Outcome
+from sawtooth.analysis.compare.gate import GateOutcome
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
-from sawtooth.app.words.comparisons import audit, changed, changes, conditions, two_steps
+from sawtooth.app.words.comparisons import audit, changes, conditions, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 
 
-def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
+def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
     """Return the comparison as GitHub-flavoured Markdown.
 
     Its marker lets a bot find and replace its own comment.
@@ -30,16 +30,16 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         _plain(words.certainty(comparison)),
         "",
     ]
-    lines += [f"{_plain(tested)}\n"] if (tested := changed.tested(comparison)) else []
+    lines += [f"{_plain(tested)}\n"] if (tested := setup_changes.tested(comparison)) else []
     lines += _blocks(comparison)
     if differ := conditions.rows(comparison):
         lines += [f"| {conditions.TITLE} | A | B |", "| --- | --- | --- |"]
         lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in differ), ""]
     lines += [f"{_plain(rest)}\n"] if (rest := conditions.rest(comparison)) else []
-    if made := changed.rows(comparison):
-        lines += [f"| {' | '.join(changed.COLUMNS)} |", "| --- | --- | --- | --- |"]
+    if made := setup_changes.rows(comparison):
+        lines += [f"| {' | '.join(setup_changes.COLUMNS)} |", "| --- | --- | --- | --- |"]
         lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in made), ""]
-    lines += [f"{_plain(line)}\n" for line in (changed.nothing(comparison), changed.left(comparison)) if line]
+    lines += [f"{_plain(line)}\n" for line in (setup_changes.nothing(comparison), setup_changes.left(comparison)) if line]
     lines += [f"> {_plain(sentence)}\n" for sentence in words.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
@@ -47,9 +47,9 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         if rows_of:
             lines += ["", f"| {head} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
             lines += [f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in rows_of]
-    for step in two_steps.steps_divided(comparison):
-        parts = two_steps.bars(comparison, step)
-        lines += ["", f"{two_steps.title(parts, step, shown=words.shown(comparison))}.", ""]
+    for step in step_parts.steps_divided(comparison):
+        parts = step_parts.bars(comparison, step)
+        lines += ["", f"{step_parts.title(parts, step, shown=words.shown(comparison))}.", ""]
         lines += [f"| {_WHERE[step]} | A, ms | B, ms | change, ms |", "| --- | ---: | ---: | ---: |"]
         lines += [f"| {part.named} | {part.ms_a:.3f} | {part.ms_b:.3f} | {part.change_ms:+.3f} |" for part in parts]
         lines.append(
@@ -67,7 +67,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
 
 
 def _differing(comparison: Comparison) -> list[str]:
-    """Return the conditions that differ as an aligned table for a terminal, and what is known of the others."""
+    """Return the different conditions as a table for a terminal, and what is known of the others."""
     rows = conditions.rows(comparison)
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     lines = [f"  {what:<{widths[0]}}  {a:<{widths[1]}} → {b}" for what, a, b in rows]
@@ -77,13 +77,13 @@ def _differing(comparison: Comparison) -> list[str]:
 
 def _blocks(comparison: Comparison) -> list[str]:
     """Return both steps as bars of block characters on one scale: work and lost time."""
-    steps = two_steps.steps_divided(comparison)
+    steps = step_parts.steps_divided(comparison)
     if not steps:
         return []
-    bars = two_steps.bars(comparison, steps[0])
+    bars = step_parts.bars(comparison, steps[0])
     totals = {side: math.fsum(getattr(bar, side) for bar in bars) for side in ("ms_a", "ms_b")}
     longest = max(*totals.values(), 1e-12)
-    gpu = any(two_steps.gpu_worked(comparison))
+    gpu = any(step_parts.gpu_worked(comparison))
     works, lost_to = ("the GPU computes", "lost") if gpu else ("the host works", "waits for batches")
     lost_owners = (*LOST_OWNERS, OUTSIDE_PROFILE) if gpu else (HOST_LOADING,)
     drawn = []
@@ -94,11 +94,11 @@ def _blocks(comparison: Comparison) -> list[str]:
     return ["```text", *drawn, f"{WORK} {works}   {LOST} {lost_to}", "```", ""]
 
 
-_WHERE: dict[two_steps.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}
-_TOTAL: dict[two_steps.Step, str] = {"run": "step time", "profiled": "mean profiled step"}
+_WHERE: dict[step_parts.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}
+_TOTAL: dict[step_parts.Step, str] = {"run": "step time", "profiled": "mean profiled step"}
 
 
-def _sum(parts: Sequence[Bar], which: str, sign: str = "") -> str:
+def _sum(parts: Sequence[WaterfallBar], which: str, sign: str = "") -> str:
     return f"{math.fsum(getattr(part, which) for part in parts):{sign}.3f}"
 
 
@@ -107,11 +107,14 @@ def _match(row: Match) -> str:
     return f"| {label} | {changes.WAYS[row.how]} | {float(row.ns_a) / 1e6:.3f} | {float(row.ns_b) / 1e6:.3f} | {float(row.change_ns) / 1e6:+.3f} |"
 
 
-def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
+def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
     """Return the comparison for a terminal."""
-    lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [changed.tested(comparison)])]
+    lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [setup_changes.tested(comparison)])]
     lines += _differing(comparison)
-    notes = [*changed.sentences(comparison), *filter(None, (changed.nothing(comparison), changed.left(comparison)))]
+    notes = [
+        *setup_changes.sentences(comparison),
+        *filter(None, (setup_changes.nothing(comparison), setup_changes.left(comparison))),
+    ]
     lines += ["", *notes] if notes else []
     lines += ["", *words.sentences(comparison)] if words.sentences(comparison) else []
     lines += ["", f"A: {words.names(comparison)[0]}    B: {words.names(comparison)[1]}"]
@@ -119,10 +122,10 @@ def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
         lines += [f"  {label:<{widths[0]}}  {a:>{widths[1]}}  {b:>{widths[2]}}  {change}" for label, a, b, change in rows]
         lines.append("")
-    for step in two_steps.steps_divided(comparison):
-        parts = two_steps.bars(comparison, step)
+    for step in step_parts.steps_divided(comparison):
+        parts = step_parts.bars(comparison, step)
         width = max(len(part.named) for part in parts)
-        lines += ["", f"{two_steps.title(parts, step, shown=words.shown(comparison))} (ms per step)"]
+        lines += ["", f"{step_parts.title(parts, step, shown=words.shown(comparison))} (ms per step)"]
         lines += [f"  {part.named:<{width}}  {part.ms_a:>9.3f}  {part.ms_b:>9.3f}  {part.change_ms:>+9.3f}" for part in parts]
     for heading, findings in words.findings(comparison):
         lines += ["", heading, *(f"  {fmt.clean(finding.title)}" for finding in findings)]

@@ -11,7 +11,7 @@ from sawtooth.analysis.dumps.hung_collective import UNKNOWN_RANK, FlightReport, 
 from sawtooth.analysis.knowledge.frames import is_user_line
 from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
-from sawtooth.ingest.dumps.flight_recorder import Entry, Frame
+from sawtooth.ingest.dumps.flight_recorder import Entry, StackFrame
 
 COLUMNS = ("rank", "at this call", "its last call in the group", "waits elsewhere", "code")
 NAME_LENGTH = 60
@@ -71,7 +71,7 @@ def details(report: FlightReport) -> list[str]:
         if without := hang.in_state("no dump"):
             lines.append(f"There is no dump of {ranks_text(without)}: they may be missing too.")
     lines += [f"Also waiting: {_call(hang)} on {_own(hang.in_state('waiting'))}." for hang in report.hangs[1:]]
-    late = max(report.lateness, key=lambda each: each.mean_ms, default=None)
+    late = max(report.delay, key=lambda each: each.mean_ms, default=None)
     if late is not None and late.mean_ms >= LATE_MS:
         lines.append(
             f"Rank {late.rank} calls the collectives of group {fmt.clean(late.group, NAME_LENGTH)} {fmt.duration_ms(late.mean_ms)} after "
@@ -142,7 +142,7 @@ def plain(report: FlightReport) -> dict[str, Any]:
         ],
         "lateness": [
             {"group": e.group, "rank": e.rank, "collectives": e.collectives, "mean_ms": e.mean_ms, "last_share": e.last_share}
-            for e in report.lateness
+            for e in report.delay
         ],
     }
 
@@ -187,7 +187,7 @@ def _named(entry: Entry) -> str:
 def _code(state: RankState) -> str:
     """Return the user's innermost line of the call, else the innermost line."""
     own = next((frame for frame in state.frames if is_user_line(f"{frame.filename}({frame.line}): {frame.name}")), None)
-    frame: Frame | None = own or next(iter(state.frames), None)
+    frame: StackFrame | None = own or next(iter(state.frames), None)
     if frame is None:
         return ""
     return fmt.clean(f"{frame.name} ({frame.filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.line})", NAME_LENGTH)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from sawtooth.analysis.compare.comparison import Comparison
-from sawtooth.analysis.compare.gate import Outcome
+from sawtooth.analysis.compare.gate import GateOutcome
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.knowledge.owners import HOST_PARTS
 from sawtooth.analysis.metrics.registry import METRICS
@@ -28,7 +28,7 @@ from sawtooth.app.words import evidence as evidence_words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
-from sawtooth.app.words.comparisons import audit, basis, changed, changes, conditions, two_steps
+from sawtooth.app.words.comparisons import audit, basis, changes, conditions, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
@@ -38,7 +38,7 @@ ROWS = 25  # rows of each table of kernels and operators; the JSON has all of th
 
 
 @dataclass(frozen=True)
-class Table:
+class HtmlTable:
     """Headings and rows of text; ``words`` means that cells are sentences, which wrap, not numbers."""
 
     headings: Sequence[str]
@@ -57,7 +57,7 @@ class BarPart:
 
 
 @dataclass(frozen=True)
-class Bar:
+class HtmlBar:
     """A step as a bar; ``alt`` describes it in words."""
 
     caption: str
@@ -66,7 +66,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Change:
+class HtmlChange:
     """A finding with its number, short action, diffs, gain, and evidence."""
 
     number: int
@@ -74,7 +74,7 @@ class Change:
     action: str
     diffs: Sequence[tuple[str, Sequence[str]]]
     gain: str
-    evidence: Table
+    evidence: HtmlTable
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class MatchTable:
     """The kernels or operators whose time changed most, of ``total``."""
 
     title: str
-    table: Table
+    table: HtmlTable
     total: int
 
 
@@ -122,12 +122,14 @@ def run_html(result: RunResult) -> str:
         rest=[change for change in numbered if change not in first],
         plan_title=advice.plan_title(result) if len(result.plan) > 1 else None,
         plan=advice.plan_lines(result),
-        readings=Table(("Metric", "Value", "Note"), [_reading(key, result) for key in report_text.listed(result)], words=True),
+        readings=HtmlTable(
+            ("Metric", "Value", "Note"), [_reading(key, result) for key in report_text.listed(result)], words=True
+        ),
         unlisted=report_text.unlisted(result),
-        host=[(title, Table(heads, rows, words=True)) for title, heads, rows in host_words.tables(result.host)]
+        host=[(title, HtmlTable(heads, rows, words=True)) for title, heads, rows in host_words.tables(result.host)]
         if result.host
         else [],
-        worth_knowing=[limit.sentence for limit in report_text.worth_knowing(result)],
+        limiting_diagnostics=[limit.sentence for limit in report_text.limiting_diagnostics(result)],
         not_checked_title=run_words.not_checked(len(result.not_checked)),
         not_checked=run_words.why_unchecked(result.not_checked),
     )
@@ -153,14 +155,14 @@ def _poster(result: RunResult) -> Markup | None:
     return Markup(_POSTER.step(before, after, times, bars, small, alt, facts))
 
 
-def _bars(rank: RankResult) -> list[Bar]:
+def _bars(rank: RankResult) -> list[HtmlBar]:
     """Return the ledger's columns as bars, the run's column first; an identical second one is left out."""
     first, *others = [_bar(rank, column) for column in columns_of(rank)]
     shown = [part.label for part in first.parts]
     return [first, *(bar for bar in others if [part.label for part in bar.parts] != shown)]
 
 
-def _bar(rank: RankResult, column: Column) -> Bar:
+def _bar(rank: RankResult, column: Column) -> HtmlBar:
     """Return a column of the ledger as a bar with a label for every part."""
     parts = parts_of(rank, column)
     name = step_bar.ROWS[column]
@@ -173,14 +175,14 @@ def _bar(rank: RankResult, column: Column) -> Bar:
         BarPart(label, f"{part.share:.4%}", colour.on(False), colour.texture)
         for part, (colour, label) in zip(parts, named, strict=True)
     ]
-    return Bar(caption, f"{caption}: {', '.join(label for _, label in named)}", pieces)
+    return HtmlBar(caption, f"{caption}: {', '.join(label for _, label in named)}", pieces)
 
 
-def _change(number: int, finding: Finding, result: RunResult) -> Change:
+def _change(number: int, finding: Finding, result: RunResult) -> HtmlChange:
     heads, cells = evidence_words.table(finding)
-    evidence = Table(heads, cells, words=True)
+    evidence = HtmlTable(heads, cells, words=True)
     diffs = [(change.framework, advice.diff(change).splitlines()) for change in finding.changes]
-    return Change(number, finding, headline_words.action(finding), diffs, report_text.gain(result, finding), evidence)
+    return HtmlChange(number, finding, headline_words.action(finding), diffs, report_text.gain(result, finding), evidence)
 
 
 def _reading(key: str, result: RunResult) -> tuple[str, str, str]:
@@ -188,34 +190,34 @@ def _reading(key: str, result: RunResult) -> tuple[str, str, str]:
     return METRICS[key].label, fmt.reading(key, reading), reading.why_missing or " ".join(reading.notes)
 
 
-def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
+def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
     """Return the report of a comparison in the page's order, without scripts."""
     names = words.names(comparison)
-    steps = two_steps.steps_divided(comparison)
+    steps = step_parts.steps_divided(comparison)
     return templates.render(
         "comparison_report.html",
         title=words.headline(comparison),
         headline=words.headline(comparison),
         marker=Markup(report_text.MARKER),
         certainty=words.certainty(comparison),
-        tested=changed.tested(comparison),
+        tested=setup_changes.tested(comparison),
         conditions_title=conditions.TITLE,
-        conditions=Table(conditions.COLUMNS, conditions.rows(comparison), words=True),
+        conditions=HtmlTable(conditions.COLUMNS, conditions.rows(comparison), words=True),
         conditions_rest=conditions.rest(comparison),
-        changed=Table(changed.COLUMNS, changed.rows(comparison), words=True),
-        unchanged=changed.nothing(comparison),
-        left=changed.left(comparison),
+        changed=HtmlTable(setup_changes.COLUMNS, setup_changes.rows(comparison), words=True),
+        unchanged=setup_changes.nothing(comparison),
+        left=setup_changes.left(comparison),
         cautions=words.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,
-        ways=[_way(two_steps.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
+        ways=[_way(step_parts.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
         dots_title=basis.dots_title(comparison),
         dots=_dots(*basis.steps(comparison)),
-        audit=Table(
+        audit=HtmlTable(
             (audit.TITLE, *(f"{side}: {name}" for side, name in zip("AB", names, strict=True)), "Change"),
             audit.pair_rows(comparison),
         ),
-        metrics=Table(("Metric", f"A: {names[0]}", f"B: {names[1]}", "Change"), changes.metric_rows(comparison)),
+        metrics=HtmlTable(("Metric", f"A: {names[0]}", f"B: {names[1]}", "Change"), changes.metric_rows(comparison)),
         matches=[
             _matched(changes.moved(rows, comparison), kind)
             for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators))
@@ -234,15 +236,15 @@ class Way:
     steps: Sequence[poster_bars.StepBar]
     moves: Sequence[poster_bars.Move]
     legend: Sequence[LegendEntry]
-    table: Table
+    table: HtmlTable
 
 
-def _way(bars: list[waterfall.Bar], step: two_steps.Step, *, shown: bool) -> Way:
+def _way(bars: list[waterfall.WaterfallBar], step: step_parts.Step, *, shown: bool) -> Way:
     rows = [(b.named, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
-    table = Table(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
+    table = HtmlTable(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
     title, method = (
-        two_steps.title(bars, step, shown=shown),
-        two_steps.method(step, host=any(b.owner in HOST_PARTS for b in bars)),
+        step_parts.title(bars, step, shown=shown),
+        step_parts.method(step, host=any(b.owner in HOST_PARTS for b in bars)),
     )
     there = [b for b in bars if b.ms_a or b.ms_b]
     legend = [entry_of(colour_of(b.owner, b.cause), dark=False)._replace(label=b.label) for b in there]
@@ -271,5 +273,5 @@ def _matched(rows: tuple[Match, ...], kind: str) -> MatchTable:
         )
         for row in rows[:ROWS]
     ]
-    table = Table((kind.capitalize(), "Matched by", "A, ms", "B, ms", "Change, ms"), cells)
+    table = HtmlTable((kind.capitalize(), "Matched by", "A, ms", "B, ms", "Change, ms"), cells)
     return MatchTable(changes.match_title(rows, kind), table, len(rows))

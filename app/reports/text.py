@@ -31,7 +31,7 @@ from sawtooth.app.words.advice import (
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, best_ms, forecast, headline
-from sawtooth.app.words.promise import sureness
+from sawtooth.app.words.predicted_gain import sureness
 from sawtooth.app.words.run import step_time, why_unchecked
 from sawtooth.app.words.savings import between_predicted
 
@@ -76,7 +76,7 @@ def markdown(result: RunResult) -> str:
         heads, rows = _ledger_table(result.lead)
         lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
         lines += [f"| {' | '.join(map(as_written, row))} |" for row in rows]
-    if limits := worth_knowing(result):
+    if limits := limiting_diagnostics(result):
         lines += ["", *(f"- {as_written(limit.sentence)}" for limit in limits)]
     return "\n".join([*lines, "", "</details>"]) + "\n"
 
@@ -114,7 +114,7 @@ def text(result: RunResult) -> str:
     if audited := audit_words.rows(result):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
-    if limits := worth_knowing(result):
+    if limits := limiting_diagnostics(result):
         lines += ["", "Worth knowing", *(f"  {limit.sentence}" for limit in limits)]
     return for_terminals(lines)
 
@@ -218,7 +218,7 @@ def _range_without_plan(result: RunResult, finding: Finding) -> str:
     return f" ({between})" if not result.plan and (between := between_predicted(finding)) else ""
 
 
-def worth_knowing(result: RunResult) -> list[Diagnostic]:
+def limiting_diagnostics(result: RunResult) -> list[Diagnostic]:
     """Return what limits the numbers, without events that no number uses; the JSON lists these."""
     return [diagnostic for diagnostic in result.diagnostics if not diagnostic.key.startswith("not_stored")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from sawtooth.analysis.cluster.places import place_of
+from sawtooth.analysis.cluster.storage import place_of
 from sawtooth.app.reports.github import Job
 from sawtooth.ingest.errors import NotFoundError, UsageError
 

@@ -10,8 +10,8 @@ import contextlib
 
 import msgspec
 
-from sawtooth.analysis.kept import kept_file, result_of, sealed, unsealed
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.result_cache import cached_file, result_of, sealed, unsealed
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
@@ -26,7 +26,7 @@ from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # size of recordings that are analysed within 0.2 s; with larger ones, a page would delay all viewers
-KEPT = "card.msgpack"
+CARD_FILE = "card.msgpack"
 FORM = 9  # increased when the content or the wording of cards changes, so that older ones are made again
 READINGS = ("best_step_time_ms", "mfu")
 
@@ -51,10 +51,10 @@ class Card(msgspec.Struct, frozen=True):
     form: int = 1
 
 
-def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
+def stored_card(manifest: Manifest, folder: DataFolder) -> Card | None:
     """Return the stored card of ``manifest``; None if it is missing, damaged or out of date."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-        card = from_msgpack(unsealed(kept_file(folder, manifest, KEPT).read_bytes()), Card)
+        card = from_msgpack(unsealed(cached_file(folder, manifest, CARD_FILE).read_bytes()), Card)
         return card if card.form == FORM else None
     return None
 
@@ -67,14 +67,14 @@ def is_large(manifest: Manifest, folder: DataFolder) -> bool:
 
 def card_of(manifest: Manifest, library: Library) -> Card:
     """Return the card of ``manifest``, made if there is none; an unreadable recording is its ``problem``."""
-    if (kept := kept_card(manifest, library.folder)) is not None:
+    if (kept := stored_card(manifest, library.folder)) is not None:
         return kept
     try:
         card = _made(manifest, library)
     except SawtoothError as error:
         return Card(problem=str(error))
     with contextlib.suppress(OSError):  # a full disk costs time, but not the page
-        write_atomically(kept_file(library.folder, manifest, KEPT), sealed(msgspec.msgpack.encode(card)))
+        write_atomically(cached_file(library.folder, manifest, CARD_FILE), sealed(msgspec.msgpack.encode(card)))
     return card
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import streamlit as st
 
-from sawtooth.analysis.batch_outlook import step_at_batch
-from sawtooth.analysis.compare.chain import Chain, chain
-from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.batch_predictions import step_at_batch
+from sawtooth.analysis.compare.chain import RunChain, chain
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.findings.checklist import checklist
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import templates
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.reports import audit as report
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.words import advice
@@ -26,11 +26,11 @@ MOST_RUNS = 8  # columns that fit on a page of 1,440 pixels
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
+    result = current_result.run_result()
     manifest = result.manifest
     if result.lead is None:
         cards.headline("Nothing of this run can be checked against the tuning guides.")
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
         return
     with frame.library().open(result.lead.recording_id) as recording:
         checked = checklist(result, recording)
@@ -78,7 +78,9 @@ def _of_chain(result: RunResult, manifest: Manifest) -> None:
         return
     library = frame.library()
     results = [result, *(result_of(frame.data_folder().read_manifest(run), library) for run in chosen)]
-    made: Chain = chain([side_of([each], library) for each in results], lambda run, times: step_at_batch(run, times, library))
+    made: RunChain = chain(
+        [side_of([each], library) for each in results], lambda run, times: step_at_batch(run, times, library)
+    )
     cards.text(f"{chain_words.title(made)}.")
     cards.table(chain_words.heads(made), chain_words.rows(made), "The audit of each run and what each change brought")
     panel.downloads("audit", [("Audit as Markdown", "md", "text/markdown", lambda: report.of_chain(made))], "audit")

@@ -15,18 +15,18 @@ from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, waterfall
 from sawtooth.app.page import cards, controls, frame, panel
 from sawtooth.app.page.parts import compare_sweep, module_changes, step_strip
-from sawtooth.app.page.runs import compare_choice, two_models
+from sawtooth.app.page.runs import compare_choice, different_models
 from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words.comparisons import audit, basis, changed, changes, conditions, two_steps
+from sawtooth.app.words.comparisons import audit, basis, changes, conditions, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
 
 poster = templates.pieces("poster.html")
-LEDGERS: dict[two_steps.Step, str] = {"run": "Steps of the run", "profiled": "Steps under the profiler"}
+LEDGERS: dict[step_parts.Step, str] = {"run": "Steps of the run", "profiled": "Steps under the profiler"}
 LISTS = {"kernels": "Kernels", "operators": "Operators"}
 EXAMPLE = "The newest two runs of the same work. Choose others beside A and B."
 HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
@@ -58,7 +58,7 @@ def main() -> None:
         _ways_out(comparison)
     _conditions(comparison)
     if comparison.other_model:
-        two_models.show(comparison)
+        different_models.show(comparison)
         _audit(comparison)
         return
     first, second = panel.beside()
@@ -66,10 +66,10 @@ def main() -> None:
         _step(comparison)
     with second:
         _changed(comparison)
-    if all(two_steps.gpu_worked(comparison)):
+    if all(step_parts.gpu_worked(comparison)):
         _steps(comparison)
     _audit(comparison)
-    if all(two_steps.gpu_worked(comparison)):
+    if all(step_parts.gpu_worked(comparison)):
         _lists(comparison)
     _host_operators(comparison)
     module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
@@ -142,13 +142,15 @@ def _conditions(comparison: Comparison) -> None:
 def _changed(comparison: Comparison) -> None:
     """Show each change with what it explains and predicts, the next change, and the verdict's limits."""
     with st.container(gap="xxsmall"):
-        if rows := changed.rows(comparison):
-            cards.title(changed.TITLE)
+        if rows := setup_changes.rows(comparison):
+            cards.title(setup_changes.TITLE)
             for what, a, b, explains in rows:
                 cards.strong(f"{what}: {a} → {b}")
                 if explains:
                     cards.small(explains[0].upper() + explains[1:])
-        for line in filter(None, (changed.nothing(comparison), changed.tested(comparison), changed.left(comparison))):
+        for line in filter(
+            None, (setup_changes.nothing(comparison), setup_changes.tested(comparison), setup_changes.left(comparison))
+        ):
             cards.text(line)
         for sentence in words.sentences(comparison, profiles=False):
             cards.caution(sentence)
@@ -156,13 +158,13 @@ def _changed(comparison: Comparison) -> None:
 
 def _both_steps(comparison: Comparison) -> None:
     """Show both steps as bars on one scale, if they can be divided."""
-    if (steps := two_steps.steps_divided(comparison)) and not words.is_one_run(comparison):
-        parts = two_steps.bars(comparison, steps[0])
+    if (steps := step_parts.steps_divided(comparison)) and not words.is_one_run(comparison):
+        parts = step_parts.bars(comparison, steps[0])
         drawn = poster_bars.both_steps(parts, dark=frame.dark())
         st.html(
-            poster.bars(drawn, poster_bars.named_once(drawn, parts, dark=frame.dark()), two_steps.idle_title(parts, steps[0]))
+            poster.bars(drawn, poster_bars.named_once(drawn, parts, dark=frame.dark()), step_parts.idle_title(parts, steps[0]))
         )
-        cards.small(f"{two_steps.idle_title(parts, steps[0])}.")
+        cards.small(f"{step_parts.idle_title(parts, steps[0])}.")
 
 
 def _ways_out(comparison: Comparison) -> None:
@@ -187,23 +189,23 @@ def _downloads(comparison: Comparison) -> None:
 def _step(comparison: Comparison) -> None:
     """Show the waterfall and, on request, both profiled steps with their disagreement with the runs."""
     names = words.names(comparison)
-    if steps := two_steps.steps_divided(comparison):
+    if steps := step_parts.steps_divided(comparison):
         step = _ledger(steps)
-        bars = two_steps.bars(comparison, step)
+        bars = step_parts.bars(comparison, step)
         chart = waterfall.waterfall(
             bars,
             names,
-            two_steps.title(bars, step, shown=words.shown(comparison)),
+            step_parts.title(bars, step, shown=words.shown(comparison)),
             dark=frame.dark(),
-            method=two_steps.method(step, host=not any(two_steps.gpu_worked(comparison))),
+            method=step_parts.method(step, host=not any(step_parts.gpu_worked(comparison))),
         )
         panel.show(chart, "waterfall")
         if step == "profiled" and comparison.disagreement:
             cards.caution(fmt.spaced(comparison.disagreement))
         if step != steps[0]:  # the first one is shown at the top of the page
-            panel.show(waterfall.two_steps(bars, names, two_steps.idle_title(bars, step), dark=frame.dark()), "two-steps")
+            panel.show(waterfall.two_steps(bars, names, step_parts.idle_title(bars, step), dark=frame.dark()), "two-steps")
     else:
-        cards.empty_state(*two_steps.undivided(comparison))
+        cards.empty_state(*step_parts.undivided(comparison))
 
 
 def _steps(comparison: Comparison) -> None:
@@ -227,7 +229,7 @@ def _steps(comparison: Comparison) -> None:
             panel.show(dots, "step-dots")
 
 
-def _ledger(steps: Sequence[two_steps.Step]) -> two_steps.Step:
+def _ledger(steps: Sequence[step_parts.Step]) -> step_parts.Step:
     """Let the viewer choose between the run's own step and the profiled one, if both can be divided."""
     if len(steps) == 1:
         return steps[0]
@@ -265,7 +267,7 @@ def _findings(comparison: Comparison) -> None:
 def _audit(comparison: Comparison) -> None:
     if rows := audit.pair_rows(comparison):
         cards.title("What each run makes of its GPU")
-        shown = 3 if comparison.strangers else 4  # a difference between two models is not a change
+        shown = 3 if comparison.unrelated else 4  # a difference between two models is not a change
         cards.table(audit.COLUMNS[:shown], [row[:shown] for row in rows], "The audit of both runs")
 
 

@@ -11,7 +11,7 @@ from sawtooth.analysis.tables import work
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import efficiency as charts
 from sawtooth.app.charts import roofline
-from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.page import basis, cards, current_result, frame, panel
 from sawtooth.app.page.parts import first_change
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import efficiency as words
@@ -33,11 +33,11 @@ SHOWN_ON = {
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
-    rank = current.chosen_rank(result)
+    result = current_result.run_result()
+    rank = current_result.chosen_rank(result)
     if rank is None:
         cards.headline("How well the GPU works is not known.")
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
         return
     _mfu(rank, result)
     _under_the_roof(rank)
@@ -123,19 +123,21 @@ def _facts(manifest: Manifest) -> None:
                 }
             saved = st.form_submit_button("Keep")
     if saved:
-        current.keep_facts(manifest, {key: value or None for key, value in entered.items()})
+        current_result.keep_facts(manifest, {key: value or None for key, value in entered.items()})
         st.rerun()
 
 
-@st.cache_data(max_entries=64, show_spinner="Looking at tensor cores …", hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner="Looking at tensor cores …", hash_funcs={RankResult: current_result.key_of})
 def _tensor_cores(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank, sums=True) as view:
+    with current_result.opened(rank, sums=True) as view:
         return work.missed_tensor_cores(view)
 
 
-@st.cache_data(max_entries=64, show_spinner="Placing operators on the roofline …", hash_funcs={RankResult: current.key_of})
+@st.cache_data(
+    max_entries=64, show_spinner="Placing operators on the roofline …", hash_funcs={RankResult: current_result.key_of}
+)
 def _placed(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank, sums=True) as view:
+    with current_result.opened(rank, sums=True) as view:
         return work.roofline(view)
 
 

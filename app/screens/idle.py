@@ -10,22 +10,23 @@ import streamlit as st
 from sawtooth.analysis.findings.recorded.source_lines import as_known, spoken, user_lines
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
-from sawtooth.analysis.run.verdict import Column, Part, columns_of, parts_of, uses_estimate
+from sawtooth.analysis.run.verdict import Column, StepPart, columns_of, parts_of, uses_estimate
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
-from sawtooth.app.charts import losses, poster_bars, rankings
-from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.charts import cause_bars, poster_bars, rankings
+from sawtooth.app.page import basis, cards, current_result, frame, panel
 from sawtooth.app.page.parts import first_change
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import advice
 from sawtooth.app.words import causes as cause_words
-from sawtooth.app.words import lost as words_of_loss
+from sawtooth.app.words import lost_time as words_of_loss
+from sawtooth.app.words.lost_time import LostTimeRow
 
 _HTML = templates.pieces("poster.html")
 KERNEL_SHOWN = 70  # characters of a kernel's name
-IN_PYTHON = "python_host"  # without Python calls, a trace shows only the call that ended this wait
+IN_PYTHON = "python_host"
 STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # prefixes of the profiler's step names
 PLACES = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
@@ -35,11 +36,11 @@ PLACES = {
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
-    rank = current.chosen_rank(result)
+    result = current_result.run_result()
+    rank = current_result.chosen_rank(result)
     if rank is None:
         cards.headline("No GPU work was recorded: nothing shows what a GPU waited for.")
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
         return
     answer = st.container()  # shown above the switch on which it depends
     chosen = basis.switch(rank)
@@ -65,7 +66,7 @@ def main() -> None:
     _phases(rank)
 
 
-def _largest_part(rank: RankResult, rows: list[words_of_loss.Row]) -> str | None:
+def _largest_part(rank: RankResult, rows: list[LostTimeRow]) -> str | None:
     """Return where the largest part of the largest cause is; None if no place is known."""
     place = _places(rank).get(rows[0].key) if rows[0].owner else None
     return None if place is None else words_of_loss.largest_part(place, with_stack=rank.trace.with_stack is not False)
@@ -80,7 +81,7 @@ def _whole_step(rank: RankResult, column: Column) -> None:
     st.html(_HTML.drawn(bars, poster_bars.unlabelled(bars)))
 
 
-def _what_to_do(result: RunResult, rows: list[words_of_loss.Row], hidden: Finding | None) -> None:
+def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | None) -> None:
     """Show the changes about the largest named cause, or what helps if there are none."""
     first = next((row for row in rows if row.owner), None)
     if first is None:
@@ -110,10 +111,10 @@ def _never_waits(rank: RankResult) -> None:
     )
 
 
-def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], column: Column, hidden: Finding | None) -> None:
+def _where_and_what_helps(rank: RankResult, rows: list[LostTimeRow], column: Column, hidden: Finding | None) -> None:
     """Show each cause with its time, its main place and what helps, and the sum of all causes."""
     places, both = _places(rank), basis.differs(rank) and len(columns_of(rank)) > 1
-    whole = words_of_loss.Row("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
+    whole = LostTimeRow("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
     per = "a step" if len(rank.counted) else "of the recording"
     other = "As profiled" if column == "unprofiled" else "Of the run, ≈"
     heads = ("The GPU waits for", f"Time {per}", *([other] if both else []), "Most of it in", "What helps")
@@ -127,16 +128,16 @@ def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], colum
         )
         for row in [*rows, *([whole] if len(rows) > 1 else [])]
     ]
-    bars = losses.bars([(row.owner, row.cause, row.ms) for row in rows], dark=frame.dark())
-    cards.ranked(heads, lines, [*bars, losses.LostBar("")], "What the GPU waits for, where, and what helps")
+    bars = cause_bars.bars([(row.owner, row.cause, row.ms) for row in rows], dark=frame.dark())
+    cards.ranked(heads, lines, [*bars, cause_bars.LostBar("")], "What the GPU waits for, where, and what helps")
 
 
 def _how_computed(rank: RankResult) -> None:
     with st.container(horizontal=True, gap="small"):
-        panel.explain(losses.METRICS, losses.METHOD, "causes")
+        panel.explain(cause_bars.METRICS, cause_bars.METHOD, "causes")
         with st.popover("Table", type="tertiary", icon=":material/table_rows:", key="causes-rows"):
             table = _table(rank)
-            panel.table(table, {c: heading for c, heading in losses.COLUMNS.items() if table[c].notna().any()}, "causes")
+            panel.table(table, {c: heading for c, heading in cause_bars.COLUMNS.items() if table[c].notna().any()}, "causes")
 
 
 def _table(rank: RankResult) -> pd.DataFrame:
@@ -157,14 +158,14 @@ def _table(rank: RankResult) -> pd.DataFrame:
     ).astype({"unprofiled_ms": float, "recorded_ms": float, "recoverable_ms": float})
 
 
-def _key(part: Part) -> tuple[str, str | None]:
+def _key(part: StepPart) -> tuple[str, str | None]:
     return (part.owner, part.cause)
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _places(rank: RankResult) -> dict[str, str]:
     """Return the main place of each cause: "train.py:96 in step (73 %)", else an operator or call."""
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         rows = lost_time.places(view)
         lines = _own_lines(view.recording, rows)
     return {str(row["cause"]): _placed(row, lines) for row in rows.to_dict("records")}
@@ -186,15 +187,15 @@ def _own_lines(recording: Recording, rows: pd.DataFrame) -> dict[int, str]:
     return dict(zip(lines, map(spoken, as_known(recording, list(lines.values()))), strict=True))
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _causes(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return lost_time.causes(view, uses_estimate(rank))
 
 
-@st.cache_data(max_entries=64, show_spinner="Listing waits …", hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner="Listing waits …", hash_funcs={RankResult: current_result.key_of})
 def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         rows = lost_time.pieces(view, cause)
         lines = _own_lines(view.recording, rows)
     own = [lines.get(int(call)) if pd.notna(call) else None for call in rows["python_call_id"]]
@@ -203,8 +204,7 @@ def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
 
 def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
     cause = st.pills("Waits of one cause", list(causes), format_func=causes.__getitem__, key="cause", bind="query-params")
-    rows = _longest(rank, cause)
-    if rows.empty:
+    if (rows := _longest(rank, cause)).empty:
         cards.small("No individual wait is recorded.")
         return
     longest = rows.iloc[0]

@@ -9,7 +9,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
-from sawtooth.app.page import cards, controls, current, frame, panel
+from sawtooth.app.page import cards, controls, current_result, frame, panel
 from sawtooth.app.page.parts import breakdown, category_bar, first_change, kernel_drawer
 from sawtooth.app.words import categories
 from sawtooth.app.words import run as words
@@ -37,11 +37,11 @@ METHOD = (
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
-    rank = current.chosen_rank(result)
+    result = current_result.run_result()
+    rank = current_result.chosen_rank(result)
     if rank is None:
         cards.headline("This run has no recorded kernels.")
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
         return
     head = st.container(gap="small")
     category_bar.show(table(rank, "category"), dark=frame.dark())
@@ -72,10 +72,10 @@ def main() -> None:
         frame.link("efficiency", "How near operators come to the peak", run=result.manifest.id, icon=":material/speed:")
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up kernels …", hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner="Adding up kernels …", hash_funcs={RankResult: current_result.key_of})
 def table(rank: RankResult, group: tables.KernelGroup) -> pd.DataFrame:
     """Return the rows of the table; see ``sawtooth.analysis.tables.kernels.kernels``."""
-    with current.opened(rank, sums=True) as view:
+    with current_result.opened(rank, sums=True) as view:
         return tables.kernels(view, group)
 
 
@@ -130,7 +130,9 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, e
     }
     names = rows["name"].astype(str).tolist()
     short = (
-        [categories.named(name) for name in names] if group == "category" else rankings.told_apart(names, breakdown.NAME_SHOWN)
+        [categories.named(name) for name in names]
+        if group == "category"
+        else rankings.distinct_names(names, breakdown.NAME_SHOWN)
     )
     rows = rows.assign(short=short, **({"category": rows["category"].map(categories.named)} if "category" in rows else {}))
     hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())

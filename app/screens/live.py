@@ -17,7 +17,7 @@ from sawtooth.app.live.words import about_session, describe_rhythm, sentence, st
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.live import chart as live_chart
 from sawtooth.app.page.live import picture as live_picture
-from sawtooth.app.page.live import ways_in
+from sawtooth.app.page.live import session_start
 from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler
 from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
@@ -36,12 +36,12 @@ def main() -> None:
     chosen = _chosen(here)
     if chosen is None:
         _nothing_yet()
-        ways_in.show(compact=False)
+        session_start.show(compact=False)
         _example()
     else:
         _session(chosen, here)
         st.divider()
-        ways_in.show(compact=True)
+        session_start.show(compact=True)
 
 
 def _chosen(here: list[SessionInfo]) -> SessionInfo | None:

@@ -15,7 +15,7 @@ from sawtooth.app import templates
 from sawtooth.app.charts import memory as charts
 from sawtooth.app.charts.poster_bars import StepBar
 from sawtooth.app.charts.telemetry import lanes
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.parts import first_change, sweep_curve, telemetry_strip
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.timeline import views
@@ -39,11 +39,11 @@ RECORD = "with torch.profiler.profile(\n    profile_memory=True, record_shapes=T
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
-    rank = current.chosen_rank(result)
+    result = current_result.run_result()
+    rank = current_result.chosen_rank(result)
     if rank is None:
         _in_use(result, "No GPU work was recorded, so GPU memory use is not known.")
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
         return
     use = _use(rank)
     if use is None:
@@ -86,15 +86,15 @@ def _batches(result: RunResult) -> None:
             st.code(FIND, language="python")
 
 
-@st.cache_resource(max_entries=24, show_spinner="Reading allocations …", hash_funcs={RankResult: current.key_of})
+@st.cache_resource(max_entries=24, show_spinner="Reading allocations …", hash_funcs={RankResult: current_result.key_of})
 def _use(rank: RankResult) -> MemoryUse | None:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return memory.memory_use(view)
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _calls(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return memory.driver_calls(view)
 
 
@@ -137,13 +137,13 @@ def _use_over_time(use: MemoryUse, rank: RankResult, result: RunResult) -> None:
 
 
 def _of_the_gpu(rank: RankResult) -> str:
-    _, capacity = _held_by(rank)
+    _, capacity = _memory_by_operator(rank)
     return f" of the GPU's {fmt.bytes_(capacity)}" if capacity else ""
 
 
 def _mostly(rank: RankResult) -> str:
     """Return the operator that holds most of the peak as a suffix; "" if it is not known."""
-    rows, _ = _held_by(rank)
+    rows, _ = _memory_by_operator(rank)
     if rows.empty:
         return ""
     first = rows.iloc[0]
@@ -158,7 +158,7 @@ def _named(operator: object) -> str:
 
 def _holders(rank: RankResult, use: MemoryUse) -> None:
     """Show which operators hold the peak, as a bar relative to the GPU's memory and as a table."""
-    rows, capacity = _held_by(rank)
+    rows, capacity = _memory_by_operator(rank)
     if rows.empty:
         return
     few = rows[rows["operator"] != memory.BEFORE].head(FEW)
@@ -184,9 +184,9 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
     )
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def _held_by(rank: RankResult) -> tuple[pd.DataFrame, float | None]:
-    with current.opened(rank) as view:
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
+def _memory_by_operator(rank: RankResult) -> tuple[pd.DataFrame, float | None]:
+    with current_result.opened(rank) as view:
         use = memory.memory_use(view)
         return memory.holders(view, use) if use is not None else pd.DataFrame(), memory.capacity_bytes(view)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.about_kernel import about_modules
+from sawtooth.analysis.findings.findings_by_kernel import about_modules
 from sawtooth.analysis.findings.recorded.phases import work_by_phase
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables import kernels as kernel_tables
@@ -15,7 +15,7 @@ from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
-from sawtooth.app.page import cards, controls, current, frame, panel
+from sawtooth.app.page import cards, controls, current_result, frame, panel
 from sawtooth.app.page.parts import breakdown, first_change, operator_parts, phase_bars
 from sawtooth.app.words import run as words
 
@@ -31,11 +31,11 @@ METHOD = (
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
-    rank = current.chosen_rank(result)
+    result = current_result.run_result()
+    rank = current_result.chosen_rank(result)
     if rank is None:
         cards.headline("Which module took the time is not known.")
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
         return
     tree = table(rank, "tree")
     if tree.empty:
@@ -112,23 +112,23 @@ def _largest_operators(known: pd.DataFrame, share: float, rank: RankResult) -> N
     frame.link("operators", "All operators", icon=":material/function:")
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _phases(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return work_by_phase(view)
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current_result.key_of})
 def operators(rank: RankResult) -> pd.DataFrame:
     """Return the operators by name; see ``sawtooth.analysis.tables.kernels.operators``."""
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return kernel_tables.operators(view, "name")
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current_result.key_of})
 def table(rank: RankResult, group: module_tables.ModuleGroup) -> pd.DataFrame:
     """Return the rows of the table; see ``sawtooth.analysis.tables.modules.modules``."""
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return module_tables.modules(view, group)
 
 
@@ -218,7 +218,7 @@ def _widest(tree: pd.DataFrame) -> str:
 
 
 def _kernels_of(row: pd.Series, rank: RankResult) -> None:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         kernels = module_tables.module_kernels(view, list(row["ids"]))
     name = fmt.clean(str(row["name"]), 60)
     if kernels.empty:

@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, controls, current, panel
+from sawtooth.app.page import cards, controls, current_result, panel
 from sawtooth.app.page.parts import breakdown, first_change, operator_parts
 from sawtooth.app.words import run as words
 
@@ -23,11 +23,11 @@ METHOD = (
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
-    rank = current.chosen_rank(result)
+    result = current_result.run_result()
+    rank = current_result.chosen_rank(result)
     if rank is None:
         cards.headline("No operator of this run launched GPU work.")
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -70,10 +70,10 @@ def main() -> None:
     _kernels_of(str(row["name"]), rank)
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current_result.key_of})
 def table(rank: RankResult, group: tables.OperatorGroup) -> pd.DataFrame:
     """Return the rows of the table; see ``sawtooth.analysis.tables.kernels.operators``."""
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return tables.operators(view, group)
 
 
@@ -129,7 +129,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup, by
 
 
 def _kernels_of(name: str, rank: RankResult) -> None:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         kernels = tables.operator_kernels(view, name)
     if kernels.empty:
         cards.small(f"{fmt.clean(name, 60)} launched no GPU work itself.")

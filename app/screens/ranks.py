@@ -6,14 +6,14 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.ranks.communication import collective_table, side_by_side
-from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
+from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
-from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.page import basis, cards, current_result, frame, panel
 from sawtooth.app.page.parts import first_change, rank_panels
-from sawtooth.app.words import promise
+from sawtooth.app.words import predicted_gain
 from sawtooth.app.words import run as words
 
 SKEW_SHARE = 0.03  # share of a profiled step: a smaller difference is not mentioned
@@ -37,10 +37,10 @@ COLLECTIVES = {
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
+    result = current_result.run_result()
     if result.lead is None:
         cards.headline("How the ranks worked together is not known.")
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
         return
     communication = result.communication
     if communication is None:
@@ -141,7 +141,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         gain_ms = late.gain_ms
         gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."
     fix = finding.fix if finding is not None else ""
-    return sentence, f"{gain} {fix} {promise.lateness_and_gain(late, gain_ms)}".strip()
+    return sentence, f"{gain} {fix} {predicted_gain.delay_and_gain(late, gain_ms)}".strip()
 
 
 def _between(finding: Finding) -> str:

@@ -11,7 +11,7 @@ from sawtooth.analysis.knowledge.owners import OWNERS
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.format import clean, many
 from sawtooth.app.page import cards
-from sawtooth.app.page.reference import Rule, columns, found_in, matching, rules
+from sawtooth.app.page.reference import RuleDocumentation, columns, found_in, matching, rules
 
 WAYS = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
 METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
@@ -72,7 +72,7 @@ def _columns() -> Rows:
     return [(f"{c.table}.{c.column}", c.comment, c.type.lower(), c.file) for c in columns()]
 
 
-def _rules(shown: Sequence[Rule]) -> None:
+def _rules(shown: Sequence[RuleDocumentation]) -> None:
     for rule in shown:
         with st.expander(rule.title):
             for heading, text in rule.sections:

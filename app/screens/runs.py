@@ -7,16 +7,16 @@ import time
 import streamlit as st
 
 from sawtooth.app.format import bytes_, clean, count, many, share
-from sawtooth.app.jobs.bundled import first_pair
+from sawtooth.app.jobs.bundled_examples import first_pair
 from sawtooth.app.jobs.first_answer import FirstAnswer, first_answer
-from sawtooth.app.jobs.queue import Job
+from sawtooth.app.jobs.queue import IngestJob
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.drop_zone import drop_zone
 from sawtooth.app.page.live import push_command
 from sawtooth.app.page.runs import listing as run_list
 from sawtooth.app.page.runs.proposals import proposals
 from sawtooth.app.runs import listing
-from sawtooth.app.runs.card import kept_card
+from sawtooth.app.runs.card import stored_card
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.manifest import Manifest
 
@@ -77,7 +77,7 @@ def _head(manifests: list[Manifest]) -> None:
         cards.headline("Why does the GPU wait?", under)
     else:
         runs = "run" if len(manifests) == 1 else "runs"
-        known = [kept_card(m, frame.data_folder()) for m in manifests]
+        known = [stored_card(m, frame.data_folder()) for m in manifests]
         lost_to = [card.lost_to for card in known if card is not None]
         cards.headline(
             (listing.headline(lost_to) if len(lost_to) == len(known) else "") or f"{len(manifests)} {runs} on this machine",
@@ -93,8 +93,8 @@ def _example(manifests: list[Manifest]) -> FirstAnswer | None:
     if not all(m.bundled for m in manifests):
         return None
     pair = first_pair(manifests)
-    slow = pair[0] if pair else next((m for m in manifests if kept_card(m, frame.data_folder())), None)
-    known = kept_card(slow, frame.data_folder()) if slow is not None else None
+    slow = pair[0] if pair else next((m for m in manifests if stored_card(m, frame.data_folder())), None)
+    known = stored_card(slow, frame.data_folder()) if slow is not None else None
     if slow is not None and known is not None:
         return FirstAnswer(slow.name, known.headline, known.state)
     return first_answer() if any(job.alone and job.active for job in jobs().all()) else None
@@ -152,11 +152,11 @@ def _watch() -> None:
         _finished(job)
 
 
-def _is_own(job: Job) -> bool:
+def _is_own(job: IngestJob) -> bool:
     return job.id in st.session_state.get("my_jobs", [])
 
 
-def _running(job: Job) -> None:
+def _running(job: IngestJob) -> None:
     words = {"waiting": "waits for its turn", "reading": "is being read", "deriving": "is being analysed"}
     detail = f" · {share(job.progress.share)}" if job.progress.share is not None else ""
     detail += f" · {count(job.progress.events)} events" if job.progress.events else ""
@@ -172,7 +172,7 @@ def _running(job: Job) -> None:
         st.rerun(scope="fragment")
 
 
-def _finished(job: Job) -> None:
+def _finished(job: IngestJob) -> None:
     row, button = st.columns([5, 1], vertical_alignment="center")
     with row:
         if job.stage == "failed":
@@ -194,7 +194,7 @@ def _finished(job: Job) -> None:
         st.rerun(scope="app")
 
 
-def _run_names(job: Job) -> str:
+def _run_names(job: IngestJob) -> str:
     """Return the names of a job's runs; "" if they no longer exist."""
     names = {m.id: clean(m.name, 80) for m in frame.data_folder().manifests()}
     return ", ".join(names[run] for run in job.outcome.run_ids if run in names)

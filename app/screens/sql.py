@@ -9,7 +9,7 @@ from sawtooth.analysis.store.rank_causes import RankCauses
 from sawtooth.analysis.store.sql import ROWS_MOST, SECONDS_MOST, SQL_CHARACTERS_MOST, QueryResult, run_query
 from sawtooth.analysis.store.sql_examples import EXAMPLES
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.reference import columns
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import RecordingRef
@@ -17,13 +17,13 @@ from sawtooth.ingest.manifest import RecordingRef
 # Length of a query that is still written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
 FIRST_TABLE = "gpu_ops"  # the table that most queries use
-KEPT_RESULTS = 12  # cached answers of a few MB each: viewers sort and reload
+CACHED_RESULTS = 12  # cached answers of a few MB each: viewers sort and reload
 
 
 def main() -> None:
     """Show the page."""
     manifest = frame.current_run()
-    result = current.run_result(manifest)  # creates the tables of the derived file
+    result = current_result.run_result(manifest)  # creates the tables of the derived file
     tables = {column.table for column in columns()}
     cards.headline(
         f"Query this run's {len(tables)} tables for what no screen shows",
@@ -122,7 +122,7 @@ def _tables() -> None:
         cards.table(("column", "type", "meaning"), rows, f"Columns of {table}")
 
 
-@st.cache_data(max_entries=KEPT_RESULTS, show_spinner="Asking …", hash_funcs={RankCauses: lambda causes: causes.key})
+@st.cache_data(max_entries=CACHED_RESULTS, show_spinner="Asking …", hash_funcs={RankCauses: lambda causes: causes.key})
 def answer(root: str, recording_id: str, causes: RankCauses | None, asked: str) -> QueryResult:
     """Return the answer to a query, cached for other viewers and reloads."""
     return run_query(frame.data_folder(), recording_id, asked, causes=causes)

@@ -9,13 +9,13 @@ import streamlit as st
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.analysis.telemetry import series
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import sawtooth as drawing
 from sawtooth.app.charts import telemetry as charts
 from sawtooth.app.charts.base import CONFIG
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.parts import first_change, fleet, telemetry_strip
 from sawtooth.app.page.runs import attach_telemetry, telemetry_clock
 from sawtooth.app.words import telemetry as words
@@ -36,7 +36,7 @@ def main() -> None:
         )
         attach_telemetry.choose(manifest)
         return
-    result = current.run_result()
+    result = current_result.run_result()
     answer = st.container()  # shown above the choice of the device, on which it depends
     chosen = _chosen(result)
     if chosen is None and result.telemetry.host is not None:
@@ -66,7 +66,7 @@ def main() -> None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
 
 
-def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> Any:
+def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> Any:
     """Show one folded period, with its numbers and the meaning of the troughs next to it.
 
     Returns the place below the numbers.
@@ -90,7 +90,7 @@ def _tooth(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | N
     return numbers
 
 
-def _which_is_which(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
+def _which_is_which(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     """Show what each activity metric counts, over the steady part; shows nothing if there is only one."""
     lead = result.lead if result.lead is not None and summary == result.lead.telemetry else None
     steady = telemetry_strip.steady(telemetry, summary)
@@ -105,7 +105,7 @@ def _which_is_which(result: RunResult, telemetry: Telemetry, summary: DeviceTele
             cards.table(("Activity", f"Mean{over}", "What it counts"), rows, "Which figure of activity is which")
 
 
-def _chosen(result: RunResult) -> tuple[RecordingRef, Telemetry] | None:
+def _chosen(result: RunResult) -> tuple[RecordingRef, TelemetrySeries] | None:
     root = str(frame.data_folder().root)
     refs = result.manifest.telemetry
     options = [(ref, device, name) for ref in refs for device, name in telemetry_strip.devices(root, ref.id)]
@@ -121,7 +121,7 @@ def _chosen(result: RunResult) -> tuple[RecordingRef, Telemetry] | None:
     return next(ref for ref in refs if ref.id == recording), telemetry_strip.read(result, recording, int(device))
 
 
-def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
+def _head(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
         steady = telemetry_strip.steady(telemetry, summary)
@@ -148,13 +148,13 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
         cards.small(sentence)
 
 
-def _stretch(part: Telemetry, whole: Telemetry) -> str:
+def _stretch(part: TelemetrySeries, whole: TelemetrySeries) -> str:
     """Return the range of a part on the chart's axis, such as "0.36 to 2.44 s"."""
     begin_s, end_s = ((ns - whole.span.start_ns) / 1e9 for ns in (part.span.start_ns, part.span.end_ns))
     return f"{fmt.number(begin_s)} to {fmt.number(end_s)}\u00a0s"
 
 
-def _activity(telemetry: Telemetry) -> tuple[str | None, str]:
+def _activity(telemetry: TelemetrySeries) -> tuple[str | None, str]:
     """Return the column that shows how much of the time the GPU works, and its name.
 
     The column is None if none was sampled.
@@ -163,13 +163,13 @@ def _activity(telemetry: Telemetry) -> tuple[str | None, str]:
     return column, "Utilization" if column in ("util_pct", None) else BY_COLUMN[column].label
 
 
-def _under(telemetry: Telemetry) -> str:
+def _under(telemetry: TelemetrySeries) -> str:
     parts = [fmt.clean(telemetry.name, 40)] if telemetry.name else []
     interval = telemetry.interval_s
     rate = f", one every {fmt.duration_ns(interval * 1e9)}" if interval else ""
     parts.append(f"{fmt.count(len(telemetry.samples))} samples over {fmt.duration_ns(telemetry.span.ns)}{rate}")
-    if len(telemetry.holes):
-        parts.append(f"{len(telemetry.holes)} hole{'s' if len(telemetry.holes) > 1 else ''} in sampling")
+    if len(telemetry.gaps):
+        parts.append(f"{len(telemetry.gaps)} hole{'s' if len(telemetry.gaps) > 1 else ''} in sampling")
     if len(telemetry.throttles):
         reasons = ", ".join(dict.fromkeys(telemetry.throttles["reason"]))
         parts.append(f"throttled by {reasons}")
@@ -177,7 +177,7 @@ def _under(telemetry: Telemetry) -> str:
 
 
 @st.fragment
-def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -> None:
+def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | None) -> None:
     key = f"telemetry-view-{run_id}-{telemetry.device}"
     view: tuple[float, float] | None = st.session_state.get(key)
     origin = telemetry.span.start_ns
@@ -212,7 +212,7 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
             st.rerun(scope="fragment")
 
 
-def _overview(telemetry: Telemetry, view: tuple[float, float]) -> Any:
+def _overview(telemetry: TelemetrySeries, view: tuple[float, float]) -> Any:
     """Show where the visible range is in the whole recording; return the selection on it."""
     return st.plotly_chart(
         charts.overview(telemetry, view, origin_ns=telemetry.span.start_ns, dark=frame.dark()),
@@ -228,7 +228,7 @@ def _range(view: tuple[float, float]) -> str:
     return f"{fmt.number(view[0])} s to {fmt.number(view[1])} s"
 
 
-def _title(shown: Telemetry, view: tuple[float, float] | None, steady: str | None) -> str:
+def _title(shown: TelemetrySeries, view: tuple[float, float] | None, steady: str | None) -> str:
     """Return the chart's title with the means of the visible range.
 
     For the whole recording, there is no second mean if the page already gives the mean of the steady part.

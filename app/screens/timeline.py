@@ -9,15 +9,15 @@ import streamlit as st
 
 from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.run.model import RankResult, RunResult
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as drawing
-from sawtooth.app.charts.rankings import told_apart
-from sawtooth.app.page import cards, current, panel
+from sawtooth.app.charts.rankings import distinct_names
+from sawtooth.app.page import cards, current_result, panel
 from sawtooth.app.page.parts import breakdown, telemetry_strip
-from sawtooth.app.page.timeline import beside, perfetto, views
+from sawtooth.app.page.timeline import perfetto, second_run, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import timeline as words
 
@@ -32,18 +32,18 @@ METHOD = (
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
-    rank = current.chosen_rank(result)
+    result = current_result.run_result()
+    rank = current_result.chosen_rank(result)
     if rank is None and not result.manifest.traces:
         cards.headline("No trace is attached: there is no timeline of this run.")
-        current.no_trace(result)
+        current_result.no_trace(result)
         return
     recording_id = rank.recording_id if rank is not None else result.manifest.traces[0].id
     timeline_picture.begin()
     views.summed(recording_id)
     _view(result, rank, recording_id)
     if rank is None:
-        current.what_is_missing(result)
+        current_result.what_is_missing(result)
 
 
 @st.fragment
@@ -53,11 +53,11 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     with st.container(horizontal=True, vertical_alignment="top", gap="small", key="timeline_head"):
         with st.container():
             _headline(rank, view, whole)
-        other = beside.choose(result, rank) if rank is not None else None
+        other = second_run.choose(result, rank) if rank is not None else None
     cards.legend(timeline_picture.legend(rank))
     telemetry = _overlapping(result, rank, whole)
     if rank is not None and other is not None:
-        cards.small(beside.sentence(rank, other))
+        cards.small(second_run.sentence(rank, other))
     timeline_picture.show(result, rank, recording_id, telemetry, other)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
@@ -67,7 +67,7 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         _beside(result, rank, whole)
 
 
-def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
+def _headline(rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) -> None:
     view, where = _spoken_of(rank, view, whole)
     facts = views.facts(rank, view.start_ns, view.end_ns) if rank is not None else None
     if rank is None:
@@ -77,7 +77,9 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
         cards.headline(f"There is no GPU operation in {where}.")
         return
     profiled = [] if rank.best.source == "profile" else ["as profiled"]  # the Verdict shows the run's own share
-    counted = [Span(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)]
+    counted = [
+        TimelineSpan(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)
+    ]
     most = words.most_lost(facts, view, counted)
     sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {where}"
     if most is not None:
@@ -89,7 +91,7 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
     cards.headline(f"{sentence}.", f"{under[0].upper()}{under[1:]}." if under else None)
 
 
-def _spoken_of(rank: RankResult | None, view: Span, whole: Span) -> tuple[Span, str]:
+def _spoken_of(rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) -> tuple[TimelineSpan, str]:
     """Return the range that the sentence describes, and its name.
 
     If the whole recording is visible, this is the range of the counted steps, because the profiler's start and stop are outside
@@ -99,21 +101,21 @@ def _spoken_of(rank: RankResult | None, view: Span, whole: Span) -> tuple[Span, 
     if view != whole:
         return view, f"the {length} in view"
     if rank is not None and len(rank.counted):
-        steps = Span(int(rank.counted["start_ns"].min()), int(rank.counted["end_ns"].max()))
+        steps = TimelineSpan(int(rank.counted["start_ns"].min()), int(rank.counted["end_ns"].max()))
         if int((rank.counted["end_ns"] - rank.counted["start_ns"]).sum()) >= WITHOUT_GAPS * steps.ns:
             many = f"{fmt.many(len(rank.counted), 'counted step')}" if len(rank.counted) > 1 else "counted step"
             return steps, f"the {many}, {fmt.duration_ns(steps.ns)}"
     return view, f"the whole {length}"
 
 
-def _overlapping(result: RunResult, rank: RankResult | None, whole: Span) -> Telemetry | None:
+def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> TelemetrySeries | None:
     telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
     if telemetry is None or rank is None or not series.overlap(telemetry, whole, rank.trace.clock):
         return None
     return telemetry
 
 
-def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
+def _beside(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> None:
     """Say why telemetry is not on the lanes, and show its last minute separately."""
     telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
     if telemetry is None:
@@ -132,7 +134,7 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
     telemetry_strip.last_minute(result)
 
 
-def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
+def _in_view(rank: RankResult | None, recording_id: str, view: TimelineSpan) -> None:
     if rank is None:  # without GPU work, only the host is shown
         if timeline_picture.drawn():
             _host_in_view(rank, recording_id, view)
@@ -185,14 +187,14 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
             _host_in_view(rank, recording_id, view)
 
 
-def _to_longest(rank: RankResult | None, recording_id: str, name: str, view: Span, *, host: bool = False) -> None:
+def _to_longest(rank: RankResult | None, recording_id: str, name: str, view: TimelineSpan, *, host: bool = False) -> None:
     """Move to the longest visible slice with a name."""
     longest = views.longest_named(rank, recording_id, name, view, host=host)
     if longest is not None:
         timeline_picture.visit(*longest)
 
 
-def _host_in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
+def _host_in_view(rank: RankResult | None, recording_id: str, view: TimelineSpan) -> None:
     rows = views.operators(recording_id, view.start_ns, view.end_ns)
     columns = {"name": "Name", "ms": "ms in view", "calls": "Calls", "longest_us": "Longest, µs", "kind": "Kind"}
     _list(
@@ -210,7 +212,7 @@ def _list(rows: pd.DataFrame, on_row: Callable[[int], None], columns: dict[str, 
     if "name" in rows:
         rest = {column: heading for column, heading in columns.items() if column != "name"}
         columns = {"short": columns["name"], **rest}  # the CSV and the timeline have the full name
-        rows = rows.assign(short=told_apart(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
+        rows = rows.assign(short=distinct_names(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
     for column in ("kind", "cause"):
         if column in rows:
             rows = rows.assign(**{column: rows[column].map(drawing.kind_label)})

@@ -12,11 +12,11 @@ import streamlit as st
 from sawtooth.analysis.metrics.registry import CARDS
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import RankResult, RunResult
-from sawtooth.analysis.run.verdict import Judgement, columns_of, judge, parts_of
+from sawtooth.analysis.run.verdict import RunJudgement, columns_of, judge, parts_of
 from sawtooth.analysis.staircase import Staircase
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import step_bar
-from sawtooth.app.page import basis, cards, current, frame, panel, staircase
+from sawtooth.app.page import basis, cards, current_result, frame, panel, staircase
 from sawtooth.app.page.parts import findings, step_strip, telemetry_strip
 from sawtooth.app.page.sharing import share
 from sawtooth.app.words import advice, headline
@@ -29,9 +29,9 @@ SHOWN_FIRST = 3  # findings that are open where no change has a predicted bar; t
 
 def main() -> None:
     """Show the page."""
-    result = current.run_result()
+    result = current_result.run_result()
     share.bar(result)
-    stairs = staircase_words.of_run(result, current.staircase(result))
+    stairs = staircase_words.of_run(result, current_result.staircase(result))
     staircase.show(result, stairs)
     if result.manifest.failure is not None:
         cards.caution(fmt.clean(result.manifest.failure))
@@ -60,7 +60,7 @@ def _why(result: RunResult) -> None:
     if result.lead is None:
         if result.host is not None:
             _of_the_host(result.host)
-        current.what_is_missing(result, beside_answer=True)
+        current_result.what_is_missing(result, beside_answer=True)
         telemetry_strip.last_minute(result)
         findings.not_checked(result)
         return
@@ -87,7 +87,7 @@ def _of_the_host(work: HostWork) -> None:
                     cards.table(heads, rows, title, figures=True)
 
 
-def _numbers(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None:
+def _numbers(result: RunResult, rank: RankResult, verdict: RunJudgement | None) -> None:
     if verdict and (sentence := words.distortion(verdict)):
         cards.small(sentence)
     chosen = basis.switch(rank)

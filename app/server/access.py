@@ -27,7 +27,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from sawtooth.app import templates
 from sawtooth.app.server.flow import Sockets
 from sawtooth.app.server.headers import security_headers
-from sawtooth.app.server.login import LOGIN, LOGOUT, SLOWED, Caller, Door, Refusal, WrongTokens, caller_of
+from sawtooth.app.server.login import LOGIN, LOGOUT, SLOWED, Client, Door, LoginRefusal, WrongTokens, caller_of
 from sawtooth.app.server.push import PREFIX as PUSH_PREFIX
 from sawtooth.app.server.push import push_token
 from sawtooth.app.server.sessions import sessions_of
@@ -131,18 +131,18 @@ class AccessMiddleware:
         closed = self._closed(scope)
         return _refuse(closed, headers) if closed else _screen_above(scope, headers)
 
-    def _closed(self, scope: Scope) -> Refusal | None:
+    def _closed(self, scope: Scope) -> LoginRefusal | None:
         """Refuse requests that could fill the memory."""
         if scope["path"].startswith(CLOSED_PATHS):
-            return Refusal(404, "There is nothing here.")
+            return LoginRefusal(404, "There is nothing here.")
         if scope["type"] == "websocket" and self._sockets.full(self._peer(scope), trusted=self._trusted_proxy(scope)):
-            return Refusal(503, "Too many pages are open.")
+            return LoginRefusal(503, "Too many pages are open.")
         return None
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
         host = headers.get("host", "")
         if not self._host_allowed(_host_name(host)):
-            return Refusal(
+            return LoginRefusal(
                 400, "This server does not answer to that host name. Set SAWTOOTH_ALLOWED_HOSTS to the names it has."
             )
         local = scope.get("server") or ("", None)
@@ -152,14 +152,14 @@ class AccessMiddleware:
             and not is_loopback(str(local[0]))
             and not self._trusted_proxy(scope)
         ):
-            return Refusal(403, "This server listens beyond this machine without a token. Start it without --no-token.")
+            return LoginRefusal(403, "This server listens beyond this machine without a token. Start it without --no-token.")
         writes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
         origin = headers.get("origin")
         if writes and origin is not None and _netloc(origin) != host.lower():
-            return Refusal(403, "This request came from another site's page.")
+            return LoginRefusal(403, "This request came from another site's page.")
         pushed = scope["path"].startswith(PUSH_PREFIX)  # these need an Authorization header, which no form can send either
         if writes and scope["path"].startswith("/api/") and not pushed and WRITE_HEADER not in headers:
-            return Refusal(403, "Requests that write need the header X-Sawtooth: 1.")
+            return LoginRefusal(403, "Requests that write need the header X-Sawtooth: 1.")
         return None
 
     def _host_allowed(self, name: str) -> bool:
@@ -168,22 +168,22 @@ class AccessMiddleware:
         # With a token, a page of a DNS-rebinding attack still lacks the cookie.
         return is_loopback(name) or self.settings.token is not None
 
-    def _no_push(self, scope: Scope, headers: Headers) -> Refusal | None:
+    def _no_push(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
         """Refuse a push request without a valid token; samplers have no cookie.
 
         The push token gives access to nothing else. The server's own token is accepted too.
         """
         if not self._wrong.unknown and self._wrong.blocked(self._caller(scope)):
-            return Refusal(429, SLOWED)
+            return LoginRefusal(429, SLOWED)
         kind, _, sent = headers.get("authorization", "").partition(" ")
         accepted = [push_token(self.settings.data.root), *([self.settings.token] if self.settings.token else [])]
         fits = [hmac.compare_digest(sent.strip().encode(), token.encode()) for token in accepted]
         if kind.lower() == "bearer" and any(fits):
             return None
         self._wrong.count(self._caller(scope), PUSH_PREFIX)
-        return Refusal(401, NO_PUSH)
+        return LoginRefusal(401, NO_PUSH)
 
-    def _caller(self, scope: Scope) -> Caller:
+    def _caller(self, scope: Scope) -> Client:
         return caller_of(scope, scope.get(PEER, scope.get("client")))
 
     def _peer(self, scope: Scope) -> str:
@@ -239,7 +239,7 @@ def keep_peers() -> None:
     uvicorn.config.ProxyHeadersMiddleware = PeerMiddleware  # type: ignore[misc]  # replacing it is the point
 
 
-def _refuse(refusal: Refusal, headers: Headers) -> Response:
+def _refuse(refusal: LoginRefusal, headers: Headers) -> Response:
     if "text/html" not in headers.get("accept", ""):
         return PlainTextResponse(refusal.sentence, refusal.status)
     return HTMLResponse(

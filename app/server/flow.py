@@ -23,7 +23,7 @@ MESSAGES_PER_SECOND = 10.0  # per page: clicks, and parts that refresh once or t
 MESSAGES_BURST = 10.0  # a page sends a few requests at once when it opens
 SCRIPTS_AT_ONCE = 4  # computing threads take turns, and the event loop waits for all of them before each of its turns
 TURN_SECONDS = 0.0005  # Python's default of 5 ms adds up to seconds while pages compute and samplers push
-HELD_BACK_SECONDS = 2.0  # longest wait of a message for a place: a message that stops a script must reach the script
+LONGEST_WAIT_SECONDS = 2.0  # longest wait of a message for a place: a message that stops a script must reach the script
 LOOK_EVERY_SECONDS = 0.02  # between checks for a free place; a page takes ten times as long
 OPENED_PER_SECOND = 10.0  # pages of all peers together: each costs the event loop a session and a first run of its script
 OPENED_AT_ONCE = 10.0
@@ -33,7 +33,7 @@ MOST_WEBSOCKETS_PER_PEER = 100  # all viewers behind a proxy count as one peer; 
 MOST_CONNECTIONS = 3000  # pages have about five each; slow_clients closes most idle ones before this limit
 
 
-class Bucket:
+class TokenBucket:
     """A rate limit: ``rate`` messages per second, ``burst`` at once; earlier ones wait in order."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,7 +58,7 @@ class Sockets:
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
-        self._opening = Bucket(OPENED_PER_SECOND, OPENED_AT_ONCE)
+        self._opening = TokenBucket(OPENED_PER_SECOND, OPENED_AT_ONCE)
         self._next = asyncio.Lock()  # its holder is let in next; the others follow in the order of their arrival
 
     def full(self, peer: str, *, trusted: bool) -> bool:
@@ -84,9 +84,9 @@ class Sockets:
 
         Messages that are not yet received remain in the network.
         """
-        own = Bucket(MESSAGES_PER_SECOND, MESSAGES_BURST)
+        own = TokenBucket(MESSAGES_PER_SECOND, MESSAGES_BURST)
 
-        async def at_its_pace() -> Message:
+        async def at_its_rate() -> Message:
             message = await receive()
             if message["type"] == "websocket.receive":
                 # Also for 0 seconds, so that other sockets get a turn between two waiting messages.
@@ -94,7 +94,7 @@ class Sockets:
                 await self._place()
             return message
 
-        return at_its_pace
+        return at_its_rate
 
     async def _place(self) -> None:
         """Wait until a script can run.
@@ -102,7 +102,7 @@ class Sockets:
         Starting a thread while many compute blocks the event loop for tens of ms each time.
         """
         async with self._next:
-            deadline = time.monotonic() + HELD_BACK_SECONDS
+            deadline = time.monotonic() + LONGEST_WAIT_SECONDS
             while WaitingRunner.started >= SCRIPTS_AT_ONCE and time.monotonic() < deadline:
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from sawtooth.app.jobs.bundled import SAMPLES
+from sawtooth.app.jobs.bundled_examples import SAMPLES
 from sawtooth.app.settings import settings
 from sawtooth.ingest import children
 

@@ -19,10 +19,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import Receive, Scope
 
 from sawtooth.app import templates
-from sawtooth.app.server.bodies import whole_body
-from sawtooth.app.server.flow import Bucket
+from sawtooth.app.server.flow import TokenBucket
 from sawtooth.app.server.headers import content_security_policy
 from sawtooth.app.server.local_user import user_of
+from sawtooth.app.server.request_body import whole_body
 from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, print_of
 
 log = logging.getLogger("sawtooth")
@@ -48,7 +48,7 @@ SLOWED = "Too many wrong tokens came from there. Try again in a minute."
 
 
 @dataclass(frozen=True)
-class Refusal:
+class LoginRefusal:
     """Why a request is not served: the status, and a sentence for users."""
 
     status: int
@@ -56,7 +56,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Caller:
+class Client:
     """The sender of a request: the address, the user if it is on this machine, and the headers."""
 
     address: str
@@ -69,10 +69,10 @@ class Caller:
         return f"user {self.user}" if self.user is not None else self.address
 
 
-def caller_of(scope: Scope, peer: tuple[str, int] | None) -> Caller:
+def caller_of(scope: Scope, peer: tuple[str, int] | None) -> Client:
     """Return the sender of a request; ``peer`` is the other end of its connection."""
     server = scope.get("server")
-    return Caller(peer[0] if peer else "", user_of(peer, tuple(server) if server else None), Headers(scope=scope))
+    return Client(peer[0] if peer else "", user_of(peer, tuple(server) if server else None), Headers(scope=scope))
 
 
 class WrongTokens:
@@ -82,10 +82,10 @@ class WrongTokens:
     """
 
     def __init__(self) -> None:
-        self._peers: dict[str, Bucket] = {}
+        self._peers: dict[str, TokenBucket] = {}
         self._logged, self._unlogged = float("-inf"), 0
 
-    def blocked(self, caller: Caller) -> bool:
+    def blocked(self, caller: Client) -> bool:
         """Return whether the caller must wait."""
         bucket = self._peers.get(caller.key)
         return bucket is not None and bucket.empty()
@@ -95,11 +95,11 @@ class WrongTokens:
         """Whether no wrong token was sent yet; then it is not necessary to find out who the caller is."""
         return not self._peers
 
-    def count(self, caller: Caller, path: str) -> None:
+    def count(self, caller: Client, path: str) -> None:
         """Count a wrong token."""
         if len(self._peers) > PEERS_REMEMBERED:
             self._peers = {key: bucket for key, bucket in self._peers.items() if bucket.empty()}
-        self._peers.setdefault(caller.key, Bucket(WRONG_PER_SECOND, WRONG_AT_ONCE)).wait_s()
+        self._peers.setdefault(caller.key, TokenBucket(WRONG_PER_SECOND, WRONG_AT_ONCE)).wait_s()
         self._unlogged += 1
         if time.monotonic() - self._logged >= LOG_EVERY_SECONDS:
             log.warning(
@@ -128,7 +128,7 @@ class Door:
             first.encode(), self._token.encode()
         )
 
-    def logged_in(self, caller: Caller) -> bool:
+    def logged_in(self, caller: Client) -> bool:
         """Return whether the request has a session, or the cookie of an older version."""
         # Not http.cookies: it drops all cookies if another server of this host has set one such as x={"a": 1}.
         if any(self.sessions.find(secret, caller.user, self._print) for secret in self.secrets(caller)):
@@ -136,7 +136,7 @@ class Door:
         name, value = self._old_cookie
         return hmac.compare_digest(cookie_parser(caller.headers.get("cookie", "")).get(name, "").encode(), value.encode())
 
-    def secrets(self, caller: Caller) -> list[str]:
+    def secrets(self, caller: Client) -> list[str]:
         """Return the request's session cookies.
 
         A server on another port of this host can set a cookie with the same name.
@@ -144,7 +144,7 @@ class Door:
         pairs = (pair.partition("=") for pair in caller.headers.get("cookie", "").split(";"))
         return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:COOKIES_TRIED]
 
-    def answer(self, scope: Scope, caller: Caller) -> Response | None:
+    def answer(self, scope: Scope, caller: Client) -> Response | None:
         """Return the response to a request that is not a form's; None admits it."""
         query = _query(scope)
         readable = scope["type"] == "http" and scope["method"] == "GET"
@@ -155,21 +155,21 @@ class Door:
         bearer = _bearer(caller.headers)
         offered = bearer or (query.get(TOKEN, "") if readable else "")
         if not offered:
-            return self.refuse(Refusal(401, USED if query.get(LINK) else NEEDED), caller, scope)
+            return self.refuse(LoginRefusal(401, USED if query.get(LINK) else NEEDED), caller, scope)
         if refusal := self.checked(offered, caller, scope["path"]):
             return self.refuse(refusal, caller, scope)
         return None if bearer else self._welcome(scope, caller, "token", _cleaned(scope))
 
-    def checked(self, offered: str, caller: Caller, path: str) -> Refusal | None:
+    def checked(self, offered: str, caller: Client, path: str) -> LoginRefusal | None:
         """Check a token; return why it is refused, or None if it is accepted."""
         if self.wrong.blocked(caller):
-            return Refusal(429, SLOWED)
+            return LoginRefusal(429, SLOWED)
         if self.is_token(offered):
             return None
         self.wrong.count(caller, path)
-        return Refusal(401, WRONG)
+        return LoginRefusal(401, WRONG)
 
-    async def form(self, scope: Scope, receive: Receive, caller: Caller) -> Response:
+    async def form(self, scope: Scope, receive: Receive, caller: Client) -> Response:
         """Answer a form: the token or a one-time link starts a session, and a logout ends it."""
         if scope["path"] == LOGOUT:
             for secret in self.secrets(caller):
@@ -182,13 +182,13 @@ class Door:
         target = fields.get("next", "/")
         if code := fields.get(LINK):
             if not self.sessions.redeem(code, caller.user):
-                return self.refuse(Refusal(401, USED), caller, scope, target)
+                return self.refuse(LoginRefusal(401, USED), caller, scope, target)
             return self._welcome(scope, caller, "link", _wanted(caller, RedirectResponse(_local(target), status_code=303)))
         if refusal := self.checked(fields.get(TOKEN, ""), caller, scope["path"]):
             return self.refuse(refusal, caller, scope, target)
         return self._welcome(scope, caller, "token", RedirectResponse(_local(target), status_code=303))
 
-    def _welcome(self, scope: Scope, caller: Caller, how: str, answer: Response) -> Response:
+    def _welcome(self, scope: Scope, caller: Client, how: str, answer: Response) -> Response:
         agent = caller.headers.get("user-agent", "")
         secret = self.sessions.open(self.sessions.new(how, agent, caller.address, caller.user, self._print))
         answer.set_cookie(
@@ -202,7 +202,7 @@ class Door:
         )
         return answer
 
-    def refuse(self, refusal: Refusal, caller: Caller, scope: Scope, target: str | None = None) -> Response:
+    def refuse(self, refusal: LoginRefusal, caller: Client, scope: Scope, target: str | None = None) -> Response:
         """Return the page that asks for the token and then leads to the requested address."""
         if "text/html" not in caller.headers.get("accept", ""):
             return PlainTextResponse(refusal.sentence, refusal.status)
@@ -274,7 +274,7 @@ def _cleaned(scope: Scope) -> RedirectResponse:
     return RedirectResponse(_local(f"{path}?{query}" if query else path), status_code=303)
 
 
-def _wanted(caller: Caller, answer: RedirectResponse) -> RedirectResponse:
+def _wanted(caller: Client, answer: RedirectResponse) -> RedirectResponse:
     """Redirect a general invitation to the address that this browser was refused before.
 
     This is, for example, a comparison that a colleague sent.

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.request import urlopen
 
-from sawtooth.app.jobs.bundled import import_bundled
+from sawtooth.app.jobs.bundled_examples import import_bundled
 from sawtooth.app.jobs.leftovers import sweep
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.served_address import HEALTH_PATH, Served, keep_address
@@ -25,7 +25,7 @@ from sawtooth.app.server.log_lines import limit_lines
 from sawtooth.app.server.push import command_to_print
 from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients
 from sawtooth.app.server.start import OPEN, link_to, url_of
-from sawtooth.app.server.tokens import VIEWERS, kept_token
+from sawtooth.app.server.tokens import VIEWERS, stored_token
 from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.files import sweep_all
 from sawtooth.ingest.schema import DataFolder
@@ -60,7 +60,7 @@ def started_settings() -> Settings:
     options = settings()
     if not options.token and not options.no_token:
         try:
-            os.environ["SAWTOOTH_TOKEN"] = kept_token(options.data.root, VIEWERS, "The token")
+            os.environ["SAWTOOTH_TOKEN"] = stored_token(options.data.root, VIEWERS, "The token")
         except OSError:  # a full or read-only disk: existing data can still be viewed
             os.environ["SAWTOOTH_TOKEN"] = secrets.token_urlsafe(24)
         settings.cache_clear()

@@ -7,7 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from sawtooth.app.server.tokens import kept_token
+from sawtooth.app.server.tokens import stored_token
 from sawtooth.app.settings import SHORTEST_TOKEN, Settings
 from sawtooth.ingest.errors import UsageError
 
@@ -27,7 +27,7 @@ def push_token(root: Path) -> str:
         if len(token) < SHORTEST_TOKEN:
             raise UsageError(f"{VARIABLE} has {len(token)} characters; take at least {SHORTEST_TOKEN}.")
         return token
-    return kept_token(root, FILE, "The push token")
+    return stored_token(root, FILE, "The push token")
 
 
 def push_command(address: str, token: str | None) -> str:

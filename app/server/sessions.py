@@ -20,8 +20,8 @@ from pathlib import Path
 
 import msgspec
 
+from sawtooth.ingest.json_checksum import sealed, unsealed
 from sawtooth.ingest.schema import DataFolder, write_atomically
-from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")

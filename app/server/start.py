@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sawtooth.app.served_address import ANY_ADDRESS, DEFAULT_ADDRESS, DEFAULT_PORT
 from sawtooth.app.server.sessions import sessions_of
-from sawtooth.app.server.tokens import VIEWERS, kept_token
+from sawtooth.app.server.tokens import VIEWERS, stored_token
 from sawtooth.app.settings import is_loopback, settings_from
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -97,7 +97,7 @@ def token_of(data: DataFolder, chosen: str | None = None) -> str:
 
     Raises OSError if a new one cannot be stored.
     """
-    return chosen or os.environ.get("SAWTOOTH_TOKEN") or kept_token(data.root, VIEWERS, "The token")
+    return chosen or os.environ.get("SAWTOOTH_TOKEN") or stored_token(data.root, VIEWERS, "The token")
 
 
 def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:

@@ -15,7 +15,7 @@ VIEWERS = "token"
 CHECK_DIGITS = 8  # digits of a SHA-256: enough to detect a flipped bit, and no help in guessing the token
 
 
-def kept_token(root: Path, name: str, what: str) -> str:
+def stored_token(root: Path, name: str, what: str) -> str:
     """Return the token in the file ``name`` of a data folder; create it if there is none.
 
     ``what`` names the token in the log if the file was damaged. A file contains the token and its check digits. A single word

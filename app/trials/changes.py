@@ -1,4 +1,4 @@
-"""The changes that `sawtooth try` knows: what they do to the result, their code, and the rules whose advice they follow."""
+"""The changes that `sawtooth try` knows, with their code and the rules that advise them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = Literal["same result", "rounding", "other result"]
 
 @dataclass(frozen=True)
 class Change:
-    """A change by its slug: the class of its result, its code with the values in slots, and the rules it serves.
+    """A change: its slug, the class of its result, its code with slots for values, and its rules.
 
     Of the changes with the same ``instead`` only the best is kept. ``needs_gpu`` changes have no effect on a CPU.
     """

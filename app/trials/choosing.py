@@ -1,4 +1,4 @@
-"""Choose the changes to try: from the plan and the findings of the base run, and from what its training uses."""
+"""Choose the changes to try by the plan and findings of the base run, and by what it uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app.trials.changes import CHANGES, Change
 from sawtooth.ingest.capture.trials.changes import environment, loader, optimizer, outermost, parallel, switches
@@ -207,7 +207,7 @@ def _optimizer(way: str, seen: Seen) -> Mapping[str, Any] | str:
 
 
 def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:
-    """Return the number of workers to try: the advised one, or the smallest that feeds the step by the samples' times."""
+    """Return the number of workers to try: the advised one, or the smallest that feeds the step."""
     loaders = seen.every("loader")
     if not loaders:
         return NOT_THERE

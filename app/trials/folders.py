@@ -1,4 +1,4 @@
-"""The working folder of a training: a listing that shows changed files, and copies for runs that write into it."""
+"""The working folder of a training: find changed files, and copy it for runs that write into it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_LISTED = 200_000  # files: a data set of more is not looked through
 
 
 def listing(folder: Path, without: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of change of each file below ``folder``, at most MOST_LISTED, without those below ``without``."""
+    """Return size and time of change of at most MOST_LISTED files below ``folder``, but not ``without``."""
     listed: dict[str, tuple[int, int]] = {}
     for path in _files(folder):
         if len(listed) >= MOST_LISTED:
@@ -73,7 +73,7 @@ def _is_read_only(path: Path) -> bool:
 
 
 def copy(folder: Path, target: Path) -> None:
-    """Copy ``folder`` to ``target``; read-only files and virtual environments become links to the originals."""
+    """Copy ``folder`` to ``target``; read-only files and virtual environments become links."""
 
     def copied(source: str, wanted: str) -> str:
         if not Path(source).is_symlink() and _is_read_only(Path(source)):

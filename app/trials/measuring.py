@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sawtooth.analysis.compare.side import side_of
-from sawtooth.analysis.compare.significance.measured import Measured
-from sawtooth.analysis.kept import result_of
-from sawtooth.analysis.outlook import outlook
+from sawtooth.analysis.combined_changes import combined_prediction
+from sawtooth.analysis.compare.comparison_side import side_of
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.step_marks import names_gpu, witness
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.analysis.telemetry.step_marks import names_gpu, step_mark_evidence
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.trials.choosing import Candidate
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 
 
-def measured_run(bundle: Path, data: DataFolder) -> tuple[RunResult, Measured, str]:
+def measured_run(bundle: Path, data: DataFolder) -> tuple[RunResult, MeasuredSteps, str]:
     """Return the analysis of a recorded run, its measurements, and its id."""
     run = bring_in(data, [(bundle, bundle.name)]).runs[0]
     with Library(data) as library:
@@ -39,11 +39,11 @@ def predicted_together(
     if result.lead is None or any(each.predicted_ms is None for each in candidates) or not all(f.edits for f in findings):
         return None, None, None
     with Library(data) as library:
-        both = outlook(library, result.lead, result.gpus, findings)
+        both = combined_prediction(library, result.lead, result.gpus, findings)
     return (both.after_ms, both.low_ms, both.high_ms) if both is not None else (None, None, None)
 
 
-def _of_all_ranks(measured: Measured, manifest: Manifest, library: Library) -> Measured:
+def _of_all_ranks(measured: MeasuredSteps, manifest: Manifest, library: Library) -> MeasuredSteps:
     """Return the measurements with the slowest rank's marked step time, where several ranks marked steps.
 
     A trial has no trace, without which an analysed run of several ranks has no step time.
@@ -52,7 +52,7 @@ def _of_all_ranks(measured: Measured, manifest: Manifest, library: Library) -> M
     if len(ranks) < 2:
         return measured
     host_alone = not names_gpu(manifest, library)
-    marked = [witness(manifest, library, rank, host_alone=host_alone) for rank in ranks]
+    marked = [step_mark_evidence(manifest, library, rank, host_alone=host_alone) for rank in ranks]
     slowest = max((each for each in marked if each is not None and each.ms), key=lambda each: each.ms or 0.0, default=None)
     if slowest is None:
         return measured

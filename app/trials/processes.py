@@ -20,7 +20,7 @@ ASK_S = 10.0
 
 
 class Training:
-    """The processes of one run: those below its first process, and those that have its folder in their environment."""
+    """The processes of one run: children of its first process, and those with its folder as a variable."""
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self._process, self._folder = process, str(folder)
@@ -40,7 +40,7 @@ class Training:
         return [each for each in by_pid.values() if _lives(each)]
 
     def memory_bytes(self) -> int:
-        """Return the memory of the first process and those below it; what they share counts once, where the system tells."""
+        """Return the memory of the first process and its children; shared memory counts once if known."""
         total = 0
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._process.pid)

@@ -14,7 +14,7 @@ from sawtooth.app.trials import steps
 from sawtooth.app.trials.processes import Training
 from sawtooth.ingest.capture.command import settings as hook
 from sawtooth.ingest.capture.command.launch import hooked_environment, session_of, start_sampler
-from sawtooth.ingest.capture.command.stretches import runs_of
+from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.trials.changes import environment as variables
 from sawtooth.ingest.capture.trials.changes import outermost
@@ -45,7 +45,7 @@ FIRST_STEP_S = 1800.0  # the base run's start: data sets and compilation may tak
 
 
 @dataclass(frozen=True)
-class Order:
+class RunRequest:
     """What to run: the command with its place, changes and limits.
 
     ``work`` holds the run's own files. ``profiles`` records a profile and samples the GPUs. ``enough`` says from the step times and
@@ -85,7 +85,7 @@ class Ran:
     files: list[Mapping[str, str]] = field(default_factory=list)
 
 
-def run(order: Order) -> Ran:
+def run(order: RunRequest) -> Ran:
     """Run the command of ``order``; the processes are gone when it returns, also after Ctrl-C."""
     parts = order.work / "parts"
     for folder in (parts, order.work / "saves", order.work / "tmp"):
@@ -124,7 +124,9 @@ def run(order: Order) -> Ran:
 class _Watch:
     """What is seen of a running training."""
 
-    def __init__(self, order: Order, parts: Path, process: subprocess.Popen[bytes], training: Training, began: float) -> None:
+    def __init__(
+        self, order: RunRequest, parts: Path, process: subprocess.Popen[bytes], training: Training, began: float
+    ) -> None:
         self._order, self._parts, self._process, self._training, self._began = order, parts, process, training, began
         self.start_s: float | None = None
         self.memory = 0
@@ -182,11 +184,11 @@ class _Watch:
         )
 
 
-def _compiles(order: Order) -> bool:
+def _compiles(order: RunRequest) -> bool:
     return not order.settings.changes.keys().isdisjoint((outermost.COMPILE, outermost.GRAPHS))
 
 
-def _environment(order: Order, parts: Path) -> dict[str, str]:
+def _environment(order: RunRequest, parts: Path) -> dict[str, str]:
     options = {
         hook.PROFILED_STEPS: 5 if order.profiles else 0,
         hook.AFTER_SECONDS: min(hook.LEAST_SECONDS, order.seconds / 4),
@@ -205,7 +207,7 @@ def _environment(order: Order, parts: Path) -> dict[str, str]:
     }
 
 
-def _outcome(how: How, code: int | None, tail: str, order: Order, watch: _Watch) -> tuple[How, str]:
+def _outcome(how: How, code: int | None, tail: str, order: RunRequest, watch: _Watch) -> tuple[How, str]:
     """Return how a run ended, by its exit code and the end of its output, and why it failed."""
     last = next((line.strip() for line in reversed(tail.splitlines()) if line.strip()), "")[:200]
     if code == STOPPED_BY_GUARD or how == "guarded":
@@ -231,14 +233,14 @@ def _outcome(how: How, code: int | None, tail: str, order: Order, watch: _Watch)
 
 
 def _notes(parts: Path) -> list[Mapping[str, Any]]:
-    """Return the notes of the processes that made steps: all ranks of a job, or the process with the most marks."""
+    """Return the notes of all ranks of a job, or of the process with the most marks."""
     marks = sorted(parts.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     names = [path.stem.removeprefix("marks-").partition(".")[0] for path in ranked or marks[:1]]
     return [read_notes(parts / f"{NOTES}-{name}.json") for name in names]
 
 
-def _packed(order: Order, parts: Path) -> Path | None:
+def _packed(order: RunRequest, parts: Path) -> Path | None:
     runs = runs_of(parts)
     if not runs:
         return None

@@ -1,4 +1,4 @@
-"""One session of `sawtooth try`: the base run, each change alone between repeats of it, then the kept changes together."""
+"""One session of `sawtooth try`: the base run, each change alone, then the kept changes together."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.analysis.compare.changed.prediction import Prediction
-from sawtooth.analysis.compare.record import FOLLOWS, remember
-from sawtooth.analysis.compare.significance.measured import mean_of_all, scaled
+from sawtooth.analysis.compare.prediction_record import FOLLOWS, remember
+from sawtooth.analysis.compare.significance.measured_steps import mean_of_all, scaled
 from sawtooth.analysis.compare.significance.trial import judge
 from sawtooth.app.trials import folders, steps
 from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.measuring import measured_run, predicted_together
-from sawtooth.app.trials.running import Order, Ran, run
+from sawtooth.app.trials.running import Ran, RunRequest, run
 from sawtooth.app.trials.trial import MEASURED, Base, Trial
 from sawtooth.ingest.capture.command.interpreter import words_of
 from sawtooth.ingest.capture.trials.settings import TrialSettings
@@ -32,7 +32,7 @@ NO_STEPS = "The trial made no steps that can be measured."
 
 @dataclass(frozen=True)
 class Options:
-    """The user's choices: seconds for each trial, whether runs get a copy of the folder or may write, and numerics."""
+    """The user's choices: seconds for each trial, copies of the folder, and allowed numerics."""
 
     seconds: float = 60.0
     copies: bool = False
@@ -40,7 +40,7 @@ class Options:
     numerics: bool = False
 
 
-class Session:
+class TrialSession:
     """Runs of one command; ``say`` gets a line about each."""
 
     def __init__(self, command: Sequence[str], data: DataFolder, options: Options, say: Callable[[str], None]) -> None:
@@ -60,7 +60,7 @@ class Session:
             self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sawtooth-try-", ignore_cleanup_errors=True))
         )
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> TrialSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,7 +83,7 @@ class Session:
         return ran
 
     def try_out(self, candidates: Sequence[Candidate]) -> Trial:
-        """Run the command with the changes of ``candidates``; the word is given later, beside the next base run."""
+        """Run the command with the changes of ``candidates``; the next base run decides the verdict."""
         trial = Trial(list(candidates), after_base=len(self.bases) - 1)
         self.trials.append(trial)
         if len(candidates) > 1:
@@ -215,7 +215,7 @@ class Session:
         self._say(f"{self._count}. {what}{repeat}{f' ({values})' if values else ''}")
         first = self.bases[0] if self.bases else None
         ran = run(
-            Order(
+            RunRequest(
                 words,
                 self.command,
                 f"{self.name}, {what}{repeat}",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sawtooth.analysis.quantiles import student_t
 from sawtooth.ingest.capture.marks import MARK
-from sawtooth.ingest.loop.leading import LeadingOptimizer
+from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
 LEAST_STEPS = 40  # fewer say nothing about how steps vary
 BLOCKS = 8  # means of neighbouring steps: these are nearly independent, and eight give an interval
@@ -19,7 +19,7 @@ TAIL = 0.975
 
 
 def step_ms(folder: Path) -> tuple[list[float], float]:
-    """Return the times of the training steps so far (ms, without profiled steps), and the seconds of the loop.
+    """Return the times of the unprofiled steps so far (ms), and the seconds of the loop.
 
     They are those of the process with the most marks.
     """
@@ -38,7 +38,7 @@ def step_ms(folder: Path) -> tuple[list[float], float]:
 
 
 def mean_and_half_width(took: Sequence[float]) -> tuple[float, float]:
-    """Return the mean step time without the warm-up, and half of its 95 % interval (infinite for too few steps)."""
+    """Return the mean step time after the warm-up, and half of its 95 % interval (else infinite)."""
     counted = took[int(WARM_UP * len(took)) :]
     if len(counted) < LEAST_STEPS:
         return statistics.fmean(counted) if counted else 0.0, math.inf

@@ -8,13 +8,13 @@ from typing import Any
 
 from sawtooth.app import format as fmt
 from sawtooth.app.trials.choosing import Candidate
-from sawtooth.app.trials.session import Session
+from sawtooth.app.trials.session import TrialSession
 from sawtooth.app.trials.trial import Trial
 
 MARKED_LEAST_MIB, START_LEAST_S = 50.0, 1.0  # smaller costs are noise
 
 
-def plain(session: Session) -> dict[str, Any]:
+def plain(session: TrialSession) -> dict[str, Any]:
     """Return the result for programs."""
     low, high = session.base_interval_ms
     return {
@@ -54,7 +54,7 @@ def _result(trial: Trial) -> str | None:
     return max(kinds, key=order.index, default=None)
 
 
-def lines(session: Session) -> list[str]:
+def lines(session: TrialSession) -> list[str]:
     """Return the table, and a sentence for each trial that needs one."""
     base, (low, high) = session.base_ms, session.base_interval_ms
     out = []
@@ -74,7 +74,7 @@ def lines(session: Session) -> list[str]:
     return out
 
 
-def planned(to_try: Sequence[Candidate], session: Session) -> list[str]:
+def planned(to_try: Sequence[Candidate], session: TrialSession) -> list[str]:
     """Return what is to be run, and how long it takes at most."""
     out = ["These changes are tried, each between runs without it:"]
     for each in to_try:
@@ -111,7 +111,7 @@ def _costs(trial: Trial) -> str:
     return "; ".join([*costs, *([result] if result else [])])
 
 
-def _remarks(trial: Trial, session: Session) -> str:
+def _remarks(trial: Trial, session: TrialSession) -> str:
     parts = []
     if trial.status in ("kept", "slower") and session.base_ms and trial.measured_ms:
         if trial.times_work != 1.0:

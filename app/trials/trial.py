@@ -1,10 +1,10 @@
-"""What a session of `sawtooth try` keeps of each run: the base runs, and the trials with their results."""
+"""The runs of one session of `sawtooth try`: the base runs, and the trials with their results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.running import Ran
@@ -16,7 +16,7 @@ MEASURED = ("kept", "slower", "not_shown")
 
 @dataclass
 class Trial:
-    """Changes that are tried together, and their result; times are of a step in ms, and costs are against the base run.
+    """Changes that are tried together, and their result: times in ms a step, costs against the base run.
 
     The prediction of a single change is that of its finding. ``after_base`` is the number of the base run before it.
     """
@@ -35,7 +35,7 @@ class Trial:
     memory_mib: float | None = None
     start_s: float | None = None
     losses: list[float] = field(default_factory=list)
-    measured: Measured | None = None
+    measured: MeasuredSteps | None = None
     after_base: int = 0
 
     def __post_init__(self) -> None:
@@ -68,5 +68,5 @@ class Base:
 
     ran: Ran
     result: RunResult
-    measured: Measured
+    measured: MeasuredSteps
     run_id: str

@@ -10,12 +10,12 @@ import re
 from collections.abc import Sequence
 
 from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
-from sawtooth.analysis.run.same_time import same_time
+from sawtooth.analysis.run.overlapping_findings import same_time
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.poster_bars import Planned
 from sawtooth.app.printable import printable
-from sawtooth.app.words import causes, promise
+from sawtooth.app.words import causes, predicted_gain
 from sawtooth.app.words.headline import action, best_ms, first_change, healthy, leading, prepared_by
 from sawtooth.app.words.headline import below as headline_below
 
@@ -51,7 +51,7 @@ def numbered(result: RunResult) -> list[tuple[int, Finding]]:
             not is_advice(finding),
             finding is not lead,
             changes_nothing,
-            same_as_lateness(result, finding),
+            same_as_delay(result, finding),
             finding.confidence == "low",
             -finding.gain_ms,
         )
@@ -139,12 +139,12 @@ def paragraphs(finding: Finding) -> list[str]:
 def brings(result: RunResult, finding: Finding) -> str:
     """Return a change's gain; if it only prepares another change, return which one."""
     needed = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
-    return promise.brings(finding) if needed is None else f"little gain alone: makes change {needed} possible"
+    return predicted_gain.brings(finding) if needed is None else f"little gain alone: makes change {needed} possible"
 
 
 def whole(result: RunResult, finding: Finding) -> str:
     """Return a change's gain and, if claimed, the step after it with its confidence."""
-    return ", ".join(filter(None, (brings(result, finding), promise.detail(finding))))
+    return ", ".join(filter(None, (brings(result, finding), predicted_gain.detail(finding))))
 
 
 def beside_others(result: RunResult, finding: Finding) -> str | None:
@@ -152,7 +152,7 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."
-    if same_as_lateness(result, finding):
+    if same_as_delay(result, finding):
         return "This is the same time that the rank is late by, in its own code: the two gains do not add up."
     if (bound := _fed_alike(result, finding)) is not None:
         return bound
@@ -182,7 +182,7 @@ def _fed_alike(result: RunResult, finding: Finding) -> str | None:
     return f"Batches come every {fmt.duration_ms(finding.fed_every_ms)}{soonest}: a step gets no shorter before the loader gives them sooner."
 
 
-def same_as_lateness(result: RunResult, finding: Finding) -> bool:
+def same_as_delay(result: RunResult, finding: Finding) -> bool:
     """Return whether a finding on the lead describes the same time as a finding about its lateness."""
     named = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
     if not named or "late_rank" in finding.explains.topics or result.communication is None:
@@ -205,7 +205,7 @@ def of_the_loss(result: RunResult) -> tuple[str, str] | None:
         return None
     loss = verdict.loss
     if (loss.owner == "idle" and loss.cause in (None, "unattributed")) or any(
-        _speaks_of(f, loss.cause) for f in result.findings
+        _is_about(f, loss.cause) for f in result.findings
     ):
         return None
     of = f"each {fmt.duration_ms(verdict.step.value)} step" if verdict.step.value else "the recorded time"
@@ -214,7 +214,7 @@ def of_the_loss(result: RunResult) -> tuple[str, str] | None:
     ), f"up to {fmt.duration_ms(loss.ms)}, {fmt.share(loss.share)} of {of}"
 
 
-def _speaks_of(finding: Finding, cause: str | None) -> bool:
+def _is_about(finding: Finding, cause: str | None) -> bool:
     """Return whether a finding is about lost time of a cause, or asks for any change."""
     return finding.claims != "caution" or (cause is not None and cause in finding.explains.causes)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sawtooth.analysis.findings.checklist import Checked, Status
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.words import advice, headline, promise
+from sawtooth.app.words import advice, headline, predicted_gain
 
 COLUMNS = ("Technique", "State", "In this run")
 TO_DO_COLUMNS = ("What to change", "What it brings", "Why, in this run")
@@ -73,7 +73,7 @@ def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], res
         fmt.clean(headline.action(finding)),
         techniques.get(finding.rule, ""),
         REMARK if remark else advice.brings(result, finding),
-        "" if remark else promise.detail(finding),
+        "" if remark else predicted_gain.detail(finding),
         _sentence(finding.title),
         advice.beside_others(result, finding) or "",
     )

@@ -9,13 +9,13 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.efficiency import PartKey, PeakPart
-from sawtooth.app.words import lost
+from sawtooth.app.words import lost_time
 from sawtooth.app.words.causes import COMMUNICATION
 from sawtooth.app.words.run import mfu_peak
 
 SAME_SHARE = 0.01  # share of the MFU: shares that differ by less read the same
 OTHER_DTYPES = 1.05  # ratio to the MFU: above it, the cost of wider dtypes is visible
-WORTH_A_ROW = 0.01  # share of the step: smaller parts are added up in one row
+LEAST_ROW_SHARE = 0.01  # share of the step: smaller parts are added up in one row
 ROUNDING = 1e-9  # share of the step: rounding error of floating-point sums
 LOWER_CLOCK = 0.98  # share of the rated clock: a smaller reduction is not worth a clause
 NOTABLE = 0.005  # share of the clock for which the peak is quoted: a smaller difference is rounding
@@ -74,12 +74,12 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
         "idle": waits["idle"], "exposed_memcpy": waits["exposed_memcpy"], "exposed_comm": waits["exposed_comm"],
         "other_kernels": compute - flop_kernels, "dtype": dtype, "clock": slower, "slow_kernels": left - slower,
     }  # fmt: skip
-    shown: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= WORTH_A_ROW * step}
+    shown: dict[PartKey, float] = {key: ms for key, ms in times.items() if ms >= LEAST_ROW_SHARE * step}
     shown |= {"rest": max(step - peak - sum(shown.values()), 0.0), "peak": peak}
     return [PeakPart(key, ms, ms / step) for key, ms in shown.items() if ms > ROUNDING * step or key == "peak"]
 
 
-def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost.Row, float] | None:
+def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_time.LostTimeRow, float] | None:
     """Return the main cause of idle time, exposed copies or communication, with its ms.
 
     It is None for other parts of a step.
@@ -88,7 +88,7 @@ def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost.R
         return None
     times = {
         row: row.ms - row.transfer_ms if key == "idle" else row.transfer_ms
-        for row in lost.rows(rank, column)
+        for row in lost_time.rows(rank, column)
         if row.owner and (key == "idle" or (row.key in COMMUNICATION) == (key == "exposed_comm"))
     }
     first = max(times, key=times.__getitem__, default=None)
@@ -158,7 +158,7 @@ def clock_line(metrics: Mapping[str, Reading]) -> str | None:
     return f"SM clock: {clock.notes[-1].rstrip('.')}." if clock.value is not None and clock.trust == "ok" else None
 
 
-def held_down(result: RunResult) -> str:
+def throttled(result: RunResult) -> str:
     """Return the clock to which the power limit holds the GPU, as part of a sentence.
 
     Empty if it does not.

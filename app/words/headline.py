@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
 from sawtooth.analysis.findings.plan import needed_before
 from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.analysis.outlook import Outlook, mfu_of
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes, telemetry
-from sawtooth.app.words.efficiency import held_down
+from sawtooth.app.words.efficiency import throttled
 from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
-WORTH_A_HEADLINE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
-WORTH_SAYING = 0.01  # share of the step: smallest mean time between steps that is mentioned
+LEAST_HEADLINE_SHARE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
+LEAST_SAID_SHARE = 0.01  # share of the step: smallest mean time between steps that is mentioned
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
@@ -93,7 +93,7 @@ def between_steps(result: RunResult) -> str | None:
     best, step_ms = result.lead.best, result.lead.best.ms
     if not step_ms:
         return None
-    pauses = [_taken(its, step_ms) for its in best.pauses if its.ms_per_step >= WORTH_SAYING * step_ms]
+    pauses = [_taken(its, step_ms) for its in best.pauses if its.ms_per_step >= LEAST_SAID_SHARE * step_ms]
     return " ".join([*([best.round.sentence] if best.round is not None else ()), *pauses]) or None
 
 
@@ -167,11 +167,11 @@ def healthy(result: RunResult) -> str | None:
     if verdict.busy_share < busy_from or mfu < mfu_from or any(finding.ends_the_run for finding in result.findings):
         return None
     sure = max((f.gain_ms for f in result.findings if f.confidence != "low"), default=0.0) / verdict.step.value
-    if sure >= WORTH_A_HEADLINE:
+    if sure >= LEAST_HEADLINE_SHARE:
         return None
     most = f"no sure change would bring more than {fmt.share(sure)}" if sure else "no sure change would shorten it"
     peak = f"the {mfu_peak(result.metrics)}" if is_by_dtype(result.metrics) else "its 16-bit peak"
-    reached = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{held_down(result)}"
+    reached = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{throttled(result)}"
     busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and {reached}"
     return f"Healthy: {busy}; {most}."
 
@@ -233,7 +233,7 @@ def leading(result: RunResult) -> Finding | None:
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
     """Return the change that must come before ``finding`` and gains little alone, or None."""
-    little = WORTH_A_HEADLINE * (best_ms(result) or 0.0)
+    little = LEAST_HEADLINE_SHARE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
     return next((f for f in needed if f.claims != "gain" or f.gain_ms < little), None)
 
@@ -251,7 +251,7 @@ def best_ms(result: RunResult) -> float | None:
     return result.lead.best.ms if result.lead is not None else result.metrics["best_step_time_ms"].value
 
 
-def forecast(result: RunResult) -> Outlook | None:
+def forecast(result: RunResult) -> CombinedPrediction | None:
     """Return the prediction for the headline's change; None if no gain is claimed."""
     change, step_ms = first_change(result), best_ms(result)
     if change is None or not step_ms:
@@ -261,9 +261,9 @@ def forecast(result: RunResult) -> Outlook | None:
         return None
     gpus = max(result.gpus, 1)
     if result.lead is None:
-        return Outlook(step_ms, finding.predicted_step_ms, None, gpus)
+        return CombinedPrediction(step_ms, finding.predicted_step_ms, None, gpus)
     metrics = result.lead.metrics
-    return with_known_mfu(Outlook(step_ms, finding.predicted_step_ms, mfu_of(result.lead, [finding]), gpus), metrics)
+    return with_known_mfu(CombinedPrediction(step_ms, finding.predicted_step_ms, mfu_of(result.lead, [finding]), gpus), metrics)
 
 
 def _ends_before_the_gpu(result: RunResult) -> bool:
@@ -273,15 +273,15 @@ def _ends_before_the_gpu(result: RunResult) -> bool:
 def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str | None:
     if finding.ends_the_run:
         return finding.title
-    if not step_ms or finding.gain_ms < WORTH_A_HEADLINE * step_ms:
+    if not step_ms or finding.gain_ms < LEAST_HEADLINE_SHARE * step_ms:
         return None
     sure, fed = _limits([finding]), finding.fed_every_ms
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         no_less = ", no sooner than batches come" if fed is not None else ""
         return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{no_less}{sure}"
     # A change that the loader limits is important, even if its severity is low.
-    worth = finding.severity != "info" or fed is not None
-    if finding.claims == "ceiling" and worth and finding.ceiling_ms_per_step is not None:
+    matters = finding.severity != "info" or fed is not None
+    if finding.claims == "ceiling" and matters and finding.ceiling_ms_per_step is not None:
         most = fmt.duration_ms(finding.ceiling_ms_per_step)
         no_more = f", since batches come every {fmt.duration_ms(fed)} at the soonest" if fed is not None else ""
         return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{no_more}{sure}"

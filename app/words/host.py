@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sawtooth.analysis.combined_changes import CombinedPrediction
 from sawtooth.analysis.knowledge.frames import FRAME, MODULE
-from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.host import HostWork
-from sawtooth.analysis.run.loading import pace
+from sawtooth.analysis.run.loading import loader_rates
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 
@@ -39,7 +39,7 @@ def first_line(work: HostWork) -> str:
 
 
 def _in_loader(work: HostWork) -> str:
-    """Say which function takes most of the time where the loop's own process loads its batches; "" where no Python calls tell."""
+    """Name the function that takes most of the time of loading in the loop's process; "" if unknown."""
     first = _first_function(work) if work.loads_inline else None
     return f", which it loads itself: {first}" if first is not None else ""
 
@@ -74,7 +74,7 @@ def _step(work: HostWork) -> str:
 def of_marks(result: RunResult) -> str | None:
     """Return the first line for a run with step marks and a measured loader rate; None without the rate."""
     step_ms, facts = result.metrics["best_step_time_ms"].value, result.manifest.facts
-    rates = pace(facts, step_ms)
+    rates = loader_rates(facts, step_ms)
     if rates is None or step_ms is None:
         return None
     if result.findings:
@@ -86,9 +86,9 @@ def of_marks(result: RunResult) -> str | None:
     return f"{took}, and the loader keeps up: it gives {_per_second(gives.value)}, the loop takes {_per_second(takes)}."
 
 
-def facts(result: RunResult, forecast: Outlook | None) -> list[tuple[str, str]]:
+def facts(result: RunResult, forecast: CombinedPrediction | None) -> list[tuple[str, str]]:
     """Return label and value of the loop's rate, now and after the change; empty without a batch size."""
-    rates = pace(result.manifest.facts, result.metrics["best_step_time_ms"].value) if result.lead is None else None
+    rates = loader_rates(result.manifest.facts, result.metrics["best_step_time_ms"].value) if result.lead is None else None
     if rates is None:
         return []
     now = _per_second(rates[1])

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from sawtooth.analysis.metrics.mfu import BY_DTYPE, LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, STEP_SOURCES
-from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.run.model import Finding, NotChecked, RankResult, RunResult
-from sawtooth.analysis.run.verdict import Judgement, explains, judge
+from sawtooth.analysis.run.preview import FirstLook
+from sawtooth.analysis.run.verdict import RunJudgement, explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
@@ -25,7 +25,7 @@ def first_seen(look: FirstLook) -> str:
     return ", ".join(filter(None, parts))
 
 
-def step_time(verdict: Judgement) -> str:
+def step_time(verdict: RunJudgement) -> str:
     """Return the run's step time as text, with ≈ if it is not measured, such as "≈ 26.4 ms"."""
     text = fmt.reading("best_step_time_ms", verdict.step)
     return f"≈\u00a0{text}" if verdict.step_source in ESTIMATED else text
@@ -56,7 +56,7 @@ def first_line(result: RunResult) -> str:
 SEVERAL = "several causes, none of which owns most of it"
 
 
-def headline(verdict: Judgement, finding: Finding | None = None) -> str:
+def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     """Return the verdict's first line: where the time goes, named by the ``finding`` that explains it."""
     busy = fmt.share(verdict.busy_share)
     per = f"each {step_time(verdict)} step" if verdict.step.value is not None else "the recorded time"
@@ -100,15 +100,15 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
     return f"The GPU is busy {busy} of {per}. {_compute(verdict)}"
 
 
-UNKNOWN_WORTH_SAYING = 0.05  # share of the compute time: a smaller unknown part does not change the answer
+LEAST_UNKNOWN_SHARE = 0.05  # share of the compute time: a smaller unknown part does not change the answer
 
 
-def _compute(verdict: Judgement) -> str:
+def _compute(verdict: RunJudgement) -> str:
     share = verdict.tensor_share_of_compute
     if share is None:
         return "It only copies data and computes nothing."
     unknown = verdict.tensor_unknown_share
-    if share < 0.5 and unknown >= UNKNOWN_WORTH_SAYING:
+    if share < 0.5 and unknown >= LEAST_UNKNOWN_SHARE:
         return f"{fmt.share(share)} of its compute time is known to use tensor cores; {fmt.share(unknown)} runs in kernels that do not tell."
     if share >= 0.5:
         return f"{fmt.share(share)} of its compute time is tensor-core work: the remaining gains are inside the kernels."
@@ -117,7 +117,7 @@ def _compute(verdict: Judgement) -> str:
     return f"Only {fmt.share(share)} of its compute time uses tensor cores."
 
 
-def distortion(verdict: Judgement) -> str | None:
+def distortion(verdict: RunJudgement) -> str | None:
     """Return a sentence with both step times if the profile does not match the run, else None."""
     ratio = verdict.distortion
     if ratio is None or verdict.step.value is None or verdict.profiled.value is None:
@@ -194,7 +194,7 @@ def _counts(result: RunResult) -> list[tuple[int, str]]:
     return [(traces, "trace"), (len(result.manifest.telemetry), "telemetry file")]
 
 
-def step_bar_title(verdict: Judgement) -> str:
+def step_bar_title(verdict: RunJudgement) -> str:
     """Return the finding of the bar that shows where a step goes."""
     first = verdict.parts[0]
     name = colour_of(first.owner, first.cause).label

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from sawtooth.analysis.combined_changes import CombinedPrediction
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
-from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import is_lower_bound, step_now
@@ -55,7 +55,7 @@ def says_mfu(metrics: Mapping[str, Reading]) -> bool:
     return not is_lower_bound(metrics) or (metrics["flop_coverage"].value or 0.0) >= KNOWN_ENOUGH
 
 
-def with_known_mfu(forecast: Outlook, metrics: Mapping[str, Reading]) -> Outlook:
+def with_known_mfu(forecast: CombinedPrediction, metrics: Mapping[str, Reading]) -> CombinedPrediction:
     """Return ``forecast``, without an MFU that says little."""
     return forecast if says_mfu(metrics) else replace(forecast, mfu_before=None)
 
@@ -76,7 +76,7 @@ def by_rhythm(result: RunResult) -> str | None:
     return f"telemetry's rhythm: {text}" if text != fmt.duration_ms(rank.best.ms) else None
 
 
-def after(forecast: Outlook, change: Finding | None) -> Amount:
+def after(forecast: CombinedPrediction, change: Finding | None) -> Amount:
     """Return the step time after ``change``; None stands for several changes, as in ``forecast``."""
     text = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
     low, high = _range(forecast, change)
@@ -85,7 +85,7 @@ def after(forecast: Outlook, change: Finding | None) -> Amount:
     return Amount(text, under, not (guessed or may_gain_nothing(high, forecast.before_ms)))
 
 
-def _range(forecast: Outlook, change: Finding | None) -> tuple[float | None, float | None]:
+def _range(forecast: CombinedPrediction, change: Finding | None) -> tuple[float | None, float | None]:
     """Return the range of the step time after ``change`` in ms; None stands for several changes.
 
     An unknown end is None.
@@ -116,7 +116,9 @@ def _hours_change(before_h: float, after_h: float) -> str:
     return f"{fmt.number(before_h)} → ≈\u00a0{fmt.number(after_h)}\u00a0h"
 
 
-def _saved(forecast: Outlook, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = "") -> str:
+def _saved(
+    forecast: CombinedPrediction, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = ""
+) -> str:
     """Return the saving at ``per_ms`` for each ms, with the prediction's range, such as "2.1 to 2.3 kWh"."""
     low_ms, high_ms = _range(forecast, change)
     most, likely, least = (
@@ -131,7 +133,7 @@ def _saved(forecast: Outlook, change: Finding | None, per_ms: float, text: Calla
 
 
 def lines(
-    forecast: Outlook,
+    forecast: CombinedPrediction,
     change: Finding | None,
     *,
     steps: float | None,

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
-from sawtooth.analysis.outlook import Outlook, mfu_of
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Parts, Staircase, StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import MUTED, Colour, colour_of, place_of
-from sawtooth.app.words import advice, evidence, headline, promise, savings
+from sawtooth.app.words import advice, evidence, headline, predicted_gain, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
 
@@ -193,7 +193,7 @@ def facts(result: RunResult, stairs: Staircase, choice: int, asked: Asked) -> li
         return [*host_words.facts(result, None), *([used] if used is not None else [])]
     then, findings = stairs.choices[choice], chosen(stairs, choice, result)
     mfu = mfu_of(result.lead, findings) if result.lead is not None else None
-    forecast = Outlook(stairs.now.ms, then.ms, mfu, max(result.gpus, 1), then.low_ms, then.high_ms)
+    forecast = CombinedPrediction(stairs.now.ms, then.ms, mfu, max(result.gpus, 1), then.low_ms, then.high_ms)
     if result.lead is not None:
         forecast = savings.with_known_mfu(forecast, result.lead.metrics)
     return host_words.facts(result, forecast) + savings.lines(
@@ -294,5 +294,5 @@ def _change(finding: Finding, result: RunResult) -> dict[str, Any]:
         "diffs": [[change.framework, advice.diff(change)] for change in finding.changes],
         "evidence": [heads, rows],
         "notes": [text for text in (advice.beside_others(result, finding), finding.prediction_note, finding.risk) if text],
-        "sure": promise.sureness(finding),
+        "sure": predicted_gain.sureness(finding),
     }

@@ -22,7 +22,7 @@ WIDE_TIMES = 2.0  # ratio of the interval's ends: above it, the interval says mo
 
 
 def first_line(result: RunResult) -> str:
-    """Return the first line for a run with telemetry and no profile: its first finding, else how much the GPU was in use."""
+    """Return the first line for a run with telemetry alone: its first finding, else the GPU's use."""
     if (finding := first_finding(result)) is not None:
         return f"{fmt.spaced(finding.title)}."
     used = busiest(result)
@@ -37,7 +37,7 @@ def first_line(result: RunResult) -> str:
 
 
 def below(result: RunResult) -> str | None:
-    """Return the line below a headline that telemetry alone gives: how much the GPU was in use, and what the samples show."""
+    """Return the line below a headline of telemetry alone: the GPU's use and what the samples show."""
     finding = first_finding(result)
     if finding is None:
         return None
@@ -46,7 +46,7 @@ def below(result: RunResult) -> str | None:
 
 
 def first_finding(result: RunResult) -> Finding | None:
-    """Return the first finding of telemetry that is a warning; None for a run with a trace, or without such a finding."""
+    """Return the first warning of telemetry; None for a run with a trace, or without a warning."""
     if result.manifest.traces:
         return None
     return next((finding for finding in result.findings if finding.observed and finding.severity != "info"), None)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sawtooth.analysis.findings.recorded.source_lines import is_user_line
 from sawtooth.analysis.knowledge.lost_time import is_explained
 from sawtooth.analysis.run.model import Finding, RunResult
-from sawtooth.analysis.tables.timeline import InView, Span
+from sawtooth.analysis.tables.timeline import InView, TimelineSpan
 from sawtooth.analysis.tables.timeline_details import Details
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
@@ -92,7 +92,7 @@ class MostLost(NamedTuple):
     of_it: str
 
 
-def most_lost(facts: InView, in_view: Span, counted: Sequence[Span]) -> MostLost | None:
+def most_lost(facts: InView, in_view: TimelineSpan, counted: Sequence[TimelineSpan]) -> MostLost | None:
     """Return the main cause of a range's lost time; each cause includes the time of copies meanwhile.
 
     Only the ``counted`` steps have causes, so the text names them if the range extends beyond them. The result is None without

@@ -241,12 +241,12 @@ def padding_of(samples: Any, batch: Any) -> float:
     if any(len(of_sample) != len(sizes[0]) for of_sample in sizes):
         return 0.0
     lengths = max((of for of in zip(*sizes, strict=True) if min(of) < max(of)), key=max, default=None)
-    if lengths is None or not any(_holds(shape, len(samples), max(lengths)) for shape in _shapes(batch)):
+    if lengths is None or not any(_has_sides(shape, len(samples), max(lengths)) for shape in _shapes(batch)):
         return 0.0
     return 1 - sum(lengths) / (len(lengths) * max(lengths))
 
 
-def _holds(shape: tuple[int, ...], samples: int, length: int) -> bool:
+def _has_sides(shape: tuple[int, ...], samples: int, length: int) -> bool:
     """Tell whether ``shape`` has a side for each sample and one of ``length``."""
     sides = list(shape)
     if samples in sides:

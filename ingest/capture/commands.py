@@ -14,12 +14,12 @@ from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.attach import command as attaching
 from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.command.parts import free_name
-from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.capture.packing import name_by
+from sawtooth.ingest.capture.process_rank import member_of_job
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
 from sawtooth.ingest.sampler.prometheus import parse_address
-from sawtooth.place import recorder_version
+from sawtooth.installation import recorder_version
 
 USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile
        sawtooth attach PID [OPTIONS]              record a training that already runs

@@ -28,7 +28,7 @@ from sawtooth.ingest.loop.numbers import in_words
 SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
 BATCHES_LEAST, RUN_S = 8, 3.0  # of each run with workers; the first batches are not counted, they wait for the workers to start
 COLD = 1.5  # the first reading of a sample against the second: above it the disk is seen, and from memory it is quicker
-SPEEDUP, WORTH_SAYING = 0.5, 1.05  # of a sample's CPU time, in what a cheaper sample would bring; less is noise
+SPEEDUP, LEAST_SAID_SHARE = 0.5, 1.05  # of a sample's CPU time, in what a cheaper sample would bring; less is noise
 
 
 def limit_of(cost: SampleCost) -> str:
@@ -156,7 +156,7 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
         lines += ["", f"A step of {step_ms:g} ms needs {wanted:,.0f} samples/s: {enough} it."]
     half = SampleCost(cost.wall_s - SPEEDUP * cost.cpu_s, cost.error_s, cost.cpu_s * (1 - SPEEDUP), cost.collate_s, cost.batch)
     gain = predict(half, cores, cores).value / predict(cost, cores, cores).value
-    if gain >= WORTH_SAYING:
+    if gain >= LEAST_SAID_SHARE:
         lines.append(f"With half the computing in a sample, {cores} workers would give {gain:.2g} times as many.")
     return lines
 

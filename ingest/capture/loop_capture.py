@@ -11,19 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sawtooth.ingest.capture import batches, beside
+from sawtooth.ingest.capture import batches, sampler_process
 from sawtooth.ingest.capture.between_steps import BetweenSteps
 from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.in_process.postponed import AFTER_OTHERS, NO_TRACE, may_start
 from sawtooth.ingest.capture.in_process.profilers import follow
-from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import folder_beside, pack_run
 from sawtooth.ingest.capture.plan import LEAST, Plan
+from sawtooth.ingest.capture.process_rank import number_of
 from sawtooth.ingest.capture.profiler import StepProfiler
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.numbers import in_words, significant
-from sawtooth.place import recorder_version
+from sawtooth.installation import recorder_version
 
 
 class Capture:
@@ -55,7 +55,7 @@ class Capture:
         self._run, self._plan, self._options = run, plan, options
         self._torch = torch
         self._clock_ns = clock_ns
-        self._start_sampler = start_sampler or beside.start_sampler
+        self._start_sampler = start_sampler or sampler_process.start_sampler
         self._with_sampler = sampler
         self._sampler: Any = None
         self._profiler: StepProfiler | None = None
@@ -256,7 +256,7 @@ class Capture:
             return None
         sampler, self._sampler = self._sampler, None
         target = self._scratch / "telemetry.jsonl"
-        why_not = beside.take_session(sampler, self._scratch / "live", target)
+        why_not = sampler_process.take_session(sampler, self._scratch / "live", target)
         if why_not is not None:
             self.why_not.append(f"no telemetry: {why_not}")
         return None if why_not is not None else target
@@ -274,7 +274,7 @@ class Capture:
     def _clean_up(self) -> None:
         if self._sampler is not None:
             with self._quietly("the sampler could not be stopped"):
-                beside.stop_sampler(self._sampler)
+                sampler_process.stop_sampler(self._sampler)
             self._sampler = None
         if self._marks is not None:
             with contextlib.suppress(OSError):

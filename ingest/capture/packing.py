@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from sawtooth.place import recorder_version
+from sawtooth.installation import recorder_version
 
 FORMAT = 1
 MANIFEST = "manifest.json"

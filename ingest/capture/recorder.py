@@ -21,9 +21,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.loop_capture import Capture
 from sawtooth.ingest.capture.plan import Plan
+from sawtooth.ingest.capture.process_rank import number_of
 
 
 def profile(

@@ -23,7 +23,7 @@ EXPECTED = "A dump of NCCL's flight recorder has a list of entries and the group
 ENTRIES = re.compile(rb'"entries"\s*:|"pg_config"\s*:|"nccl_comm_state"\s*:|\x8c\x07entries|X\x07\x00\x00\x00entries')
 
 
-class Frame(msgspec.Struct, frozen=True):
+class StackFrame(msgspec.Struct, frozen=True):
     """A frame of a Python stack."""
 
     name: str = ""
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True):
     time_discovered_completed_ns: int | None = None
     input_sizes: list[list[int]] = []
     input_dtypes: list[str] | str = []
-    frames: list[Frame] = []
+    frames: list[StackFrame] = []
 
     @property
     def seq(self) -> int:
@@ -64,7 +64,7 @@ class Entry(msgspec.Struct, frozen=True):
         return self.state == "completed"
 
 
-class Group(msgspec.Struct, frozen=True):
+class ProcessGroup(msgspec.Struct, frozen=True):
     """A process group; ``ranks`` is a list, or its text."""
 
     name: str = ""
@@ -89,7 +89,7 @@ class Dump(msgspec.Struct, frozen=True):
     """What one rank's recorder holds: its last calls, oldest first."""
 
     entries: list[Entry]
-    pg_config: dict[str, Group] = {}
+    pg_config: dict[str, ProcessGroup] = {}
     pg_status: dict[str, GroupStatus] = {}
 
 

@@ -49,7 +49,7 @@ class Segment(msgspec.Struct, frozen=True):
         return placed
 
 
-class Event(msgspec.Struct, frozen=True):
+class AllocationEvent(msgspec.Struct, frozen=True):
     """An action of the allocator, such as alloc, free_requested, segment_alloc or oom.
 
     ``frames`` begin with the innermost.
@@ -77,7 +77,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The allocator's segments now, and the last events of each device, oldest first."""
 
     segments: list[Segment]
-    device_traces: list[list[Event]] = []
+    device_traces: list[list[AllocationEvent]] = []
     external_annotations: list[Annotation] = []
     allocator_settings: Any = None
 

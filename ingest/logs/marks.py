@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.loop.call_site_text import site_of_lines, site_of_number
 from sawtooth.ingest.loop.sign import LONGEST_NAME, SIGNS
-from sawtooth.ingest.loop.site import site_of_lines, site_of_number
 from sawtooth.ingest.manifest import Amount, Measure
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
@@ -48,7 +48,7 @@ class _Head(msgspec.Struct):
     of: str | None = None
 
 
-class _Mark(msgspec.Struct, rename={"place": "l"}):
+class _MarkLine(msgspec.Struct, rename={"place": "l"}):
     i: Step
     w: Time
     p: str = "train"
@@ -124,7 +124,7 @@ def _sign(head: _Head) -> dict[str, str | None]:
     return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in SIGNS else {}
 
 
-def _sites(marks: Sequence[_Mark]) -> pa.Array:
+def _sites(marks: Sequence[_MarkLine]) -> pa.Array:
     """Return the place from which each step was called.
 
     This is the stack of the first mark from there, else the place's number. NULL if only one place is known.
@@ -135,12 +135,12 @@ def _sites(marks: Sequence[_Mark]) -> pa.Array:
     return pa.array([named.get(mark.place) for mark in marks], pa.string())
 
 
-def _marks(every: Iterable[bytes], skipped: list[bytes], *, plain: bool) -> Iterator[_Mark]:
+def _marks(every: Iterable[bytes], skipped: list[bytes], *, plain: bool) -> Iterator[_MarkLine]:
     for line in every:
         if not line.strip():
             continue
         try:
-            mark = _of_plain(from_json(line, _PlainMark)) if plain else from_json(line, _Mark)
+            mark = _of_plain(from_json(line, _PlainMark)) if plain else from_json(line, _MarkLine)
         except msgspec.MsgspecError:
             skipped.append(line)
             continue
@@ -150,5 +150,5 @@ def _marks(every: Iterable[bytes], skipped: list[bytes], *, plain: bool) -> Iter
             skipped.append(line)
 
 
-def _of_plain(mark: _PlainMark) -> _Mark:
-    return _Mark(mark.step, mark.t_ns, mark.phase)
+def _of_plain(mark: _PlainMark) -> _MarkLine:
+    return _MarkLine(mark.step, mark.t_ns, mark.phase)

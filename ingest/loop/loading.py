@@ -59,7 +59,7 @@ class SampleCost:
 
 
 @dataclass(frozen=True)
-class Rate:
+class LoaderRate:
     """Samples per second with ``workers`` workers, between ``low`` and ``high``.
 
     With 0 workers, the training process loads the samples.
@@ -71,7 +71,7 @@ class Rate:
     high: float
 
 
-def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
+def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> LoaderRate:
     """Predict the samples per second that ``workers`` workers deliver.
 
     The model: each worker is busy for a sample's full time. All workers compute on ``cores`` minus the cores of the training. One thread
@@ -97,7 +97,7 @@ def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
     beside = max(cores - TRAINING, cores / 2)
     value, low = (_rate(cost, workers, beside, speed) for speed in (middle, least))
     high = _rate(cost, workers, cores, most)
-    return Rate(workers, value, low * (1 - off), high * (1 + off))
+    return LoaderRate(workers, value, low * (1 - off), high * (1 + off))
 
 
 def pinning_limits(cost: SampleCost, workers: int, cores: int) -> bool:

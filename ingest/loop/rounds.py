@@ -21,7 +21,7 @@ LEAST_SHARE = 0.25  # least share of a round's time that its long phase must tak
 REGULAR = 0.8  # least share of the steps that must belong to complete rounds
 
 
-class Rhythm(NamedTuple):
+class LoopRounds(NamedTuple):
     """Length of a loop's rounds, and how to find their first steps.
 
     A round has ``steps`` steps. A step that takes longer than ``over`` is the first of a round and includes the long phase.
@@ -31,7 +31,7 @@ class Rhythm(NamedTuple):
     over: float
 
 
-def rhythm_of(times: Sequence[float], least_rounds: int = LEAST_ROUNDS) -> Rhythm | None:
+def rhythm_of(times: Sequence[float], least_rounds: int = LEAST_ROUNDS) -> LoopRounds | None:
     """Return the rounds of a loop whose consecutive steps took ``times``; None if there are none.
 
     Also None if fewer than ``least_rounds`` rounds began. ``Rhythm.over`` has the unit of ``times``.
@@ -46,7 +46,7 @@ def rhythm_of(times: Sequence[float], least_rounds: int = LEAST_ROUNDS) -> Rhyth
         if steps:
             usual, long = (median(took for took in times if (took > over) == begins) for begins in (False, True))
             if long - usual >= LEAST_SHARE * (long + (steps - 1) * usual):
-                return Rhythm(steps, over)
+                return LoopRounds(steps, over)
         over *= MUCH_LONGER
     return None
 

@@ -6,14 +6,14 @@ cores are busy.
 
 from __future__ import annotations
 
-from sawtooth.ingest.quantities.quantity import MEMORY, PERCENT, TRAFFIC, Quantity, Range
+from sawtooth.ingest.quantities.quantity import MEMORY, PERCENT, TRAFFIC, Quantity, ValueRange
 
-COUNT = Range(0, 65_536)  # cores of a host, processes of a job: the largest hosts have some thousands
-OF_ONE_CORE = Range(0, 6_553_600)
+COUNT = ValueRange(0, 65_536)  # cores of a host, processes of a job: the largest hosts have some thousands
+OF_ONE_CORE = ValueRange(0, 6_553_600)
 
 
 def _row(
-    column: str, unit: str, label: str, about: str, possible: Range, panel: str | None = None, *, whole: bool = False
+    column: str, unit: str, label: str, about: str, possible: ValueRange, panel: str | None = None, *, whole: bool = False
 ) -> Quantity:
     return Quantity(column, unit, label, about, possible, {}, panel=panel, mean=True, whole=whole)
 

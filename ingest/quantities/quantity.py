@@ -29,7 +29,7 @@ RATIO = 100.0  # from 0..1 to percent
 
 
 @dataclass(frozen=True)
-class Range:
+class ValueRange:
     """The possible values, both ends included.
 
     Values outside are a tool's sign for "blank", or damage.
@@ -40,19 +40,19 @@ class Range:
 
 
 # Counters of two clocks can give slightly more than 100 % in a short window. More than a tenth above is no measurement.
-PERCENT = Range(0, 110)
-MEMORY = Range(0, 2.0**44)  # 16 TiB, some fifty times the largest GPU; DCGM's blank values, in MiB, are larger
-TEMPERATURE = Range(0, 150)  # GPUs switch off near 100 °C
-POWER = Range(0, 10_000)  # a board of several GPUs draws 3 kW; a value in milliwatts is larger
-ENERGY = Range(0, 1e12)  # 1 kW over thirty years
-SM_CLOCK = Range(0, 10_000)
-MEMORY_CLOCK = Range(0, 50_000)  # effective rates of GDDR7 reach 15 GHz
-MASK = Range(0, 2.0**53 - 1)  # integers that a float represents exactly; DCGM's blank values are larger
-COUNT = Range(0, 2.0**53 - 1)
-PCIE_GENERATION = Range(1, 15)
-PCIE_LANES = Range(1, 32)
-XID = Range(0, 100_000)  # documented numbers are below 200
-TRAFFIC = Range(0, 1e13)  # 10 TB/s, several times the fastest NVLink
+PERCENT = ValueRange(0, 110)
+MEMORY = ValueRange(0, 2.0**44)  # 16 TiB, some fifty times the largest GPU; DCGM's blank values, in MiB, are larger
+TEMPERATURE = ValueRange(0, 150)  # GPUs switch off near 100 °C
+POWER = ValueRange(0, 10_000)  # a board of several GPUs draws 3 kW; a value in milliwatts is larger
+ENERGY = ValueRange(0, 1e12)  # 1 kW over thirty years
+SM_CLOCK = ValueRange(0, 10_000)
+MEMORY_CLOCK = ValueRange(0, 50_000)  # effective rates of GDDR7 reach 15 GHz
+MASK = ValueRange(0, 2.0**53 - 1)  # integers that a float represents exactly; DCGM's blank values are larger
+COUNT = ValueRange(0, 2.0**53 - 1)
+PCIE_GENERATION = ValueRange(1, 15)
+PCIE_LANES = ValueRange(1, 32)
+XID = ValueRange(0, 100_000)  # documented numbers are below 200
+TRAFFIC = ValueRange(0, 1e13)  # 10 TB/s, several times the fastest NVLink
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Quantity:
     unit: str
     label: str
     about: str
-    range: Range
+    range: ValueRange
     names: Mapping[Source, Names]
     panel: str | None = None
     mean: bool = False

@@ -18,7 +18,7 @@ from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import scratch
 from sawtooth.ingest.loop.command import visible
 from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
-from sawtooth.ingest.recording import Progress, clean_name, clean_title, ingest_file
+from sawtooth.ingest.recording import IngestProgress, clean_name, clean_title, ingest_file
 from sawtooth.ingest.runs.bundle_file import Bundle, BundleManifest, BundleRecording, BundleRun, open_bundle
 from sawtooth.ingest.runs.manifests import delete_run, register_run
 from sawtooth.ingest.runs.proposals import Proposal, propose
@@ -135,7 +135,7 @@ def import_bundle(
     folder: DataFolder,
     *,
     keep_source: bool = True,
-    progress: Callable[[str, Progress], None] | None = None,
+    progress: Callable[[str, IngestProgress], None] | None = None,
     prepare: Callable[[RecordingRef], object] | None = None,
     name: str | None = None,
 ) -> list[Manifest]:
@@ -225,7 +225,7 @@ def _bring_in(
     recording: BundleRecording,
     folder: DataFolder,
     keep_source: bool,
-    progress: Callable[[str, Progress], None] | None,
+    progress: Callable[[str, IngestProgress], None] | None,
 ) -> RecordingRef:
     shown = clean_name(recording.source_name)
     report = (lambda p: progress(shown, p)) if progress else None

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import msgspec
 
 from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.json_checksum import sealed, unsealed
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts
 from sawtooth.ingest.runs.recordings import changing, joined, still_here
 from sawtooth.ingest.schema import DataFolder, write_atomically
-from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.typed import from_json
 
 CLOCK_FIELDS = {"offset_ns": "time added (s)", "interval_ns": "time between samples (s)"}
@@ -40,7 +40,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 @dataclass(frozen=True)
-class Difference:
+class ProposedChange:
     """One change of a proposal, as texts; "" where there was nothing."""
 
     what: str
@@ -68,7 +68,7 @@ def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
 
     None if there is none, if it cannot be read, or if it would no longer change the run.
     """
-    proposal = _kept(folder, run_id)
+    proposal = _stored(folder, run_id)
     with contextlib.suppress(NotFoundError):
         if proposal is not None and changed(folder.read_manifest(run_id), proposal):
             return proposal
@@ -91,7 +91,7 @@ def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
     )
 
 
-def changed(manifest: Manifest, proposal: Proposal) -> list[Difference]:
+def changed(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
     """Return what accepting the proposal would change."""
     after = accepted(manifest, proposal)
     pairs = [(what, getattr(manifest, what), getattr(after, what)) for what in ("name", "notes")]
@@ -108,7 +108,7 @@ def changed(manifest: Manifest, proposal: Proposal) -> list[Difference]:
         for field, label in CLOCK_FIELDS.items():
             old, new = (getattr(r, field, None) for r in (known.get(ref.id), ref))
             pairs.append((f"{ref.source_name}, {label}", _seconds(old), _seconds(new)))
-    return [Difference(what, before, now) for what, before, now in pairs if before != now]
+    return [ProposedChange(what, before, now) for what, before, now in pairs if before != now]
 
 
 def accept(folder: DataFolder, run_id: str) -> Manifest:
@@ -155,11 +155,11 @@ def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
 
 
 def _recordings_of(folder: DataFolder, run_id: str) -> set[str]:
-    proposal = _kept(folder, run_id)
+    proposal = _stored(folder, run_id)
     return {ref.id for ref in proposal.recordings} if proposal is not None else set()
 
 
-def _kept(folder: DataFolder, run_id: str) -> Proposal | None:
+def _stored(folder: DataFolder, run_id: str) -> Proposal | None:
     try:
         proposal = from_json(unsealed(folder.proposal_file(run_id).read_bytes()), Proposal)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors

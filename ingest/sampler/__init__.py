@@ -8,7 +8,7 @@ A session is a folder
 ---------------------
 ``DIR/<session>/meta.json`` is written once, at the start, and never changes: format version, session id, host, boot id,
 sampler pid, interval, columns, devices with UUID and capabilities, the wall and monotonic clock at the start, a checksum
-(``sawtooth.ingest.seals``).
+(``sawtooth.ingest.json_checksum``).
 ``DIR/<session>/samples-0001.jsonl``, ``samples-0002.jsonl`` … are append-only segments. Each holds at most 8 MB or ten
 minutes; none is ever renamed, truncated or rewritten. A restarted sampler starts a new session. Session ids match
 ``[A-Za-z0-9._-]{1,80}`` and do not begin with a dot.

@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest import children
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.host import HostReader
-from sawtooth.ingest.sampler.loop import Sampler, Sink
+from sawtooth.ingest.sampler.loop import RecordSink, Sampler
 from sawtooth.ingest.sampler.no_gpus import NO_DRIVER_CODES, ONLY_THE_HOST, NoGpus
 from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.options import format_of, parser, push_token_of, refusal
-from sawtooth.ingest.sampler.pace import PaceReader
 from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address
 from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
-from sawtooth.place import recorder_version
+from sawtooth.ingest.sampler.step_rate import StepRateReader
+from sawtooth.installation import recorder_version
 
 CHILD_POLL_S = 0.1  # A signal that arrives while the sampler waits for the command is passed on with at most this delay.
 PACKAGES = {"pynvml": "nvidia-ml-py"}  # package names by module name, if they differ
@@ -50,7 +50,7 @@ def process_alive(pid: int) -> bool:
     return True
 
 
-def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock | None = None, caller: Any = None) -> int:
+def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: SamplerClock | None = None, caller: Any = None) -> int:
     """Run the sampler with ``arguments``; return the exit code.
 
     It is the exit code of the wrapped command, 0 without one, or 2 after an error, with a sentence on stderr.
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
     if options.command[:1] == ["--"]:
         del options.command[0]
     options.format = options.format or format_of(options.out)
-    clock = clock or Clock()
+    clock = clock or SamplerClock()
     try:
         options.token = push_token_of(options)
     except (OSError, UnicodeDecodeError) as error:
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
         return _refuse(_unwritable(error))
 
 
-def _push_trouble(options: argparse.Namespace, clock: Clock) -> str | None:
+def _push_trouble(options: argparse.Namespace, clock: SamplerClock) -> str | None:
     """Check the connection to the dashboard before sampling; return what is wrong, None if it works.
 
     So a wrong token or a closed port is reported before the command runs. If it works, print the address to watch.
@@ -115,7 +115,9 @@ def _push_trouble(options: argparse.Namespace, clock: Clock) -> str | None:
     return None
 
 
-def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Clock, stop: threading.Event, caller: Any) -> int:
+def _sample(
+    options: argparse.Namespace, sinks: list[RecordSink], nvml: Any, clock: SamplerClock, stop: threading.Event, caller: Any
+) -> int:
     session = options.format == "session"
     chosen = None if options.gpus is None else [g.strip() for g in options.gpus.split(",") if g.strip()]
     driver = NvmlDriver(
@@ -141,9 +143,17 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
     alive = _alive(options.watch_pid, child)
     if host is not None:
         host.follow(options.follow or [pid for pid in (options.watch_pid, child.pid if child else None) if pid])
-    pace = PaceReader(options.pace) if options.pace is not None else None
+    step_rate = StepRateReader(options.step_rate) if options.step_rate is not None else None
     sampler = Sampler(
-        driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive, host=host, pace=pace
+        driver,
+        sinks,
+        clock=clock,
+        stop=stop,
+        interval_s=options.interval,
+        caller=caller,
+        alive=alive,
+        host=host,
+        step_rate=step_rate,
     )
     if child is None:
         sampler.run(options.seconds)
@@ -156,7 +166,7 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
     return _code_of(child, stop)
 
 
-def _resume(options: argparse.Namespace, clock: Clock, stop: threading.Event) -> int:
+def _resume(options: argparse.Namespace, clock: SamplerClock, stop: threading.Event) -> int:
     folder = options.resume_push
     if not (folder / "meta.json").is_file():
         return _refuse(f"{folder.name} is not a session folder.")
@@ -171,7 +181,7 @@ def _resume(options: argparse.Namespace, clock: Clock, stop: threading.Event) ->
 class _Shipping:
     """Pushes the session on a separate thread, from the moment the session folder exists."""
 
-    def __init__(self, options: argparse.Namespace, clock: Clock) -> None:
+    def __init__(self, options: argparse.Namespace, clock: SamplerClock) -> None:
         self.options = options
         self.clock = clock
         self.sink: SessionSink | None = None
@@ -209,8 +219,8 @@ def _drained(shipping: _Shipping | None) -> int:
     return _refuse(trouble) if trouble else 0
 
 
-def _sinks(options: argparse.Namespace, clock: Clock) -> tuple[list[Sink], _Shipping | None]:
-    sinks: list[Sink] = []
+def _sinks(options: argparse.Namespace, clock: SamplerClock) -> tuple[list[RecordSink], _Shipping | None]:
+    sinks: list[RecordSink] = []
     if options.prometheus is not None:
         exporter = PrometheusSink(clock)
         try:
@@ -233,7 +243,7 @@ def _sinks(options: argparse.Namespace, clock: Clock) -> tuple[list[Sink], _Ship
     return [*sinks, session], shipping
 
 
-def _describe(sinks: list[Sink], driver: NvmlDriver) -> None:
+def _describe(sinks: list[RecordSink], driver: NvmlDriver) -> None:
     for sink in sinks:
         if isinstance(sink, PlainSink):
             sink.driver_version = driver.versions.get("driver")

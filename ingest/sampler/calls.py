@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 
 HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 
@@ -15,13 +15,13 @@ class HungError(Exception):
     """An NVML call has not returned within the time limit."""
 
 
-class Caller:
+class CallThread:
     """Thread that runs NVML calls, so that a call that never returns does not block the sampler.
 
     The thread starts with the first call and ends with ``close``.
     """
 
-    def __init__(self, clock: Clock, limit_s: float = HUNG_S) -> None:
+    def __init__(self, clock: SamplerClock, limit_s: float = HUNG_S) -> None:
         self._clock = clock
         self._limit_s = limit_s
         self._work: Callable[[], Any] | None = None

@@ -33,7 +33,7 @@ def _wait(event: threading.Event, seconds: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Clock:
+class SamplerClock:
     """Wall clock, monotonic clock and CPU time of this process (nanoseconds), and a wait with a limit."""
 
     wall_ns: Callable[[], int] = time.time_ns

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sawtooth.ingest.sampler.calls import HUNG_S, Caller, HungError
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.calls import HUNG_S, CallThread, HungError
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.host import HostReader
-from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver, Reading
-from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
-from sawtooth.ingest.sampler.pace import PaceReader
+from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver, NvmlReading
+from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, SampledGpu
+from sawtooth.ingest.sampler.step_rate import StepRateReader
 
 OVERHEAD_NS = 10 * 10**9  # time between records of the sampler's own cost
 PLAN_NS = 10**9  # time between updates of the periods
@@ -24,7 +24,7 @@ HALVE_CPU_SHARE = 0.05
 SLOWEST_INTERVAL_NS = 10**9  # The interval never grows beyond one sample per second.
 
 
-class Sink(Protocol):
+class RecordSink(Protocol):
     """Receiver of records, in order.
 
     ``devices`` is called first, and again when the capabilities of the devices have changed.
@@ -55,25 +55,25 @@ class Sampler:
     def __init__(
         self,
         driver: NvmlDriver,
-        sinks: list[Sink],
+        sinks: list[RecordSink],
         *,
-        clock: Clock,
+        clock: SamplerClock,
         stop: threading.Event,
         interval_s: float = 0.1,
         caller: Any = None,
         alive: Callable[[], bool] = lambda: True,
         host: HostReader | None = None,
-        pace: PaceReader | None = None,
+        step_rate: StepRateReader | None = None,
     ) -> None:
         self.driver = driver
         self.sinks = sinks
         self.clock = clock
         self.stop = stop
         self.interval_ns = int(interval_s * 1e9)
-        self.caller = caller or Caller(clock)
+        self.caller = caller or CallThread(clock)
         self.alive = alive
         self.host = host
-        self.pace = pace
+        self.step_rate = step_rate
         self._on_gpu: set[int] = set()
         self._cost = _Cost(0, 0)
         self._hung_m: int | None = None
@@ -96,7 +96,7 @@ class Sampler:
             self.caller.close()
 
     def _run(self, seconds: float | None) -> str:
-        gpus: list[Gpu] = self.driver.gpus or self.driver.open()
+        gpus: list[SampledGpu] = self.driver.gpus or self.driver.open()
         started = due = self.clock.monotonic_ns()
         self._announce(gpus)
         self._cost = _Cost(started, self.clock.cpu_ns())
@@ -112,7 +112,7 @@ class Sampler:
             if now >= due:
                 due = self._grid(due, now)
                 self._tick(now)
-                if self.pace is not None and (stepping := self.pace.read(now)) is not None:
+                if self.step_rate is not None and (stepping := self.step_rate.read(now)) is not None:
                     self._emit({"k": "pace", **stepping})
                 self._account(self.clock.monotonic_ns())
             else:
@@ -197,7 +197,7 @@ class Sampler:
         self._announce(gpus)
         self._event({"e": "driver_back"})
 
-    def _record(self, now: int, reading: Reading) -> None:
+    def _record(self, now: int, reading: NvmlReading) -> None:
         for event in reading.events:
             self._event(event)
         record: dict[str, Any] = {"k": "tick", "g": reading.rows}
@@ -251,7 +251,7 @@ class Sampler:
             self._beat_m = now
             self._event({"e": "heartbeat", "code": code})
 
-    def _announce(self, gpus: list[Gpu]) -> None:
+    def _announce(self, gpus: list[SampledGpu]) -> None:
         m, w = self.clock.monotonic_ns(), self.clock.wall_ns()
         for sink in self.sinks:
             sink.devices([gpu.describe() for gpu in gpus], m, w)

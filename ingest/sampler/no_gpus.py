@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.nvml.driver import NvmlDriver
-from sawtooth.ingest.sampler.nvml.gpu import Gpu
+from sawtooth.ingest.sampler.nvml.gpu import SampledGpu
 from sawtooth.ingest.sampler.nvml.probe import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND
 
 NO_DRIVER_CODES = (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
@@ -16,10 +16,10 @@ ONLY_THE_HOST = "This machine has no working NVIDIA driver. Only its cores, memo
 class NoGpus(NvmlDriver):
     """Driver without devices that never calls NVML."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: SamplerClock) -> None:
         nothing: Any = None
         super().__init__(nothing, clock, processes=False)
 
-    def open(self) -> list[Gpu]:
+    def open(self) -> list[SampledGpu]:
         """Return an empty list."""
         return []

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--no-host", action="store_true", help="do not sample the host: cores, loader workers, memory, disks, network"
     )
-    p.add_argument("--pace", type=Path, default=None, help=argparse.SUPPRESS)  # `sawtooth run` writes it
+    p.add_argument("--pace", dest="step_rate", type=Path, default=None, help=argparse.SUPPRESS)  # `sawtooth run` writes it
     p.add_argument(
         "--follow", type=int, action="append", default=[], help=argparse.SUPPRESS
     )  # `sawtooth attach` gives processes

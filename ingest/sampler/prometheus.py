@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from sawtooth.ingest.quantities.registry import QUANTITIES
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS, SOURCES
-from sawtooth.ingest.sampler.pace import KEYS
+from sawtooth.ingest.sampler.step_rate import KEYS
 
 STALE_NS = 10 * 10**9  # Older values are not served.
 SLOW_STALE_NS = 60 * 10**9  # the same limit for columns that are read only a few times a minute
@@ -29,7 +29,7 @@ SLOW = {column for source in SOURCES for column in source.columns if source.long
 class PrometheusSink:
     """Stores the latest value of each column and serves ``/metrics``. Slow columns are not in every tick."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: SamplerClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._gpus: list[dict[str, Any]] = []

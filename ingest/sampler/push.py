@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.segments import segment_name, segments_of
 
 BATCH_BYTES = 1 << 20  # the server's limit for one POST
@@ -79,7 +79,7 @@ class Push:
         token: str,
         *,
         available: Callable[[], dict[int, int]],
-        clock: Clock,
+        clock: SamplerClock,
         send: Send = send_http,
     ) -> None:
         self.folder = folder

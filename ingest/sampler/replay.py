@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.loop import Sink
+from sawtooth.ingest.sampler.clock import SamplerClock
+from sawtooth.ingest.sampler.loop import RecordSink
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import decode_line, segments_of
 from sawtooth.ingest.sampler.sinks import PLAIN_KEYS
@@ -21,7 +21,7 @@ class ReplayError(Exception):
 
 
 @dataclass
-class Recording:
+class ReplayedRecording:
     """Devices and ticks. A tick is (wall-clock ns, rows in the order of COLUMNS, driver buffers)."""
 
     gpus: list[dict[str, Any]]
@@ -33,7 +33,7 @@ class Recording:
         return self.ticks[-1][0] - self.ticks[0][0]
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: Path) -> ReplayedRecording:
     """Read a session folder or a plain JSONL file. Raises ReplayError."""
     try:
         recording = _read_session(path) if path.is_dir() else _read_plain(path)
@@ -44,8 +44,8 @@ def read_recording(path: Path) -> Recording:
     return recording
 
 
-def _read_session(folder: Path) -> Recording:
-    recording = Recording([])
+def _read_session(folder: Path) -> ReplayedRecording:
+    recording = ReplayedRecording([])
     columns: list[str] = []
     for segment in segments_of(folder).values():
         for line in segment.read_bytes().split(b"\n"):
@@ -61,7 +61,7 @@ def _read_session(folder: Path) -> Recording:
     return recording
 
 
-def _read_plain(path: Path) -> Recording:
+def _read_plain(path: Path) -> ReplayedRecording:
     gpus: dict[int, dict[str, Any]] = {}
     ticks: dict[int, dict[int, list[Any]]] = {}
     meta: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def _read_plain(path: Path) -> Recording:
             gpus.setdefault(device, _plain_gpu(device, meta, row))
             ticks.setdefault(row["t_ns"], {})[device] = [_plain_value(row, column) for column in COLUMNS]
     order = sorted(gpus)
-    recording = Recording([gpus[d] | {"device": i} for i, d in enumerate(order)])
+    recording = ReplayedRecording([gpus[d] | {"device": i} for i, d in enumerate(order)])
     recording.ticks = [(t, [ticks[t].get(d) for d in order], []) for t in sorted(ticks)]
     for gpu in recording.gpus:
         seen = {
@@ -117,7 +117,7 @@ def _plain_value(row: dict[str, Any], column: str) -> Any:
     return value * factor
 
 
-def _copied(recording: Recording, copies: int) -> list[dict[str, Any]]:
+def _copied(recording: ReplayedRecording, copies: int) -> list[dict[str, Any]]:
     n = len(recording.gpus)
     return [
         g | {"device": k * n + g["device"], "uuid": g["uuid"] + (f"-copy{k}" if k else "")}
@@ -131,10 +131,10 @@ class Replay:
 
     def __init__(
         self,
-        recording: Recording,
-        sinks: list[Sink],
+        recording: ReplayedRecording,
+        sinks: list[RecordSink],
         *,
-        clock: Clock,
+        clock: SamplerClock,
         stop: threading.Event,
         speed: float = 1.0,
         copies: int = 1,

@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.seals import sealed
+from sawtooth.ingest.json_checksum import sealed
 
 SEGMENT_BYTES = 8_000_000  # small enough to delete segments one by one after a push, large enough for few files per folder
 SEGMENT_NS = 600 * 10**9  # ten minutes; the same limit for sessions that write slowly

@@ -16,7 +16,7 @@ from sawtooth.ingest.sampler import FORMAT_VERSION
 from sawtooth.ingest.sampler.clock import boot_id
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
-from sawtooth.place import default_data_folder, recorder_version
+from sawtooth.installation import default_data_folder, recorder_version
 
 DISK_RETRY_NS = 10 * 10**9  # time between attempts to begin a new segment after a full disk; the sampler itself never stops
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.quantities.registry import BY_COLUMN, possible
-from sawtooth.ingest.telemetry.headers import SEARCHED, Column, Header, header_of
-from sawtooth.ingest.telemetry.reader import Telemetry
+from sawtooth.ingest.telemetry.headers import SEARCHED, Header, SourceColumn, header_of
+from sawtooth.ingest.telemetry.reader import TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
 from sawtooth.ingest.telemetry.table import BLANK, MOST_DEVICES, UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
@@ -54,7 +54,7 @@ def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
     return None, table
 
 
-def read_delimited(lines: Iterator[bytes], tool: str) -> Telemetry:
+def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
     """Read the rows of a table with a known header.
 
     Raises SourceError if the header is missing, or if no row can be read.
@@ -141,7 +141,7 @@ class _Rows:
         else:
             self._take(device, time_ns, row, header.columns)
 
-    def _take(self, device: int, time_ns: int, row: list[str], columns: list[Column]) -> None:
+    def _take(self, device: int, time_ns: int, row: list[str], columns: list[SourceColumn]) -> None:
         values = dict.fromkeys(self.names, math.nan)
         clocks = []
         for column in columns:
@@ -159,7 +159,7 @@ class _Rows:
                 values["clock_event_mask"] = float(sum(active))
         self.rows.add(device, time_ns, list(values.values()))
 
-    def _number(self, cell: str, column: Column) -> float:
+    def _number(self, cell: str, column: SourceColumn) -> float:
         key = (column.factor, column.column, cell)
         if key not in self.numbers:
             if len(self.numbers) >= KEPT_CELLS:
@@ -234,7 +234,7 @@ class _Rows:
                 "several_hosts", "info", "The file holds several hosts; their GPUs are numbered one after the other."
             )
 
-    def telemetry(self) -> Telemetry:
+    def telemetry(self) -> TelemetryTables:
         """Return the table of all rows.
 
         Raises SourceError if there are rows, and none can be read.

@@ -67,8 +67,8 @@ _CHOSEN = {quantity.column: n for n, quantity in enumerate(QUANTITIES)}
 
 
 @dataclass(frozen=True)
-class Column:
-    """One column of the file: its place, its column of ``samples``, the factor to that column's unit, and its GPU.
+class SourceColumn:
+    """One column of a file: its place, its column of ``samples``, the factor to its unit, its GPU.
 
     ``device`` is None if the rows say which GPU they describe.
     """
@@ -93,7 +93,7 @@ class Header:
     host: int | None = None
     driver: int | None = None
     partition: int | None = None
-    columns: list[Column] = field(default_factory=list)
+    columns: list[SourceColumn] = field(default_factory=list)
     reasons: dict[int, int] = field(default_factory=dict)  # place → bit of NVML's mask
     by_nvidia_smi: bool = False  # it has a name that nvidia-smi writes
 
@@ -116,8 +116,8 @@ def header_of(line: str) -> Header:
     delimiter = max(DELIMITERS, key=line.count)
     titles = [cell.strip() for cell in cells(line.lstrip("# "), delimiter)]
     header = Header(delimiter, titles)
-    best: dict[tuple[str, int | None], tuple[int, Column]] = {}
-    several: list[Column] = []
+    best: dict[tuple[str, int | None], tuple[int, SourceColumn]] = {}
+    several: list[SourceColumn] = []
     for place, title in enumerate(titles):
         if len(title) > MOST_OF_TITLE:
             continue
@@ -152,17 +152,17 @@ def _bare(title: str) -> str:
     return _BRACKETS.sub("", title).strip().lower()
 
 
-def _quantity(title: str, name: str, unit: str, place: int) -> tuple[int, Column] | None:
+def _quantity(title: str, name: str, unit: str, place: int) -> tuple[int, SourceColumn] | None:
     """Return the rank among names of one quantity, and the column; None for an unknown title."""
     if not any(map(str.isalpha, title)):
         return None
     bare = _bare(title)
     if bare in FIELDS["nvidia_smi"]:
         column, factor = FIELDS["nvidia_smi"][bare]
-        return list(FIELDS["nvidia_smi"]).index(bare), Column(place, column, BRACKET_UNITS.get(unit, factor))
+        return list(FIELDS["nvidia_smi"]).index(bare), SourceColumn(place, column, BRACKET_UNITS.get(unit, factor))
     if (known := _named(name, unit, column_of=FIELDS["table"])) is not None:
         rank, column, factor = known
-        return rank, Column(place, column, factor)
+        return rank, SourceColumn(place, column, factor)
     if title.startswith("pid:") or "/pid:" in title:
         return None  # nvitop's columns of one process
     statistic = _STATISTIC.search(title)
@@ -172,7 +172,7 @@ def _quantity(title: str, name: str, unit: str, place: int) -> tuple[int, Column
         inner, unit = plain(wide.group(2))
         if (known := _named(inner, unit, column_of=FIELDS["table"])) is not None:
             rank, column, factor = known
-            return rank, Column(place, column, factor, int(wide.group(1)))
+            return rank, SourceColumn(place, column, factor, int(wide.group(1)))
     return None
 
 

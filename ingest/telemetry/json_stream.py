@@ -1,4 +1,4 @@
-"""JSON documents one after the other, pretty-printed or not, with text between them, as tools print in watch mode."""
+"""JSON documents one after the other with text between them, as tools print in watch mode."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ INTEGERS = INTEGER_COLUMNS | {"device", "time_ns"}
 
 
 @dataclass
-class Telemetry:
+class TelemetryTables:
     """The result of a reader.
 
     ``columns`` has equally long arrays by the names of table ``samples``. INTEGERS are int64 with NULL
@@ -47,7 +47,7 @@ class Reader:
 
     name: str
     sniff: Callable[[bytes], bool]
-    read: Callable[[Iterator[bytes]], Telemetry]
+    read: Callable[[Iterator[bytes]], TelemetryTables]
 
 
 def column(values: list[Any], name: str) -> NDArray[Any]:

@@ -29,7 +29,7 @@ from sawtooth.ingest.telemetry.formats import (
     tegrastats,
     wandb_events,
 )
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
 
@@ -150,7 +150,7 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
     }
 
 
-def _no_samples(reader: Reader, telemetry: Telemetry) -> str:
+def _no_samples(reader: Reader, telemetry: TelemetryTables) -> str:
     """Return why a file of a known format has no samples: it has no rows, or none that can be read."""
     unread = next(
         (d for d in telemetry.diagnostics if d["key"] in ("line_unreadable", "blank_value", "instances_left_out")), None

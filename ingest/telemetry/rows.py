@@ -56,7 +56,7 @@ class SampleRows:
 
 
 def repaired(times: I64, table: SampleTable) -> I64:
-    """Return the times of one device's rows, in order of arrival, without the steps of a clock that was set.
+    """Return the times of one device's rows in order of arrival, without steps of a set clock.
 
     Rows that share a coarse timestamp are spread over its second. What was changed is noted in ``table``.
     """

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.json_checksum import unsealed
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_tangled, join_segments, segment_name, segments_of
-from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per read and segment, so that one read of a long session stays short
-KEPT_EVENTS = 1000  # in the recording's metadata; a session of a faulty GPU can have thousands
+MOST_EVENTS = 1000  # in the recording's metadata; a session of a faulty GPU can have thousands
 # Errors of our code on unexpected JSON.
 ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
 DEVICES_MOST = 1024  # numbers of a host's GPUs; the largest hosts have 16
@@ -203,7 +203,7 @@ class SessionTable:
             self.table_.diagnostics.pop("clock_step", None)
             self.table_.note("clock_step", "info", note)
         self.table_.metadata["processes"] = self._by_device()
-        self.table_.metadata["events"] = self.events[:KEPT_EVENTS]
+        self.table_.metadata["events"] = self.events[:MOST_EVENTS]
         return self.table_
 
     def _by_device(self) -> dict[str, list[int]]:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
-from sawtooth.ingest.telemetry.reader import Telemetry
+from sawtooth.ingest.telemetry.reader import TelemetryTables
 
-BUFFER_HOLE_NS = 3_000_000_000  # a driver buffer without values for longer has failed, and polled values replace it
+BUFFER_GAP_NS = 3_000_000_000  # a driver buffer without values for longer has failed, and polled values replace it
 SHORTEST_GAP_NS = 1_000_000  # below a millisecond there is only jitter
 MOST_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
 LAST_NS = 1 << 62  # the year 2116
@@ -26,7 +26,7 @@ UNREADABLE = "Lines that are no whole sample were left out."
 
 
 @dataclass
-class Diagnostic:
+class ImportDiagnostic:
     """One kind of problem during import; becomes a row of ``diagnostics``."""
 
     key: str
@@ -71,7 +71,7 @@ class SampleTable:
     finer: dict[tuple[int, str], Series] = field(default_factory=dict)
     of_host: dict[str, Series] = field(default_factory=dict)
     gaps: list[tuple[int, int, int, str | None]] = field(default_factory=list)
-    diagnostics: dict[str, Diagnostic] = field(default_factory=dict)
+    diagnostics: dict[str, ImportDiagnostic] = field(default_factory=dict)
 
     def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
         """Add values of one device and time.
@@ -124,7 +124,7 @@ class SampleTable:
         if key in self.diagnostics:
             self.diagnostics[key].count += count
         else:
-            self.diagnostics[key] = Diagnostic(key, severity, sentence, count, example[:200] if example else None)
+            self.diagnostics[key] = ImportDiagnostic(key, severity, sentence, count, example[:200] if example else None)
 
     def is_empty(self) -> bool:
         """Return whether the table has no value."""
@@ -146,14 +146,14 @@ class SampleTable:
         fine_times, fine_values = self.finer[device, column].arrays()
         after = np.searchsorted(fine_times, times)
         inside = (after > 0) & (after < len(fine_times))
-        hole = np.zeros(len(times), bool)
-        hole[inside] = (fine_times[after[inside]] - fine_times[after[inside] - 1]) > BUFFER_HOLE_NS
-        keep = ~inside | hole
+        in_gap = np.zeros(len(times), bool)
+        in_gap[inside] = (fine_times[after[inside]] - fine_times[after[inside] - 1]) > BUFFER_GAP_NS
+        keep = ~inside | in_gap
         merged = np.concatenate([fine_times, times[keep]])
         order, first = np.unique(merged, return_index=True)
         return order, np.concatenate([fine_values, values[keep]])[first]
 
-    def telemetry(self) -> Telemetry:
+    def telemetry(self) -> TelemetryTables:
         """Return the table in the store's form.
 
         Telemetry gaps are found here, where a column that is read rarely does not look like a gap.
@@ -168,7 +168,7 @@ class SampleTable:
             for start, end in find_gaps(self.polled_times(device)):
                 if not any(d == device and a <= end and b >= start for d, a, b, _ in self.gaps):
                     gaps.append((device, start, end, None))
-        return Telemetry(
+        return TelemetryTables(
             columns,
             devices=[{"device": n, "driver": self.driver_version, **self.devices.get(n, {})} for n in self.device_numbers()],
             host=self.host,
@@ -234,5 +234,5 @@ def find_gaps(time_ns: NDArray[np.int64]) -> list[tuple[int, int]]:
         return []
     steps = np.diff(time_ns)
     usual = float(np.median(steps[steps > 0])) if np.any(steps > 0) else 0.0
-    holes = np.flatnonzero(steps > max(GAP_PERIODS * usual, SHORTEST_GAP_NS))
-    return [(int(time_ns[i]), int(time_ns[i + 1])) for i in holes]
+    gaps = np.flatnonzero(steps > max(GAP_PERIODS * usual, SHORTEST_GAP_NS))
+    return [(int(time_ns[i]), int(time_ns[i + 1])) for i in gaps]

@@ -82,7 +82,7 @@ def _by_unit(cell: str, times: Timestamps, before: list[str]) -> str:
 
 
 def _has_rows(header: Header, lines: list[bytes]) -> bool:
-    """Return whether at least LEAST_ROWS lines have as many cells as the header, of which one is a number or a time."""
+    """Return whether LEAST_ROWS lines have the header's number of cells and a number or a time."""
     table = SampleTable()
     times = Timestamps(table)
     rows = 0

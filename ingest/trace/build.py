@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import I64, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.trace.link import Launches, Nesting, enclosing
+from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing
 from sawtooth.ingest.trace.overruns import Overruns
 from sawtooth.ingest.trace.source import GPU_KINDS, MOST_DEVICES, TABLES, Facts, TraceTables
 from sawtooth.ingest.trace.spool import Columns, slices
@@ -69,16 +69,16 @@ class _Linking:
         self._others()
         return duplicates
 
-    def _launch_table(self) -> Launches:
+    def _launch_table(self) -> LaunchLinks:
         table, done = self._tables["calls"], 0
         correlation, start = np.empty(table.rows, np.int64), np.empty(table.rows, np.int64)
         for (calls,) in slices(table):
             if calls:
                 here = slice(done, done := done + len(calls["start"]))
                 correlation[here], start[here] = calls["correlation"], calls["start"]
-        return Launches(correlation, start)
+        return LaunchLinks(correlation, start)
 
-    def _gpu_launches(self, launches: Launches) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
+    def _gpu_launches(self, launches: LaunchLinks) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
         """Return each kept operation's call, the kept rows by slice, the External ids, the duplicates."""
         none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
         calls, kept, wanted = [none], [], [none]
@@ -90,7 +90,7 @@ class _Linking:
             if len(devices) > MOST_DEVICES:
                 sentence = f"The trace names more than {MOST_DEVICES} GPUs, which no host has: its device numbers are damaged. Record it again."
                 raise SourceError("E-LIMIT", sentence)
-            keep = _kept(gpu)
+            keep = _not_duplicated(gpu)
             overruns.add(gpu, keep)
             call = launches.of(gpu["correlation"][keep], gpu["start"][keep])
             external = gpu["external_id"][keep]
@@ -232,7 +232,7 @@ class _Linking:
             self._writer.insert_later("collectives", row)
 
 
-def _kept(gpu: Columns) -> NDArray[np.bool_]:
+def _not_duplicated(gpu: Columns) -> NDArray[np.bool_]:
     """Return which operations are no duplicates (equal in stream, times, name and correlation)."""
     again = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
     kept = np.ones(len(gpu["start"]), bool)

@@ -155,7 +155,7 @@ def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int =
     return result
 
 
-class Launches:
+class LaunchLinks:
     """Finds the call that launched a GPU operation, by correlation.
 
     Correlations are unique in a process. If one is repeated anyway, the last call before the operation is used, or the first

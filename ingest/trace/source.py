@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from sawtooth.ingest.source import Source
-from sawtooth.ingest.trace.spool import Table
+from sawtooth.ingest.trace.spool import SpooledTable
 
 TABLES = ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory")
 GPU_KINDS = ("kernel", "memcpy", "memset")  # the meaning of the ids in column ``kind`` of table ``gpu``
@@ -28,7 +28,7 @@ class TraceTables(Protocol):
     """
 
     @property
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, SpooledTable]:
         """Columns are those of the store's tables, with ids instead of texts.
 
         ``sawtooth.ingest.trace.tables`` lists them.

@@ -93,7 +93,7 @@ class Spool:
             self._file.close()
 
 
-class Table:
+class SpooledTable:
     """Rows that arrive in file order, with their ``start`` (and ``dur`` if they have one)."""
 
     def __init__(self, spool: Spool, run_rows: int = RUN_ROWS) -> None:
@@ -134,7 +134,7 @@ class Table:
         self._spool.keep(run)
 
 
-def slices(*tables: Table, slice_rows: int = SLICE_ROWS) -> Iterator[tuple[Columns, ...]]:
+def slices(*tables: SpooledTable, slice_rows: int = SLICE_ROWS) -> Iterator[tuple[Columns, ...]]:
     """Yield the same stretches of time of every table, in order.
 
     Rows are in the order of ids; there are no columns without rows.

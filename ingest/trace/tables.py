@@ -15,7 +15,7 @@ from sawtooth.ingest.decode import NULL, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.source import GPU_KINDS, TABLES
-from sawtooth.ingest.trace.spool import Columns, Spool, Table
+from sawtooth.ingest.trace.spool import Columns, Spool, SpooledTable
 
 UNNAMED = "(unnamed)"
 NO_ID = np.int32(-1)
@@ -55,7 +55,7 @@ class EventTables:
         self.ids: dict[str, dict[Any, int]] = {
             key: {} for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")
         }
-        self.tables = {key: Table(spool) for key in TABLES}
+        self.tables = {key: SpooledTable(spool) for key in TABLES}
         self.collectives: list[Any] = []
         self.thread_names: dict[tuple[str, str], str] = {}
         self.process_names: dict[str, str] = {}

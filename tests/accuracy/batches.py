@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
-from sawtooth.analysis.batch_outlook import at_batch
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.batch_predictions import at_batch
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.captured import Truth, command, groups_by
 

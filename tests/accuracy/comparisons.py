@@ -20,12 +20,12 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.analysis.compare.side import Side, side_of
+from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 

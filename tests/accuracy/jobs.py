@@ -17,11 +17,11 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.analysis.ranks.stragglers.lateness import who, why
+from sawtooth.analysis.ranks.stragglers.sentences import who, why
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 
 BAR = 0.15  # of the stopwatch: what a job's step may be off by

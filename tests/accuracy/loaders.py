@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from sawtooth.analysis.kept import result_of
-from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.loop.loading import predict
 from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder

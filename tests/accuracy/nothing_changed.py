@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured import Measured, scaled
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, scaled
 from sawtooth.analysis.metrics.step_time import LAUNCHES_ONLY
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import Mark
 from sawtooth.analysis.telemetry.step_marks import by_marks
@@ -43,8 +43,8 @@ class Pair:
 
     name: str
     limit: str
-    a: Measured
-    b: Measured
+    a: MeasuredSteps
+    b: MeasuredSteps
     said: Verdict
 
     @property
@@ -53,7 +53,7 @@ class Pair:
         return self.said.shown and self.said.confidence != "low"
 
 
-def halves(folder: Path, whole: Measured) -> Pair | None:
+def halves(folder: Path, whole: MeasuredSteps) -> Pair | None:
     """Return the halves of the steps before a recording's profile; None with too few steps."""
     with gzip.open(folder / MARKS, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]

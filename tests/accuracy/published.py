@@ -21,8 +21,8 @@ import pandas as pd
 
 from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.mapping import SUFFIX
-from sawtooth.analysis.cluster.places import place_of
 from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
+from sawtooth.analysis.cluster.storage import place_of
 from sawtooth.analysis.cluster.summary import pack
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.run.job import SEND_RECEIVE

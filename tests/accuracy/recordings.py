@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.judged import judged, summary
 from tests.support.paths import ROOT
@@ -70,7 +70,7 @@ def held(result: RunResult, watch_ms: float) -> dict[str, Held]:
     if lead is None or lead.best.ms is None or lead.best.reading.low is None:
         return {}
     reading = lead.best.reading
-    chosen = Witness("best", lead.best.ms, reading.low or 0.0, reading.high)
+    chosen = StepTimeEvidence("best", lead.best.ms, reading.low or 0.0, reading.high)
     return {
         w.source: Held(w.ms / watch_ms - 1 if w.ms is not None else None, w.holds(watch_ms), w.width)
         for w in (*lead.best.witnesses, chosen)

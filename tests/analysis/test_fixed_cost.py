@@ -10,7 +10,7 @@ import pytest
 
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest import database
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder

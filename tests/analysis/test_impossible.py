@@ -14,14 +14,14 @@ import typer
 
 from sawtooth.analysis.findings.checking import all_rules, check
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import cli
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop

@@ -10,7 +10,7 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.tables.efficiency import roofline_table
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.words.headline import headline
 from sawtooth.app.words.run import mfu_fact
 from sawtooth.ingest.schema import DataFolder

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.kept import result_of, stairs_of
+from sawtooth.analysis.result_cache import result_of, stairs_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.staircase import Staircase, staircase_of
 from sawtooth.analysis.store.library import Library

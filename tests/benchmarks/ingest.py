@@ -34,8 +34,8 @@ ingest_file(Path(sys.argv[1]), DataFolder(Path(sys.argv[2])))
 """
 ANSWER = """
 import sys; from pathlib import Path
-from sawtooth.analysis.kept import result_of; from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in; from sawtooth.ingest.schema import DataFolder
+from sawtooth.analysis.result_cache import result_of; from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.ingest_files import bring_in; from sawtooth.ingest.schema import DataFolder
 trace, folder = Path(sys.argv[1]), DataFolder(Path(sys.argv[2])); result_of(bring_in(folder, [(trace, trace.name)]).runs[0], Library(folder))
 """
 PEERS = {  # name -> what it needs, its program: whole-document parsers hold everything in memory

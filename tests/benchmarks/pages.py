@@ -158,7 +158,7 @@ def _elements(test: Any) -> Iterator[Any]:
 
 def ingested(folder: DataFolder, source: Path, events: int) -> Manifest:
     """Make a trace of ``events`` events and ingest it, as the child of an upload does."""
-    from sawtooth.app.jobs.intake import bring_in
+    from sawtooth.app.jobs.ingest_files import bring_in
 
     trace = folder.uploads / "large.json.gz"
     count = make(source, trace, events)
@@ -178,13 +178,13 @@ def _largest(folder: DataFolder) -> Manifest:
 
 def analysed(folder: DataFolder, manifest: Manifest) -> None:
     """Analyse the run and keep that, as the child of an upload does."""
-    from sawtooth.analysis.kept import kept_file, result_of
+    from sawtooth.analysis.result_cache import cached_file, result_of
 
     start = time.perf_counter()
     library = Library(folder)
     result_of(manifest, library)
     library.close()
-    kept = kept_file(folder, manifest, "result.msgpack").stat().st_size
+    kept = cached_file(folder, manifest, "result.msgpack").stat().st_size
     print(f"analysed in {time.perf_counter() - start:.1f} s, {kept / 1e3:.0f} kB kept", flush=True)
 
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.runs.manifests import register_runs

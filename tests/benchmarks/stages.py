@@ -38,7 +38,7 @@ def row(trace: Path) -> str:
     unpacked_s = _seconds_to_unpack(trace)
     began, moments = time.perf_counter(), [processor_seconds()]
     from sawtooth.analysis.derive.build import ensure_derived
-    from sawtooth.analysis.kept import result_of
+    from sawtooth.analysis.result_cache import result_of
     from sawtooth.analysis.run_analysis import analyse  # noqa: F401  (loaded at its first use otherwise)
     from sawtooth.analysis.store.library import Library
     from sawtooth.ingest.recording import ingest_file

@@ -26,20 +26,20 @@ from typing import Any
 import msgspec
 
 from sawtooth.analysis.cluster.mapping import SUFFIX
-from sawtooth.analysis.cluster.places import place_of
+from sawtooth.analysis.cluster.storage import place_of
 from sawtooth.analysis.cluster.summary import pack
 from sawtooth.analysis.cluster.tables import JobTables
-from sawtooth.analysis.compare import record
+from sawtooth.analysis.compare import prediction_record
 from sawtooth.analysis.compare.changed.prediction import Prediction
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store import calibration
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.app.runs.card import card_of
 from sawtooth.app.server.sessions import Sessions
-from sawtooth.app.server.tokens import VIEWERS, kept_token
+from sawtooth.app.server.tokens import VIEWERS, stored_token
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.receiver import Receiver, clock_offset_ns
@@ -62,7 +62,7 @@ class Told(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        self.lines.append(prediction_record.getMessage())
 
 
 def prepared(folder: DataFolder) -> tuple[str, str]:
@@ -94,9 +94,9 @@ def prepared(folder: DataFolder) -> tuple[str, str]:
         taker.append(SESSION, number, 0, path.read_bytes())
     taker.note_clock(SESSION, 123_456_789)
     calibration.keep(folder, "NVIDIA H200", (1.1, 1.3, 1.5))
-    record.remember(folder, run.id, "another", Prediction(("missing_compile",), 10.0, 12.5))
-    kept_token(folder.root, VIEWERS, "The token")
-    kept_token(folder.root, PUSH, "The push token")
+    prediction_record.remember(folder, run.id, "another", Prediction(("missing_compile",), 10.0, 12.5))
+    stored_token(folder.root, VIEWERS, "The token")
+    stored_token(folder.root, PUSH, "The push token")
     return run.id, whole.id
 
 
@@ -119,9 +119,9 @@ def readings(folder: DataFolder, run: str, whole_job: str, cookie: str) -> Readi
         "session": lambda: _session(folder),
         "clock": lambda: clock_offset_ns(folder.live / SESSION),
         "calibration": lambda: repr(calibration.dispatch_of(folder, "NVIDIA H200")),
-        "predictions": lambda: repr(record.records(folder)),
+        "predictions": lambda: repr(prediction_record.records(folder)),
         "login": lambda: msgspec.to_builtins(Sessions(folder.access).find(cookie, None, "")),
-        "tokens": lambda: [kept_token(folder.root, name, name) for name in (VIEWERS, PUSH)],
+        "tokens": lambda: [stored_token(folder.root, name, name) for name in (VIEWERS, PUSH)],
     }
     found = {}
     for name, read in reads.items():

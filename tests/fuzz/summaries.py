@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sawtooth.analysis.cluster.mapping import SUFFIX
-from sawtooth.analysis.cluster.places import list_sources
+from sawtooth.analysis.cluster.storage import list_sources
 from sawtooth.analysis.cluster.summary import ABOUT, SCHEMA, SUMMARY_VERSION
 from sawtooth.app.jobs.rank_summary import summarise
 from tests.support.bulk_synchronous import Planted, job

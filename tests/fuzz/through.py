@@ -33,15 +33,15 @@ from starlette.testclient import TestClient
 
 from sawtooth.analysis.cluster.mapping import is_summary
 from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.side import side_of
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import library as app_library
 from sawtooth.app.api import routes
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.app.page.frame import SCREENS
 from sawtooth.app.reports import comparison as comparison_text

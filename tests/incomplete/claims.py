@@ -12,7 +12,7 @@ from sawtooth.analysis.run.audit import audit
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 
 WRONG = 0.10  # of the right value: what a trusted number may be off by

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
@@ -181,7 +181,7 @@ def test_a_head_of_many_megabytes_is_read_once_and_not_kept(tmp_path, folder, mo
     def mended(text):
         raise AssertionError(f"{len(text):,} sound bytes were mended")
 
-    monkeypatch.setattr("sawtooth.ingest.trace.torch_json.text.around.repair", mended)
+    monkeypatch.setattr("sawtooth.ingest.trace.torch_json.text.envelope.repair", mended)
     path = tmp_path / "t.json"
     path.write_bytes(b'{"pad": "' + b"x" * (9 << 20) + b'", "small": 1, ' + sound_trace.GOOD[1:])
     ref = ingest_file(path, folder)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.decode import LARGEST, NULL, decimal_ns, floats, integers, small_integers, whole_microseconds
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace

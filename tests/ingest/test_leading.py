@@ -2,7 +2,7 @@
 
 import pytest
 
-from sawtooth.ingest.loop.leading import RHYTHMS, SILENT, LeadingOptimizer, leading
+from sawtooth.ingest.loop.leading_optimizer import RHYTHMS, SILENT, LeadingOptimizer, leading
 
 CRITIC, ACTOR = 0, 1
 

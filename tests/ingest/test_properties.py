@@ -24,8 +24,8 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Limits
-from sawtooth.ingest.trace.link import Launches, Nesting, enclosing
-from sawtooth.ingest.trace.spool import SAMPLE_ROWS, Spool, Table, order_of, slices
+from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing
+from sawtooth.ingest.trace.spool import SAMPLE_ROWS, Spool, SpooledTable, order_of, slices
 from sawtooth.ingest.trace.torch_json.columns import KINDS
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.events import FLOWS
@@ -239,12 +239,12 @@ def _overlapped(thread, start, dur):
 
 
 def test_launches_prefer_the_last_call_before_the_operation():
-    launches = Launches(np.array([5, 5, 0, NULL, 9]), np.array([100, 300, 50, 60, 400]))
+    launches = LaunchLinks(np.array([5, 5, 0, NULL, 9]), np.array([100, 300, 50, 60, 400]))
     found = launches.of(np.array([5, 5, 5, 0, NULL, 9, 7]), np.array([150, 350, 50, 100, 100, 380, 1]))
     # before any call with its correlation, an operation takes the first one; 0, missing and unknown find none
     assert found.tolist() == [0, 1, 0, -1, -1, 4, -1]
     assert launches.repeated == 1
-    assert Launches(np.empty(0, np.int64), np.empty(0, np.int64)).of(np.array([3]), np.array([1])).tolist() == [-1]
+    assert LaunchLinks(np.empty(0, np.int64), np.empty(0, np.int64)).of(np.array([3]), np.array([1])).tolist() == [-1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -256,7 +256,7 @@ def test_launches_prefer_the_last_call_before_the_operation():
 def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows, memory):
     """Whatever the size of runs and whether they went to disk: the rows of a stable sort."""
     spool = Spool(tmp_path_factory.mktemp("spool"), memory)
-    table = Table(spool, run_rows)
+    table = SpooledTable(spool, run_rows)
     for i in range(0, len(rows), 7):
         part = rows[i : i + 7]
         start, dur = (np.array(column, np.int64) for column in zip(*part, strict=True))
@@ -271,7 +271,7 @@ def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows,
 def test_slices_of_tables_share_their_borders(tmp_path):
     """Rows of two tables that start at the same time come in the same slice, however unevenly the tables are filled."""
     spool = Spool(tmp_path, 0)
-    many, few = Table(spool, 3 * SAMPLE_ROWS), Table(spool, 100)
+    many, few = SpooledTable(spool, 3 * SAMPLE_ROWS), SpooledTable(spool, 100)
     times = np.random.default_rng(1).integers(0, 10**6, 10 * SAMPLE_ROWS)
     many.add({"start": times, "dur": np.zeros(len(times), np.int64)})
     few.add({"start": times[:50], "dur": np.zeros(50, np.int64)})

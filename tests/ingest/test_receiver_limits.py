@@ -110,7 +110,7 @@ def test_pushes_wait_on_threads_of_their_own(tmp_path: Path, monkeypatch: pytest
     async def all_at_once() -> None:
         options = Settings(DataFolder(tmp_path))
         monkeypatch.setattr(live, "settings", lambda: options)
-        monkeypatch.setattr(live, "pace", live.Pace())
+        monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit())
         monkeypatch.setattr(Receiver, "held", blocked)
         scopes = [{"type": "http", "headers": [], "path_params": {"session": f"s{i}"}} for i in range(60)]
         asks = [asyncio.create_task(live.show(Request(scope))) for scope in scopes]  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_pushes_wait_on_threads_of_their_own(tmp_path: Path, monkeypatch: pytest
 def test_to_ask_what_is_held_keeps_a_pace_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = Settings(DataFolder(tmp_path))
     monkeypatch.setattr(live, "settings", lambda: options)
-    monkeypatch.setattr(live, "pace", live.Pace(rate=0.001, burst=3))
+    monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit(rate=0.001, burst=3))
     request = Request({"type": "http", "headers": [], "path_params": {"session": "s"}})
     assert [asyncio.run(live.show(request)).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
 
@@ -200,7 +200,7 @@ def test_a_session_s_meta_is_read_once_as_long_as_it_does_not_change(tmp_path: P
     assert session_info(tmp_path).name == "another"  # type: ignore[union-attr]
     (tmp_path / "meta.json").write_text("[" * 100_000)
     assert session_info(tmp_path) is None
-    assert live_info.INFOS_KEPT > receiver.MAX_SESSIONS
+    assert live_info.MOST_INFOS > receiver.MAX_SESSIONS
 
 
 def _pushed(session: str, options: Settings, monkeypatch: pytest.MonkeyPatch, *, trickle: bool = False) -> int:
@@ -209,7 +209,7 @@ def _pushed(session: str, options: Settings, monkeypatch: pytest.MonkeyPatch, *,
         return {"type": "http.request", "body": b"x", "more_body": trickle}
 
     monkeypatch.setattr(live, "settings", lambda: options)
-    monkeypatch.setattr(live, "pace", live.Pace())
+    monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit())
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"segment=1&offset=0", "headers": []}
     request = Request(scope | {"path_params": {"session": session}}, receive)
     return asyncio.run(live.push(request)).status_code
@@ -222,7 +222,7 @@ def test_a_body_that_trickles_for_ever_ends(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_name_that_is_no_session_s_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _pushed("../" + "x" * 5000, Settings(DataFolder(tmp_path)), monkeypatch) == 404
-    assert live.pace._left == {}
+    assert live.rate_limit._left == {}
 
 
 def test_a_flipped_bit_in_the_push_token_s_file_makes_a_new_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.schema import DataFolder
 from tests.benchmarks.scaled_trace import write

@@ -25,7 +25,7 @@ import numpy as np
 import psutil
 from playwright.sync_api import Page, sync_playwright
 
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library

@@ -9,21 +9,21 @@ import os
 import signal
 from pathlib import Path
 
-from sawtooth.analysis.cluster.mapping import Outcome, summary_name
-from sawtooth.analysis.cluster.places import Source
+from sawtooth.analysis.cluster.mapping import SourceOutcome, summary_name
+from sawtooth.analysis.cluster.storage import SourceVersion
 
 
-def read(source: Source, to: str) -> Outcome:
+def read(source: SourceVersion, to: str) -> SourceOutcome:
     """Summarise a source as its own bytes."""
     path = Path(source.url)
     with (path.parent.parent / "read.log").open("a") as log:
         log.write(f"{path.name} {os.getpid()}\n")
     Path(to).mkdir(exist_ok=True)
     (Path(to) / summary_name(source)).write_bytes(path.read_bytes())
-    return Outcome(source.url, ranks=1)
+    return SourceOutcome(source.url, ranks=1)
 
 
-def die_at_first(source: Source, to: str) -> Outcome:
+def die_at_first(source: SourceVersion, to: str) -> SourceOutcome:
     """Do the same as ``read``, but kill the process at certain sources.
 
     If the source's name contains "once", only the first process that reads it is killed. If it contains "always", every

@@ -26,14 +26,16 @@ class FakeClock:
         self.m += int(seconds * 1e9)
 
     def clock(self) -> Any:
-        from sawtooth.ingest.sampler.clock import Clock
+        from sawtooth.ingest.sampler.clock import SamplerClock
 
         def wait(event: threading.Event, seconds: float) -> bool:
             if not event.is_set():
                 self.m += max(1, int(seconds * 1e9))
             return event.is_set()
 
-        return Clock(wall_ns=lambda: self.m + self.offset, monotonic_ns=lambda: self.m, cpu_ns=lambda: self.cpu, wait=wait)
+        return SamplerClock(
+            wall_ns=lambda: self.m + self.offset, monotonic_ns=lambda: self.m, cpu_ns=lambda: self.cpu, wait=wait
+        )
 
 
 class FakeNvml:

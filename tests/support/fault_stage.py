@@ -15,7 +15,7 @@ from typing import Any
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound, sweep_all
@@ -44,7 +44,7 @@ def counted(self, target):
     return result
 Path.replace = counted
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from sawtooth.analysis import kept
+from sawtooth.analysis import result_cache
+from sawtooth.analysis.combined_changes import combined_prediction
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.outlook import outlook
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.common_folder import alone, common_folder
@@ -43,7 +43,7 @@ def result_of(name: str, root: Path | None = None) -> RunResult:
     """
     with alone(f"recording-{name}"):
         run = bring_in(library().folder, [(f, f.name) for f in _files(name, root)], name=name).runs[0]
-        return kept.result_of(run, library())
+        return result_cache.result_of(run, library())
 
 
 def recording_of(trace: Path) -> str:
@@ -101,5 +101,5 @@ def together(result: RunResult, rules: Sequence[str]) -> float | None:
         return None
     if len(found) == 1:
         return found[0].predicted_step_ms
-    forecast = outlook(library(), result.lead, 1, found)
+    forecast = combined_prediction(library(), result.lead, 1, found)
     return forecast.after_ms if forecast is not None else None

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace

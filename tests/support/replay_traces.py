@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sawtooth.analysis.derive.events import GPU_KINDS
 from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
-from sawtooth.analysis.replay.machine import ReplayProblem
+from sawtooth.analysis.replay.simulation import ReplayProblem
 from tests.support.tiny_trace import TinyTrace
 
 NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sawtooth.analysis.compare.side import Side
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.comparison_side import Side
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
@@ -87,7 +87,7 @@ def finding_of(rule):
 
 def side(*runs, kernels=(), operators=(), steps=None):
     measured = tuple(
-        Measured(
+        MeasuredSteps(
             tuple(steps or r.lead.device_step_ms), r.metrics["best_step_time_ms"].value, r.lead.best.source, (r.manifest.id,)
         )
         for r in runs

@@ -1,4 +1,4 @@
-"""Build ``Events`` by hand for expected results that can be computed on paper.
+"""Build ``TraceEvents`` by hand for expected results that can be computed on paper.
 
 A trace has a few calls and operations in microseconds.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
+from sawtooth.analysis.derive.events import Calls, CpuOps, GpuOps, TraceEvents
 from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.unprofiled.problem import StepTable
 
@@ -83,7 +83,7 @@ class TinyTrace:
     def python_call(self, name: str, start: float, end: float, thread: int = 0) -> None:
         self.python.append((round(start * 1000), round(end * 1000), self.name(name), thread))
 
-    def events(self) -> Events:
+    def events(self) -> TraceEvents:
         ops = sorted(self.ops, key=lambda r: (r[0], -r[1]))
         calls = sorted(self.calls, key=lambda r: r[0])
         gpu = sorted(self.gpu, key=lambda r: r[0])
@@ -101,7 +101,7 @@ class TinyTrace:
         launched = [by_correlation.get(r[6], -1) for r in gpu]
         count = np.bincount(np.array([c for c in launched if c >= 0], dtype=np.int64), minlength=len(calls)).astype(np.int32)
         none = np.full(len(gpu), -1, dtype=np.int64)
-        return Events(
+        return TraceEvents(
             0,
             list(self.names),
             GpuOps(column(gpu, 2, np.int8), column(gpu, 3, np.int32), column(gpu, 4, np.int32), column(gpu, 5), column(gpu, 0), column(gpu, 1),

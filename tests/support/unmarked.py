@@ -14,7 +14,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from sawtooth.analysis.derive.events import Events, load_events
+from sawtooth.analysis.derive.events import TraceEvents, load_events
 from sawtooth.analysis.derive.steps.device import device_steps
 from sawtooth.analysis.derive.steps.host import find_host_steps
 from sawtooth.ingest.recording import ingest_file
@@ -52,13 +52,13 @@ def marked_and_not(trace: Path) -> tuple[StepsSeen, StepsSeen]:
         return steps_seen(events_of(library().folder, recording_of(trace))), steps_seen(events_of(folder, bare))
 
 
-def events_of(folder: DataFolder, recording: str) -> Events:
+def events_of(folder: DataFolder, recording: str) -> TraceEvents:
     with duckdb.connect(":memory:") as con:
         con.execute(f"ATTACH '{folder.recording_file(recording)}' AS r (READ_ONLY); USE r")
         return load_events(con)
 
 
-def steps_seen(events: Events) -> StepsSeen:
+def steps_seen(events: TraceEvents) -> StepsSeen:
     """Return the steps on the first device of ``events``."""
     host = find_host_steps(events)
     devices = np.unique(events.gpu.device)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sawtooth.analysis.compare.changed.differences import Difference
+from sawtooth.analysis.compare.changed.differences import SetupDifference
 from sawtooth.ingest.loop.command import POSITIONAL, arguments_of, names_secret, program_of
 
 ABSENT, PRESENT = "not set", "set"
 PROGRAM = "argument program"  # Key of the difference between the programs.
 
 
-def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[Difference, ...]:
+def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[SetupDifference, ...]:
     """Return the changed program and each changed argument, in B's order.
 
     The result is empty if a command is not known (empty).
@@ -28,7 +28,7 @@ def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[Difference, .
             if flag == POSITIONAL
             else [(flag, flag, _shown(flag, left), _shown(flag, right))]
         )
-    return tuple(Difference(f"argument {key}", what, before, after, (), ()) for key, what, before, after in rows)
+    return tuple(SetupDifference(f"argument {key}", what, before, after, (), ()) for key, what, before, after in rows)
 
 
 def _words(a: str, b: str) -> list[tuple[str, str, str, str]]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sawtooth.analysis.compare.changed.arguments import PROGRAM
-from sawtooth.analysis.compare.changed.differences import Difference
-from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare.changed.differences import SetupDifference
+from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.ingest.loop.command import program_of
@@ -80,7 +80,7 @@ class ConditionPair:
 def conditions_of(
     run: RunResult, library: Library, traits: Sequence[Trait], recording: Recording | None
 ) -> tuple[Condition, ...]:
-    """Return the known conditions of a run, in the order of the table. ``recording`` is its lead trace, or None."""
+    """Return the known conditions of a run in order. ``recording`` is its lead trace, or None."""
     about = _set_up(recording)
     return (
         *_command(run),
@@ -94,9 +94,9 @@ def conditions_of(
 
 
 def condition_pairs(
-    a: Sequence[Condition], b: Sequence[Condition], arguments: Sequence[Difference] = ()
+    a: Sequence[Condition], b: Sequence[Condition], arguments: Sequence[SetupDifference] = ()
 ) -> tuple[ConditionPair, ...]:
-    """Return the changed ``arguments`` of the commands, then every condition that a side records, in order.
+    """Return the changed ``arguments``, then every condition that a side records, in order.
 
     An environment variable differs if one side has it and the other side, which records variables, does not.
     """

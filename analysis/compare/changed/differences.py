@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
 
-from sawtooth.analysis.compare.changed.traits import COMPUTE, IN_WORKERS, Trait
+from sawtooth.analysis.compare.changed.setup_traits import COMPUTE, IN_WORKERS, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
 SYMPTOM = "reads"  # Copies to the host are an effect of another difference, which comes first in the list.
 PADDING = "padding"  # Key of the difference in sizes of layers.
 SIZES = 3  # Sizes that a line names.
-WORTH_A_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part is within the rounding of a replay.
+LEAST_PART_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part is within the rounding of a replay.
 
 
 @dataclass(frozen=True)
-class Difference:
+class SetupDifference:
     """One difference between two runs.
 
     It is either a choice ``what`` with its values ``a`` and ``b`` in words (``amount`` is B's value if it is a number), or a
@@ -54,7 +54,7 @@ class Effect:
     ``share`` is their share of that change; None if they act on no part.
     """
 
-    differences: tuple[Difference, ...]
+    differences: tuple[SetupDifference, ...]
     parts: tuple[RunRow, ...]
     share: float | None
 
@@ -67,7 +67,7 @@ def differences(
     resized: Mapping[int, int] = MappingProxyType({}),
     *,
     of_b: bool = False,
-) -> tuple[Difference, ...]:
+) -> tuple[SetupDifference, ...]:
     """Return each difference once: changed traits and sizes first, then A's advice that B no longer needs.
 
     ``advice`` are A's findings. A finding that advises a difference adds its rule to that difference. ``fixed`` are the
@@ -76,7 +76,7 @@ def differences(
     """
     values = {trait.key: trait for trait in a}
     set_up = [
-        Difference(
+        SetupDifference(
             trait.key,
             trait.what,
             values[trait.key].value,
@@ -91,21 +91,21 @@ def differences(
     set_up += _of_sizes(resized, advice)
     covered = {rule for difference in set_up for rule in difference.rules}
     followed = [
-        Difference(finding.rule, finding.title, None, None, (finding.rule,), finding.explains.causes, finding, of_b=of_b)
+        SetupDifference(finding.rule, finding.title, None, None, (finding.rule,), finding.explains.causes, finding, of_b=of_b)
         for finding in fixed
         if finding.severity != "info" and finding.claims != "caution" and finding.rule not in covered
     ]
     return (*set_up, *followed)
 
 
-def _of_sizes(resized: Mapping[int, int], advice: Sequence[Finding]) -> list[Difference]:
+def _of_sizes(resized: Mapping[int, int], advice: Sequence[Finding]) -> list[SetupDifference]:
     """Return the changed sizes of layers as one difference, largest change first; none without a change."""
     if not resized:
         return []
     order = sorted(resized, key=lambda size: (-abs(resized[size] / size - 1), size))[:SIZES]
     before, after = (", ".join(f"{size:,}" for size in sizes) for sizes in (order, [resized[size] for size in order]))
     rules = tuple(finding.rule for finding in advice if PADDING in finding.explains.sets)
-    return [Difference(PADDING, "Sizes of layers (padding)", before, after, rules, COMPUTE)]
+    return [SetupDifference(PADDING, "Sizes of layers (padding)", before, after, rules, COMPUTE)]
 
 
 def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
@@ -128,7 +128,7 @@ def _same_choice(a: Trait, b: Trait) -> bool:
     return not a.differs_from(b) and (b.value != IN_WORKERS or b.amount is not None)
 
 
-def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Difference, ...]:
+def of_batch(ratio: Fraction | None, known: Sequence[SetupDifference]) -> tuple[SetupDifference, ...]:
     """Return the ratio of the batch sizes as a difference.
 
     The result is empty if the ratio is not known, or if a number that a user entered already shows it.
@@ -136,10 +136,10 @@ def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Diffe
     entered = any(difference.key in ("samples", "tokens") or "batch" in difference.key for difference in known)
     if ratio is None or entered:
         return ()
-    return (Difference("batch", "Batch size, in proportion", f"{ratio.denominator:,}", f"{ratio.numerator:,}", (), ()),)
+    return (SetupDifference("batch", "Batch size, in proportion", f"{ratio.denominator:,}", f"{ratio.numerator:,}", (), ()),)
 
 
-def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
+def effects(changes: Sequence[SetupDifference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
     """Return the part of the step's change that each difference explains, largest share first.
 
     Differences that explain no known part come last. Of those, arguments come first.
@@ -148,9 +148,9 @@ def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple
     moved = [
         row
         for row in waterfall
-        if row.change_ms * change > 0 and abs(row.change_ms) >= WORTH_A_SHARE * abs(change) and row.resolved
+        if row.change_ms * change > 0 and abs(row.change_ms) >= LEAST_PART_SHARE * abs(change) and row.resolved
     ]
-    groups: list[tuple[list[Difference], list[RunRow]]] = []
+    groups: list[tuple[list[SetupDifference], list[RunRow]]] = []
     for difference in changes:
         parts = [row for row in moved if row.owner in difference.explains or row.cause in difference.explains]
         shared = [group for group in groups if any(row in group[1] for row in parts)]

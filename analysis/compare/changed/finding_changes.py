@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sawtooth.analysis.compare.changed.differences import unfollowed
-from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.compare.waterfall import RunRow, is_gone
 from sawtooth.analysis.run.model import Finding, RunResult
-from sawtooth.analysis.run.same_time import same_time
+from sawtooth.analysis.run.overlapping_findings import same_time
 
 
 class FindingChanges(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from sawtooth.analysis.compare.changed.differences import Difference
+from sawtooth.analysis.compare.changed.differences import SetupDifference
 from sawtooth.analysis.run.model import Finding, RunResult
 
 NEARLY = 0.75  # Share of an advised number. Six workers count as following the advice of eight, two do not.
@@ -46,7 +46,7 @@ def prediction(
     a: RunResult,
     measured_ms: float | None,
     fixed: Sequence[Finding],
-    changes: Sequence[Difference] = (),
+    changes: Sequence[SetupDifference] = (),
     otherwise: Sequence[str] = (),
 ) -> Prediction | None:
     """Return the prediction to compare with B's step time, or None if A has none for these fixes.
@@ -66,7 +66,7 @@ def prediction(
 
 
 def _made(
-    a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], changes: Sequence[Difference]
+    a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], changes: Sequence[SetupDifference]
 ) -> Prediction | None:
     """Return the prediction that A made for the advice that B follows.
 
@@ -104,7 +104,7 @@ def _made(
     return _of_finding(seen[0], measured_ms) if len(seen) == 1 else None
 
 
-def _as_advised(finding: Finding, difference: Difference) -> bool:
+def _as_advised(finding: Finding, difference: SetupDifference) -> bool:
     """Return whether B has at least about as much of the change as A's advice said.
 
     For example, two workers do not test the predicted gain of eight.

@@ -43,7 +43,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sawtooth.analysis.compare.significance.change_interval import Interval, holds_zero
+from sawtooth.analysis.compare.significance.change_interval import Interval, includes_zero
 
 Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
 Confidence = Literal["high", "medium", "low"]
@@ -133,7 +133,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ComparisonEvidence:
     """The inputs of the table.
 
     ``change_ms`` is B − A, and ``faster_ms`` is the smaller step time. ``alike`` says that both step times come from
@@ -154,7 +154,7 @@ class Evidence:
     @property
     def near(self) -> float:
         """The end of the interval next to 0, as a share of the faster side; 0 if the interval includes 0."""
-        if holds_zero(self.interval):
+        if includes_zero(self.interval):
             return 0.0
         return min(abs(end) for end in self.interval if end is not None) / self.faster_ms
 
@@ -170,7 +170,7 @@ class Evidence:
         return max(self.change_ms - low, high - self.change_ms) / self.faster_ms
 
 
-def settled(by_steps: Verdict, evidence: Evidence, source: str) -> Verdict:
+def settled(by_steps: Verdict, evidence: ComparisonEvidence, source: str) -> Verdict:
     """Return the verdict of the table if the step times' own intervals count.
 
     ``by_steps`` is the verdict of the recorded steps alone. ``source`` is a sentence about where the interval comes
@@ -185,7 +185,7 @@ def settled(by_steps: Verdict, evidence: Evidence, source: str) -> Verdict:
         way: Word = "faster" if evidence.change_ms < 0 else "slower"
         by = [by_steps.why] if by_steps.word == way else []
         return replace(stated, word=way, confidence=sure, why=" ".join([*by, source, "It excludes 0.", *limits]))
-    if by_steps.shown and not holds_zero(evidence.interval):
+    if by_steps.shown and not includes_zero(evidence.interval):
         return replace(stated, confidence="low")
     could = None if visible is None or None in evidence.interval else max(visible, evidence.floor)
     if could is not None and could <= 2 * SURE_OF_NONE:
@@ -195,7 +195,7 @@ def settled(by_steps: Verdict, evidence: Evidence, source: str) -> Verdict:
     return replace(stated, word="inconclusive", confidence="low", why=f"{why} {NOT_KNOWN}" if by_steps.shown else why)
 
 
-def _visible(by_steps: Verdict, evidence: Evidence) -> float | None:
+def _visible(by_steps: Verdict, evidence: ComparisonEvidence) -> float | None:
     """Return the smallest change that the steps and the interval could have shown."""
     known = [share for share in (by_steps.smallest_visible_share, evidence.half) if share is not None]
     return max(MIN_CHANGE, *known) if known else None
@@ -235,12 +235,12 @@ def limited(verdict: Verdict, ratio: Interval | None, *, bounded: bool = True) -
     return replace(verdict, confidence="low", why=f"{verdict.why} {HOW_MUCH}")
 
 
-def sure_of_change(evidence: Evidence) -> Confidence | None:
+def sure_of_change(evidence: ComparisonEvidence) -> Confidence | None:
     """Return the confidence that there is a change.
 
     None if the interval includes 0, or if two runs of one program differ by as much.
     """
-    if holds_zero(evidence.interval):
+    if includes_zero(evidence.interval):
         return None
     if evidence.near >= max(CLEAR, 2 * evidence.floor):
         return "high"

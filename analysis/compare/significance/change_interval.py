@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from sawtooth.analysis.compare.significance.bootstrap import TAIL
-from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, mean_of_all
 from sawtooth.analysis.quantiles import normal, student_t
 
 TAIL_OF_ESTIMATES = 0.05  # Step times come with 90 % intervals.
@@ -20,7 +20,7 @@ NOTHING_KNOWN = 0.10  # Share of a step. It is used if only one step and no inte
 Interval = tuple[float | None, float | None]  # In ms. None means that this side has no bound.
 
 
-def change_interval(a: Sequence[Measured], b: Sequence[Measured], change_ms: float) -> Interval:
+def change_interval(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change_ms: float) -> Interval:
     """Return the 95 % interval of a change from A to B (ms), from the intervals of both step times.
 
     The two sides' errors are assumed to be independent.
@@ -30,7 +30,7 @@ def change_interval(a: Sequence[Measured], b: Sequence[Measured], change_ms: flo
     return (None if below is None else change_ms - below, None if above is None else change_ms + above)
 
 
-def ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interval) -> tuple[float, float] | None:
+def ratio_interval(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: Interval) -> tuple[float, float] | None:
     """Return the 95 % interval of A's step time ÷ B's that matches the interval of their ``change`` (ms).
 
     The interval of the change alone does not say how much of the uncertainty belongs to each side. The intervals of the
@@ -52,7 +52,7 @@ def ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interva
     return best_a / best_b * math.exp(-below), best_a / best_b * math.exp(above)
 
 
-def open_ratio_interval(a: Sequence[Measured], b: Sequence[Measured], change: Interval) -> Interval | None:
+def open_ratio_interval(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: Interval) -> Interval | None:
     """Return the interval of A's step time ÷ B's, with an open end where the ``change`` has one.
 
     Returns None without step times. If the step times' own intervals are not known, all uncertainty is assigned to the
@@ -90,20 +90,20 @@ def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Int
     return (None if below is None else change_ms - below, None if above is None else change_ms + above)
 
 
-def holds_zero(interval: Interval) -> bool:
+def includes_zero(interval: Interval) -> bool:
     """Return whether the interval includes a change of 0."""
     low, high = interval
     return (low is None or low <= 0) and (high is None or high >= 0)
 
 
-def _half_widths(runs: Sequence[Measured]) -> tuple[float | None, float | None]:
+def _half_widths(runs: Sequence[MeasuredSteps]) -> tuple[float | None, float | None]:
     """Return how far the mean of a side's step times may extend below and above, at 95 %."""
     widths = [_half_width(run) for run in runs]
     down, up = _together(*(width[0] for width in widths)), _together(*(width[1] for width in widths))
     return None if down is None else down / len(runs), None if up is None else up / len(runs)
 
 
-def _half_width(run: Measured) -> tuple[float | None, float | None]:
+def _half_width(run: MeasuredSteps) -> tuple[float | None, float | None]:
     best = run.best_ms or 0.0
     if run.low_ms is not None:
         to_95 = normal(1 - TAIL) / normal(1 - TAIL_OF_ESTIMATES)

@@ -22,8 +22,8 @@ from sawtooth.analysis.compare.significance.certainty import (
     OF_ESTIMATES,
     SURE_OF_SOME,
     TWO_SOURCES,
+    ComparisonEvidence,
     Confidence,
-    Evidence,
     Verdict,
     Word,
     limited,
@@ -34,12 +34,12 @@ from sawtooth.analysis.compare.significance.certainty import (
 from sawtooth.analysis.compare.significance.change_interval import (
     RUN_TO_RUN,
     change_interval,
-    holds_zero,
+    includes_zero,
     open_ratio_interval,
     widened,
 )
 from sawtooth.analysis.compare.significance.direction import directed
-from sawtooth.analysis.compare.significance.measured import Measured, before_profile, mean_of_all
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, before_profile, mean_of_all
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 
@@ -55,7 +55,7 @@ PROFILED_ALONE = 1.0  # The profiler more than doubles the steps of one program 
 MIN_STRETCHES = 3  # With fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps).
 
 
-def verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict whether B's best step time differs from A's.
 
     "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor). The floor is how much steps
@@ -70,7 +70,7 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     return limited(judged, ratio, bounded=all(run.low_ms is not None for run in (*a, *b)))
 
 
-def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+def _varied(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict, with less confidence for single runs that their hosts limit."""
     judged = _possible(_verdict(a, b), a, b)
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
@@ -79,14 +79,14 @@ def _varied(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
         return judged
     best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
     floor = ON_HOST_FLOOR if any(run.on_host for run in (*a, *b)) else HOST_FLOOR
-    change = Evidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, floor, alike=True)
+    change = ComparisonEvidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, floor, alike=True)
     sure = sure_of_change(change)
     if sure == "high" or judged.confidence == "low":
         return judged
     return replace(judged, confidence=sure or "low", why=f"{judged.why} {reasons.HOSTS_VARY}")
 
 
-def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+def _possible(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Limit the verdict's interval so that no step is shorter than the GPU's work in it."""
     best_a, best_b = _mean_best(a), _mean_best(b)
     if judged.ci95_ms is None or best_a is None or best_b is None:
@@ -101,7 +101,7 @@ def _possible(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> 
     return replace(judged, ci95_ms=(low, high))
 
 
-def _verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+def _verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     by_steps = _by_steps(a, b)
     best_a, best_b = _mean_best(a), _mean_best(b)
     if best_a is None or best_b is None or best_a <= 0 or best_b <= 0 or _one_recording(a, b):
@@ -117,10 +117,10 @@ def _verdict(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
         interval, source = widened(by_steps.ci95_ms, change_interval(a, b, change), change), reasons.WIDENED
     else:
         return by_steps
-    return settled(by_steps, Evidence(change, min(best_a, best_b), interval, floor, alike), source)
+    return settled(by_steps, ComparisonEvidence(change, min(best_a, best_b), interval, floor, alike), source)
 
 
-def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Judge by the spread of steps or runs alone."""
     if _one_recording(a, b):
         return Verdict("no_difference_shown", "high", "Both sides are the same recording.", (0.0, 0.0))
@@ -136,7 +136,7 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     # A run without profiled steps counts with its best step time. It shows nothing about how steps vary.
     steps_a, steps_b = ([run.steps_at_best() for run in side if run.steps_ms] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
-    pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=reasons.between_recordings(a, b))
+    pair = _SidePair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=reasons.between_recordings(a, b))
     if steps_a and steps_b and min(float(np.median(steps)) for steps in pair.joined()) <= 0:
         return Verdict("inconclusive", "low", reasons.NO_LENGTH, noise_floor_share=floor)
     if pair.fewest >= MIN_STEPS_FOR_INTERVAL:
@@ -149,12 +149,12 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
     return _by_ranges(pair)
 
 
-def _one_recording(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
+def _one_recording(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bool:
     """Return whether both sides are the same recordings."""
     return sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a)
 
 
-def _times_lead(runs: Sequence[Measured]) -> bool:
+def _times_lead(runs: Sequence[MeasuredSteps]) -> bool:
     """Return whether all step times have intervals, and all are from marks or some run has no steps."""
     marked = all(run.source == "marks" for run in runs)
     bounded = all(run.low_ms is not None and run.high_ms is not None for run in runs)
@@ -162,7 +162,7 @@ def _times_lead(runs: Sequence[Measured]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _SidePair:
     """Steps and best step times of both sides in ms, the ``floor`` as a share, and a name for messages."""
 
     a: Sequence[F64]
@@ -185,11 +185,11 @@ class _Pair:
         return np.concatenate(self.a), np.concatenate(self.b)
 
 
-def _mean_best(runs: Sequence[Measured]) -> float | None:
+def _mean_best(runs: Sequence[MeasuredSteps]) -> float | None:
     return mean_of_all([run.best_ms for run in runs])
 
 
-def _source_floor(a: Sequence[Measured], b: Sequence[Measured]) -> float:
+def _source_floor(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> float:
     sources = {run.source for run in (*a, *b)}
     return SOURCE_FLOOR if len(sources) > 1 or "telemetry" in sources else 0.0
 
@@ -198,7 +198,7 @@ def _word(change: float) -> Word:
     return "faster" if change < 0 else "slower"
 
 
-def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor: float) -> Verdict:
+def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: float, floor: float) -> Verdict:
     """Judge by Welch's interval of the difference of the runs' mean best step times."""
     sides = [np.asarray([run.best_ms for run in side], dtype=np.float64) for side in (a, b)]
     parts = [float(side.var(ddof=1)) / len(side) for side in sides]
@@ -216,13 +216,13 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
         sure: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
         why = f"{runs}: the 95 % interval of the change excludes 0."
         return Verdict(_word(change), sure, why, between, floor, smallest)
-    why = f"{runs}: {reasons.why_none(share, limit, holds_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
+    why = f"{runs}: {reasons.why_none(share, limit, includes_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
     spread = math.sqrt(sum(float(side.var(ddof=1)) for side in sides) / 2) / min(mean_a, mean_b)
     why += reasons.more_runs(spread, min(len(a), len(b)))
     return Verdict("no_difference_shown", sure_of_none(smallest), why, between, floor, smallest)
 
 
-def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_b: float, floor: float) -> Verdict:
+def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: float, best_b: float, floor: float) -> Verdict:
     """Judge by the step times alone, if they come from marks over many more steps or a run has no steps."""
     change = best_b - best_a
     alike = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
@@ -231,12 +231,12 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     limit, share = max(MIN_CHANGE, floor), share_of_faster(best_a, best_b)
     smallest = max(limit, half / min(best_a, best_b))
     sources = {run.source for run in (*a, *b)}
-    sure = sure_of_change(Evidence(change, min(best_a, best_b), interval, floor, alike=len(sources) == 1))
+    sure = sure_of_change(ComparisonEvidence(change, min(best_a, best_b), interval, floor, alike=len(sources) == 1))
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
     without = "On neither side are steps recorded." if missing == 2 else "On one side no steps are recorded."
     basis = reasons.BY_MARKS if sources == {"marks"} else f"{without} {reasons.BY_TIMES}"
     basis += f" {TWO_SOURCES}" if len(sources) > 1 else ""
-    none = f"{reasons.why_none(share, limit, holds_zero=holds_zero(interval))} {reasons.could_have_seen(smallest)}"
+    none = f"{reasons.why_none(share, limit, includes_zero=includes_zero(interval))} {reasons.could_have_seen(smallest)}"
     none = f"{none[0].upper()}{none[1:]}"
     return Verdict(
         word=_word(change) if sure is not None else "no_difference_shown",
@@ -248,7 +248,7 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     )
 
 
-def _by_ranges(pair: _Pair, *, alike: bool = False) -> Verdict:
+def _by_ranges(pair: _SidePair, *, alike: bool = False) -> Verdict:
     """Judge by step ranges if there are too few steps, or too similar neighbouring steps (``alike``)."""
     (a, b), floor = pair.joined(), pair.floor
     few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
@@ -271,7 +271,7 @@ def _by_ranges(pair: _Pair, *, alike: bool = False) -> Verdict:
     return Verdict("inconclusive", "low", f"{few}, and {reason}. {reasons.could_have_seen(smallest)}", None, floor, smallest)
 
 
-def _by_interval(pair: _Pair) -> Verdict:
+def _by_interval(pair: _SidePair) -> Verdict:
     """Judge by the moving-block bootstrap interval of the change of the median."""
     interval, floor, between = median_change_interval(pair.a, pair.b), pair.floor, pair.between
     ends = (interval.low_ms, interval.high_ms)
@@ -295,6 +295,6 @@ def _by_interval(pair: _Pair) -> Verdict:
         note = "the median step does not change; a few long steps move the mean."
         why = f"Between the medians, {note} {reasons.could_have_seen(smallest)}"
         return Verdict("no_difference_shown", "low", why, ends, floor, smallest)
-    note = reasons.why_none(share, limit, holds_zero=not interval.excludes_zero())
+    note = reasons.why_none(share, limit, includes_zero=not interval.excludes_zero())
     why = f"{between[0].upper()}{between[1:]}, {note} {reasons.could_have_seen(smallest)}"
     return Verdict("no_difference_shown", sure_of_none(smallest), why, ends, floor, smallest)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from sawtooth.analysis.compare.significance.certainty import Verdict
-from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, mean_of_all
 
 Direction = Literal["faster", "slower"]
 
@@ -27,7 +27,7 @@ KERNELS = "The kernels of {slower} alone take longer than a whole profiled step 
 DISAGREE = "The best steps and the profiled steps point in opposite directions."
 
 
-def directed(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> Verdict:
+def directed(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict, with a direction if several sources agree on one.
 
     A verdict whose interval already shows the direction is returned unchanged.
@@ -41,7 +41,7 @@ def directed(judged: Verdict, a: Sequence[Measured], b: Sequence[Measured]) -> V
     return judged
 
 
-def direction(a: Sequence[Measured], b: Sequence[Measured]) -> tuple[Direction, str] | None:
+def direction(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> tuple[Direction, str] | None:
     """Return whether B is faster or slower than A, and why.
 
     Returns None if the sources do not show it, or if they contradict each other.
@@ -64,13 +64,13 @@ def direction(a: Sequence[Measured], b: Sequence[Measured]) -> tuple[Direction, 
     return None
 
 
-def contradict(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
+def contradict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bool:
     """Return whether the profiled steps and the best steps change in opposite directions."""
     best, profiled = _ratio(a, b, "best_ms"), _ratio(a, b, "profiled_ms")
     return best is not None and profiled is not None and (best - 1) * (profiled - 1) < 0
 
 
-def _kernels_longer(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
+def _kernels_longer(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bool:
     """Return whether A's kernels alone take longer than B's profiled step.
 
     The profiler can only make B's step longer, so B's own step is then shorter than A's.
@@ -79,7 +79,9 @@ def _kernels_longer(a: Sequence[Measured], b: Sequence[Measured]) -> bool:
     return kernels is not None and bool(step) and kernels >= KERNELS_LONGER * (step or 0.0)
 
 
-def _factor(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms", "kernels_ms"]) -> float:
+def _factor(
+    a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], name: Literal["best_ms", "profiled_ms", "kernels_ms"]
+) -> float:
     """Return the longer mean time ÷ the shorter one, for either order of the sides.
 
     It is 1 if one time is not known.
@@ -88,7 +90,9 @@ def _factor(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms
     return max(ratios, default=1.0)
 
 
-def _ratio(a: Sequence[Measured], b: Sequence[Measured], name: Literal["best_ms", "profiled_ms", "kernels_ms"]) -> float | None:
+def _ratio(
+    a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], name: Literal["best_ms", "profiled_ms", "kernels_ms"]
+) -> float | None:
     """Return A's mean time ÷ B's, or None if one is not known."""
     time_a, time_b = (mean_of_all([getattr(run, name) for run in side]) for side in (a, b))
     return time_a / time_b if time_a and time_b else None

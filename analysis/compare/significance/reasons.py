@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sawtooth.analysis.compare.significance.certainty import SURE_OF_SOME
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.units import significant
 
@@ -26,15 +26,15 @@ BY_MARKS = (
 BY_TIMES = "The interval is that of both step times and of the 2 % by which two runs of one program differ."
 
 
-def between_recordings(a: Sequence[Measured], b: Sequence[Measured]) -> str:
+def between_recordings(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> str:
     """Return words that name the compared recordings, with a note if their profiled steps are scaled."""
     between = "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
     return f"{between}{SCALED}" if any(run.source in ESTIMATED and run.steps_ms for run in (*a, *b)) else between
 
 
-def why_none(share: float, limit: float, *, holds_zero: bool) -> str:
+def why_none(share: float, limit: float, *, includes_zero: bool) -> str:
     """Return why no difference is shown: the interval includes 0, or the change is normal variation."""
-    if holds_zero:
+    if includes_zero:
         return "the 95 % interval of the change includes 0."
     return f"a change of {share:.1%} is within the {limit:.1%} by which such recordings differ with nothing changed."
 

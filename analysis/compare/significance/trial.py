@@ -1,4 +1,4 @@
-"""Decide whether a trial's change is kept: by the comparison's verdict, and by the drift of the base run."""
+"""Decide by the comparison's verdict and the base run's drift whether a change is kept."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, mean_of_all
 
 Word = Literal["kept", "slower", "not_shown"]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The word for a trial, its verdict, and the change against the base runs beside it in ms (negative: faster)."""
+    """The word for a trial, its verdict, and its difference to the base runs in ms (negative: faster)."""
 
     word: Word
     verdict: Verdict
@@ -23,7 +23,9 @@ class Judged:
     drift_ms: float
 
 
-def judge(beside: Sequence[Measured], trial: Measured, every: Sequence[Measured], drift_ms: float = 0.0) -> Judged:
+def judge(
+    beside: Sequence[MeasuredSteps], trial: MeasuredSteps, every: Sequence[MeasuredSteps], drift_ms: float = 0.0
+) -> Judged:
     """Return the word for ``trial``, against the base runs ``beside`` it.
 
     ``drift_ms`` is how much the base run changes within its runs. The differences between ``every`` base run also count as drift.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import Paint
 from sawtooth.analysis.derive.lost.idle import explain
 from sawtooth.analysis.derive.lost.ledger import owned, segments
@@ -16,7 +16,7 @@ from sawtooth.analysis.derive.unprofiled.cost import RecordingCost, recording_co
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.causes import REMOVABLE
-from sawtooth.analysis.replay.machine import (
+from sawtooth.analysis.replay.simulation import (
     I32,
     I64,
     NEVER,
@@ -33,7 +33,7 @@ DEVICE_BOUND_SHARE = 0.05  # below this share of host-caused idle time, a faster
 
 
 @dataclass(frozen=True)
-class Estimate:
+class UnprofiledEstimate:
     """The run of one device without the profiler.
 
     ``step_ns`` is the mean step, or None with ``why_missing`` if the replay does not explain the recording. ``ledger`` has ns
@@ -65,37 +65,37 @@ class Estimate:
 
 
 def estimate_unprofiled(
-    events: Events,
+    events: TraceEvents,
     view: HostView,
     problem: ReplayProblem,
     device: int,
     counted: I32,
     codes: NDArray[np.int8],
-) -> Estimate:
+) -> UnprofiledEstimate:
     """Estimate a device's step without the profiler, and the time that each cause loses.
 
     ``counted`` are step numbers, ``codes`` the ledger's owner of each GPU operation. Each cause takes one more replay.
     """
     recorded = _mean(step_times(problem, _as_recorded(problem), device, counted))
     if not recorded:
-        return Estimate(
+        return UnprofiledEstimate(
             None,
             "The trace has no counted step with launches on this device, so a replay has nothing to be held against.",
         )
     if recorded <= 0:
-        return Estimate(
+        return UnprofiledEstimate(
             None, "The counted steps take no time on this device, so a replay has nothing to be held against.", recorded
         )
     error = _error(problem, device, counted, recorded)
     median_error = _error(with_median_latencies(problem), device, counted, recorded)
     if max(abs(error), abs(median_error)) > REPRODUCES_WITHIN:
         why = f"The replay misses the recorded step by {100 * max(abs(error), abs(median_error)):.1f} %, so it explains too little to estimate from."
-        return Estimate(None, why, recorded, error, median_error)
+        return UnprofiledEstimate(None, why, recorded, error, median_error)
     cost = recording_cost(events)
     changed = without_profiler(problem, cost)
     run = replay(changed)
     step = _mean(step_times(changed, run, device, counted))
-    estimate = Estimate(
+    estimate = UnprofiledEstimate(
         step_ns=step,
         why_missing=None,
         recorded_ns=recorded,
@@ -141,7 +141,7 @@ def _as_recorded(problem: ReplayProblem) -> Replayed:
 
 def replayed_ledger(
     *,
-    events: Events,
+    events: TraceEvents,
     view: HostView,
     recorded: ReplayProblem,
     changed: ReplayProblem,
@@ -169,7 +169,7 @@ def replayed_ledger(
 
 
 def replayed_schedule(
-    events: Events, view: HostView, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed
+    events: TraceEvents, view: HostView, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed
 ) -> Schedule:
     """Return the schedule of a replay, with the host's paint moved to replayed time."""
     line = view.lines.of_thread[recorded.host.thread]
@@ -178,7 +178,7 @@ def replayed_schedule(
 
 
 @dataclass(frozen=True)
-class Clock:
+class ReplayClock:
     """A monotone map from recorded to replayed host time of one line.
 
     It is linear between the knots in ``recorded`` and ``replayed``.
@@ -230,7 +230,7 @@ def replayed_paint(paint: Paint, recorded: ReplayProblem, changed: ReplayProblem
     if inner.any():
         fixed = ~inner
         replayed[inner] = np.interp(knots[inner], knots[fixed], replayed[fixed])
-    clock = Clock(knots, np.maximum.accumulate(np.round(replayed).astype(np.int64)))
+    clock = ReplayClock(knots, np.maximum.accumulate(np.round(replayed).astype(np.int64)))
     moved = np.maximum.accumulate(clock(paint.start))
     keep = np.concatenate([moved[1:] > moved[:-1], [True]])
     return Paint(moved[keep], paint.cause[keep])

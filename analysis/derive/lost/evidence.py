@@ -8,16 +8,16 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.derive.columns import named
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import HostFacts, matching
-from sawtooth.analysis.derive.lost.phase_of import PHASES, phase_of_pieces
-from sawtooth.analysis.derive.lost.place import place_of
+from sawtooth.analysis.derive.lost.host_location import place_of
+from sawtooth.analysis.derive.lost.phase_lookup import PHASES, phase_of_pieces
 from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
 from sawtooth.analysis.derive.lost.sentences import MAX_SENTENCES, sentences
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, CAUSES
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
-from sawtooth.analysis.replay.machine import I64, NEVER
+from sawtooth.analysis.replay.simulation import I64, NEVER
 
 CONFIDENCES = ("high", "medium", "low")
 SYSTEM_CALL = re.compile(r" \(operating system\)$")  # stored with the Python calls, but no frame
@@ -25,7 +25,7 @@ SYSTEM_CALL = re.compile(r" \(operating system\)$")  # stored with the Python ca
 
 def describe(
     *,
-    events: Events,
+    events: TraceEvents,
     facts: HostFacts,
     view: HostView,
     schedule: Schedule,
@@ -60,7 +60,7 @@ def _step_of(start: I64, step_starts: I64, step_ends: I64) -> I64:
     return np.where((at >= 0) & (start < step_ends[np.maximum(at, 0)]), at, -1)
 
 
-def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pieces) -> pd.Categorical:
+def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, pieces: Pieces) -> pd.Categorical:
     """Return the confidence of each piece's cause.
 
     It is high if events of the host or the queue prove the cause, medium if the cause is inferred, low if it is a remainder.

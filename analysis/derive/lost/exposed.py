@@ -8,20 +8,20 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import matching
 from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
 from sawtooth.analysis.derive.unprofiled.problem import HOST_TO_DEVICE
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
-from sawtooth.analysis.replay.machine import I64
+from sawtooth.analysis.replay.simulation import I64
 
 TO_HOST = re.compile(r"DtoH|D2H|DeviceToHost", re.IGNORECASE)
 
 
 def explain_exposed(
     *,
-    events: Events,
+    events: TraceEvents,
     schedule: Schedule,
     order: I64,
     rows: I64,
@@ -72,7 +72,7 @@ def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
     )
 
 
-def read_back_calls(events: Events, schedule: Schedule) -> I64:
+def read_back_calls(events: TraceEvents, schedule: Schedule) -> I64:
     """Return, by GPU operation, the call that waits for it if it is a copy to the host, else -1.
 
     In such a copy the host reads a value back.

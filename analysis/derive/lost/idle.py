@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.lost.exposed import explain_exposed, read_back_calls
 from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule, Waits, merged
-from sawtooth.analysis.distinct import positions_by
+from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
-from sawtooth.analysis.replay.machine import I32, I64, NEVER
+from sawtooth.analysis.replay.simulation import I32, I64, NEVER
 
 OTHER_STREAM_NS = 20_000  # hardware latencies are below 10 µs: an operation that is 20 µs late waited for another stream
 MOST_LATENCY_NS = 50_000  # queued operations started within 20 µs in all measured traces: a longer delay has an unseen cause
@@ -29,7 +29,7 @@ REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_ho
 
 
 def explain(
-    events: Events,
+    events: TraceEvents,
     schedule: Schedule,
     device: int,
     lost: Lost,

@@ -15,19 +15,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.columns import nullable
-from sawtooth.analysis.derive.lost.estimate import Estimate, estimate_unprofiled
+from sawtooth.analysis.derive.lost.estimate import UnprofiledEstimate, estimate_unprofiled
 from sawtooth.analysis.derive.lost.evidence import describe
 from sawtooth.analysis.derive.lost.idle import explain
 from sawtooth.analysis.derive.lost.ledger import Segments, owned
 from sawtooth.analysis.derive.lost.phases import PhaseSums, phase_sums, phases
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of, totals
 from sawtooth.analysis.derive.lost.sentences import MAX_SENTENCES
-from sawtooth.analysis.derive.parts.part import Part
+from sawtooth.analysis.derive.parts.part import DerivedPart
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.cost import recording_cost, without_profiler
 from sawtooth.analysis.derive.unprofiled.problem import StepTable, build_problem, host_view, recorded_waits
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
-from sawtooth.analysis.replay.machine import ReplayProblem
+from sawtooth.analysis.replay.simulation import ReplayProblem
 
 
 class Losses:
@@ -42,14 +42,14 @@ class Losses:
     def __init__(self) -> None:
         self.unprofiled: ReplayProblem | None = None
         self.unexplained: ReplayProblem | None = None
-        self._estimates: dict[int, Estimate] = {}
+        self._estimates: dict[int, UnprofiledEstimate] = {}
         self._owned: dict[int, Counter[str]] = {}
         self._lost: dict[int, Counter[tuple[str, str]]] = {}
         self._phases: dict[int, dict[str, PhaseSums]] = {}
         self._steps: dict[int, int] = {}
         self._gaps: Counter[int] = Counter()
 
-    def explained(self, part: Part, codes: NDArray[np.int8], ledgers: Mapping[int, Segments]) -> list[pd.DataFrame]:
+    def explained(self, part: DerivedPart, codes: NDArray[np.int8], ledgers: Mapping[int, Segments]) -> list[pd.DataFrame]:
         """Explain the lost time of every device in one part; return its ``gaps`` rows, one frame per device.
 
         Times are absolute. ``codes`` is the ledger's owner of each GPU operation, ``ledgers`` the ledger of each device's part
@@ -95,7 +95,7 @@ class Losses:
             self.unprofiled, self.unexplained = (quicker, None) if explains else (None, quicker)
         return rows
 
-    def _count(self, part: Part, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:
+    def _count(self, part: DerivedPart, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:
         # The keys are in the order of the first part, which is the order of the stored rows.
         self._owned.setdefault(device.device, Counter()).update(owners)
         self._lost.setdefault(device.device, Counter()).update(lost)
@@ -136,7 +136,7 @@ def _whole_steps(device: DeviceSteps, among: slice) -> slice:
     return slice(first + int(starts[longest]), first + int(ends[longest]))
 
 
-def _recorded(part: Part, problem: ReplayProblem) -> ReplayProblem:
+def _recorded(part: DerivedPart, problem: ReplayProblem) -> ReplayProblem:
     """Return a part's replay with the recording's ids."""
     host, ops = problem.host, problem.ops
     return replace(
@@ -144,7 +144,7 @@ def _recorded(part: Part, problem: ReplayProblem) -> ReplayProblem:
     )
 
 
-def _gap_rows(rows: pd.DataFrame, part: Part, device: int, gaps_before: int) -> pd.DataFrame:
+def _gap_rows(rows: pd.DataFrame, part: DerivedPart, device: int, gaps_before: int) -> pd.DataFrame:
     frame = rows.rename(columns={"start": "start_ns", "end": "end_ns"}).assign(device=device)
     frame["start_ns"] += part.events.origin_ns
     frame["end_ns"] += part.events.origin_ns
@@ -155,7 +155,7 @@ def _gap_rows(rows: pd.DataFrame, part: Part, device: int, gaps_before: int) -> 
 
 
 def _cause_rows(
-    device: int, owners: Mapping[str, int], lost: Mapping[tuple[str, str], int], estimate: Estimate
+    device: int, owners: Mapping[str, int], lost: Mapping[tuple[str, str], int], estimate: UnprofiledEstimate
 ) -> pd.DataFrame:
     recorded: dict[tuple[str, str | None], int] = {(o, None): ns for o, ns in owners.items() if o not in LOST_OWNERS}
     recorded |= {key: ns for key, ns in lost.items() if ns}
@@ -170,7 +170,7 @@ def _cause_rows(
     return pd.DataFrame(rows)
 
 
-def estimate_facts(estimate: Estimate) -> dict[str, Any]:
+def estimate_facts(estimate: UnprofiledEstimate) -> dict[str, Any]:
     """Return an estimate's values for the derived file, JSON-ready."""
     return {
         "step_ns": estimate.step_ns,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import matching
 from sawtooth.analysis.derive.lost.schedule import Lost, Pieces
 from sawtooth.analysis.derive.steps.device import DeviceSteps
@@ -20,7 +20,7 @@ from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
-from sawtooth.analysis.replay.machine import I64
+from sawtooth.analysis.replay.simulation import I64
 
 NOT_A_PHASE = re.compile(r"^ProfilerStep#|^nccl:|^rccl:|^## Call CompiledFxGraph|^Torch-Compiled Region|^PyTorch Profiler|^\[")
 COUNTER = re.compile(r"[\s#:_-]*\d+$")
@@ -63,7 +63,7 @@ def phases(sums: dict[str, PhaseSums], steps: int) -> list[dict[str, Any]]:
 
 
 def phase_sums(
-    events: Events, view: HostView, device: DeviceSteps, pieces: Pieces, lost: Lost, stretch: Intervals | None = None
+    events: TraceEvents, view: HostView, device: DeviceSteps, pieces: Pieces, lost: Lost, stretch: Intervals | None = None
 ) -> dict[str, PhaseSums]:
     """Return the sums of every phase over the counted steps of ``device``; empty without counted steps.
 
@@ -98,7 +98,7 @@ def _within(spans: Intervals, moments: I64) -> NDArray[np.bool_]:
     return (at >= 0) & (moments < spans.ends[np.maximum(at, 0)]) if len(spans.starts) else np.zeros(len(moments), bool)
 
 
-def _spans(events: Events, view: HostView) -> dict[str, Intervals]:
+def _spans(events: TraceEvents, view: HostView) -> dict[str, Intervals]:
     """Return the intervals of each phase on the main line of host work.
 
     Names that differ only in a trailing number are one phase.
@@ -117,7 +117,7 @@ def _spans(events: Events, view: HostView) -> dict[str, Intervals]:
     return {**spans, BACKWARD: passes} if len(passes.starts) else spans
 
 
-def _backward_passes(events: Events, here: NDArray[np.bool_]) -> Intervals:
+def _backward_passes(events: TraceEvents, here: NDArray[np.bool_]) -> Intervals:
     """Join autograd's operators into backward passes.
 
     Operators of one pass are less than a millisecond apart, and no other operator begins between them.

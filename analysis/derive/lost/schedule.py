@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import Paint
 from sawtooth.analysis.derive.lost.ledger import Segments
 from sawtooth.analysis.derive.unprofiled.problem import HostView
@@ -16,7 +16,7 @@ from sawtooth.analysis.derive.unprofiled.waits import Recorded
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, WAIT_CAUSES
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OWNER_KEYS
-from sawtooth.analysis.replay.machine import I32, I64, NEVER, Replayed, ReplayProblem
+from sawtooth.analysis.replay.simulation import I32, I64, NEVER, Replayed, ReplayProblem
 
 CODE = {cause: i for i, cause in enumerate(CAUSE_KEYS)}
 WAIT_CODES = np.array([CODE[cause] for cause in WAIT_CAUSES], dtype=np.int8)
@@ -110,7 +110,7 @@ def lost_time(parts: Segments, window: Intervals) -> Lost:
 
 
 def schedule_of(
-    events: Events,
+    events: TraceEvents,
     view: HostView,
     problem: ReplayProblem | Recorded,
     run: Replayed | None,

@@ -10,12 +10,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.columns import named
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.lost.schedule import Schedule
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, CAUSE_OF
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
-from sawtooth.analysis.replay.machine import I64
+from sawtooth.analysis.replay.simulation import I64
 from sawtooth.analysis.units import in_words
 
 MAX_SENTENCES = 20_000  # only the longest pieces get a sentence: more are not read, and a million cost seconds
@@ -51,7 +51,7 @@ def readable(name: str) -> str:
 
 
 def sentences(
-    events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame, most: int = MAX_SENTENCES
+    events: TraceEvents, facts: HostFacts, schedule: Schedule, table: pd.DataFrame, most: int = MAX_SENTENCES
 ) -> pd.Categorical:
     """Return the evidence for each of the longest ``most`` pieces, in words; None for the others."""
     names, ops, calls, gpu = events.names, events.ops, events.calls, events.gpu

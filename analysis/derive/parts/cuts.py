@@ -18,8 +18,8 @@ from sawtooth.analysis.derive.events import (
     I64,
     Calls,
     CpuOps,
-    Events,
     GpuOps,
+    TraceEvents,
     columns_of,
     in_order,
     load_events,
@@ -29,11 +29,11 @@ from sawtooth.analysis.derive.events import (
 )
 from sawtooth.analysis.derive.host import load_host_facts
 from sawtooth.analysis.derive.modules import MODULE
-from sawtooth.analysis.derive.parts.loading import Spine, Stretch, load
-from sawtooth.analysis.derive.parts.part import EVER, Part, whole
+from sawtooth.analysis.derive.parts.loading import PartBounds, Spine, load
+from sawtooth.analysis.derive.parts.part import EVER, DerivedPart, whole
 from sawtooth.analysis.derive.steps.device import DeviceSteps, device_steps
 from sawtooth.analysis.derive.steps.host import HostSteps, find_host_steps, marked_steps
-from sawtooth.analysis.derive.steps.lost import lost_launches
+from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
 from sawtooth.analysis.intervals import Intervals
 
@@ -47,7 +47,7 @@ _MARKS = """(kind = 'annotation' OR cpu_op_id = 0 OR (name_id IN (SELECT name_id
 Analysed = Callable[[NDArray[np.int32]], tuple[list[int], int]]
 
 
-def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Part]:
+def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[DerivedPart]:
     """Yield the recording that ``con`` uses, part by part.
 
     ``analysed`` chooses the GPUs to analyse from the GPU of each operation.
@@ -75,7 +75,7 @@ class _Cut:
     left_out: int
     borders: list[int]
 
-    def stretch(self, number: int) -> Stretch:
+    def stretch(self, number: int) -> PartBounds:
         """Return the limits of a part, and the wider limits of events that are loaded to explain its own.
 
         The wider limits add one step on each side.
@@ -88,7 +88,7 @@ class _Cut:
         opens, closes = first == 0, behind == steps
         never, ever = EVER.starts[0], EVER.ends[0]
         around_first, around_last = max(first - 1, 0), min(behind, steps - 1)
-        return Stretch(
+        return PartBounds(
             steps=slice(first, behind),
             parts=len(self.borders) + 1,
             first=opens,
@@ -149,7 +149,7 @@ def _has_modules(con: duckdb.DuckDBPyConnection) -> bool:
     return bool(con.execute(sql, [MODULE.pattern]).fetchall())
 
 
-def _spine(con: duckdb.DuckDBPyConnection) -> Events:
+def _spine(con: duckdb.DuckDBPyConnection) -> TraceEvents:
     """Return the columns of a recording that mark its steps and place them on the devices.
 
     All other columns are empty.
@@ -163,7 +163,7 @@ def _spine(con: duckdb.DuckDBPyConnection) -> Events:
     start = columns_of(con, f"SELECT start_ns - {origin} AS start FROM runtime_calls")["start"]
     small = np.empty(0, np.int32)
     marks: CpuOps = read_cpu_ops(con, origin, _MARKS)
-    return Events(
+    return TraceEvents(
         origin,
         names_of(con),
         GpuOps(kind=np.empty(0, np.int8), stream=none, bytes=none, graph=none, **gpu),

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from sawtooth.analysis.derive.events import GPU_KINDS, Events
+from sawtooth.analysis.derive.events import GPU_KINDS, TraceEvents
 from sawtooth.analysis.derive.flop_counts import device_flops
 from sawtooth.analysis.derive.host_only import host_only
-from sawtooth.analysis.derive.parts.part import Part
-from sawtooth.analysis.derive.parts.work import Work
+from sawtooth.analysis.derive.parts.part import DerivedPart
+from sawtooth.analysis.derive.parts.work import ClassifiedWork
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 
 
-def facts_of(work: Work) -> dict[str, Any]:
+def facts_of(work: ClassifiedWork) -> dict[str, Any]:
     """Return the facts of one part; numbers of several parts can be added."""
     part, events = work.part, work.part.events
     counted_ops = part.own_ops & in_counted_steps(part, events.ops.start)
@@ -92,7 +92,7 @@ def added(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return both
 
 
-def in_counted_steps(part: Part, start: np.ndarray) -> np.ndarray:
+def in_counted_steps(part: DerivedPart, start: np.ndarray) -> np.ndarray:
     """Return which host times are in a counted step of any device; all of them if there are no steps."""
     counted = np.zeros(len(part.host.starts), bool)
     for device in part.devices:
@@ -105,7 +105,7 @@ def in_counted_steps(part: Part, start: np.ndarray) -> np.ndarray:
     return (step >= 0) & (start < part.host.ends[at]) & counted[at]
 
 
-def _graph_launched(events: Events) -> np.ndarray:
+def _graph_launched(events: TraceEvents) -> np.ndarray:
     """Return which GPU operations a graph launch started; these have no operator of their own."""
     graph_names = [i for i, name in enumerate(events.names) if "GraphLaunch" in name]
     call = np.maximum(events.gpu.call, 0)

@@ -19,15 +19,15 @@ from sawtooth.analysis.derive.events import (
     I64,
     Calls,
     CpuOps,
-    Events,
     GpuOps,
+    TraceEvents,
     columns_of,
     read_calls,
     read_cpu_ops,
     read_gpu_ops,
 )
 from sawtooth.analysis.derive.host import HostFacts, load_host_facts
-from sawtooth.analysis.derive.parts.part import Numbers, Part
+from sawtooth.analysis.derive.parts.part import DerivedPart, Numbers
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.steps.host import HostSteps
 from sawtooth.analysis.intervals import Intervals, intersect, union
@@ -50,7 +50,7 @@ class Spine:
     hulls: dict[int, Intervals]
 
     @staticmethod
-    def of(events: Events, devices: list[DeviceSteps]) -> Spine:
+    def of(events: TraceEvents, devices: list[DeviceSteps]) -> Spine:
         """Return the spine of a recording and its devices."""
         gpu = events.gpu
         names, first = np.unique(gpu.name, return_index=True)
@@ -64,7 +64,7 @@ class Spine:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class PartBounds:
     """The limits of one part: its ``steps`` and times.
 
     ``device_time`` and ``host_time`` are the times that the part counts; ``device_view`` and ``host_view`` are the wider times
@@ -87,8 +87,8 @@ def load(
     host: HostSteps,
     devices: list[DeviceSteps],
     gpus_left_out: int,
-    stretch: Stretch,
-) -> Part:
+    stretch: PartBounds,
+) -> DerivedPart:
     """Read one part; ``spine`` and ``devices`` describe the full recording."""
     origin = spine.origin_ns
     gpu_ids, gpu = _gpu_ops(con, spine, stretch)
@@ -102,8 +102,8 @@ def load(
     kernels, first = spine.first_of_name
     earlier = kernels[first < stretch.device_time.starts[0]]
     own_gpu = (gpu.start >= stretch.device_time.starts[0]) & (gpu.start < stretch.device_time.ends[0])
-    return Part(
-        events=Events(origin, spine.names, gpu, calls, ops),
+    return DerivedPart(
+        events=TraceEvents(origin, spine.names, gpu, calls, ops),
         facts=replace(facts, kernels_before=earlier),
         numbers=Numbers(gpu_ids, call_ids, op_ids, python_ids),
         host=host,
@@ -122,7 +122,7 @@ def load(
     )
 
 
-def _device(device: DeviceSteps, gpu: GpuOps, ids: I64, own: NDArray[np.bool_], stretch: Stretch) -> DeviceSteps:
+def _device(device: DeviceSteps, gpu: GpuOps, ids: I64, own: NDArray[np.bool_], stretch: PartBounds) -> DeviceSteps:
     """Return a device's steps with the operations that this part counts."""
     ops = np.flatnonzero(own & (gpu.device == device.device))
     at = np.searchsorted(device.ops, ids[ops])
@@ -144,7 +144,7 @@ def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
     return union([min(starts)], [max(ends)])
 
 
-def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, stretch: Stretch) -> tuple[I64, GpuOps]:
+def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, stretch: PartBounds) -> tuple[I64, GpuOps]:
     """Read the operations that run in the part's view, and those launched by its own calls and operators."""
     begin, end = (moment + spine.origin_ns for moment in stretch.device_view)
     first, behind = con.execute(

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import I64, Events
+from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.steps.host import HostSteps
 from sawtooth.analysis.intervals import Intervals
-from sawtooth.analysis.replay.machine import NEVER
+from sawtooth.analysis.replay.simulation import NEVER
 
 EVER = Intervals(np.array([NEVER], np.int64), np.array([-NEVER], np.int64))
 
@@ -31,7 +31,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Part:
+class DerivedPart:
     """The events of some steps and of neighbouring steps.
 
     ``events`` and ``facts`` refer to one another by index in the part; ``numbers`` are the ids in the recording. ``own_gpu``
@@ -42,7 +42,7 @@ class Part:
     part). ``steps`` are the steps in this part.
     """
 
-    events: Events
+    events: TraceEvents
     facts: HostFacts
     numbers: Numbers
     host: HostSteps
@@ -65,9 +65,11 @@ class Part:
         return places if ids is None or not len(ids) else np.where(places >= 0, ids[np.maximum(places, 0)], -1)
 
 
-def whole(events: Events, facts: HostFacts, host: HostSteps, devices: list[DeviceSteps], gpus_left_out: int) -> Part:
+def whole(
+    events: TraceEvents, facts: HostFacts, host: HostSteps, devices: list[DeviceSteps], gpus_left_out: int
+) -> DerivedPart:
     """Return a complete recording as one part."""
-    return Part(
+    return DerivedPart(
         events=events, facts=facts, numbers=Numbers(), host=host, devices=devices,
         windows=[device.window for device in devices], spans={}, gpus_left_out=gpus_left_out,
         own_gpu=np.ones(len(events.gpu), bool), own_ops=np.ones(len(events.ops), bool), device_time=EVER, host_time=EVER,

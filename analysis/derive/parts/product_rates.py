@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from sawtooth.analysis.derive.classes import Classes
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.flop_counts import FLOP_CATEGORIES, FlopCounts
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN
 from sawtooth.analysis.knowledge.kernel_names import TensorCores
@@ -24,7 +24,7 @@ LIKE_OTHERS = "other FP32 products of this run are faster than the GPU's FP32 un
 Decided = dict[tuple[int, int | None, int | None], TensorCores]  # by kernel, operator and signature
 
 
-def by_rate(events: Events, classes: Classes, counts: FlopCounts, peak: float | None, decided: Decided) -> Classes:
+def by_rate(events: TraceEvents, classes: Classes, counts: FlopCounts, peak: float | None, decided: Decided) -> Classes:
     """Return the classes with the tensor-core use that rates prove; the same object if they prove nothing.
 
     ``peak`` is the GPU's FP32 peak in FLOP/s. ``decided`` holds the decisions of earlier parts of the recording and gets those

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.classes import Classes, Signatures, classify_operations
 from sawtooth.analysis.derive.flop_counts import FlopCounts, operator_flop_counts
 from sawtooth.analysis.derive.modules import ModuleWork, module_work
-from sawtooth.analysis.derive.parts.part import Part
+from sawtooth.analysis.derive.parts.part import DerivedPart
 from sawtooth.analysis.derive.parts.product_rates import Decided, by_rate
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 
 @dataclass(frozen=True)
-class Work:
+class ClassifiedWork:
     """Class, FLOPs and module of each GPU operation and operator of one part."""
 
-    part: Part
+    part: DerivedPart
     classes: Classes
     flops: FlopCounts
     modules: ModuleWork | None
@@ -35,7 +35,7 @@ class Device:
     fp32_flop_per_s: float | None
 
 
-def work_of(part: Part, signatures: Signatures, device: Device, decided: Decided) -> Work:
+def work_of(part: DerivedPart, signatures: Signatures, device: Device, decided: Decided) -> ClassifiedWork:
     """Classify every GPU operation of ``part``, count FLOPs and assign operations to modules.
 
     ``decided`` is that of ``by_rate``.
@@ -45,7 +45,7 @@ def work_of(part: Part, signatures: Signatures, device: Device, decided: Decided
     proven = by_rate(part.events, classes, flops, device.fp32_flop_per_s, decided)
     if proven is not classes:
         classes, flops = proven, operator_flop_counts(part.events, signatures, proven, device.vendor)
-    return Work(
+    return ClassifiedWork(
         part=part,
         classes=classes,
         flops=flops,

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
-from sawtooth.analysis.derive.steps.counted import choose
+from sawtooth.analysis.derive.events import TraceEvents
+from sawtooth.analysis.derive.steps.counted_steps import choose
 from sawtooth.analysis.derive.steps.host import HostSteps
-from sawtooth.analysis.derive.steps.lost import LostLaunches
+from sawtooth.analysis.derive.steps.lost_launches import LostLaunches
 from sawtooth.analysis.intervals import Intervals, union
 
 I64 = NDArray[np.int64]
@@ -44,7 +44,7 @@ class DeviceSteps:
 STATUS_NAMES = ("linked", "carried_over", "orphan")
 
 
-def device_steps(events: Events, host: HostSteps, device: int, lost: LostLaunches = LostLaunches()) -> DeviceSteps:  # noqa: B008  (frozen)
+def device_steps(events: TraceEvents, host: HostSteps, device: int, lost: LostLaunches = LostLaunches()) -> DeviceSteps:  # noqa: B008  (frozen)
     """Place the host's steps on the clock of ``device`` and choose the steps that count."""
     ops = np.flatnonzero(events.gpu.device == device)
     start, end, call = events.gpu.start[ops], events.gpu.end[ops], events.gpu.call[ops]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
-from sawtooth.analysis.derive.steps.inferred import find_periods
+from sawtooth.analysis.derive.events import TraceEvents
+from sawtooth.analysis.derive.steps.inferred_steps import find_periods
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.ingest.loop.sign import STEP_NAME
@@ -49,7 +49,7 @@ class HostSteps:
     cycle: I64
 
 
-def find_host_steps(events: Events) -> HostSteps:
+def find_host_steps(events: TraceEvents) -> HostSteps:
     """Find the steps from the best available source.
 
     The order is ProfilerStep, optimizer steps, a repeated user annotation, and repeated host work.
@@ -68,7 +68,7 @@ def find_host_steps(events: Events) -> HostSteps:
     return _inferred_steps(events)
 
 
-def marked_steps(events: Events) -> HostSteps | None:
+def marked_steps(events: TraceEvents) -> HostSteps | None:
     """Return the steps marked by a profiler, an optimizer or the recorder; None if there are none.
 
     ``ops`` needs only its first row, all annotations and the backward pass.
@@ -76,14 +76,14 @@ def marked_steps(events: Events) -> HostSteps | None:
     return _marked(events, _annotations(events))
 
 
-def _annotations(events: Events) -> dict[str, list[int]]:
+def _annotations(events: TraceEvents) -> dict[str, list[int]]:
     by_name: dict[str, list[int]] = {}
     for index in np.flatnonzero(events.ops.annotation):
         by_name.setdefault(events.names[events.ops.name[index]], []).append(int(index))
     return by_name
 
 
-def _marked(events: Events, by_name: dict[str, list[int]]) -> HostSteps | None:
+def _marked(events: TraceEvents, by_name: dict[str, list[int]]) -> HostSteps | None:
     profiler = {name: rows for name, rows in by_name.items() if PROFILER_STEP.fullmatch(name)}
     if profiler:
         return _profiler_steps(events, profiler)
@@ -98,7 +98,7 @@ def _marked(events: Events, by_name: dict[str, list[int]]) -> HostSteps | None:
     return None
 
 
-def _last_of_each_step(events: Events, rows: list[int]) -> list[int]:
+def _last_of_each_step(events: TraceEvents, rows: list[int]) -> list[int]:
     """Return the optimizer's steps that a backward pass follows, and the last one.
 
     The steps before them update other parts of the same step: DeepSpeed's ZeRO steps once per parameter group, and two
@@ -115,7 +115,7 @@ def _last_of_each_step(events: Events, rows: list[int]) -> list[int]:
     return [row for row, follows in zip(rows, np.append(np.diff(before) > 0, True), strict=True) if follows]
 
 
-def _last_of_each_round(events: Events, rows: list[int]) -> list[int]:
+def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
     """Return the last optimizer step of each round if several optimizers of one class take turns.
 
     Each of them follows its own backward pass, like those of a generator and its critic. They share a name, but differ in the
@@ -149,7 +149,7 @@ def _fused_turns(took: I64) -> int:
     return 1
 
 
-def _fused_ns(events: Events, rows: list[int]) -> I64:
+def _fused_ns(events: TraceEvents, rows: list[int]) -> I64:
     """Return, for each step of an optimizer, the time in ns of the fused kernels launched in it.
 
     Steps are ordered by time.
@@ -164,7 +164,7 @@ def _fused_ns(events: Events, rows: list[int]) -> I64:
     return np.bincount(step[inside], took[inside], minlength=len(rows)).astype(np.int64)
 
 
-def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
+def _repeated(events: TraceEvents, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
     """Return annotations that one thread repeats; step names that differ only in their numbers are one.
 
     Only one thread counts, because a recording may contain several processes that each mark their own steps.
@@ -179,7 +179,7 @@ def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[i
     return {name: rows for name, rows in repeated.items() if len(rows) > 1}
 
 
-def _profiler_steps(events: Events, rows_of: dict[str, list[int]]) -> HostSteps:
+def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]]) -> HostSteps:
     # Several profilers or threads may write the same step. The longest row of each name is the loop's own.
     rows = [max(rows, key=lambda i: events.ops.end[i] - events.ops.start[i]) for rows in rows_of.values()]
     rows.sort(key=lambda i: int(events.ops.start[i]))
@@ -197,7 +197,7 @@ def _profiler_steps(events: Events, rows_of: dict[str, list[int]]) -> HostSteps:
     )
 
 
-def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
+def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSteps:
     rows = sorted(rows, key=lambda i: (int(events.ops.end[i]), int(events.ops.start[i])))
     ends = _ended(events.ops.start[rows], events.ops.end[rows])
     rows = [rows[i] for i in np.argsort(ends, kind="stable")]
@@ -227,7 +227,7 @@ def _ended(starts: I64, ends: I64) -> I64:
     return closed
 
 
-def _inferred_steps(events: Events) -> HostSteps:
+def _inferred_steps(events: TraceEvents) -> HostSteps:
     periods = find_periods(events)
     if periods is None:
         empty = np.zeros(0, np.int64)
@@ -243,7 +243,7 @@ def _inferred_steps(events: Events) -> HostSteps:
     )
 
 
-def _annotation_depth(events: Events, marked: I64) -> dict[int, int]:
+def _annotation_depth(events: TraceEvents, marked: I64) -> dict[int, int]:
     """Count the annotations that enclose each annotation on its own thread."""
     depth: dict[int, int] = {}
     for index in marked:
@@ -255,5 +255,5 @@ def _annotation_depth(events: Events, marked: I64) -> dict[int, int]:
     return depth
 
 
-def _covered(events: Events, rows: list[int]) -> int:
+def _covered(events: TraceEvents, rows: list[int]) -> int:
     return union(events.ops.start[rows], events.ops.end[rows]).total

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import LAUNCH_KERNEL, PYTHON_CALL_NS, matching
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
-from sawtooth.analysis.replay.machine import I64, ReplayProblem
+from sawtooth.analysis.replay.simulation import I64, ReplayProblem
 
 # The cost of recording grows with the slowness of the host. The trace shows this slowness in two places. The first are
 # wrappers: operators that only call one other operator, so that their own time is mostly the recording of that other one. The
@@ -75,7 +75,7 @@ class RecordingCost:
         return f"Recording cost the host about {self.operator_ns / 1000:.1f} µs an operator and {self.launch_ns / 1000:.1f} µs a kernel launch, {source}."
 
 
-def recording_cost(events: Events) -> RecordingCost:
+def recording_cost(events: TraceEvents) -> RecordingCost:
     """Calibrate the profiler's cost on the wrappers and launch calls of this trace."""
     wrapper, launch = _wrapper_ns(events), _launch_ns(events)
     calibrated = (
@@ -98,7 +98,7 @@ def recording_cost(events: Events) -> RecordingCost:
     )
 
 
-def _wrapper_ns(events: Events) -> float | None:
+def _wrapper_ns(events: TraceEvents) -> float | None:
     """Return the median own time of ``aten::t`` or a similar wrapper; None if there are too few.
 
     Times of other wrappers are divided by their ratio to ``aten::t``.
@@ -119,7 +119,7 @@ def _wrapper_ns(events: Events) -> float | None:
     return float(np.mean(costs)) if costs else None
 
 
-def _launch_ns(events: Events) -> float | None:
+def _launch_ns(events: TraceEvents) -> float | None:
     """Return the duration of the fastest launch calls; None if there are none (CUDA graphs)."""
     calls = events.calls
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)

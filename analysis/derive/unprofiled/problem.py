@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import (
     LAUNCH_KERNEL,
     SYNC_CALL,
@@ -23,9 +23,9 @@ from sawtooth.analysis.derive.host import (
 )
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, Recorded, RecordedWaits, latencies, waited_for, waits
-from sawtooth.analysis.distinct import distinct_rows
+from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
-from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
+from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
 USUAL_EVENTS = 60_000  # host nodes and operations per replay: each edit runs all, and later steps change little
 MAX_EVENTS = 150_000  # upper limit if FEWEST_STEPS need more
@@ -35,11 +35,7 @@ HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORE
 
 @dataclass(frozen=True)
 class StepTable:
-    """The steps of one process in order, from the steps module.
-
-    The arrays have length n, and times are relative to the origin. ``number`` identifies the step, ``host_start`` and
-    ``host_end`` bound it on the host, ``counted`` means that it belongs to the steady window, ``cycle`` is the profiling cycle.
-    """
+    """The n steps of one process in order: arrays of length n, with times in ns since the origin."""
 
     number: I32
     host_start: I64
@@ -69,7 +65,7 @@ class HostView:
     blocking: NDArray[np.bool_]  # by call: a pageable or synchronous copy to the device, or the wait for it
 
 
-def host_view(events: Events, facts: HostFacts) -> HostView:
+def host_view(events: TraceEvents, facts: HostFacts) -> HostView:
     """Paint every line of host work."""
     lines = find_lines(events, facts)
     blocking = blocking_copies(events)
@@ -78,7 +74,7 @@ def host_view(events: Events, facts: HostFacts) -> HostView:
     return HostView(lines, paints, blocking)
 
 
-def blocking_copies(events: Events) -> NDArray[np.bool_]:
+def blocking_copies(events: TraceEvents) -> NDArray[np.bool_]:
     """Mark, by call, blocking copies to the device and the wait after them in the same operator."""
     calls, gpu = events.calls, events.gpu
     to_device = matching(events.names, HOST_TO_DEVICE)[gpu.name] & (gpu.kind == 1) & (gpu.call >= 0)
@@ -104,7 +100,13 @@ def blocking_copies(events: Events) -> NDArray[np.bool_]:
 
 
 def build_problem(
-    events: Events, steps: StepTable, facts: HostFacts, view: HostView, *, max_events: int | None = MAX_EVENTS, further: int = 0
+    events: TraceEvents,
+    steps: StepTable,
+    facts: HostFacts,
+    view: HostView,
+    *,
+    max_events: int | None = MAX_EVENTS,
+    further: int = 0,
 ) -> ReplayProblem:
     """Return the replay problem of ``steps``, or of as many leading ones as ``max_events`` allows.
 
@@ -132,7 +134,7 @@ def build_problem(
     return ReplayProblem(host, ops, streams, steps.number[chosen], new_cycle, notes=tuple(notes))
 
 
-def recorded_waits(events: Events, steps: StepTable, facts: HostFacts, view: HostView) -> Recorded:
+def recorded_waits(events: TraceEvents, steps: StepTable, facts: HostFacts, view: HostView) -> Recorded:
     """Return the GPU operations that every call of ``steps`` waited for."""
     chosen, _ = _choose_steps(events, steps, None, 0)
     call, sync = _calls_of(events, steps, view, chosen)
@@ -152,7 +154,7 @@ def recorded_waits(events: Events, steps: StepTable, facts: HostFacts, view: Hos
     )
 
 
-def _calls_of(events: Events, steps: StepTable, view: HostView, chosen: I64) -> tuple[I64, NDArray[np.bool_]]:
+def _calls_of(events: TraceEvents, steps: StepTable, view: HostView, chosen: I64) -> tuple[I64, NDArray[np.bool_]]:
     """Return the launches and synchronizations of the ``chosen`` steps; mark which calls synchronize."""
     calls = events.calls
     sync = matching(events.names, SYNC_CALL)[calls.name]
@@ -164,7 +166,7 @@ def _calls_of(events: Events, steps: StepTable, view: HostView, chosen: I64) -> 
     return call[np.lexsort((call, calls.start[call]))], sync
 
 
-def _wait_causes(events: Events, view: HostView, call: I64) -> NDArray[np.int8]:
+def _wait_causes(events: TraceEvents, view: HostView, call: I64) -> NDArray[np.int8]:
     """Return the cause of each call's wait, if it waits (index in WAIT_CAUSES)."""
     cause = np.full(len(call), WAIT_CAUSES.index("host_sync"), np.int8)
     for index, key in enumerate(WAIT_CAUSES):
@@ -175,7 +177,7 @@ def _wait_causes(events: Events, view: HostView, call: I64) -> NDArray[np.int8]:
     return cause
 
 
-def _choose_steps(events: Events, steps: StepTable, max_events: int | None, further: int) -> tuple[I64, list[str]]:
+def _choose_steps(events: TraceEvents, steps: StepTable, max_events: int | None, further: int) -> tuple[I64, list[str]]:
     order = np.argsort(steps.host_start, kind="stable")
     starts, ends = np.sort(events.calls.start[events.calls.gpu_ops > 0]), np.sort(events.gpu.start)
     size = np.array(
@@ -192,7 +194,7 @@ def _choose_steps(events: Events, steps: StepTable, max_events: int | None, furt
     return kept.astype(np.int64), notes
 
 
-def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps, tuple[tuple[int, int], ...]]:
+def _device_ops(events: TraceEvents, steps: StepTable, call: I64) -> tuple[DeviceOps, tuple[tuple[int, int], ...]]:
     """Return operations in launch order without latencies, and the streams."""
     gpu, calls = events.gpu, events.calls
     node_of_call = np.full(len(calls) + 1, -1, dtype=np.int64)
@@ -225,7 +227,7 @@ def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps,
     return ops, tuple((int(d), int(s)) for d, s in device_stream.T)
 
 
-def step_of_ops(events: Events, steps: StepTable) -> I32:
+def step_of_ops(events: TraceEvents, steps: StepTable) -> I32:
     """Return the step number of each operation's launch, by host interval; -1 for none."""
     step = np.full(len(events.gpu), -1, dtype=np.int32)
     if len(steps.number) == 0:
@@ -239,7 +241,7 @@ def step_of_ops(events: Events, steps: StepTable) -> I32:
     return step
 
 
-def _predecessors(events: Events, view: HostView, call: I64) -> tuple[I64, I64]:
+def _predecessors(events: TraceEvents, view: HostView, call: I64) -> tuple[I64, I64]:
     """Return each call's predecessor and the gap after it.
 
     The predecessor is the latest-ending earlier call of the same thread or of the main line.
@@ -261,7 +263,7 @@ def _predecessors(events: Events, view: HostView, call: I64) -> tuple[I64, I64]:
     return np.array(pred, dtype=np.int64), np.array(gap, dtype=np.int64)
 
 
-def _gap_of_operator(events: Events, call: I64, gap: I64) -> NDArray[np.float64]:
+def _gap_of_operator(events: TraceEvents, call: I64, gap: I64) -> NDArray[np.float64]:
     """Return the share of the gap before each call inside the call's outermost operator; 0 for none."""
     ops, start = events.ops, events.calls.start[call]
     around = events.calls.cpu_op[call].astype(np.int64)
@@ -275,7 +277,7 @@ def _gap_of_operator(events: Events, call: I64, gap: I64) -> NDArray[np.float64]
 
 
 def _gaps(
-    events: Events, facts: HostFacts, view: HostView, call: I64, pred: I64, gap: I64
+    events: TraceEvents, facts: HostFacts, view: HostView, call: I64, pred: I64, gap: I64
 ) -> tuple[I64, NDArray[np.bool_], I64]:
     """Return the gaps' causes, whether the profiler slows them, and the counts of events in them.
 

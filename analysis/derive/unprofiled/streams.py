@@ -7,16 +7,16 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import matching
-from sawtooth.analysis.distinct import distinct_rows
-from sawtooth.analysis.replay.machine import I64, DeviceOps
+from sawtooth.analysis.distinct_rows import distinct_rows
+from sawtooth.analysis.replay.simulation import I64, DeviceOps
 
 LATE_NS = 3_000  # a start that is this much later than stream and launch allow is a wait: hardware latencies are shorter
 COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have their own streams
 
 
-def other_streams(events: Events, ops: DeviceOps, *, ready: I64, launched: NDArray[np.bool_], streams: int) -> I64:
+def other_streams(events: TraceEvents, ops: DeviceOps, *, ready: I64, launched: NDArray[np.bool_], streams: int) -> I64:
     """Return, for each operation, the operation of another stream that it waits for, else -1.
 
     ``ready`` is the time at which its own stream and its launch allow it to start.
@@ -56,7 +56,7 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
     return dep
 
 
-def _handed_over(events: Events, ops: DeviceOps, launched: NDArray[np.bool_]) -> I64:
+def _handed_over(events: TraceEvents, ops: DeviceOps, launched: NDArray[np.bool_]) -> I64:
     """Return, for each operation that depends on another stream's work, the last such operation, else -1.
 
     A communicator's stream waits for its caller's stream, that is, for the work launched there before. Some operators launch on
@@ -98,7 +98,7 @@ def _handed_over(events: Events, ops: DeviceOps, launched: NDArray[np.bool_]) ->
     return np.where(np.isin(kind, kind[began]), -1, dep)
 
 
-def _on_several_streams(events: Events, ops: DeviceOps, among: NDArray[np.bool_]) -> tuple[I64, dict[int, int]]:
+def _on_several_streams(events: TraceEvents, ops: DeviceOps, among: NDArray[np.bool_]) -> tuple[I64, dict[int, int]]:
     """Return, for each operation, its operator if that uses several streams, else -1; and the last ends.
 
     Only operations ``among`` count. The last ends are, by operator, its operation that ends last.

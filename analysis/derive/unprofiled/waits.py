@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matching
 from sawtooth.analysis.derive.unprofiled.streams import other_streams
-from sawtooth.analysis.distinct import positions_by
-from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, queue_slots
+from sawtooth.analysis.distinct_rows import positions_by
+from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, queue_slots
 
 DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start, if a trace has none: medians were 1.7 to 2.4 µs on H200
 CLOCK_SKEW_NS = 100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ
@@ -73,7 +73,7 @@ class NodeWaits(NamedTuple):
     submitted: I64
 
 
-def waits(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> NodeWaits:
+def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> NodeWaits:
     """Return the waits of the host's nodes, and their own durations."""
     calls = events.calls
     start, end, name = calls.start[call], calls.end[call], calls.name[call]
@@ -104,7 +104,7 @@ def waits(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], 
     return NodeWaits(own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own))
 
 
-def waited_for(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> tuple[I64, I64]:
+def waited_for(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> tuple[I64, I64]:
     """Return only wait_ptr and wait_op of the result of ``waits``."""
     bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
     return _listed(_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds).by_node, len(call))
@@ -118,7 +118,9 @@ class _Targets(NamedTuple):
     staging: I64
 
 
-def _targets(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, bounds: I64) -> _Targets:
+def _targets(
+    events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, bounds: I64
+) -> _Targets:
     calls = events.calls
     targets = _sync_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, op_end=ops.fixed_start + ops.dur)
     self_wait, staging = _self_waits(
@@ -135,7 +137,7 @@ def _listed(targets: dict[int, I64], nodes: int) -> tuple[I64, I64]:
     return np.cumsum(counts), np.concatenate([_NONE, *(targets[n] for n in sorted(targets))])
 
 
-def _self_waits(events: Events, ops: DeviceOps, bounds: I64, start: I64, end: I64, name: I32) -> tuple[I64, I64]:
+def _self_waits(events: TraceEvents, ops: DeviceOps, bounds: I64, start: I64, end: I64, name: I32) -> tuple[I64, I64]:
     """Return, by node, its own operation that ends before the call returns, or -1.
 
     This is the case for copies from or to pageable memory and for synchronous copies. The second value is the host time before
@@ -165,7 +167,7 @@ def stream_free(ops: DeviceOps) -> I64:
 
 
 def _sync_targets(
-    events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, op_end: I64
+    events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, op_end: I64
 ) -> dict[int, I64]:
     """Return, by synchronization (a node), the operations whose end it waited for.
 
@@ -229,14 +231,14 @@ def _sync_targets(
     return targets
 
 
-def _launched_by_thread(events: Events, call: I64, ops: DeviceOps) -> dict[int, I64]:
+def _launched_by_thread(events: TraceEvents, call: I64, ops: DeviceOps) -> dict[int, I64]:
     """Return, by thread, the operations that its calls launched, in launch order."""
     launched = np.flatnonzero(ops.node >= 0)
     thread = events.calls.thread[call[ops.node[launched]]]
     return {int(number): launched[thread == number] for number in np.unique(thread)}
 
 
-def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> DeviceOps:
+def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) -> DeviceOps:
     """Measure the latency after the last thing for which each operation waited.
 
     After the other things, the latency is the stream's median, reduced if it does not fit.

@@ -12,8 +12,8 @@ from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
 
-PACE_MOST = 3.0  # The search covers host speeds from a third to three times that of the trace.
-PACE_HALVINGS = 10  # Number of halvings of that range: the result is precise to a fifth of a percent.
+MOST_HOST_SPEED = 3.0  # The search covers host speeds from a third to three times that of the trace.
+SEARCH_HALVINGS = 10  # Number of halvings of that range: the result is precise to a fifth of a percent.
 # Upper limit of the host's time, relative to the replay, while the GPU hides it: one of nine loops took 1.75 times as long.
 SLOWEST_HOST = 1.8
 
@@ -29,14 +29,14 @@ def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
     run_ms = best.ms
     _, factor = turning_point(
         lambda factor: (whatif.step_ms((FasterHost(factor),)) or 0.0) < run_ms,
-        1 / PACE_MOST,
-        PACE_MOST,
-        halvings=PACE_HALVINGS,
+        1 / MOST_HOST_SPEED,
+        MOST_HOST_SPEED,
+        halvings=SEARCH_HALVINGS,
         geometric=True,
     )
-    pace = (FasterHost(factor),)
-    reached = whatif.step_ms(pace)
-    return pace if reached is not None and abs(best.ms / reached - 1) <= RUNS_DIFFER else ()
+    faster_host = (FasterHost(factor),)
+    reached = whatif.step_ms(faster_host)
+    return faster_host if reached is not None and abs(best.ms / reached - 1) <= RUNS_DIFFER else ()
 
 
 def hidden_host(whatif: WhatIf, best: BestStepTime) -> float:
@@ -52,4 +52,4 @@ def hidden_host(whatif: WhatIf, best: BestStepTime) -> float:
 
     if hidden(SLOWEST_HOST):
         return SLOWEST_HOST
-    return turning_point(hidden, 1.0, SLOWEST_HOST, halvings=PACE_HALVINGS, geometric=True)[0]
+    return turning_point(hidden, 1.0, SLOWEST_HOST, halvings=SEARCH_HALVINGS, geometric=True)[0]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE, OPTIMIZER_STEP, numel
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, OPTIMIZER_STEP, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.recurrent import RECURRENT, SCRATCH_BYTES, layers_and_directions
 
@@ -95,8 +95,8 @@ def _growing(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndar
     start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
     backward = _within(recording.frame(_SPANS, [f"^{AUTOGRAD_NODE}"]), blocks) >= 0
     tuned = recording.frame(_SPANS, [OPTIMIZER_STEP])
-    kept_until = tuned["start_ns"].to_numpy(np.int64) if len(tuned) else _ends_of_steps(recording, device)
-    gradients = (end > np.append(kept_until, NEVER - 1)[np.searchsorted(kept_until, start)]) | _accumulated(recording, blocks)
+    used_until = tuned["start_ns"].to_numpy(np.int64) if len(tuned) else _ends_of_steps(recording, device)
+    gradients = (end > np.append(used_until, NEVER - 1)[np.searchsorted(used_until, start)]) | _accumulated(recording, blocks)
     stays = (_within(tuned, blocks) >= 0) | (backward & gradients)
     return np.where(stays, 0.0, size - np.minimum(_of_parameters(recording, device, blocks), size))
 

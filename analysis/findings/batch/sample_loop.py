@@ -14,7 +14,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.batch.memory import Shape, parameters_of
 from sawtooth.analysis.findings.queries.calls import CELLS
-from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext

@@ -23,7 +23,7 @@ from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
 from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
 from sawtooth.analysis.findings.batch.overlap import FILLS, Overlap
 from sawtooth.analysis.findings.batch.sample_loop import sample_loop
-from sawtooth.analysis.findings.recorded.work import ALIKE, launched_by_optimizer, launched_inside
+from sawtooth.analysis.findings.recorded.counted_operations import ALIKE, launched_by_optimizer, launched_inside
 from sawtooth.analysis.replay.edits import FasterHost, ScaledOps, TimedOps
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, STEP_OFF, WhatIf
 from sawtooth.analysis.units import in_words
@@ -178,7 +178,7 @@ def _step(
     else:
         paces = (own, own / HOST_VARIES, own * HOST_VARIES)
     now = _paced_ms(whatif, own)
-    steps = [_paced_ms(whatif, pace, each) for pace, each in zip(paces, edges, strict=True)]
+    steps = [_paced_ms(whatif, host_factor, each) for host_factor, each in zip(paces, edges, strict=True)]
     quick = _paced_ms(whatif, paces[1], edges[0])
     if filled is not None:
         dur_ns, count = context.work["dur_ns"].to_numpy(float), 1e6 * max(context.work["step"].nunique(), 1)
@@ -201,13 +201,13 @@ def _step(
     return _Between(ms, (min(low, ms) - off) * min(least, 1 - RUNS_DIFFER), longest, limits)
 
 
-def _paced_ms(whatif: WhatIf, pace: float, edit: TimedOps | None = None) -> float | None:
+def _paced_ms(whatif: WhatIf, host_factor: float, edit: TimedOps | None = None) -> float | None:
     """Return the step with ``edit`` applied and the host's time multiplied by ``pace``.
 
     It is not shorter than the host alone takes. In a profile of few steps, launches from before the first step can hide a
     host that is too slow for a smaller batch.
     """
-    host = (FasterHost(pace),)
+    host = (FasterHost(host_factor),)
     step = whatif.step_ms((*host, edit) if edit else host)
     alone = whatif.step_ms((*host, ScaledOps(tuple(whatif.problem.ops.op.tolist()), HARDLY)))
     return max(step, alone) if step and alone else step

@@ -18,8 +18,8 @@ import pandas as pd
 from sawtooth.analysis.derive.host_only import LOADING
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.model import Evidence
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, launched_by_optimizer, launched_inside
 from sawtooth.analysis.findings.recorded.phases import LOSS
-from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE, launched_by_optimizer, launched_inside
 from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
 from sawtooth.analysis.replay.edits import (
     AsGraph,

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
-from sawtooth.analysis.findings.queries.calls import Events, calls
+from sawtooth.analysis.findings.queries.calls import CountedEvents, calls
 from sawtooth.analysis.telemetry.attribution import metadata_of
 
 CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"
@@ -33,7 +33,7 @@ class DriverCalls:
     total but fragmented, None if not known.
     """
 
-    all: Events
+    all: CountedEvents
     retried: int
     in_pieces: bool | None = None
     free_bytes: float | None = None
@@ -56,7 +56,7 @@ def driver_calls(context: RuleContext) -> DriverCalls:
     notes = metadata_of(context.recording).get("cuda_allocator")
     notes = notes if isinstance(notes, dict) else {}
     expandable = "expandable_segments:true" in str(notes.get("settings", "")).lower()
-    held = _held(context, asked)
+    held = _memory_state(context, asked)
     if held is None and retried:
         held = _by_counters(notes)
     if held is None:
@@ -89,7 +89,7 @@ def _asked(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 # The request is the first block that the thread gets after the call. The last event before the call gives the memory state.
-_HELD = """
+_MEMORY_STATE_SQL = """
 WITH asked AS (SELECT unnest($threads::BIGINT[]) AS thread_id, unnest($starts::BIGINT[]) AS start_ns, unnest($ends::BIGINT[]) AS end_ns),
 events AS (SELECT * FROM allocations WHERE device_type <> 0 AND device = $device AND total_reserved_bytes > 0)
 SELECT request.bytes, before.total_allocated_bytes AS allocated, before.total_reserved_bytes AS reserved FROM asked
@@ -97,7 +97,7 @@ SELECT request.bytes, before.total_allocated_bytes AS allocated, before.total_re
     ASOF JOIN events before ON before.time_ns <= asked.start_ns"""
 
 
-def _held(context: RuleContext, asked: pd.DataFrame) -> tuple[bool, float, float] | None:
+def _memory_state(context: RuleContext, asked: pd.DataFrame) -> tuple[bool, float, float] | None:
     """Return the memory state from the allocator's events, None if there are no events.
 
     The tuple has: whether the free memory was large enough for most requests, the median free bytes, the median reserved
@@ -108,7 +108,7 @@ def _held(context: RuleContext, asked: pd.DataFrame) -> tuple[bool, float, float
     columns = {
         key: asked[name].tolist() for key, name in (("threads", "thread_id"), ("starts", "start_ns"), ("ends", "end_ns"))
     }
-    rows = context.recording.frame(_HELD, {**columns, "device": context.rank.device})
+    rows = context.recording.frame(_MEMORY_STATE_SQL, {**columns, "device": context.rank.device})
     rows = rows[rows["bytes"] >= LARGE]
     if rows.empty:
         return None

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.findings.recorded.work import chosen, numel
-from sawtooth.analysis.knowledge.hardware import Gpu
-from sawtooth.analysis.knowledge.kernel_time import Estimate, estimate
+from sawtooth.analysis.findings.recorded.counted_operations import chosen, numel
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
+from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, estimate
 from sawtooth.analysis.knowledge.kernel_work import attention_work
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
@@ -57,13 +57,13 @@ def _product_size(dims: Any) -> int:
     return int(dims[0][0] * dims[0][1] * dims[1][2])
 
 
-def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: Gpu) -> list[Edit]:
+def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
     """Return the edits that replace these rows by fused attention kernels.
 
     Each product gets its share, by FLOPs, of a fused kernel's time for these sizes. Forward, one fused kernel replaces two
     products; backward, it computes five products instead of four.
     """
-    times: dict[int, Estimate | None] = {}
+    times: dict[int, KernelTimeEstimate | None] = {}
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     for row in products.itertuples():
         if row.signature_id not in times:
@@ -75,7 +75,7 @@ def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: Gpu) -> list[Edit
     return [timed, WithoutOps(tuple(moves["gpu_op_id"].tolist()))]
 
 
-def _fused_share(dims: Any, gpu: Gpu) -> Estimate | None:
+def _fused_share(dims: Any, gpu: GpuPeaks) -> KernelTimeEstimate | None:
     """Return the time of one product inside a fused attention: half of the forward pass.
 
     The upper bound includes BACKWARD_SLOWER, because a product of the backward pass may take longer.
@@ -85,4 +85,4 @@ def _fused_share(dims: Any, gpu: Gpu) -> Estimate | None:
     head, seq, past = sorted((rows, inner, columns))
     work = attention_work([batch, 1, seq, head], [batch, 1, past, head], "bf16", backend="flash", causal=False, backward=False)
     time = estimate(work, gpu) if work is not None else None
-    return Estimate(time.ms / 2, time.low / 2, time.high / 2 * BACKWARD_SLOWER) if time is not None else None
+    return KernelTimeEstimate(time.ms / 2, time.low / 2, time.high / 2 * BACKWARD_SLOWER) if time is not None else None

@@ -26,7 +26,7 @@ PLACES_MOST = 1000  # More marks on a timeline would look like one line.
 
 
 @dataclass(frozen=True)
-class Events:
+class CountedEvents:
     """Events of the counted steps, with the number of these steps.
 
     ``frame`` has the columns id, name, start_ns, end_ns, step, and those that the query adds.
@@ -36,8 +36,8 @@ class Events:
     steps: int
 
     @classmethod
-    def none(cls, steps: int, *more: str) -> Events:
-        """Return an empty ``Events`` whose frame also has the columns ``more``."""
+    def none(cls, steps: int, *more: str) -> CountedEvents:
+        """Return an empty ``CountedEvents`` whose frame also has the columns ``more``."""
         return cls(_no_rows(*more), steps)
 
     @property
@@ -70,12 +70,12 @@ class Events:
             spans = spans.loc[(spans["end_ns"] - spans["start_ns"]).nlargest(most).index]
         return tuple(sorted((int(start), int(end)) for start, end in spans.itertuples(index=False)))
 
-    def where(self, mask: Any) -> Events:
+    def where(self, mask: Any) -> CountedEvents:
         """Return the events that ``mask`` selects."""
-        return Events(self.frame[mask].reset_index(drop=True), self.steps)
+        return CountedEvents(self.frame[mask].reset_index(drop=True), self.steps)
 
 
-def calls(context: RuleContext, pattern: str) -> Events:
+def calls(context: RuleContext, pattern: str) -> CountedEvents:
     """Return the runtime calls of the counted steps whose name matches the regular expression.
 
     Adds the columns cpu_op_id and thread_id.
@@ -83,7 +83,7 @@ def calls(context: RuleContext, pattern: str) -> Events:
     return _begun(context, "runtime_calls", "call_id", pattern, "cpu_op_id", "thread_id")
 
 
-def operators(context: RuleContext, pattern: str) -> Events:
+def operators(context: RuleContext, pattern: str) -> CountedEvents:
     """Return the operators and annotations of the counted steps whose name matches the regular expression.
 
     Adds the column thread_id.
@@ -102,24 +102,24 @@ def factorizes(context: RuleContext) -> bool:
     return bool(operators(context, FACTORIZES).count)
 
 
-def frames(context: RuleContext, pattern: str) -> Events:
+def frames(context: RuleContext, pattern: str) -> CountedEvents:
     """Return the Python calls of the counted steps whose name matches the regular expression."""
     return _begun(context, "python_calls", "python_call_id", pattern)
 
 
 @once
-def _begun(context: RuleContext, table: str, key: str, pattern: str, *more: str) -> Events:
+def _begun(context: RuleContext, table: str, key: str, pattern: str, *more: str) -> CountedEvents:
     """Return the rows of a host event table that began in a counted step, with the columns ``more``."""
     names = context.recording.named(pattern)
     if not names:
-        return Events.none(len(context.rank.counted), *more)
+        return CountedEvents.none(len(context.rank.counted), *more)
     frame = context.recording.frame(
         f"SELECT {', '.join((f'e.{key} AS id, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step', *more))} FROM named_{table} e "
         "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
         f"WHERE e.name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY e.{key}",
         [context.rank.device, names],
     )
-    return Events(frame, len(context.rank.counted))
+    return CountedEvents(frame, len(context.rank.counted))
 
 
 @cache

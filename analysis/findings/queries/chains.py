@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.distinct import positions_by
+from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.findings.context import RuleContext, once
-from sawtooth.analysis.findings.recorded.work import numel
+from sawtooth.analysis.findings.recorded.counted_operations import numel
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
@@ -35,7 +35,7 @@ NARROW = 0.4
 
 
 @dataclass(frozen=True)
-class Chain:
+class KernelChain:
     """Rows of a ``step_work`` frame that follow one another on one stream, with equal element counts."""
 
     rows: np.ndarray
@@ -53,7 +53,7 @@ def elements(work: pd.DataFrame) -> np.ndarray:
 
 
 @once
-def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Chain]:
+def chains(context: RuleContext, *, with_statistics: bool = False) -> list[KernelChain]:
     """Return the maximal fusable chains of ``RuleContext.work``, in order.
 
     With ``with_statistics``, a chain also includes the kernels over the result of its own reduction, such as a mean or a
@@ -63,7 +63,7 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Chain
     size = elements(work).tolist()
     category, operators = work["category"].tolist(), work["operator"].tolist()
     moves = (work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (np.array(size) > 1)).tolist()
-    fusable: list[Chain] = []
+    fusable: list[KernelChain] = []
     for places in _of_streams(work):
         run: list[int] = []
         reduced = False
@@ -74,7 +74,9 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Chain
                 reduced |= category[index] == "reduction"
                 continue
             if len(run) >= SHORTEST_CHAIN:
-                fusable.append(Chain(np.array(run), frozenset(o for o in (operators[i] for i in run) if isinstance(o, str))))
+                fusable.append(
+                    KernelChain(np.array(run), frozenset(o for o in (operators[i] for i in run) if isinstance(o, str)))
+                )
             run = [index] if index >= 0 and moves[index] else []
             reduced = bool(run) and category[index] == "reduction"
     return fusable
@@ -129,7 +131,7 @@ def marked(
     *,
     shortest: int = SHORTEST_CHAIN,
     begins: bool = False,
-    only: Callable[[pd.DataFrame, Chain], bool] = lambda work, chain: True,
+    only: Callable[[pd.DataFrame, KernelChain], bool] = lambda work, chain: True,
 ) -> tuple[pd.DataFrame, list[Edit]]:
     """Return the kernels of the chains with an operator of ``marks``, and the edits that fuse each chain.
 
@@ -156,7 +158,7 @@ def marked(
     return work.iloc[np.concatenate([rows for rows, _ in parts])], _as_kernels(work, parts)
 
 
-def _of_softmax(work: pd.DataFrame, chain: Chain) -> bool:
+def _of_softmax(work: pd.DataFrame, chain: KernelChain) -> bool:
     """Return whether each exponential belongs to a softmax or to its backward pass.
 
     There, the operator before the exponential subtracts one number per row. No activation does this.
@@ -175,15 +177,15 @@ def _per_row(dims: list[Any] | None) -> bool:
     return numel(first) > numel(second) > 1 and second[-1] == 1 < first[-1]
 
 
-def _from_the_first(work: pd.DataFrame, chain: Chain, marks: frozenset[str]) -> Chain:
+def _from_the_first(work: pd.DataFrame, chain: KernelChain, marks: frozenset[str]) -> KernelChain:
     operators, category = work["operator"].to_numpy(), work["category"].to_numpy()
     first = next(
         i for i, row in enumerate(chain.rows) if category[row] == "reduction" or operators[row] in marks | {"aten::pow"}
     )
-    return Chain(chain.rows[first:], chain.operators)
+    return KernelChain(chain.rows[first:], chain.operators)
 
 
-def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: list[Chain]) -> list[np.ndarray]:
+def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: list[KernelChain]) -> list[np.ndarray]:
     """Return the rows that each chain's backward pass launched.
 
     Autograd's nodes have the sequence number of their forward operator.

@@ -18,7 +18,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.knowledge.causes import HOST_CAUSES
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
-from sawtooth.analysis.replay.machine import I64
+from sawtooth.analysis.replay.simulation import I64
 from sawtooth.analysis.store.library import Recording
 
 REGION = "Torch-Compiled Region"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sawtooth.analysis.findings.context import RuleContext, once
-from sawtooth.analysis.findings.queries.calls import Events, operators
+from sawtooth.analysis.findings.queries.calls import CountedEvents, operators
 
 CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
 # Kernels of one convolution. It needs one to five, including both gradients and layout conversions; a search tries twenty or
@@ -19,7 +19,7 @@ _SEARCHING = (
 
 
 @once
-def searching_convolutions(context: RuleContext) -> Events:
+def searching_convolutions(context: RuleContext) -> CountedEvents:
     """Return the convolutions of the counted steps in which cuDNN tries algorithms."""
     if not context.recording.named(CONVOLUTION):
         return operators(context, CONVOLUTION)

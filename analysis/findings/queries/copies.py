@@ -8,28 +8,28 @@ import pandas as pd
 
 from sawtooth.analysis.derive.host_only import LOADING
 from sawtooth.analysis.findings.context import RuleContext, once
-from sawtooth.analysis.findings.queries.calls import Events
-from sawtooth.analysis.findings.recorded.within import reach
+from sawtooth.analysis.findings.queries.calls import CountedEvents
+from sawtooth.analysis.findings.recorded.interval_sql import reach
 from sawtooth.analysis.run.model import Action
 
 PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # Matches the names of pageable copies to the GPU.
 
 
 @once
-def copies(context: RuleContext, pattern: str) -> Events:
+def copies(context: RuleContext, pattern: str) -> CountedEvents:
     """Return the copies launched in counted steps whose name matches.
 
     Adds the columns bytes and call_id.
     """
     names = context.recording.named(pattern)
     if not names:
-        return Events.none(len(context.rank.counted), "bytes", "call_id")
+        return CountedEvents.none(len(context.rank.counted), "bytes", "call_id")
     frame = context.recording.frame(
         "SELECT gpu_op_id AS id, name, start_ns, start_ns + dur_ns AS end_ns, step, bytes, call_id FROM step_gpu_ops "
         "WHERE device = ? AND counted AND kind = 'memcpy' AND name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY gpu_op_id",
         [context.rank.device, names],
     )
-    return Events(frame, len(context.rank.counted))
+    return CountedEvents(frame, len(context.rank.counted))
 
 
 def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ ASOF LEFT JOIN kernels k ON k.thread_id = c.thread_id AND k.start_ns <= c.start_
 WHERE k.start_ns IS NULL OR k.start_ns < l.end_ns"""
 
 
-def of_the_batch(context: RuleContext, moved: Events) -> str:
+def of_the_batch(context: RuleContext, moved: CountedEvents) -> str:
     """Return the words for "this is the transfer of the batch", or an empty text if it is not.
 
     It is the transfer if most bytes of ``moved`` are copied after the loader and before any kernel launch.
@@ -99,7 +99,7 @@ FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 
 
 @once
-def checkpoint_copies(context: RuleContext) -> Events:
+def checkpoint_copies(context: RuleContext) -> CountedEvents:
     """Return the copies to the host in steps that copy as much as a checkpoint does.
 
     A checkpoint has many tensors, or few large ones that only some of the steps copy. Every step copies its own results.
@@ -109,7 +109,7 @@ def checkpoint_copies(context: RuleContext) -> Events:
     many = _steps_that_copy(frame, CHECKPOINT_COPIES, CHECKPOINT_BYTES)
     large = _steps_that_copy(frame[frame["name"].str.contains(PAGEABLE_TO_HOST)], 2, FEW_TENSORS_BYTES)
     steps = many | large if len(large) < to_host.steps else many
-    return Events(frame[frame["step"].isin(steps)].reset_index(drop=True), to_host.steps)
+    return CountedEvents(frame[frame["step"].isin(steps)].reset_index(drop=True), to_host.steps)
 
 
 def _steps_that_copy(frame: pd.DataFrame, least: int, least_bytes: int) -> set[int]:
@@ -126,7 +126,7 @@ def checkpoint_calls(context: RuleContext) -> tuple[int, ...]:
 
 
 @once
-def copies_of_made_tensors(context: RuleContext) -> Events:
+def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
     """Return the pageable copies of tensors that the host made directly before (column ``maker``).
 
     ``maker`` is the operator that made a tensor on the same thread since its previous launch. Operators inside the data
@@ -136,7 +136,7 @@ def copies_of_made_tensors(context: RuleContext) -> Events:
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     calls = [int(c) for c in pageable.frame["call_id"].dropna()]
     if not calls:  # Without calls, the query below would take seconds to find nothing among five million events.
-        return Events(pageable.frame.assign(maker=""), pageable.steps)
+        return CountedEvents(pageable.frame.assign(maker=""), pageable.steps)
     loading = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader'))"
     makers = context.recording.frame(
         "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
@@ -151,7 +151,7 @@ def copies_of_made_tensors(context: RuleContext) -> Events:
     )
     makers = makers[~makers["call_id"].isin(_filled(context, makers))]
     frame = pageable.frame.merge(makers, on="call_id", how="inner") if len(makers) else pageable.frame.iloc[:0].assign(maker="")
-    return Events(frame, pageable.steps)
+    return CountedEvents(frame, pageable.steps)
 
 
 def _filled(context: RuleContext, makers: pd.DataFrame) -> set[int]:

@@ -10,15 +10,15 @@ import numpy as np
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loader_limits import FEWER_BYTES
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.calls import Events, frames
-from sawtooth.analysis.findings.sampled_loader import FEWER_BYTES
-from sawtooth.analysis.metrics.feeding import Feeding, cores_of, feeding, first_read_of, sample_cost
+from sawtooth.analysis.findings.queries.calls import CountedEvents, frames
+from sawtooth.analysis.metrics.loader_rate import Feeding, cores_of, feeding, first_read_of, sample_cost
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, RunResult
 from sawtooth.analysis.units import in_words, significant
-from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, Rate, SampleCost, least_workers, predict
+from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, LoaderRate, SampleCost, least_workers, predict
 from sawtooth.ingest.manifest import UserFacts
 
 COLLATE_COUNTS = 0.25  # Share of the time of a batch's samples. A shorter collation changes no advice.
@@ -54,7 +54,7 @@ class HiddenTime:
 
     run_ms: float
     estimate_ms: float
-    witness: str
+    evidence: str
     proof: str
     timed: bool
 
@@ -85,7 +85,7 @@ def mostly_hidden(context: RuleContext) -> HiddenTime | None:
     return hidden if hidden is not None and hidden.run_ms - hidden.estimate_ms > context.lost_ms("data_wait") else None
 
 
-def told_as_hidden(context: RuleContext) -> bool:
+def is_hidden_loader(context: RuleContext) -> bool:
     """Return whether workers limit the run, but mostly outside the profiled steps.
 
     This needs timed workers. The profiled steps alone would understate this loss.
@@ -194,7 +194,7 @@ def _paced(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause
     return WithoutHostCause("data_wait", paced_ms=likely, paced_at_least=least, paced_at_most=most)
 
 
-def _rate(facts: UserFacts, cost: SampleCost, workers: int) -> Rate:
+def _rate(facts: UserFacts, cost: SampleCost, workers: int) -> LoaderRate:
     return predict(cost, workers, cores_of(facts), int(facts.loader_workers or 0))
 
 
@@ -246,7 +246,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     return f"{counted}; {f'{sure} leave room for a sample that takes longer' if sure is not None else f'on {cores} cores no number is certain to'}."
 
 
-def worker_starts(context: RuleContext) -> Events:
+def worker_starts(context: RuleContext) -> CountedEvents:
     """Return the calls that create a loader's iterator and start worker processes.
 
     A loader without workers starts none.

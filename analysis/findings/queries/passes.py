@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 _NODE = f"^{AUTOGRAD_NODE}|Backward[0-9]*$"  # Matches the names of operators in a backward pass.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sawtooth.analysis.findings.context import RuleContext, once
-from sawtooth.analysis.findings.queries.calls import Events
+from sawtooth.analysis.findings.queries.calls import CountedEvents
 
 # Without its launches, an operator takes the host 5 to 50 µs, or about 200 µs while recorded. cuDNN takes about 1 ms to plan
 # a convolution, and 45 ms for attention, for which it compiles kernels.
@@ -34,19 +34,19 @@ WHERE s.own_ns >= $times * u.usual_ns ORDER BY id"""
 
 
 @once
-def plan_builds(context: RuleContext) -> Events:
+def plan_builds(context: RuleContext) -> CountedEvents:
     """Return the operators of the counted steps that are much slower than usual for a new shape.
 
     Adds the columns input_dims, own_ns (the operator's own time) and excess_ns (beyond the usual time). An operator that does
     this in only one step is left out, because a run may do so once.
     """
     of = {"device": context.rank.device, "least": AT_LEAST_NS, "times": TIMES_USUAL}
-    builds = Events(context.recording.frame(_BUILDS, of), len(context.rank.counted))
+    builds = CountedEvents(context.recording.frame(_BUILDS, of), len(context.rank.counted))
     steps = builds.frame.groupby("name")["step"].nunique()
     return builds.where(builds.frame["name"].isin(steps[steps > 1].index))
 
 
-def excess_ms(context: RuleContext, builds: Events) -> float:
+def excess_ms(context: RuleContext, builds: CountedEvents) -> float:
     """Return the time of ``builds`` beyond the usual, ms per step of the run.
 
     The profiler slows operators and launches, but not plan building, so its recorded time is right. If the run's step is

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
 from sawtooth.analysis.store.library import Recording
 
 I64 = NDArray[np.int64]
@@ -77,7 +77,7 @@ class HostIntervals:
     sequence: I64
 
 
-class Launches:
+class CountedLaunches:
     """GPU operations of ``RuleContext.work``, by position, and the host operators around their launches."""
 
     def __init__(self, recording: Recording, gpu_ops: I64) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE, launched_by_optimizer, launched_inside
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, launched_by_optimizer, launched_inside
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 from sawtooth.analysis.store.rank_view import RankView
 

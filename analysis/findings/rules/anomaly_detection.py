@@ -23,8 +23,8 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
-from sawtooth.analysis.findings.queries.reads import nan_checks
-from sawtooth.analysis.findings.recorded.work import AUTOGRAD_NODE, evidence_of, ms_per_step
+from sawtooth.analysis.findings.queries.host_reads import nan_checks
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutCalls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words

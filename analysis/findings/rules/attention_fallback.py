@@ -29,7 +29,7 @@ from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.attention import as_fused, written_out
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
-from sawtooth.analysis.findings.recorded.work import evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words

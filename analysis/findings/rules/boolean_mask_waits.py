@@ -21,7 +21,7 @@ from sawtooth.analysis.findings.builders import of_waits
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, waiting_calls
+from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, waiting_calls
 from sawtooth.analysis.run.model import Action, Explains
 
 MASKS = "A boolean mask or nonzero makes the host wait for how many elements it keeps"

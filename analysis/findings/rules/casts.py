@@ -25,7 +25,7 @@ from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
-from sawtooth.analysis.findings.recorded.work import chosen
+from sawtooth.analysis.findings.recorded.counted_operations import chosen
 from sawtooth.analysis.run.model import Action, CodeChange
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")

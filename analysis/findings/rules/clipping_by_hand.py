@@ -24,14 +24,19 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.passes import at_once, in_backward
-from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import (
+    count_in_words,
+    evidence_of,
+    launched_by_optimizer,
+    ms_per_step,
+)
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 SCALES = ("aten::mul_", "aten::div_", "aten::clamp_", "aten::clamp_max_", "aten::clamp_min_")
 FEWEST = 8  # Tensors scaled per step. Fewer can be a loss or a buffer.
-KEPT = 2  # Kernels that clip_grad_norm_ needs for the norms, and as many for scaling.
+REMAINING_KERNELS = 2  # Kernels that clip_grad_norm_ needs for the norms, and as many for scaling.
 
 CHANGES = (
     CodeChange(
@@ -51,7 +56,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     scaled = int(rows["operator"].isin(SCALES).sum()) / steps
     if scaled < FEWEST:
         return
-    edits = at_once(rows, max(int(len(rows) / steps / (2 * KEPT)), 1))
+    edits = at_once(rows, max(int(len(rows) / steps / (2 * REMAINING_KERNELS)), 1))
     predicted = context.predict_ms(edits)
     saved = context.step_ms - predicted if predicted is not None and context.step_ms else ms_per_step(rows, steps)
     if context.is_trifle(saved):

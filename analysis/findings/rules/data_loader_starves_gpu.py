@@ -28,34 +28,34 @@ from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.actions import followed_by
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import severity_of
+from sawtooth.analysis.findings.loader_limits import (
+    ASK_FOR_CORES,
+    SENT_SMALL,
+    cheaper_advice,
+    cheaper_batch,
+    delayed_by,
+    limited_by,
+    loader_keeps_up,
+    pinning_limit,
+    stage_of,
+    with_more,
+)
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import (
     CPU_LIMITS,
     advised_at_first,
     crowds_the_training,
+    is_hidden_loader,
     most_that_help,
     of_first_read,
     paced_by,
-    told_as_hidden,
     workers_needed,
 )
-from sawtooth.analysis.findings.sampled_loader import (
-    ASK_FOR_CORES,
-    SENT_SMALL,
-    cheaper_advice,
-    cheaper_batch,
-    held_up_by,
-    kept_up,
-    limited_by,
-    pinning_limit,
-    stage_of,
-    with_more,
-)
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
-from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
-from sawtooth.analysis.run.loading import host_parts, pace
+from sawtooth.analysis.run.loading import host_parts, loader_rates
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.loading import BEYOND_CORES, FEW, SEVERAL_CORES, SampleCost, predict
@@ -67,7 +67,7 @@ FEW_WORKERS = Action(
     ", or make a sample cheaper: decode smaller images, cache what is decoded.",
 )
 SEVERAL = ", with pinned memory and persistent workers; more only where the host has cores for them."
-WORTH_MORE = 1.1  # Factor by which more workers must raise the sample rate to justify their memory.
+LEAST_RATE_FACTOR = 1.1  # Factor by which more workers must raise the sample rate to justify their memory.
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
 PACED = " {workers} {ms} of a step for what was loaded inside it: no other change makes it shorter."
 FED = "The step without its wait for batches, as far as the workers keep up by what a sample took."
@@ -109,14 +109,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(lost) or of_first_read(context):
         return
     inline = bool(context.recording.named(LOADS_INLINE))
-    if not inline and told_as_hidden(context):
+    if not inline and is_hidden_loader(context):
         return  # Another rule reports this loss, with the wait of the run.
     fed_ms = context.predict_ms([WithoutHostCause("data_wait")])
     where = "in the training process itself (num_workers=0)" if inline else "in its worker processes"
     advice = _into_workers(context, lost, fed_ms) if inline else _of_workers(context, fed_ms)
     yield Evidence(
         Advice(
-            f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{advice.held_up}",
+            f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{advice.delayed}",
             advice.action,
             note=advice.note,
             risk=COPIES,
@@ -130,10 +130,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-class _Advice(NamedTuple):
-    """What to do about the loader; ``held_up`` names the limit, ``sure`` is True if it was measured."""
+class _LoaderAdvice(NamedTuple):
+    """What to do about the loader; ``delayed`` names the limit, ``sure`` is True if it was measured."""
 
-    held_up: str
+    delayed: str
     action: Action
     edits: list[Edit]
     note: str
@@ -141,23 +141,22 @@ class _Advice(NamedTuple):
     sure: bool
 
 
-def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) -> _Advice:
+def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) -> _LoaderAdvice:
     """Return the advice for a training process that loads by itself: load in parallel in workers."""
     facts = context.run.manifest.facts
     workers = advised_at_first(context, lost_ms, fed_ms)
-    edit = paced_by(facts, workers)
-    if edit is None:
-        edit = WithoutHostCause("data_wait", paced_ms=lost_ms / workers / (SEVERAL_CORES if workers > FEW else 1.0))
-    held_up, _ = limited_by(facts, context.run.telemetry.host) or ("", "")
+    cores = SEVERAL_CORES if workers > FEW else 1.0
+    edit = paced_by(facts, workers) or WithoutHostCause("data_wait", paced_ms=lost_ms / workers / cores)
+    delayed, _ = limited_by(facts, context.run.telemetry.host) or ("", "")
     fix = Action("Load", f"data in {'a worker process' if workers == 1 else f'{workers} worker processes'}", SEVERAL)
     if stage_of(facts) in ("collate", "pinning"):
         fix = followed_by(fix, cheaper_advice(facts).sentence)
     changes = tuple(replace(change.filled(workers=str(workers)), of_run=False) for change in CHANGES)
     fix = followed_by(fix, workers_needed(facts, fed_ms))
-    return _Advice(held_up, fix, [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
+    return _LoaderAdvice(delayed, fix, [edit], f"{ALWAYS_FED}{_bounded(workers, edit)}", changes, True)
 
 
-def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
+def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
     """Return the advice for slow workers, by the host's samples, else by the loader's own times."""
     facts, host = context.run.manifest.facts, context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None else None
@@ -165,15 +164,16 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _Advice:
     changes = with_more(context, CHANGES, limit)
     sure = bool(limit or timed)
     if (pinning := pinning_limit(context)) is not None:  # Pinning limits the loader independently of the workers.
-        return _Advice(*pinning, [], NOT_PINNED, (SENT_SMALL,), sure=True)
-    held_up, fix = (held_up_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
+        return _LoaderAdvice(*pinning, [], NOT_PINNED, (SENT_SMALL,), sure=True)
+    delayed, fix = (delayed_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
     more = most_that_help(facts) if limit in (None, "worker") else None
     edits: list[Edit]
     if more is None:
-        edits, bounded = kept_up(context, host if limit == "worker" else None)
+        edits, bounded = loader_keeps_up(context, host if limit == "worker" else None)
     else:
         edits, bounded = [more.edit], _bounded(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
-    return _Advice(held_up, followed_by(fix, workers_needed(facts, fed_ms)), edits, f"{ALWAYS_FED}{bounded}", changes, sure)
+    fix = followed_by(fix, workers_needed(facts, fed_ms))
+    return _LoaderAdvice(delayed, fix, edits, f"{ALWAYS_FED}{bounded}", changes, sure)
 
 
 def _bounded(workers: int, edit: WithoutHostCause) -> str:
@@ -194,7 +194,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     inline = result.host.loads_inline if result.host is not None else not workers
     cost, rest_ms = sample_cost(facts), step_ms - waits_ms
     where = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
-    held_up, of_limit = limited_by(facts, result.telemetry.host) or ("", CPU_LIMITS)
+    delayed, of_limit = limited_by(facts, result.telemetry.host) or ("", CPU_LIMITS)
     no_core = of_limit is ASK_FOR_CORES
     enough, after_ms = _fed(cost, facts, rest_ms, inline) if cost is not None else (None, None)
     most_ms = CROWDED * after_ms if after_ms is not None else math.inf
@@ -216,7 +216,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     yield Finding(
         rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
-        title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{held_up}",
+        title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{delayed}",
         action=replace(fix, amount=None if suffice else enough),
         confidence="medium",
         ceiling_ms_per_step=waits_ms,
@@ -244,7 +244,7 @@ def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tu
 
 def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     """Yield a finding if there are only step marks and the loop runs at the speed of the loader's workers."""
-    cost, workers, rates = sample_cost(facts), int(facts.loader_workers or 0), pace(facts, step_ms)
+    cost, workers, rates = sample_cost(facts), int(facts.loader_workers or 0), loader_rates(facts, step_ms)
     if cost is None or not workers or rates is None or not rates[0].low <= rates[1] <= rates[0].high:
         return
     gives, takes = rates
@@ -252,7 +252,7 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     further = [predict(cost, n, cores, workers) for n in range(workers + 1, BEYOND_CORES * cores + 1)]
     more = next((rate for rate in further if rate.value >= 2 * gives.value), max(further, key=lambda r: r.value, default=gives))
     limited, _ = limited_by(facts) or ("", "")
-    helps = more.value > WORTH_MORE * gives.value
+    helps = more.value > LEAST_RATE_FACTOR * gives.value
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
     more_workers = followed_by(_more(False, more.workers, workers), f"They give up to {more.value:,.0f} samples/s.")
     yield Finding(

@@ -28,7 +28,12 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
 from sawtooth.analysis.findings.queries.chains import between_products, compiled
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
-from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import (
+    count_in_words,
+    evidence_of,
+    launched_by_optimizer,
+    ms_per_step,
+)
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 

@@ -28,7 +28,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, in_backward, passes
-from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words

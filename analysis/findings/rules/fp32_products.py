@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.kernel_retiming import casts_of_autocast, retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
-from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
-from sawtooth.analysis.findings.retimed import casts_of_autocast, retimed_products
+from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 

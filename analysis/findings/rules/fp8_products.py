@@ -21,10 +21,10 @@ import pandas as pd
 
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FP8
-from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
-from sawtooth.analysis.findings.retimed import retimed_products
+from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words

@@ -25,7 +25,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
-from sawtooth.analysis.findings.queries.sampled import memory_use
+from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes, in_words

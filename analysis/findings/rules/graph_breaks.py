@@ -56,7 +56,7 @@ CHANGES = (
 )
 
 
-GIVEN_UP = (
+ABANDONED = (
     CodeChange(
         "PyTorch",
         "self.seen.append(x.mean().item())   # in a compiled module: another length at each call",
@@ -69,8 +69,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if steps leave compiled code."""
     broken = breaks(context)
     log = context.run.compile_log
-    if given_up := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
-        yield _given_up(context, given_up)
+    if abandoned := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
+        yield _abandoned(context, abandoned)
     if (calls := uncompiled(context)) >= LEAST_A_STEP:
         yield _in_vain(context, calls, log)
     if broken.per_step < LEAST_A_STEP:
@@ -106,7 +106,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _given_up(context: RuleContext, entries: list[CompileReason]) -> Evidence:
+def _abandoned(context: RuleContext, entries: list[CompileReason]) -> Evidence:
     """Return the finding on breaks after which no compiled code can continue.
 
     They cost the whole gain of compiling, which is not known.
@@ -147,7 +147,7 @@ def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Evid
                 f"After 8 versions (torch._dynamo.config.recompile_limit) the function is not compiled again.{why}",
             ),
             note="What compiling would bring is not known. Each lookup that has code begins a compiled region; these begin none.",
-            changes=GIVEN_UP,
+            changes=ABANDONED,
         ),
         confidence="high",
         severity="warning",

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
-from sawtooth.analysis.findings.queries.calls import Events
+from sawtooth.analysis.findings.queries.calls import CountedEvents
 from sawtooth.analysis.findings.queries.copies import copies, of_the_batch
 from sawtooth.analysis.knowledge.hardware import LINK_FULL, Link, link_of
 from sawtooth.analysis.replay.edits import Edit, ScaledOps
@@ -86,7 +86,7 @@ class Use:
     """Use of the link in one direction: by the profiled steps' copies and, in bytes/s, by telemetry."""
 
     direction: Direction
-    moved: Events
+    moved: CountedEvents
     copying: float
     sampled: float
     sampled_share: float

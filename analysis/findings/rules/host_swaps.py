@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
-WORTH_NAMING_BPS = 1e6  # 250 pages per second, each a wait of at least a tenth of a millisecond.
+LEAST_SWAP_BPS = 1e6  # 250 pages per second, each a wait of at least a tenth of a millisecond.
 
 CHANGES = (
     CodeChange(
@@ -35,10 +35,10 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if at least WORTH_NAMING_BPS are read back from swap."""
+    """Yield a finding if at least LEAST_SWAP_BPS are read back from swap."""
     host = context.run.telemetry.host
     rate = host.means.get("swap_in_bps", 0.0) if host is not None else 0.0
-    if host is None or rate < WORTH_NAMING_BPS:
+    if host is None or rate < LEAST_SWAP_BPS:
         return
     used, total = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
     yield Evidence(

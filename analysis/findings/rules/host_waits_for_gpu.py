@@ -31,7 +31,14 @@ from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
 from sawtooth.analysis.findings.queries.copies import checkpoint_calls
-from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, nan_checks, waiting_calls
+from sawtooth.analysis.findings.queries.host_reads import (
+    MASK_OPERATORS,
+    OUTPUT_SIZE,
+    REPEATS,
+    SAME_SHAPE,
+    nan_checks,
+    waiting_calls,
+)
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 

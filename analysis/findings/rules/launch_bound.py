@@ -33,12 +33,12 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relatio
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
+from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
 from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
-from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
-from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
+from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
@@ -158,14 +158,14 @@ def _python(context: RuleContext) -> str:
 
 def _gpu_may_limit(context: RuleContext) -> bool:
     """Return whether telemetry allows a step as short as the GPU's own work, so that the GPU may limit."""
-    sampled = next((witness for witness in context.rank.best.witnesses if witness.source == "telemetry"), None)
+    sampled = next((evidence for evidence in context.rank.best.witnesses if evidence.source == "telemetry"), None)
     if sampled is None or context.rank.work is None:
         return False
     return context.share(sampled.low_ms - context.rank.work.occupied_ns / 1e6) < WARNING_SHARE
 
 
 @dataclass(frozen=True)
-class _Advice:
+class _GraphAdvice:
     """The advice for one kind of loop, and the edits that predict it.
 
     Without edits nothing is predicted.
@@ -237,28 +237,28 @@ def _why_unknown(context: RuleContext, lost: float, tokens: Generation | None) -
     return AFTER_LOADING if context.share(context.lost_ms("compilation")) >= LOADS_CODE else ""
 
 
-def _advice(context: RuleContext, tokens: Generation | None) -> _Advice:
+def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
     """Return the advice for this kind of loop.
 
     With sharded weights, compile blocks. Otherwise use a graph of each token or of the step, captured by hand if
     torch.compile stops at a layer.
     """
     if context.recording.named(SHARDED):
-        return _Advice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
+        return _GraphAdvice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
     if tokens is not None:
-        return _Advice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first),))
+        return _GraphAdvice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first),))
     acts = acting(context)
     if acts is not None:
         graphs = () if acts.acts_after_update else (AsGraph(first_ops=acts.updates),)
-        return _Advice(UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, (BY_HAND,), graphs)
+        return _GraphAdvice(UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, (BY_HAND,), graphs)
     if unlike_steps(context) is not None:
-        return _Advice(LENGTHS_FIX, LENGTHS_NOTE, changes=(LENGTHS,), edits=(), confidence="low")
+        return _GraphAdvice(LENGTHS_FIX, LENGTHS_NOTE, changes=(LENGTHS,), edits=(), confidence="low")
     beside = f"{_masks(context)}{_python(context)}"
     layer = recurrent_layer(context)
     if layer is None:
-        return _Advice(STEP_FIX, STEP_NOTE + beside)
+        return _GraphAdvice(STEP_FIX, STEP_NOTE + beside)
     risk = GRAPH_RISK + (PACKED_RISK if packs_sequences(context) else "")
-    return _Advice(
+    return _GraphAdvice(
         Action("Launch", "the step as one CUDA graph", BY_HAND_FIX.format(layer=layer)),
         CAPTURED_NOTE + beside,
         risk,

@@ -28,10 +28,10 @@ import pandas as pd
 
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.kernel_retiming import NORMS, channels_last, channels_of
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step
-from sawtooth.analysis.findings.retimed import NORMS, channels_last, channels_of
+from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words

@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.passes import at_once, passes
-from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 FEWEST = 10  # In repetitions, as PyTorch counts them.

@@ -30,9 +30,9 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.chains import elements
-from sawtooth.analysis.findings.recorded.work import chosen, numel
+from sawtooth.analysis.findings.recorded.counted_operations import chosen, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import moving_work
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
@@ -142,7 +142,7 @@ def _passes(rows: pd.DataFrame, by_hand: pd.DataFrame) -> pd.Series:
     return pd.concat((own, pd.Series(FORWARD, first, dtype=object), pd.Series(BACKWARD, last, dtype=object))).sort_index()
 
 
-def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: Gpu) -> list[Edit]:
+def _edits(rows: pd.DataFrame, passes: pd.Series, gpu: GpuPeaks) -> list[Edit]:
     """Return the edits that give each pass the time to move the logits in the narrowest dtype of the step."""
     kept: list[int] = []
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}

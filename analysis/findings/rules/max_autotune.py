@@ -24,11 +24,11 @@ from functools import partial
 from typing import Any
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.kernel_retiming import flop_work, retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.recorded.work import chosen, evidence_of, ms_per_step, product_dtype
-from sawtooth.analysis.findings.retimed import flop_work, retimed_products
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
@@ -81,7 +81,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         )
 
 
-def _is_slow(row: Any, dtype: str, gpu: Gpu) -> bool:
+def _is_slow(row: Any, dtype: str, gpu: GpuPeaks) -> bool:
     work = flop_work(row, dtype) if product_dtype(row) == dtype else None
     expected = estimate(work, gpu) if work is not None else None
     return expected is not None and row.dur_ns / 1e6 > expected.high

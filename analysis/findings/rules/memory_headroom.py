@@ -23,7 +23,7 @@ from sawtooth.analysis.findings.batch.code import larger_batch_code
 from sawtooth.analysis.findings.batch.step import larger_batches, sentence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
-from sawtooth.analysis.findings.queries.sampled import memory_use
+from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 

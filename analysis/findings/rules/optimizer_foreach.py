@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimizers, steps_of, with_optimizer
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.kernel_retiming import fused_optimizer
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.recorded.work import evidence_of, launched_by_optimizer, ms_per_step
-from sawtooth.analysis.findings.retimed import fused_optimizer
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 

@@ -25,8 +25,14 @@ from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, WITH_FOR
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.recorded.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step, numel
-from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.findings.recorded.counted_operations import (
+    count_in_words,
+    evidence_of,
+    launched_by_optimizer,
+    ms_per_step,
+    numel,
+)
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import optimizer_work
 from sawtooth.analysis.replay.edges import TIMES_OFF
@@ -38,7 +44,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 MANY_KERNELS = 50
 # Share of the memory traffic that remains: fused Adam moves 7 values per parameter, single-tensor Adam about 26.
 FUSED_SHARE = 0.27
-KEPT_PER_STEP = 2  # Kernels that a fused optimizer still launches.
+REMAINING_KERNELS_PER_STEP = 2  # Kernels that a fused optimizer still launches.
 ALL_AT_ONCE = Action("Let", "the optimizer update all tensors at once", " (foreach=True).")
 FUSED = r"_fused_|_foreach_|multi_tensor"
 # Categories of kernels that an optimizer's fused form does not replace.
@@ -102,8 +108,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _fused(single: pd.DataFrame, gpu: Gpu | None) -> list[Edit]:
-    """Return the edits that replace each step's kernels ``single`` by KEPT_PER_STEP fused kernels.
+def _fused(single: pd.DataFrame, gpu: GpuPeaks | None) -> list[Edit]:
+    """Return the edits that replace each step's ``single`` kernels by a few fused kernels.
 
     Adam's new kernels take the kernel model's time for this number of values on ``gpu``. The number comes from the kernels
     that divide a parameter's update. For other optimizers, or GPUs that are not in the hardware table, the recorded time is
@@ -116,10 +122,12 @@ def _fused(single: pd.DataFrame, gpu: Gpu | None) -> list[Edit]:
         values = sum(numel(dims[0]) for dims in updates["dims"] if dims)
         time = estimate(optimizer_work("Adam", "fused", values), gpu) if gpu is not None and values else None
         recorded_ms = float(part["dur_ns"].sum()) / 1e6
-        kept += part["gpu_op_id"].head(KEPT_PER_STEP).tolist()
+        kept += part["gpu_op_id"].head(REMAINING_KERNELS_PER_STEP).tolist()
         for edge, share in (("ms", 1.0), ("low", TIMES_OFF[0]), ("high", TIMES_OFF[1])):
             whole_ms = getattr(time, edge) if time is not None else recorded_ms * FUSED_SHARE * share
-            timed[edge] += [max(int(whole_ms * 1e6 / KEPT_PER_STEP), 1)] * min(KEPT_PER_STEP, len(part))
+            timed[edge] += [max(int(whole_ms * 1e6 / REMAINING_KERNELS_PER_STEP), 1)] * min(
+                REMAINING_KERNELS_PER_STEP, len(part)
+            )
     gone = single.loc[~single["gpu_op_id"].isin(kept), "gpu_op_id"].tolist()
     return [TimedOps(tuple(kept), *(tuple(times) for times in timed.values())), WithoutOps(tuple(gone))]
 

@@ -21,7 +21,7 @@ from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import HALF_AS_OFTEN
-from sawtooth.analysis.findings.recorded.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange
 
 OPTIMIZER = OPTIMIZER_STEP + r"|^(?i:optimizer)$"  # Matches PyTorch's own annotation and the usual user annotations.

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.queries.calls import Events, operators
+from sawtooth.analysis.findings.queries.calls import CountedEvents, operators
 from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
 from sawtooth.analysis.replay.edits import Edit, FasterHost, ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -49,7 +49,7 @@ BACKEND_FIX = Action(
 PAD_FIX = Action("Pad", "to a few lengths or sizes", ": a plan is kept for each shape that has come once.")
 BACKEND_NOTE = "The host's time on attention's plans removed from the replay; flash attention's kernels take 1 to 2.3 times as long as cuDNN's."
 PAD_NOTE = "Not predicted: how much work padding adds."
-KEPT_NOTE = "Lengths that have all come once are planned no more: then it ends by itself."
+KNOWN_LENGTHS_NOTE = "Lengths that have all come once are planned no more: then it ends by itself."
 PAD = CodeChange(
     "PyTorch",
     "length = max(map(len, batch))",
@@ -91,7 +91,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"Operators plan for each new shape: {in_words(ms)} of each step on the host. {longest['name']} takes {in_words(longest['own_ns'] / 1e6)} "
             f"for a shape that is new, {in_words((longest['own_ns'] - longest['excess_ns']) / 1e6)} for one that it knows",
             BACKEND_FIX if another else PAD_FIX,
-            note=f"{BACKEND_NOTE if another else PAD_NOTE} {KEPT_NOTE}",
+            note=f"{BACKEND_NOTE if another else PAD_NOTE} {KNOWN_LENGTHS_NOTE}",
             risk="Flash attention rounds differently in the last bits; where a mask is given, memory-efficient attention runs instead."
             if another
             else "Padding adds work, and needs a mask.",
@@ -106,7 +106,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _without_plans(context: RuleContext, builds: Events) -> list[Edit]:
+def _without_plans(context: RuleContext, builds: CountedEvents) -> list[Edit]:
     """Return the edits that remove the plans of ``builds`` and run attention with another backend."""
     rows = context.recording.rows(
         "SELECT call_id FROM runtime_calls WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY 1", [list(builds.ids)]

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import HELD_BY_POWER
-from sawtooth.analysis.findings.queries.sampled import band_evidence, held_down
+from sawtooth.analysis.findings.policy import POWER_THROTTLING
+from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttled
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_mhz
 
@@ -30,7 +30,7 @@ CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d POWER 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if the power limit reduces the clocks for a relevant share of the time."""
-    bands, share = held_down(context, "power")
+    bands, share = throttled(context, "power")
     if not bands or context.telemetry is None:
         return
     clock = context.telemetry.means.get("clock_sm_mhz")  # Mean over the steady part, as on every screen.
@@ -59,6 +59,6 @@ RULE = Rule(
     measure,
     reads=frozenset({"telemetry"}),
     requires=("telemetry",),
-    bar=HELD_BY_POWER,
+    bar=POWER_THROTTLING,
     explains=Explains(topics=frozenset({"power_limit"})),
 )

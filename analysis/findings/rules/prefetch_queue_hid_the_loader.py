@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loader_limits import limited_by, pins_too_slowly, with_more
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
@@ -33,8 +34,7 @@ from sawtooth.analysis.findings.queries.loading import (
     quickest_ms,
     workers_needed,
 )
-from sawtooth.analysis.findings.sampled_loader import limited_by, pins_too_slowly, with_more
-from sawtooth.analysis.metrics.feeding import Feeding, feeding
+from sawtooth.analysis.metrics.loader_rate import Feeding, feeding
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
@@ -90,7 +90,7 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
     fed_ms = max(hidden.estimate_ms, quickest_ms(facts))
     return Evidence(
         Advice(
-            f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)} for the run. {reason}",
+            f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.evidence} {in_words(hidden.run_ms)} for the run. {reason}",
             replace(
                 advice,
                 how=" ".join(filter(None, (advice.how, feeds, "Then profile more steps than workers × prefetch_factor."))),

@@ -75,7 +75,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
     yield Evidence(
         Advice(
-            f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)}{every}",
+            f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.evidence} {in_words(hidden.run_ms)}{every}",
             _action(rounds, alike),
             note="Not predicted: what the run does between the profiled steps is not in the trace.",
             risk="Longer traces are larger; steps profiled without stacks stay small.",

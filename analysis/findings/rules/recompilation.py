@@ -61,7 +61,7 @@ LOADING_CHANGES = (
 MARK = CodeChange(
     "PyTorch", "loss = model(x)", "torch._dynamo.mark_dynamic(x, 1)   # the dimension whose size changes\nloss = model(x)"
 )
-KEPT = CodeChange(
+CACHE_EXAMPLE = CodeChange(
     "PyTorch",
     "model(x, scale=step / 1000)",
     "model(x, scale=torch.tensor(step / 1000))   # a value of Python is compiled in, one of a tensor is not",
@@ -166,7 +166,7 @@ def _advice(context: RuleContext, each: str) -> tuple[Action, tuple[CodeChange, 
         return replace(STOP, how=FIND), CHANGES
     sizes = [entry for entry in reasons if SIZES.search(entry.reason)]
     if not sizes:
-        return replace(STOP, how=OTHER.format(reason=f"“{reasons[0].reason}”", place=reasons[0].place)), (KEPT,)
+        return replace(STOP, how=OTHER.format(reason=f"“{reasons[0].reason}”", place=reasons[0].place)), (CACHE_EXAMPLE,)
     count = f"{sum(entry.times for entry in sizes)} of {sum(entry.times for entry in reasons)} in the log"
     how = MARKED.format(count=count, reason=sizes[0].reason, place=sizes[0].place, each=each)
     return replace(STOP, how=how), (MARK, *CHANGES)

@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import RECOMPUTED
 from sawtooth.analysis.findings.queries.calls import calls_of, operators
 from sawtooth.analysis.findings.queries.passes import in_backward, run_again
-from sawtooth.analysis.findings.recorded.work import evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 

@@ -32,9 +32,9 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import CELLS, calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
-from sawtooth.analysis.findings.recorded.work import evidence_of, ms_per_step
-from sawtooth.analysis.knowledge.hardware import Gpu
-from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
+from sawtooth.analysis.knowledge.kernel_time import KernelOperands, KernelTimeEstimate, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.replay.edits import Edit, FasterHost, TimedOps, WithoutHostCause, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -133,7 +133,7 @@ def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edi
     return edits
 
 
-def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:
+def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
     kept: list[int] = []
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     batches: set[float] = set()  # Rows of the forward products.
@@ -160,7 +160,7 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -
 
 
 def _time_products(
-    part: pd.DataFrame, work: Work, batches: set[float], gpu: Gpu, kept: list[int], edges: dict[str, list[int]]
+    part: pd.DataFrame, work: KernelOperands, batches: set[float], gpu: GpuPeaks, kept: list[int], edges: dict[str, list[int]]
 ) -> None:
     """Add the remaining kernels of one step's products of one shape, with their new times.
 
@@ -180,13 +180,13 @@ def _time_products(
             _keep(row, time, int(recorded[row.flop_op_id]) * calls_in_one, kept, edges)
 
 
-def _keep(row: Any, time: Estimate | None, recorded_ns: int, kept: list[int], edges: dict[str, list[int]]) -> None:
+def _keep(row: Any, time: KernelTimeEstimate | None, recorded_ns: int, kept: list[int], edges: dict[str, list[int]]) -> None:
     kept.append(int(row.gpu_op_id))
     for edge, durations in edges.items():
         durations.append(max(min(round(getattr(time, edge) * 1e6), recorded_ns), 1) if time is not None else recorded_ns)
 
 
-def _batched(work: Work, times: int, of_weights: bool) -> Work:
+def _batched(work: KernelOperands, times: int, of_weights: bool) -> KernelOperands:
     product = work.products[0]
     longer = replace(product, k=product.k * times) if of_weights else replace(product, m=product.m * times)
     return replace(work, products=(longer,), bytes=work.bytes * times)

@@ -24,7 +24,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.shapes import LEAST_STEPS, unlike_steps
-from sawtooth.analysis.findings.recorded.work import numel
+from sawtooth.analysis.findings.recorded.counted_operations import numel
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import significant
 

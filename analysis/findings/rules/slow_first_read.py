@@ -28,7 +28,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import loader_may_limit, of_first_read
-from sawtooth.analysis.metrics.feeding import feeding, first_read_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import feeding, first_read_of, sample_cost
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 from sawtooth.ingest.loop.page_cache import FirstRead

@@ -25,11 +25,11 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import LARGER_BATCH
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.plan_builds import plan_builds
-from sawtooth.analysis.findings.queries.sampled import memory_use
+from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 
-WORTH_TRYING = 1.3  # Multiple of today's sample rate.
+LEAST_RATE_FACTOR = 1.3  # Multiple of today's sample rate.
 AS_FAR = 0.9  # Share of the sample rate that launches alone would allow.
 FREE = 0.5  # Share of the GPU's memory. With this much free, a doubled batch certainly fits.
 
@@ -54,7 +54,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if larger and larger[-1].rate < AS_FAR * min(larger[-1].times, times):
         # Something else limits a larger batch: the loader, or kernels that grow more than the batch.
         times = max(at.rate for at in larger)
-    if times < WORTH_TRYING:
+    if times < LEAST_RATE_FACTOR:
         return
     yield Evidence(
         Advice(

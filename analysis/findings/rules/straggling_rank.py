@@ -9,7 +9,7 @@ What to do
     Remove the reason: a loader that is fast enough, equal batches, or a separate GPU. Otherwise look for work that the others
     do not have.
 When it is wrong
-    Few steps were profiled, and one of them was unusual. Lateness that disappears without the profiler is only an info
+    Few steps were profiled, and one of them was unusual. StragglerEvidence that disappears without the profiler is only an info
     finding.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
@@ -23,12 +23,12 @@ from statistics import median
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import CRITICAL_SHARE, SUREST_SHARE, Step, judge
-from sawtooth.analysis.findings.late_ranks import LEADS, is_seen_to_be_late, waited_for_ms
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Predicted, Relation, Row, Rule
 from sawtooth.analysis.findings.policy import Bar
+from sawtooth.analysis.findings.straggler_limits import LEADS, is_seen_to_be_late, waited_for_ms
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.job_step import own_works
-from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
+from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
 from sawtooth.analysis.replay.whatif import GAIN_OFF, HOSTS_DIFFER, RUNS_DIFFER, STEP_OFF
 from sawtooth.analysis.run.job import Communication, RankWaits, Split, Straggler
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, RankResult
@@ -86,7 +86,7 @@ NOT_TOGETHER = (
 
 
 @dataclass(frozen=True)
-class Lateness(Evidence):
+class StragglerEvidence(Evidence):
     """Evidence on late ranks: their extra time, ms per step, and the share that others wait for them."""
 
     own_ms: float = 0.0
@@ -109,7 +109,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         takes = "take" if late.kind == "set" else "takes"
         gain = context.step_ms * late.gain_ms / whole
         changes = CHANGES_OF.get(late.reason, CHANGES_OF[None])
-        yield Lateness(
+        yield StragglerEvidence(
             Advice(
                 f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
                 + (f": {reason}" if reason else ""),
@@ -255,12 +255,12 @@ def _waited_share(context: RuleContext, communication: Communication, late: Stra
     return waited_for_ms(communication, late) / profiled_ms if profiled_ms else 0.0
 
 
-def judge_lateness(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
+def judge_straggler(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
     """Return "critical" also for half the gain, if the others visibly wait long enough for the rank.
 
     The replays' errors are subtracted from the loss, so it is a lower bound; the recording shows the wait.
     """
-    if isinstance(evidence, Lateness) and evidence.severity is None:
+    if isinstance(evidence, StragglerEvidence) and evidence.severity is None:
         seen = min(evidence.waited_share, step.share(evidence.own_ms)) >= CRITICAL_SHARE
         if seen and step.share(evidence.lost_ms or 0.0) >= SUREST_SHARE:
             evidence = replace(evidence, severity="critical")
@@ -290,9 +290,9 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"other_ranks"},
     explains=Explains(topics=frozenset({"late_rank"})),
-    judge=judge_lateness,
+    judge=judge_straggler,
     comes_before=tuple(
-        Relation(pace, applies=is_seen_to_be_late, behind=True) for pace in ("launch-bound", "python-between-operators")
+        Relation(rule, applies=is_seen_to_be_late, behind=True) for rule in ("launch-bound", "python-between-operators")
     ),
     requires=("steps", "ranks"),
 )

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import HELD_BY_HEAT
-from sawtooth.analysis.findings.queries.sampled import band_evidence, held_down
+from sawtooth.analysis.findings.policy import THERMAL_THROTTLING
+from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttled
 from sawtooth.analysis.run.model import Action, CodeChange
 
 CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d PERFORMANCE,TEMPERATURE   # what the driver says"),)
@@ -27,7 +27,7 @@ CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d PERFOR
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if heat or hardware reduces the clocks for a relevant share of the time."""
-    bands, share = held_down(context, "heat", "hardware")
+    bands, share = throttled(context, "heat", "hardware")
     if not bands:
         return
     clocks = [b.clock_sm_mhz for b in bands if b.clock_sm_mhz]
@@ -52,5 +52,5 @@ RULE = Rule(
     measure,
     reads=frozenset({"telemetry"}),
     requires=("telemetry",),
-    bar=HELD_BY_HEAT,
+    bar=THERMAL_THROTTLING,
 )

@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.chains import Chain, marked
+from sawtooth.analysis.findings.queries.chains import KernelChain, marked
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
@@ -58,7 +58,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _is_activation(work: pd.DataFrame, chain: Chain) -> bool:
+def _is_activation(work: pd.DataFrame, chain: KernelChain) -> bool:
     """Return whether a chain contains an operator that only activations use, or a number.
 
     Without either, it may be a gate or a time step of a scan.

@@ -23,7 +23,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.attention import as_fused, written_out
-from sawtooth.analysis.findings.recorded.work import evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 

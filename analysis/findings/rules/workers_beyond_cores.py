@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loader_limits import ASK_FOR_CORES
 from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, advise
-from sawtooth.analysis.findings.sampled_loader import ASK_FOR_CORES
-from sawtooth.analysis.metrics.feeding import sample_cost
+from sawtooth.analysis.metrics.loader_rate import sample_cost
 from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
 from sawtooth.analysis.telemetry.host import CORES_FULL_PCT, HostLoad
 from sawtooth.analysis.units import in_number

@@ -23,8 +23,8 @@ from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import LINE_TO_DELETE
-from sawtooth.analysis.findings.recorded.within import launches_within
-from sawtooth.analysis.findings.recorded.work import launched_inside
+from sawtooth.analysis.findings.recorded.counted_operations import launched_inside
+from sawtooth.analysis.findings.recorded.interval_sql import launches_within
 from sawtooth.analysis.run.model import Action, CodeChange
 
 _ZERO_GRAD = (

@@ -19,7 +19,7 @@ CELLS = 240  # spans of time: one for about four pixels of a laptop's page
 
 @dataclass(frozen=True)
 class FleetRow:
-    """One GPU: its host (None if there is only one), what the samples show of it first, and its share of time in use.
+    """One GPU: its host (None if there is only one), its first finding, and its share of time in use.
 
     ``cells`` are means of the activity in percent, None without samples.
     """

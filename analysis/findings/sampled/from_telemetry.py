@@ -1,4 +1,4 @@
-"""Findings of samples: all that a run without a profile has, and beside a profile what no rule of the profile can see."""
+"""Findings of samples, for runs without a profile and for what a profile cannot show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES, of_recording
 from sawtooth.analysis.telemetry.diagnosis.observation import Kind, Observation, named
 from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen
-from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
 
 # The same fault has one slug, whether a profile or telemetry alone shows it.
@@ -50,7 +50,7 @@ def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetr
 def beside_profile(
     manifest: Manifest, library: Library, telemetry: RunTelemetry, lead: RankResult, known: Sequence[Finding]
 ) -> list[Finding]:
-    """Return the warnings of samples beside a profile, without what the profile's own findings say of its GPU."""
+    """Return the warnings of samples beside a profile, without what the profile's findings say."""
     own = (lead.telemetry.recording_id, (lead.telemetry.device,)) if lead.telemetry is not None else None
     covered = {finding.rule for finding in known}
     findings = [

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
-from sawtooth.analysis.ranks.as_recorded import RecordedJob
-from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape, held_ms
-from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, RECURS
-from sawtooth.analysis.ranks.stragglers.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work
-from sawtooth.analysis.ranks.stragglers.reasons import kept_ms, reason_of_work, shares_work, stragglers_of
+from sawtooth.analysis.ranks.contention import Kernels, Quiet, Shape, held_ms
+from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, RECURS
+from sawtooth.analysis.ranks.stragglers.own_time import LONG_GAP_NS, UNRECORDED, WORK, kernel_work
+from sawtooth.analysis.ranks.stragglers.reasons import reason_of_work, shared_work_ms, shares_work, stragglers_of
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.run.model import RankResult
 
@@ -36,7 +36,7 @@ F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Trace:
+class RankLosses:
     """One rank's times in its counted steps, in ms per step.
 
     ``lost_ms`` has, by cause, host time for which the GPU waits and that recording does not cause, and kernel time under
@@ -49,7 +49,7 @@ class Trace:
     shapes: Set[Shape]
 
     @staticmethod
-    def of(recording: Recording, rank: RankResult, kernels: Kernels, least: Mapping[Shape, float]) -> Trace:
+    def of(recording: Recording, rank: RankResult, kernels: Kernels, least: Mapping[Shape, float]) -> RankLosses:
         """Return the times in the trace of ``rank``.
 
         ``least`` is the shortest time of each kernel over the ranks (of ``beside.quietest``).
@@ -65,11 +65,11 @@ class Trace:
         for cause, long, whole in rows:
             # host time after a wait for the GPU is the host's own: all ranks wait like this, but only the late rank's GPU runs
             # out of work
-            of = HOLE if cause == "host_sync" else cause
+            of = UNRECORDED if cause == "host_sync" else cause
             lost[of] = lost.get(of, 0.0) + float((long if CAUSE_OF[of].slowed else whole) or 0) / steps / 1e6
         work, _, loud = kernel_work(kernels, tuple(counted.tolist()))
         lost[WORK] = float(work.sum()) / steps / 1e6
-        return Trace(lost, held_ms(kernels, counted, least), kernels.quiet, kernels.quiet.keys() | loud.keys())
+        return RankLosses(lost, held_ms(kernels, counted, least), kernels.quiet, kernels.quiet.keys() | loud.keys())
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Comes:
 
 
 @dataclass(frozen=True)
-class _Late:
+class _LateArrival:
     """One late rank: how much later than its peers it arrives, and its own cause of that."""
 
     position: int
@@ -104,7 +104,7 @@ class _Late:
 
 def outliers(
     recorded: RecordedJob,
-    traces: Callable[[Sequence[int]], Mapping[int, Trace]],
+    traces: Callable[[Sequence[int]], Mapping[int, RankLosses]],
     peers: Sequence[Sequence[int]],
     ranks: Sequence[int | None],
     hosts: Sequence[str | None],
@@ -115,7 +115,7 @@ def outliers(
     All sequences are by position. ``traces`` returns the traces' times at some positions; it is called with the late ranks and
     some of their peers. ``step_ms`` is the job's step as recorded.
     """
-    late_ms = _late_ms(recorded.lateness_ms(), peers, LEAST_SHARE * step_ms)
+    late_ms = _late_ms(recorded.delay_ms(), peers, LEAST_SHARE * step_ms)
     compared = {position: _compared(position, peers[position]) for position in late_ms}
     shown = traces(sorted({p for position, some in compared.items() for p in (position, *some)})) if late_ms else {}
     explained = (_explained(position, comes, shown, compared[position]) for position, comes in late_ms.items())
@@ -124,37 +124,37 @@ def outliers(
     if not late:
         return ()
 
-    kept = {each.position: ms for each, ms in zip(late, kept_ms(late, peers), strict=True)}
+    kept = {each.position: ms for each, ms in zip(late, shared_work_ms(late, peers), strict=True)}
 
-    def gain_ms(some: Sequence[_Late]) -> float:
+    def gain_ms(some: Sequence[_LateArrival]) -> float:
         return recorded.gain_ms({each.position: np.maximum(each.over_ms - kept[each.position], 0.0) * 1e6 for each in some})
 
     return tuple(replace(each, as_recorded=True) for each in stragglers_of(late, ranks, hosts, gain_ms))
 
 
-def _late_ms(lateness: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _Comes]:
+def _late_ms(delay: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _Comes]:
     """Return how much later than their peers the late ranks arrive (see ``_comes``)."""
     late = {}
     for alike in {id(alike): alike for alike in peers if len(alike) >= FEWEST_ALIKE}.values():
-        mine = lateness[alike]
+        mine = delay[alike]
         # all are compared at once first, because few of thousands are late and each single median takes as long as this one
         over = mine - np.median(mine, axis=0)
         near = ((over >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2) | (over.mean(axis=1) >= least_ms / 2)
         for position in np.asarray(alike)[near | (len(alike) < MANY)].tolist():
-            comes = _comes(lateness, position, alike, least_ms)
+            comes = _comes(delay, position, alike, least_ms)
             if comes is not None:
                 late[position] = comes
     return late
 
 
-def _comes(lateness: F64, position: int, alike: Sequence[int], least_ms: float) -> _Comes | None:
+def _comes(delay: F64, position: int, alike: Sequence[int], least_ms: float) -> _Comes | None:
     """Return how much later than its peers a rank arrives.
 
     It is None if the time is small, occurs only once, or is within their scatter.
     """
-    others = lateness[[p for p in alike if p != position]]
+    others = delay[[p for p in alike if p != position]]
     usual = np.median(others, axis=0)
-    over: F64 = lateness[position] - usual
+    over: F64 = delay[position] - usual
     limit = np.maximum(OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(others - usual), axis=0), least_ms)
     beyond = over > limit
     if not over.size or beyond.sum() < min(RECURS, over.size) or over.mean() < least_ms:
@@ -168,7 +168,7 @@ def _compared(position: int, alike: Sequence[int]) -> list[int]:
     return others[:: -(-len(others) // MOST_COMPARED)]
 
 
-def _explained(position: int, comes: _Comes, traces: Mapping[int, Trace], compared: Sequence[int]) -> _Late | None:
+def _explained(position: int, comes: _Comes, traces: Mapping[int, RankLosses], compared: Sequence[int]) -> _LateArrival | None:
     """Return the rank with the cause of its lateness.
 
     It is None if its trace is missing or shows no cause that exceeds the compared ones.
@@ -188,6 +188,6 @@ def _explained(position: int, comes: _Comes, traces: Mapping[int, Trace], compar
     if not comes.mostly and (cause == WORK or CAUSE_OF[cause].slowed):
         return None  # recording itself may cause this in a few steps
     if cause != WORK:
-        return _Late(position, comes.over_ms, cause)
+        return _LateArrival(position, comes.over_ms, cause)
     reason, ratio = reason_of_work(mine, others, mine.lost_ms[WORK], own_ms)
-    return _Late(position, comes.over_ms, reason, ratio, reason == WORK and shares_work(mine, others))
+    return _LateArrival(position, comes.over_ms, reason, ratio, reason == WORK and shares_work(mine, others))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import Intervals, overlaps, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
-from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape
-from sawtooth.analysis.ranks.coupled import Member
+from sawtooth.analysis.ranks.contention import Kernels, Quiet, Shape
+from sawtooth.analysis.ranks.joint_replay import Member
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
-from sawtooth.analysis.replay.machine import I64, NEVER, HostNodes, ReplayProblem
+from sawtooth.analysis.replay.simulation import I64, NEVER, HostNodes, ReplayProblem
 
 WORK = "work"  # a rank's kernels, without communication
 LONG_GAP_NS = 500_000  # recording one event never makes a gap this long, but a slow host under the profiler does
@@ -23,15 +23,15 @@ COST_ERROR = 0.5  # possible error of the removed profiler's cost: two hosts of 
 HOST_ERROR = 0.35  # of host time: under the profiler, one host of a balanced job was up to 30 % slower than the other
 DEVICE_ERROR = 0.08  # of kernel time: GPUs of one model with equal work differed by up to 6 %
 
-HOLE = "python_host"  # the cause of host time in which nothing was recorded
-LEAST_KEPT = 1e-9  # share of a host cause: with 0, its waits for the GPU would be removed as well
+UNRECORDED = "python_host"  # the cause of host time in which nothing was recorded
+LEAST_REMAINING = 1e-9  # share of a host cause: with 0, its waits for the GPU would be removed as well
 
 F64 = NDArray[np.float64]
 Pause = tuple[str, bool]  # a long gap's cause, and whether the part is after the start of a step in the gap
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class OwnTimePart:
     """One kind of own time: ns by counted step, and its error. ``OwnTime.edit_of`` shortens it."""
 
     cause: str
@@ -55,7 +55,7 @@ class OwnTime:
     """
 
     steps: tuple[int, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[OwnTimePart, ...]
     quiet: Quiet
     loud: Mapping[Shape, tuple[F64, F64]]
     compute: tuple[int, ...]
@@ -84,11 +84,13 @@ class OwnTime:
         of_steps = self.longest_ns.get((cause, begun), ())
         return sum(float(gaps.sum()) for gaps in of_steps) / max(len(self.steps), 1)
 
-    def edit_of(self, part: Part, keep_share: float) -> Edit:
+    def edit_of(self, part: OwnTimePart, keep_share: float) -> Edit:
         """Return the edit that leaves ``keep_share`` of ``part``."""
         if part.cause == WORK:
             return ScaledOps(self.compute, keep_share)
-        return WithoutHostCause(part.cause, max(keep_share, LEAST_KEPT), self.long_calls if part.long else self.short_calls)
+        return WithoutHostCause(
+            part.cause, max(keep_share, LEAST_REMAINING), self.long_calls if part.long else self.short_calls
+        )
 
 
 def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:
@@ -107,8 +109,8 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
     taken = np.where(host.pred >= 0, np.maximum(recorded - host.gap, 0), 0)
     talks = np.isin(problem.ops.op, kernels.communication)
     idle = _drained_share(problem, np.ones(len(talks), bool))
-    parts = [Part(WORK, work, DEVICE_ERROR * work)]
-    hole = host.gap_parts[:, HOST_CAUSES.index(HOLE)]
+    parts = [OwnTimePart(WORK, work, DEVICE_ERROR * work)]
+    unrecorded = host.gap_parts[:, HOST_CAUSES.index(UNRECORDED)]
     known = host.pred >= 0
     cost = COST_ERROR * _by_step(taken, node_step, known, steps)
     # hosts of one balanced job differ in all times of a cause, including gaps of 2 ms
@@ -119,8 +121,8 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
         for column, cause in enumerate(HOST_CAUSES):
             ns = _by_step(host.gap_parts[:, column] * share, node_step, known & (long == which), steps)
             if ns.any() and cause != "profiler":
-                parts.append(Part(cause, ns, errors[column] if CAUSE_OF[cause].slowed else np.zeros(len(steps)), which))
-    hidden = _by_step(hole * (_drained_share(problem, ~talks) - idle), node_step, long, steps)
+                parts.append(OwnTimePart(cause, ns, errors[column] if CAUSE_OF[cause].slowed else np.zeros(len(steps)), which))
+    hidden = _by_step(unrecorded * (_drained_share(problem, ~talks) - idle), node_step, long, steps)
     whole = {
         cause: float(_by_step(host.gap_parts[:, i], node_step, long, steps).mean()) if steps else 0.0
         for i, cause in enumerate(HOST_CAUSES)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from sawtooth.analysis.ranks.beside import Quiet, Shape
+from sawtooth.analysis.ranks.contention import Quiet, Shape
 from sawtooth.analysis.ranks.stragglers.own_time import WORK, same_kernels_ratio, same_launches_share
 from sawtooth.analysis.run.job import Straggler, StragglerKind
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -17,7 +17,7 @@ MOST_OF_HOST = 0.75  # share of a host's ranks: if more are late, the host is th
 MOST_REPLAYED = 8  # ranks whose gain is replayed one by one; of more ranks, only the set's gain
 SAME_KERNELS = 0.5  # share of the excess: if equal kernels that take longer explain it, the GPU is slow
 SAME_LAUNCHES = 0.9  # share of a rank's kernels in its peers' shapes: kernels of another batch size have other shapes
-HELD = 0.5  # share of the excess in interrupted kernels: another process takes turns on the GPU
+INTERRUPTED_SHARE = 0.5  # share of the excess in interrupted kernels: another process takes turns on the GPU
 TURNS = "turns"
 CLOCK = "clock_sm_mhz"
 EXPLAINED = 0.5  # share of the kernels' extra time: kernels limited by memory follow the SM clock only in part
@@ -91,7 +91,7 @@ def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: fl
 
     The reason is turns of another process, more work, or a slow GPU.
     """
-    if mine.held_ms - float(np.median([other.held_ms for other in others])) >= HELD * over_ms:
+    if mine.held_ms - float(np.median([other.held_ms for other in others])) >= INTERRUPTED_SHARE * over_ms:
         return TURNS, None
     if min(same_launches_share(mine.quiet, other.shapes) for other in others) < SAME_LAUNCHES:
         return WORK, None  # kernels that accept any size in one shape take longer for more work
@@ -100,7 +100,7 @@ def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: fl
     return (None, ratio) if slower_ms >= SAME_KERNELS * over_ms else (WORK, None)
 
 
-def kept_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> list[float]:
+def shared_work_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> list[float]:
     """Return the additional kernel work that each of ``late`` still has if all of its peers share it.
 
     The work of another batch size does not disappear when it is balanced. Kernels that the peers do not run at all do

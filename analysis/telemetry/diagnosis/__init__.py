@@ -1,1 +1,1 @@
-"""What telemetry alone shows of a run: throttling, a GPU unlike its peers, trends, dips, idle time, links, errors, other users."""
+"""Diagnosis by telemetry alone: throttling, unlike GPUs, trends, dips, idle time, links, errors."""

@@ -147,7 +147,7 @@ def _one(*, recording: Recording, table: dict[str, NDArray[np.float64]], device:
 
 
 def _held(times: I64, values: F64) -> F64:
-    """Return a column in which a value holds until the column's next one, for at most three of its periods.
+    """Return a column in which a value holds until the next one, for at most three periods.
 
     Quantities are read at different rates, and a row has only those that were read at its time.
     """

@@ -31,7 +31,7 @@ ORDER = (
 
 
 MOST_ALONE = 3  # observations of one kind: with more, one names the worst GPU and counts the others
-HOLES = 0.02  # share of the time without samples that is worth saying
+LEAST_UNSAMPLED_SHARE = 0.02  # share of the time without samples that is worth saying
 
 
 def of_recording(recording: Recording, clock: SampleClock = AS_RECORDED) -> tuple[tuple[Observation, ...], tuple[Unseen, ...]]:
@@ -69,7 +69,9 @@ def _basis(gpus: Sequence[DeviceSamples]) -> str:
     each = " of each GPU" if len(gpus) > 1 else ""
     sentence = f"Based on {count:,} samples{each} over {duration(length)}, one every {duration(period)}."
     without = 1 - float(np.mean([gpu.coverage for gpu in gpus]))
-    return sentence + (f" {without:.0%} of that time has no samples and counts as unknown." if without >= HOLES else "")
+    return sentence + (
+        f" {without:.0%} of that time has no samples and counts as unknown." if without >= LEAST_UNSAMPLED_SHARE else ""
+    )
 
 
 def _place(one: Observation) -> tuple[int, int, float]:

@@ -44,7 +44,7 @@ def sawtooth(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> I
 
 
 def _period(gpu: DeviceSamples) -> tuple[float, float, NDArray[np.bool_]] | None:
-    """Return period in seconds, share of the time that is low, and the low samples; None without regular dips."""
+    """Return the period (s), the low share of the time, and the low samples; None without regular dips."""
     known = np.isfinite(gpu.busy)
     times, values = gpu.times[known], gpu.busy[known]
     if len(times) < LEAST_DIPS * PER_PERIOD:

@@ -29,7 +29,7 @@ def efficiency(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
 
 
 def _of(gpu: DeviceSamples) -> tuple[str, float, float, dict[str, float]] | None:
-    """Return what limits the work, the share of busy time, the activity, and all means; None if nothing does."""
+    """Return what limits the work, the busy share, the activity and all means; None without a limit."""
     counters = [c for c in ("gr_active_pct", "util_pct") if c in gpu]
     busy = np.nan_to_num(gpu.values[counters[0]]) >= IN_USE_PCT if counters else gpu.at_work
     if gpu.share(busy) < LEAST_SHARE:

@@ -1,4 +1,4 @@
-"""Time in which the GPUs wait: a start-up, a long stretch in the run, and the end; what an hour of it costs."""
+"""Time in which the GPUs wait: at the start, in the run, and at the end, with its cost."""
 
 from __future__ import annotations
 

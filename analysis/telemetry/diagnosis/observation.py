@@ -1,4 +1,4 @@
-"""The result of a diagnosis from samples: what was seen, on which GPUs, how sure it is, and what to record next."""
+"""The result of a diagnosis from samples: the finding, its GPUs, its certainty, and a next step."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Observation:
 
 
 def named(devices: Sequence[int], of: int) -> str:
-    """Return how a sentence names GPUs, such as "GPU 5" or "GPUs 0, 1 and 2"; the GPU, if a run has only one."""
+    """Name GPUs in a sentence: "GPU 5" or "GPUs 0, 1 and 2", or "the GPU" if a run has only one."""
     if len(devices) == of:
         return "The GPU" if of == 1 else f"All {of} GPUs"
     if len(devices) == 1:

@@ -1,4 +1,4 @@
-"""Clocks that the driver reduced: heat, power, hardware; and clocks below the peers' without a recorded reason."""
+"""Clocks that the driver reduced, and clocks below the peers' without a recorded reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
 
 
 def _held_down(gpu: DeviceSamples, kind: str, bits: int, violation: str | None) -> NDArray[np.bool_] | None:
-    """Return the samples in which a reason was active while the GPU worked; None if that is too little to name."""
+    """Return the samples in which a reason was active while the GPU worked; None for too few."""
     on = np.zeros(len(gpu.times), bool)
     if "clock_event_mask" in gpu:
         mask = np.nan_to_num(gpu.values["clock_event_mask"]).astype(np.int64)
@@ -114,7 +114,7 @@ def _highest(gpus: Sequence[DeviceSamples]) -> float | None:
 
 
 def _seen(gpu: DeviceSamples, on: NDArray[np.bool_], clock: float | None, free: float | None, ratio: float | None, of: int) -> str:  # fmt: skip
-    """Return the reason, clock and temperature in the samples, and what that means for a job on several GPUs."""
+    """Return the reason, clock and temperature, and the meaning for a job on several GPUs."""
     named_reasons = [f"{reason.label} (0x{reason.bit:x})" for reason in holding(_reasons(gpu, on)) if reason.kind != "power"]
     reason = f": {' and '.join(named_reasons)}" if named_reasons else " (a violation counter)"
     parts = [f"The driver gives the reason in {samples_of(int(on.sum()), len(on))}, {gpu.share(on):.0%} of the time{reason}."]

@@ -48,7 +48,7 @@ def order(values: F64) -> float:
 
 
 def _drift(gpu: DeviceSamples) -> tuple[float, float, int, int, int] | None:
-    """Return from and to which utilization it drifts, between which times, and in how many windows; None without a trend."""
+    """Return the drift of utilization with its times and number of windows; None without a trend."""
     edges = _edges(gpu)
     if edges is None:
         return None

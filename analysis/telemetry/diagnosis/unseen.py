@@ -1,4 +1,4 @@
-"""What a diagnosis cannot say, because the samples are too few or lack a quantity, and how to record it."""
+"""What a diagnosis cannot say for lack of samples or quantities, and how to record them."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
         return None
     weight = weights_ns(times)
     middle = float(np.average(values[keep], weights=weight[keep]))
-    inner, level, worth = times[keep], values[keep], weight[keep].astype(np.float64)
+    inner, level, weights = times[keep], values[keep], weight[keep].astype(np.float64)
     if len(part.periods) > 2:
         which = np.searchsorted(np.array(part.periods[1:-1]), inner, side="left")
     else:
-        which = np.minimum(np.cumsum(worth) / worth.sum() * BATCHES, BATCHES - 1).astype(np.int64)
-    sums, total = np.bincount(which, level * worth), np.bincount(which, worth)
-    batch, share = sums[total > 0] / total[total > 0], total[total > 0] / worth.sum()
+        which = np.minimum(np.cumsum(weights) / weights.sum() * BATCHES, BATCHES - 1).astype(np.int64)
+    sums, total = np.bincount(which, level * weights), np.bincount(which, weights)
+    batch, share = sums[total > 0] / total[total > 0], total[total > 0] / weights.sum()
     half = middle
     if len(batch) > 1:
         scatter = float((share**2 * (batch - middle) ** 2).sum()) * len(batch) / (len(batch) - 1)
@@ -51,7 +51,7 @@ def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
     with_doubt = part.mask(times, doubtful=True)
     other = float(np.average(values[with_doubt], weights=weight[with_doubt]))
     low, high = min(middle, other) - half, max(middle, other) + half
-    return Mean(middle, max(low, 0.0), min(high, 100.0), int(keep.sum()), float(worth.sum()) / 1e9)
+    return Mean(middle, max(low, 0.0), min(high, 100.0), int(keep.sum()), float(weights.sum()) / 1e9)
 
 
 def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:

@@ -27,7 +27,7 @@ CANDIDATES = 6  # spectral lines tried
 
 
 @dataclass(frozen=True)
-class Rhythm:
+class SignalPeriod:
     """A period in seconds, the share of the variance that it explains, and rejected faster lines.
 
     The rejected lines are parts of the period.
@@ -38,7 +38,7 @@ class Rhythm:
     rejected: tuple[float, ...]
 
 
-def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Rhythm | None:
+def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> SignalPeriod | None:
     """Return the rhythm of the finest scale that shows one; None if no scale does."""
     for scale in SCALES:
         if scale > 1:
@@ -68,7 +68,7 @@ def _averaged(times: F64, values: F64, n: int) -> tuple[F64, F64]:
     return times[:whole].reshape(-1, n)[:, -1], values[:whole].reshape(-1, n).mean(axis=1)
 
 
-def _at_scale(times: F64, values: F64, step: float, fastest: float) -> Rhythm | None:
+def _at_scale(times: F64, values: F64, step: float, fastest: float) -> SignalPeriod | None:
     pieces = _pieces(times, step)
     if not pieces:
         return None
@@ -94,7 +94,7 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> Rhythm | 
     if score < MIN_REGULARITY:
         return None
     rejected = tuple(p for p in lines if p < 0.75 * period)
-    return Rhythm(_refined(times, values, pieces, period), score, rejected)
+    return SignalPeriod(_refined(times, values, pieces, period), score, rejected)
 
 
 def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> float:
@@ -111,8 +111,8 @@ def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> flo
 
 def _pieces(times: F64, step: float) -> list[slice]:
     """Cut at telemetry gaps, then into windows; of many windows, take some spread over the recording."""
-    holes = np.flatnonzero(np.diff(times) > 3.5 * step) + 1
-    bounds = [0, *holes.tolist(), len(times)]
+    gaps = np.flatnonzero(np.diff(times) > 3.5 * step) + 1
+    bounds = [0, *gaps.tolist(), len(times)]
     windows = []
     for a, b in itertools.pairwise(bounds):
         count = max(1, round((b - a) / WINDOW))

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_CYCLES, MIN_SAMPLES, Rhythm, find_rhythm
+from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_CYCLES, MIN_SAMPLES, SignalPeriod, find_rhythm
 from sawtooth.analysis.units import significant
 
 Confidence = Literal["high", "medium", "low"]
@@ -145,7 +145,7 @@ def _counted(times: F64, values: F64, period: float, spacing: float, low: float,
 
 
 def _judged(
-    *, times: F64, values: F64, spacing: float, shortest: float, rhythm: Rhythm, tile: bool, about: dict[str, Any]
+    *, times: F64, values: F64, spacing: float, shortest: float, rhythm: SignalPeriod, tile: bool, about: dict[str, Any]
 ) -> Sawtooth:
     cycles = float(times[-1] - times[0]) / rhythm.period
     proven = tile and _proven(values, rhythm.period / spacing, about)

@@ -7,7 +7,7 @@ from typing import Any
 from sawtooth.analysis.telemetry.series import DRAWN
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import live as chart
-from sawtooth.app.charts.live import Tile
+from sawtooth.app.charts.live import LiveNumber
 from sawtooth.app.live import words
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.series import thinned
@@ -43,18 +43,18 @@ def _line(session: LiveSession, gpu: LiveGpu, column: str, window_s: float, poin
     return (time_ns - last) / 1e9, value
 
 
-def _tile(session: LiveSession, gpu: LiveGpu, column: str, label: str, value: str, dark: bool) -> Tile:
+def _tile(session: LiveSession, gpu: LiveGpu, column: str, label: str, value: str, dark: bool) -> LiveNumber:
     line = _line(session, gpu, column, words.RECENT_SECONDS, SPARK_POINTS)
     top = 100.0 if BY_COLUMN[column].unit == "%" else gpu.memory_bytes if column == "mem_used_bytes" else None
-    return Tile(label, value, chart.points_of(line), chart.colour_of_line(column, dark), top)
+    return LiveNumber(label, value, chart.points_of(line), chart.colour_of_line(column, dark), top)
 
 
-def _at_a_glance(session: LiveSession, gpu: LiveGpu, chosen: bool, dark: bool) -> Tile:
+def _at_a_glance(session: LiveSession, gpu: LiveGpu, chosen: bool, dark: bool) -> LiveNumber:
     column = gpu.at_work
-    label, note = f"GPU {gpu.device}", words.held_by(gpu)
+    label, note = f"GPU {gpu.device}", words.memory_sentence(gpu)
     if column is None:
-        return Tile(label, "not measured", [], chart.colour_of_line("util_pct", dark), 100.0, note, gpu.device, chosen)
+        return LiveNumber(label, "not measured", [], chart.colour_of_line("util_pct", dark), 100.0, note, gpu.device, chosen)
     mean = session.mean(gpu.device, column, words.RECENT_SECONDS)
     value = fmt.share(mean / 100) if mean is not None else "no sample"
     line = _line(session, gpu, column, words.RECENT_SECONDS, SPARK_POINTS)
-    return Tile(label, value, chart.points_of(line), chart.colour_of_line(column, dark), 100.0, note, gpu.device, chosen)
+    return LiveNumber(label, value, chart.points_of(line), chart.colour_of_line(column, dark), 100.0, note, gpu.device, chosen)

@@ -77,7 +77,7 @@ def kernels(rows: pd.DataFrame, rank: RankResult, key: str, what: str) -> None:
     ``rows`` has the columns kernel, ms, launches_per_step, tensor_cores and category.
     """
     cards.title(f"{fmt.clean(what, 60)} launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
-    short = rankings.told_apart(rows["kernel"].astype(str).tolist(), NAME_SHOWN)
+    short = rankings.distinct_names(rows["kernel"].astype(str).tolist(), NAME_SHOWN)
     rows = rows.assign(short=short, category=rows["category"].map(categories.named))
     columns = {
         "short": "Kernel",

@@ -12,7 +12,7 @@ from sawtooth.analysis.knowledge.roofline import MOSTLY
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars
-from sawtooth.app.charts.poster_bars import LETTER, Piece, StepBar
+from sawtooth.app.charts.poster_bars import LETTER, BarSegment, StepBar
 from sawtooth.app.theme import OWNERS, colour_of
 from sawtooth.app.words import categories
 
@@ -38,12 +38,12 @@ def show(rows: pd.DataFrame, *, dark: bool) -> None:
             st.html(_HTML.drawn([bar], once_a_colour(poster_bars.unlabelled([bar]))))
 
 
-def once_a_colour(unnamed: Sequence[Piece]) -> list[Piece]:
+def once_a_colour(unnamed: Sequence[BarSegment]) -> list[BarSegment]:
     """Return the entries of a legend, with one entry per colour.
 
     A legend cannot distinguish parts of the same colour, so one entry names all of them in their order.
     """
-    alike: dict[tuple[str, str], list[Piece]] = {}
+    alike: dict[tuple[str, str], list[BarSegment]] = {}
     for piece in unnamed:
         alike.setdefault((piece.colour, piece.texture), []).append(piece)
     return [
@@ -53,7 +53,7 @@ def once_a_colour(unnamed: Sequence[Piece]) -> list[Piece]:
     ]
 
 
-def pieces(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
+def pieces(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
     """Return a part for each category, ordered by owner and then by time, the largest first.
 
     The order of owners is: tensor cores, other compute, memory sets, communication, copies.
@@ -68,9 +68,9 @@ def _owner(row: dict[str, object]) -> str:
     return OWNER_OF.get(str(row["name"]), "tensor_core_compute" if on_tensor_cores else "other_compute")
 
 
-def _piece(owner: str, name: str, ms: float, share: float, dark: bool) -> Piece:
+def _piece(owner: str, name: str, ms: float, share: float, dark: bool) -> BarSegment:
     text = f"{fmt.clean(categories.named(name), 40)} {fmt.share(share)}"
     on = " on tensor cores" if owner == "tensor_core_compute" else ""
     colour = colour_of(owner)
     label = text if share >= LETTER * (len(text) + EDGES) else ""
-    return Piece(f"{text}, {fmt.duration_ms(ms)}{on}", label, round(1000 * share, 1), colour.on(dark), colour.texture)
+    return BarSegment(f"{text}, {fmt.duration_ms(ms)}{on}", label, round(1000 * share, 1), colour.on(dark), colour.texture)

@@ -10,7 +10,7 @@ import streamlit as st
 from sawtooth.analysis.findings.recorded.source_lines import FRAME, spoken, user_stack
 from sawtooth.analysis.knowledge.frames import MODULE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.timeline import views
@@ -156,7 +156,7 @@ def _frames(root: str, recording_id: str, device: int, start_ns: int) -> tuple[s
         return user_stack(recording, device, start_ns)
 
 
-def whole_step(rank: RankResult, finding: Finding) -> Span | None:
+def whole_step(rank: RankResult, finding: Finding) -> TimelineSpan | None:
     """Return the counted step that contains most pieces of the evidence.
 
     A single piece, such as one launch gap, would not show the pattern. If no counted step contains a piece, the result spans
@@ -165,18 +165,20 @@ def whole_step(rank: RankResult, finding: Finding) -> Span | None:
     timed = [row for row in finding.evidence if row.get("start_ns") is not None and row.get("end_ns") is not None]
     if not timed:
         return None
-    pieces = [Span(int(row["start_ns"]), int(row["end_ns"])) for row in timed]
-    steps = [Span(int(start), int(end)) for start, end in zip(rank.counted["start_ns"], rank.counted["end_ns"], strict=True)]
+    pieces = [TimelineSpan(int(row["start_ns"]), int(row["end_ns"])) for row in timed]
+    steps = [
+        TimelineSpan(int(start), int(end)) for start, end in zip(rank.counted["start_ns"], rank.counted["end_ns"], strict=True)
+    ]
     held = {step: sum(step.start_ns <= piece.start_ns < step.end_ns for piece in pieces) for step in steps}
     best = max(held, key=lambda step: held[step], default=None)
     if best is not None and held[best]:
         return best
-    return Span(min(piece.start_ns for piece in pieces), max(piece.end_ns for piece in pieces))
+    return TimelineSpan(min(piece.start_ns for piece in pieces), max(piece.end_ns for piece in pieces))
 
 
 def limits(result: RunResult) -> None:
     """Say what limits the numbers: import problems, dropped events and readings with low trust."""
-    diagnostics = report_text.worth_knowing(result)
+    diagnostics = report_text.limiting_diagnostics(result)
     if not diagnostics:
         return
     worst = any(d.severity != "info" for d in diagnostics)

@@ -12,7 +12,7 @@ import streamlit as st
 
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, current, frame
+from sawtooth.app.page import cards, current_result, frame
 from sawtooth.app.words import advice, headline, timeline
 
 CHANGES_SHOWN = 3  # number of changes about one row; the Verdict shows all
@@ -38,7 +38,7 @@ def about(
 ) -> list[tuple[int, Finding]]:
     """Return the numbered findings about ``what``.
 
-    ``find`` is a function of ``sawtooth.analysis.findings.about_kernel``. The list is empty for ranks other than the lead,
+    ``find`` is a function of ``sawtooth.analysis.findings.findings_by_kernel``. The list is empty for ranks other than the lead,
     because their operations have other numbers.
     """
     if rank is not result.lead:
@@ -49,11 +49,11 @@ def about(
     return [numbered[place] for place in _places(find.__name__, what, rank, known, find, findings)]
 
 
-@st.cache_data(max_entries=256, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=256, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _places(
     asked: str, what: Hashable, rank: RankResult, known: tuple[tuple[str, str], ...], _find: Any, _findings: Sequence[Finding]
 ) -> tuple[int, ...]:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return tuple(_find(view, what, _findings))
 
 

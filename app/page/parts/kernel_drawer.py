@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.about_kernel import about_kernel
-from sawtooth.analysis.knowledge.hardware import Gpu, crossed_by, link_of
+from sawtooth.analysis.findings.findings_by_kernel import about_kernel
+from sawtooth.analysis.knowledge.hardware import GpuPeaks, crossed_by, link_of
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables import attainable
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.parts import first_change
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import run as words
@@ -41,7 +41,7 @@ PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches le
 # At the link's rate: starting a copy takes about this long, so the rate of shorter copies says nothing about the link.
 QUICK_NS = 1_000
 WORKS_FOR_SHOWN = 8  # operators of a kernel: the others add up to a few percent of it
-WORTH_NAMING = 0.01  # share of the step: smaller gains are lost in the noise of measurements
+LEAST_NAMED_SHARE = 0.01  # share of the step: smaller gains are lost in the noise of measurements
 
 
 def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
@@ -70,9 +70,9 @@ def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
             st.code(fmt.clean(name), language=None, wrap_lines=True)
 
 
-@st.cache_data(max_entries=128, show_spinner="Looking at the kernel …", hash_funcs={RankResult: current.key_of})
-def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, attainable.Span | None]:
-    with current.opened(rank) as view:
+@st.cache_data(max_entries=128, show_spinner="Looking at the kernel …", hash_funcs={RankResult: current_result.key_of})
+def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, attainable.TimelineSpan | None]:
+    with current_result.opened(rank) as view:
         durations = tables.kernel_durations(view, name)
         return durations, attainable.attained(view, name), attainable.longest_launch(view, name)
 
@@ -92,7 +92,7 @@ def reached(works_for: pd.DataFrame) -> str | None:
     return f"{took}; timed kernels of such work take ≈\u00a0{fmt.duration_ms(first['expected_ms'])} ({low} to {high}), and it needs {least}."
 
 
-def copied(works_for: pd.DataFrame, name: str, gpu: Gpu | None) -> str | None:
+def copied(works_for: pd.DataFrame, name: str, gpu: GpuPeaks | None) -> str | None:
     """Return one sentence with the rate of the copies called ``name`` and the rate of their link.
 
     The result is None if no bytes are recorded.
@@ -132,7 +132,7 @@ def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -
     """Return the possible gain of a kernel that no finding is about; times are of a profiled step."""
     most_ms = kernel_ms if gain_ms is None else gain_ms
     share = f", {fmt.share(most_ms / step_ms)} of a profiled step" if step_ms else ""
-    if step_ms and most_ms < WORTH_NAMING * step_ms:
+    if step_ms and most_ms < LEAST_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: {'it takes' if gain_ms is None else 'as fast as possible, it would save'} {fmt.duration_ms(most_ms)}{share}."
     if gain_ms is None:
         return f"No finding is about it. It takes {fmt.duration_ms(most_ms)}{share}; how fast it could be is not known."
@@ -192,7 +192,7 @@ def _headings(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> dic
     }
 
 
-def _timeline_link(rank: RankResult, longest: attainable.Span) -> None:
+def _timeline_link(rank: RankResult, longest: attainable.TimelineSpan) -> None:
     whole = views.extent(rank.recording_id)
     low, high = longest.zoomed(AROUND, whole).relative_ms(whole.start_ns)
     frame.link(

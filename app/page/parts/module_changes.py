@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.app.charts import modules as charts
-from sawtooth.app.page import current, frame, panel
+from sawtooth.app.page import current_result, frame, panel
 
 
 def show(a: RankResult | None, b: RankResult | None) -> None:
@@ -22,7 +22,7 @@ def show(a: RankResult | None, b: RankResult | None) -> None:
     panel.show(charts.difference(rows, charts.difference_title(rows), dark=frame.dark()), "module-changes")
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current_result.key_of})
 def _tree(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return module_tables.modules(view)

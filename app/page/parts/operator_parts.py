@@ -5,24 +5,24 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.about_kernel import about_operator
+from sawtooth.analysis.findings.findings_by_kernel import about_operator
 from sawtooth.analysis.findings.recorded.source_lines import as_known, spoken
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, current, frame
+from sawtooth.app.page import cards, current_result, frame
 from sawtooth.app.page.parts import first_change, kernel_drawer
 
 LINES_SHOWN = 8  # lines per operator: it is called from many places, but most time is in a few
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def lines(rank: RankResult) -> pd.DataFrame:
     """Return ``sawtooth.analysis.tables.called_from.called_from`` with readable lines.
 
     Rows whose lines read the same are added up.
     """
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         rows = called_from(view)
         rows["line"] = list(map(spoken, as_known(view.recording, rows["line"].tolist())))
     return rows.groupby(["operator", "line"], as_index=False, sort=False).sum()
@@ -92,6 +92,6 @@ def unnamed(ms: float, step_ms: float | None) -> str:
     The kernels take ``ms`` milliseconds per profiled step.
     """
     share = f", {fmt.share(ms / step_ms)} of a profiled step" if step_ms else ""
-    if step_ms and ms < kernel_drawer.WORTH_NAMING * step_ms:
+    if step_ms and ms < kernel_drawer.LEAST_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: what it launches takes {fmt.duration_ms(ms)}{share}."
     return f"No finding is about what it launches: {fmt.duration_ms(ms)}{share}."

@@ -11,7 +11,7 @@ import streamlit as st
 from sawtooth.analysis.findings.recorded.phases import PHASE_ORDER
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
-from sawtooth.app.charts.poster_bars import Piece, StepBar
+from sawtooth.app.charts.poster_bars import BarSegment, StepBar
 from sawtooth.app.page import cards
 from sawtooth.app.page.parts import category_bar
 from sawtooth.app.theme import colour_of
@@ -80,11 +80,11 @@ def _drawn(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows.groupby("phase")["share"].transform("sum") >= DRAWN_FROM]
 
 
-def legend(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
+def legend(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
     """Return a legend entry for each colour in the bars."""
     drawn = {part.colour for part in category_bar.pieces(rows, dark=dark)}
     named = [(name, colour_of(owner)) for owner, name in COLOURS.items()]
-    return [Piece(name, "", 0.0, colour.on(dark), colour.texture) for name, colour in named if colour.on(dark) in drawn]
+    return [BarSegment(name, "", 0.0, colour.on(dark), colour.texture) for name, colour in named if colour.on(dark) in drawn]
 
 
 def sentence(rows: pd.DataFrame) -> str | None:

@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.ranks.heat import Level, pooled, rank_steps, waits_between
+from sawtooth.analysis.ranks.heatmap import Level, pooled, rank_steps, waits_between
 from sawtooth.analysis.run.job import Communication, GroupUse, Pipeline
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.units import significant
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
-from sawtooth.app.page import cards, controls, current, frame, panel
+from sawtooth.app.page import cards, controls, current_result, frame, panel
 
 LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
 PARALLEL = {
@@ -53,7 +53,7 @@ def heat(result: RunResult, communication: Communication) -> None:
         if position is None:
             cards.small(f"The trace of rank {rank} is not open here. Reduce the job again with --open {rank}.")
             return
-        current.choose_rank(position)
+        current_result.choose_rank(position)
         st.switch_page(frame.page_of("timeline"), query_params={"run": result.manifest.id})
 
 

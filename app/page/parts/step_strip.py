@@ -14,10 +14,10 @@ import streamlit as st
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import steps
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
-from sawtooth.app.page import current, frame
+from sawtooth.app.page import current_result, frame
 from sawtooth.app.page.timeline import views
 from sawtooth.app.theme import colour_of
 
@@ -28,9 +28,9 @@ SLOW = 1.5  # times the median: the sentence counts slower steps than this
 _HTML = templates.pieces("step_strip.html")
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _owners(rank: RankResult) -> pd.DataFrame:
-    with current.opened(rank) as view:
+    with current_result.opened(rank) as view:
         return steps.owners(view)
 
 
@@ -44,7 +44,7 @@ def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms
         st.html(_html(run, rank, top, frame.dark(), name))
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
     """Return the strip, cached because hundreds of steps take 0.3 s in each rerun of the Verdict."""
     table = _owners(rank)
@@ -75,9 +75,9 @@ def sentence(table: pd.DataFrame) -> str:
     return f"{steps}{stands_out}. Select one to see it on the timeline."
 
 
-def _column(run: str, rows: pd.DataFrame, top: float, whole: Span, *, many: bool, dark: bool) -> dict[str, Any]:
+def _column(run: str, rows: pd.DataFrame, top: float, whole: TimelineSpan, *, many: bool, dark: bool) -> dict[str, Any]:
     first = rows.iloc[0]
-    span = Span(int(first["start_ns"]), int(first["end_ns"]))
+    span = TimelineSpan(int(first["start_ns"]), int(first["end_ns"]))
     t0, t1 = span.zoomed(AROUND, whole).relative_ms(whole.start_ns)
     ms = float(rows["ms"].sum())
     ordered = sorted(rows.to_dict("records"), key=lambda row: (-OWNER_KEYS.index(str(row["owner"])), str(row["cause"])))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import sawtooth
@@ -18,29 +18,29 @@ from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 LAST_SECONDS = 60.0
-KEPT = 24  # telemetry recordings in memory: an hour at 10 Hz is about 10 MB
+CACHED_RECORDINGS = 24  # telemetry recordings in memory: an hour at 10 Hz is about 10 MB
 
 
-@st.cache_data(max_entries=KEPT, show_spinner=False)
+@st.cache_data(max_entries=CACHED_RECORDINGS, show_spinner=False)
 def devices(root: str, recording_id: str) -> list[tuple[int, str | None]]:
     """Return the sampled devices of a telemetry recording."""
     with frame.library().open(recording_id, derived=False) as recording:
         return series.devices(recording)
 
 
-@st.cache_resource(max_entries=KEPT, show_spinner="Reading telemetry …")
-def _read(root: str, recording_id: str, device: int, clock: SampleClock) -> Telemetry:
+@st.cache_resource(max_entries=CACHED_RECORDINGS, show_spinner="Reading telemetry …")
+def _read(root: str, recording_id: str, device: int, clock: SampleClock) -> TelemetrySeries:
     with frame.library().open(recording_id, derived=False) as recording:
         return series.telemetry(recording, device, clock)
 
 
-def read(result: RunResult, recording_id: str, device: int) -> Telemetry:
+def read(result: RunResult, recording_id: str, device: int) -> TelemetrySeries:
     """Return all telemetry of one device on the run's clock; viewers share it, so do not change it."""
     clock = result.telemetry.clocks.get(recording_id, AS_RECORDED)
     return _read(str(frame.data_folder().root), recording_id, device, clock)
 
 
-def of(result: RunResult, device: int | None = None) -> Telemetry | None:
+def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
     """Return the telemetry of a traced device; None if the run has no telemetry.
 
     If no telemetry matches the traced device, return that of the same ordinal, else the first.
@@ -56,7 +56,7 @@ def of(result: RunResult, device: int | None = None) -> Telemetry | None:
     return None
 
 
-def summary_of(result: RunResult, telemetry: Telemetry) -> DeviceTelemetry | None:
+def summary_of(result: RunResult, telemetry: TelemetrySeries) -> DeviceTelemetry | None:
     """Return what the analysis found in a device's telemetry."""
     summaries = [s for s in result.telemetry.devices if s.device == telemetry.device]
     return next(
@@ -64,7 +64,7 @@ def summary_of(result: RunResult, telemetry: Telemetry) -> DeviceTelemetry | Non
     )
 
 
-def column_of(telemetry: Telemetry | None, summary: DeviceTelemetry | None) -> str | None:
+def column_of(telemetry: TelemetrySeries | None, summary: DeviceTelemetry | None) -> str | None:
     """Return the quantity that shows best how busy the GPU is; None if none was sampled."""
     columns = (summary.signal_column if summary is not None else None, "util_pct")
     return next((c for c in columns if c and telemetry is not None and telemetry.has(c)), None)
@@ -106,18 +106,18 @@ def last_minute(result: RunResult) -> None:
     frame.link("telemetry", "All telemetry", icon=":material/monitoring:")
 
 
-def steady(telemetry: Telemetry, summary: DeviceTelemetry | None) -> Telemetry:
+def steady(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> TelemetrySeries:
     """Return the steady part of the telemetry, on which means are based, or all without such a part."""
     part = summary.steady if summary is not None else None
     if part is None or part.start_ns is None or part.end_ns is None:
         return telemetry
-    return series.within(telemetry, Span(part.start_ns, part.end_ns))
+    return series.within(telemetry, TimelineSpan(part.start_ns, part.end_ns))
 
 
-def _same_time(result: RunResult, telemetry: Telemetry) -> bool:
+def _same_time(result: RunResult, telemetry: TelemetrySeries) -> bool:
     lead = result.lead
     if lead is None or not len(lead.steps):
         return False
     steps = lead.steps
-    span = series.Span(int(steps["start_ns"].min()), int(steps["end_ns"].max()))
+    span = TimelineSpan(int(steps["start_ns"].min()), int(steps["end_ns"].max()))
     return series.overlap(telemetry, span, lead.trace.clock)

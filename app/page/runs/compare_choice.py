@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from sawtooth.analysis.batch_outlook import with_predictions
+from sawtooth.analysis.batch_predictions import with_predictions
 from sawtooth.analysis.compare.comparison import Comparison, compare
-from sawtooth.analysis.compare.record import remember
-from sawtooth.analysis.compare.side import Side, side_of
+from sawtooth.analysis.compare.comparison_side import Side, side_of
+from sawtooth.analysis.compare.prediction_record import remember
 from sawtooth.analysis.compare.sweep import Sweep, device_memory, sweep, value_of
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.format import clean
-from sawtooth.app.page import current, frame
-from sawtooth.app.page.pair import likely_pair
+from sawtooth.app.page import current_result, frame
+from sawtooth.app.page.default_pair import likely_pair
 from sawtooth.ingest.manifest import Manifest
 
-KEPT = 32  # comparisons in memory: each has a few hundred rows, and viewers of one link share it
+CACHED_COMPARISONS = 32  # comparisons in memory: each has a few hundred rows, and viewers of one link share it
 SIDES = ("a", "b")
 MORE = "more"  # address parameter of further runs, for a sweep
 
@@ -116,12 +116,12 @@ def _stamp(manifest: Manifest) -> tuple[str, int]:
     return manifest.id, path.stat().st_mtime_ns if path.exists() else 0
 
 
-@st.cache_resource(max_entries=KEPT, show_spinner="Comparing …")
+@st.cache_resource(max_entries=CACHED_COMPARISONS, show_spinner="Comparing …")
 def _compared(
     root: str, version: int, stamps: tuple[tuple[str, int], ...], left: int, _a: tuple[Manifest, ...], _b: tuple[Manifest, ...]
 ) -> Comparison:
     def side(manifests: tuple[Manifest, ...]) -> Side:
-        return side_of([current.run_result(manifest) for manifest in manifests], frame.library())
+        return side_of([current_result.run_result(manifest) for manifest in manifests], frame.library())
 
     comparison = compare(side(_a), side(_b))
     if comparison.prediction is not None:
@@ -138,11 +138,11 @@ def sweep_of(manifests: Sequence[Manifest], setting: str | None) -> Sweep:
     return _swept(str(frame.data_folder().root), ANALYSIS_VERSION, stamps, setting, _manifests=tuple(manifests))
 
 
-@st.cache_resource(max_entries=KEPT, show_spinner="Arranging …")
+@st.cache_resource(max_entries=CACHED_COMPARISONS, show_spinner="Arranging …")
 def _swept(
     root: str, version: int, stamps: tuple[tuple[str, int], ...], setting: str | None, _manifests: tuple[Manifest, ...]
 ) -> Sweep:
-    results = [current.run_result(manifest) for manifest in _manifests]
+    results = [current_result.run_result(manifest) for manifest in _manifests]
     memory = {result.manifest.id: device_memory(result, frame.library()) for result in results}
     return with_predictions(sweep(results, setting, memory), dict.fromkeys(memory, frame.library()))
 

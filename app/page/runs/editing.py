@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import streamlit as st
 
-from sawtooth.analysis.kept import remove_kept
+from sawtooth.analysis.result_cache import remove_cached
 from sawtooth.app.format import clean, markdown
 from sawtooth.app.library import library
 from sawtooth.app.page import cards, frame
@@ -86,7 +86,7 @@ def _delete(manifest: Manifest) -> None:
     except SawtoothError as error:
         cards.problem("Not deleted", str(error))
         return
-    remove_kept(frame.data_folder(), manifest.id)
+    remove_cached(frame.data_folder(), manifest.id)
     for ref in manifest.recordings:
         if not frame.data_folder().recording_file(ref.id).exists():
             library().forget(ref.id)

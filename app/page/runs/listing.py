@@ -18,7 +18,7 @@ from sawtooth.app.page import cards, controls, frame, panel
 from sawtooth.app.page.runs.editing import edit
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
-from sawtooth.app.runs.card import READINGS, Card, is_large, kept_card
+from sawtooth.app.runs.card import READINGS, Card, is_large, stored_card
 from sawtooth.app.server.process import jobs
 from sawtooth.app.theme import colour_of
 from sawtooth.ingest.errors import SawtoothError
@@ -47,8 +47,8 @@ def show(manifests: list[Manifest]) -> None:
     with st.container(key="compare_bar"):
         _bar(picked)
     shown = st.session_state.get("runs_shown", FIRST_PAGE)
-    lost_to = {m.id: card.lost_to for m in ordered if group == "loss" and (card := kept_card(m, frame.data_folder()))}
-    if any((card := kept_card(m, frame.data_folder())) is not None and card.utilization for m in ordered[:shown]):
+    lost_to = {m.id: card.lost_to for m in ordered if group == "loss" and (card := stored_card(m, frame.data_folder()))}
+    if any((card := stored_card(m, frame.data_folder())) is not None and card.utilization for m in ordered[:shown]):
         with st.container(key="card_line"):
             cards.small("The line on a card is GPU utilization at the end of its recording.")
     seen: set[str] = set()
@@ -71,7 +71,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
         view = controls.choice("Show as", VIEWS, "view", label_shown=False)
-    kept = {m.id: card for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
+    kept = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     cards_of = {run: card.readings for run, card in kept.items()}
     ordered = listing.ordered(
         listing.matching(manifests, wanted, tag), by, cards_of, {run: card.busy for run, card in kept.items()}
@@ -150,7 +150,7 @@ def _bar(picked: list[Manifest]) -> None:
 
 def _table(manifests: list[Manifest], group: str) -> None:
     """Show the runs as a table that can be sorted by its headings; the bar compares selected rows."""
-    known = {m.id: kept_card(m, frame.data_folder()) or _BEING_ANALYSED for m in manifests}
+    known = {m.id: stored_card(m, frame.data_folder()) or _BEING_ANALYSED for m in manifests}
     groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
     runs = [(name, manifest) for name, those in groups for manifest in those]
     rows = pd.DataFrame([_row(name, manifest, known[manifest.id]) for name, manifest in runs])
@@ -238,7 +238,7 @@ def _card(manifest: Manifest) -> None:
 
 def known(manifest: Manifest, *, at_once: bool = True) -> Card:
     """Return the run's card; without ``at_once``, and for a large run, a child process makes it first."""
-    kept = kept_card(manifest, frame.data_folder())
+    kept = stored_card(manifest, frame.data_folder())
     if kept is not None:
         return kept
     if any(manifest.id in job.progress.runs for job in jobs().all() if job.active):

@@ -7,10 +7,10 @@ import streamlit as st
 
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.telemetry.alignment import Alignment, align_recordings, zones_that_fit
-from sawtooth.analysis.telemetry.clock import Origin, SampleClock
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.clock import ClockOrigin, SampleClock
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, current, frame
+from sawtooth.app.page import cards, current_result, frame
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.runs.clocks import ClockCorrection, apply
@@ -18,7 +18,7 @@ from sawtooth.ingest.runs.clocks import ClockCorrection, apply
 ZONES_NAMED = 4  # time zones named in the text: a longer list would not help
 
 
-def show(result: RunResult, ref: RecordingRef, telemetry: Telemetry) -> None:
+def show(result: RunResult, ref: RecordingRef, telemetry: TelemetrySeries) -> None:
     """Show how the telemetry is placed in time, and let the viewer change it.
 
     Shows nothing if the run has no trace to align with.
@@ -52,7 +52,9 @@ def _aligned(root: str, trace: tuple[str, int], sampled: tuple[str, int], clock:
     return align_recordings(frame.library(), trace, sampled, clock)
 
 
-def _from_the_signals(result: RunResult, lead: RankResult, ref: RecordingRef, telemetry: Telemetry, clock: SampleClock) -> None:
+def _from_the_signals(
+    result: RunResult, lead: RankResult, ref: RecordingRef, telemetry: TelemetrySeries, clock: SampleClock
+) -> None:
     asked = f"align-{ref.id}-{telemetry.device}"
     if clock.known and not st.session_state.get(asked):
         if st.button(
@@ -76,7 +78,7 @@ def _from_the_signals(result: RunResult, lead: RankResult, ref: RecordingRef, te
         _keep(result, msgspec.structs.replace(ref, offset_ns=clock.offset_ns + alignment.shift_ns))
 
 
-def _zones(lead: RankResult, origin: Origin) -> None:
+def _zones(lead: RankResult, origin: ClockOrigin) -> None:
     if lead.trace.clock != "unix" or lead.trace.span_ns is None:
         return
     fits = zones_that_fit(lead.trace.span_ns, (origin.first_ns, origin.last_ns))
@@ -86,7 +88,7 @@ def _zones(lead: RankResult, origin: Origin) -> None:
     cards.small(f"The trace lies inside this telemetry if its zone is {names}.")
 
 
-def _form(result: RunResult, ref: RecordingRef, origin: Origin, clock: SampleClock) -> None:
+def _form(result: RunResult, ref: RecordingRef, origin: ClockOrigin, clock: SampleClock) -> None:
     zone = start = interval = shift = None
     with st.form(f"clock-{ref.id}", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
         if origin.clock == "local":
@@ -114,5 +116,5 @@ def _form(result: RunResult, ref: RecordingRef, origin: Origin, clock: SampleClo
 
 
 def _keep(result: RunResult, ref: RecordingRef) -> None:
-    current.keep_recording(result.manifest, ref)
+    current_result.keep_recording(result.manifest, ref)
     st.rerun()

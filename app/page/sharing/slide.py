@@ -14,8 +14,8 @@ from sawtooth.app.charts import poster_bars
 from sawtooth.app.page.parts import findings
 from sawtooth.app.words import advice, headline, savings
 from sawtooth.app.words import run as words
-from sawtooth.app.words.comparisons import changed, two_steps
 from sawtooth.app.words.comparisons import comparison as compare_words
+from sawtooth.app.words.comparisons import setup_changes, step_parts
 
 _HERE = Path(__file__).resolve().parents[2] / "components"
 LINES = 3  # lines below the bars: as many as the page has actions
@@ -71,15 +71,15 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
 
     It contains the verdict, both steps, and the largest changes.
     """
-    steps = two_steps.steps_divided(comparison)
+    steps = step_parts.steps_divided(comparison)
     if not steps:
         return None
-    bars = two_steps.bars(comparison, steps[0])
+    bars = step_parts.bars(comparison, steps[0])
     _, *moves, _ = poster_bars.moves(bars, dark=False)
     names = compare_words.names(comparison)
     return {
         "title": fmt.clean(compare_words.headline(comparison)),
-        "under": fmt.clean(changed.tested(comparison) or compare_words.certainty(comparison)),
+        "under": fmt.clean(setup_changes.tested(comparison) or compare_words.certainty(comparison)),
         "before": "",  # the title contains the times
         "after": "",
         "times": "",

@@ -17,9 +17,9 @@ import streamlit as st
 from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import timeline
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.app.charts import timeline as colours
 from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.page import address, frame
@@ -45,7 +45,11 @@ def _files() -> dict[str, str]:
 
 
 def show(
-    result: RunResult, rank: RankResult | None, recording_id: str, telemetry: Telemetry | None, beside: Beside | None = None
+    result: RunResult,
+    rank: RankResult | None,
+    recording_id: str,
+    telemetry: TelemetrySeries | None,
+    beside: Beside | None = None,
 ) -> None:
     """Show the picture of one device, or of a trace without GPU work.
 
@@ -100,7 +104,7 @@ def _keep_note(key: str, run: str) -> None:
             st.toast(str(error))
 
 
-def asked(whole: Span) -> Span:
+def asked(whole: TimelineSpan) -> TimelineSpan:
     """Return the range in the address; the whole recording if it is missing or invalid."""
     try:
         start, end = float(st.query_params["t0"]), float(st.query_params["t1"])
@@ -119,7 +123,7 @@ def _tracks(
 
 
 def _data(
-    result: RunResult, rank: RankResult | None, shown: list[dict[str, Any]], telemetry: Telemetry | None
+    result: RunResult, rank: RankResult | None, shown: list[dict[str, Any]], telemetry: TelemetrySeries | None
 ) -> dict[str, Any]:
     whole = views.extent(shown[0]["recording"])
     return {
@@ -170,7 +174,7 @@ def _kinds(known: dict[str, Colour]) -> dict[str, list[str]]:
     return {kind: [c.label, c.light, c.dark, c.texture] for kind, c in known.items()}
 
 
-def _lines(telemetry: Telemetry, whole: Span) -> list[dict[str, Any]]:
+def _lines(telemetry: TelemetrySeries, whole: TimelineSpan) -> list[dict[str, Any]]:
     part = series.around(telemetry, whole)
     lines = []
     for unit, columns, top in PANELS:
@@ -193,6 +197,6 @@ def _lines(telemetry: Telemetry, whole: Span) -> list[dict[str, Any]]:
     return lines
 
 
-def _marks(evidence: tuple[dict[str, Any], ...], whole: Span) -> list[dict[str, int]]:
+def _marks(evidence: tuple[dict[str, Any], ...], whole: TimelineSpan) -> list[dict[str, int]]:
     timed = [row for row in evidence if row.get("start_ns") is not None and row.get("end_ns") is not None]
     return [{"start": int(row["start_ns"]) - whole.start_ns, "end": int(row["end_ns"]) - whole.start_ns} for row in timed]

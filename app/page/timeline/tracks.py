@@ -13,9 +13,9 @@ import numpy as np
 import streamlit as st
 
 from sawtooth.analysis.run.model import RankResult, RunResult
-from sawtooth.analysis.tables.timeline import Lane, Span
+from sawtooth.analysis.tables.timeline import Lane, TimelineSpan
 from sawtooth.app import format as fmt
-from sawtooth.app.page import current
+from sawtooth.app.page import current_result
 from sawtooth.app.page.timeline import views
 
 HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
@@ -46,7 +46,7 @@ def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[s
         "api": f"/api/v1/runs/{result.manifest.id}/timeline",
         "recording": recording_id,
         "device": rank.device if rank else 0,
-        "label": current.rank_label(rank) if rank else "",
+        "label": current_result.rank_label(rank) if rank else "",
         "offset": 0,
         "lanes": _lanes(rank, recording_id),
     }
@@ -184,8 +184,8 @@ def thread_name(label: str) -> str:
     return fmt.clean(re.sub(r"\d{4,}(\d{5})$", r"…\1", name), NAME_LENGTH)
 
 
-@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def steps(rank: RankResult, whole: Span) -> dict[str, Any]:
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
+def steps(rank: RankResult, whole: TimelineSpan) -> dict[str, Any]:
     """Return the steps in the compact form that ``SentSteps`` of the component describes.
 
     Without it, thousands of steps would add half a megabyte to every run of the page.

@@ -8,14 +8,14 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline, timeline_details
-from sawtooth.analysis.tables.timeline import Span
-from sawtooth.app.page import current, frame
+from sawtooth.analysis.tables.timeline import TimelineSpan
+from sawtooth.app.page import current_result, frame
 
 CACHED = 256  # cached ranges; each takes at most a few hundred kB
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
-def extent(recording_id: str) -> Span:
+def extent(recording_id: str) -> TimelineSpan:
     """Return the time span of the whole recording."""
     with frame.library().open(recording_id) as recording:
         return timeline.extent(recording)
@@ -35,38 +35,40 @@ def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int
         return timeline.lanes(recording, device), timeline.threads(recording), timeline.backward_threads(recording)
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def facts(rank: RankResult, start: int, end: int) -> timeline.InView | None:
     """Return the totals of a range."""
-    with current.opened(rank, sums=True) as view:
-        return timeline.facts_in_view(view, Span(start, end))
+    with current_result.opened(rank, sums=True) as view:
+        return timeline.facts_in_view(view, TimelineSpan(start, end))
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def operations(rank: RankResult, start: int, end: int) -> pd.DataFrame:
     """Return the GPU operations in a range, by name."""
-    with current.opened(rank, sums=True) as view:
-        return timeline.operations_in_view(view, Span(start, end))
+    with current_result.opened(rank, sums=True) as view:
+        return timeline.operations_in_view(view, TimelineSpan(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def operators(recording_id: str, start: int, end: int) -> pd.DataFrame:
     """Return the host's operations in a range, by name."""
     with frame.library().open(recording_id, sums=True) as recording:
-        return timeline.operators_in_view(recording, Span(start, end))
+        return timeline.operators_in_view(recording, TimelineSpan(start, end))
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
+@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def gaps(rank: RankResult, start: int, end: int) -> pd.DataFrame:
     """Return the longest pieces of lost time in a range."""
-    with current.opened(rank) as view:
-        return timeline.gaps_in_view(view, Span(start, end))
+    with current_result.opened(rank) as view:
+        return timeline.gaps_in_view(view, TimelineSpan(start, end))
 
 
-def longest_named(rank: RankResult | None, recording_id: str, name: str, view: Span, *, host: bool) -> tuple[str, int] | None:
+def longest_named(
+    rank: RankResult | None, recording_id: str, name: str, view: TimelineSpan, *, host: bool
+) -> tuple[str, int] | None:
     """Return source and id of the longest slice with a name in a range."""
     if rank is None:
         with frame.library().open(recording_id) as recording:
             return timeline_details.longest_named(RankView(recording, 0, 0), name, view, host=host)
-    with current.opened(rank) as opened:
+    with current_result.opened(rank) as opened:
         return timeline_details.longest_named(opened, name, view, host=host)

@@ -10,7 +10,7 @@ from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.changes import MARKS, UNMARKED
-from sawtooth.app.words.comparisons.row import Row, reasons_once
+from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 
 TITLE = "Audit"
 # How a line is computed from the step time in ms: the other factor, with its unit in words.
@@ -49,7 +49,7 @@ def _explained(row: AuditRow, step_ms: float | None) -> str:
     return text
 
 
-def pair_rows(comparison: Comparison) -> list[Row]:
+def pair_rows(comparison: Comparison) -> list[ComparisonRow]:
     """Return label, A, B and change of every line that at least one side has.
 
     If a GPU worked on only one side, both sides must have the line. The list is empty if there is only the step time.
@@ -67,9 +67,9 @@ def pair_rows(comparison: Comparison) -> list[Row]:
             if line.row.unit == "share":
                 amount = fmt.points(line.change)
             change = UNMARKED.get(word) or f"{amount}{MARKS.get(word, '')}"
-        if comparison.strangers and line.change is not None:
+        if comparison.unrelated and line.change is not None:
             change = fmt.MISSING
-        lines.append(Row(line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
+        lines.append(ComparisonRow(line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
     return reasons_once(lines) if len(lines) > 1 else []
 
 

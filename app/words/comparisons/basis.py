@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sawtooth.analysis.compare.comparison import Comparison
-from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.compare.comparison_side import Side
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.comparison import about

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sawtooth.analysis.compare.chain import Chain, Change
+from sawtooth.analysis.compare.chain import ChainChange, RunChain
 from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons.audit import shown
@@ -19,13 +19,13 @@ NOTES: dict[Answer, str] = {  # beside a measured gain; a change of known size n
 }
 
 
-def heads(chain: Chain) -> list[str]:
+def heads(chain: RunChain) -> list[str]:
     """Return the headings: the row's label, then the runs by name."""
     names = [fmt.clean(run.manifest.name, NAME_LENGTH) for run in chain.runs]
     return [SECTION, *(name if names.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(names, start=1))]
 
 
-def rows(chain: Chain) -> list[list[str]]:
+def rows(chain: RunChain) -> list[list[str]]:
     """Return every audit line that at least one run has, then the changes."""
     lines = [
         [line.row.label, *(shown(line.row, reading) for reading in line.readings)]
@@ -41,7 +41,7 @@ def rows(chain: Chain) -> list[list[str]]:
     return lines + [[label, fmt.MISSING, *cells] for label, cells in changes]
 
 
-def title(chain: Chain) -> str:
+def title(chain: RunChain) -> str:
     """Return the total effect of the chain."""
     first, last = chain.runs[0].metrics["best_step_time_ms"].value, chain.runs[-1].metrics["best_step_time_ms"].value
     if not first or not last or chain.speedup is None:
@@ -52,15 +52,15 @@ def title(chain: Chain) -> str:
     return f"{fmt.many(len(chain.changes), 'change')}: {faster} for the same work, with other batches"
 
 
-def _same_work(chain: Chain) -> bool:
+def _same_work(chain: RunChain) -> bool:
     return all(change.work == 1 for change in chain.changes)
 
 
-def _of_what(chain: Chain) -> str:
+def _of_what(chain: RunChain) -> str:
     return " a step" if _same_work(chain) else ", for a step's work of the run before"
 
 
-def _shares(chain: Chain) -> list[str]:
+def _shares(chain: RunChain) -> list[str]:
     """Return the time of each later run for the first run's work, as a share of the first run's time."""
     shares, left = [], 1.0
     for change in chain.changes:
@@ -74,6 +74,6 @@ def _ms(value: float | None) -> str:
     return fmt.MISSING if value is None else fmt.signed(fmt.duration_ms(value), value) if value else "none"
 
 
-def _measured(change: Change) -> str:
+def _measured(change: ChainChange) -> str:
     gain = _ms(change.measured_gain_ms)
     return gain if change.measured_gain_ms is None or change.verdict not in NOTES else f"{gain} ({NOTES[change.verdict]})"

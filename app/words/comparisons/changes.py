@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
+from sawtooth.analysis.compare.better_or_worse import OF_THE_PROFILE, STEP, RowWord
 from sawtooth.analysis.compare.comparison import Comparison, MetricChange
 from sawtooth.analysis.compare.matching import Match
-from sawtooth.analysis.compare.worth import OF_THE_PROFILE, STEP, RowWord
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.rankings import middle, short
 from sawtooth.app.charts.waterfall import directed
-from sawtooth.app.words.comparisons.row import Row, reasons_once
+from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 
 MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
 NOT_MEASURABLE = "no measurable change"
@@ -102,7 +102,7 @@ def match_title(rows: tuple[Match, ...], kind: str) -> str:
     return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
 
 
-def host_operators(comparison: Comparison) -> list[Row]:
+def host_operators(comparison: Comparison) -> list[ComparisonRow]:
     """Return the common longest host operators of both sides, largest change first.
 
     They are for runs without GPU work. Each row has the name, A, B and the change.
@@ -111,12 +111,12 @@ def host_operators(comparison: Comparison) -> list[Row]:
     a, b = ({operator.name: operator.ms for operator in work.operators} if work is not None else {} for work in works)
     shared = sorted((name for name in a if name in b), key=lambda name: -abs(b[name] - a[name]))
     return [
-        Row(fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), directed(b[name] - a[name]))
+        ComparisonRow(fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), directed(b[name] - a[name]))
         for name in shared
     ]
 
 
-def metric_rows(comparison: Comparison) -> list[Row]:
+def metric_rows(comparison: Comparison) -> list[ComparisonRow]:
     """Return label, A, B and marked change of every metric that at least one side has.
 
     If a GPU worked on only one side, both sides must have the metric.
@@ -124,9 +124,9 @@ def metric_rows(comparison: Comparison) -> list[Row]:
     return reasons_once([_metric_row(c, comparison) for c in _known(comparison)])
 
 
-def _metric_row(change: MetricChange, comparison: Comparison) -> Row:
+def _metric_row(change: MetricChange, comparison: Comparison) -> ComparisonRow:
     key = change.key
-    return Row(label(key), fmt.reading(key, change.a), fmt.reading(key, change.b), marked_change(change, comparison))
+    return ComparisonRow(label(key), fmt.reading(key, change.a), fmt.reading(key, change.b), marked_change(change, comparison))
 
 
 def _known(comparison: Comparison) -> list[MetricChange]:
@@ -135,7 +135,7 @@ def _known(comparison: Comparison) -> list[MetricChange]:
     return [c for c in comparison.metrics if enough(reading.value is not None for reading in (c.a, c.b))]
 
 
-def changed_rows(comparison: Comparison) -> tuple[list[Row], int]:
+def changed_rows(comparison: Comparison) -> tuple[list[ComparisonRow], int]:
     """Return ``metric_rows`` of the step time and the changed metrics, and the number of unchanged ones.
 
     The largest relative change comes first.
@@ -160,7 +160,7 @@ def marked_change(change: MetricChange, comparison: Comparison) -> str:
     profiled steps change in a different way from the runs. There is no amount if two runs of one program may differ that much.
     If neither run is a version of the other, the result is a dash.
     """
-    if comparison.strangers and change.change is not None:
+    if comparison.unrelated and change.change is not None:
         return fmt.MISSING
     word = comparison.metric_word(change)
     return UNMARKED.get(word) or f"{change_text(change)}{MARKS.get(word, '')}"

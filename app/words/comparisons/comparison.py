@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.comparison_side import Side, withdrawn_by
 from sawtooth.analysis.compare.reasons import GPU_BESIDE_CPU
-from sawtooth.analysis.compare.side import Side, withdrawn_by
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.compare.waterfall import is_grown
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
-from sawtooth.app.words.comparisons import intervals, stretches
+from sawtooth.app.words.comparisons import intervals, profiles_of_one_run
 from sawtooth.app.words.comparisons.kernels import behind_compute
-from sawtooth.app.words.comparisons.two_steps import bars, gpu_worked, steps_divided
+from sawtooth.app.words.comparisons.step_parts import bars, gpu_worked, steps_divided
 from sawtooth.app.words.headline import is_cut_off
 
-WORTH_A_WORD = 0.01  # share of the change: smaller parts together are not mentioned
+LEAST_MENTIONED_SHARE = 0.01  # share of the change: smaller parts together are not mentioned
 ID_SHOWN = 6  # characters of an id that distinguish two runs with the same name
 LONGEST_NAME = 28  # characters: a longer name, such as a profiler's file name, makes the sentence hard to read
 
 
 def names(comparison: Comparison) -> tuple[str, str]:
     """Return the sides' names, cleaned; equal names get the beginnings of their ids."""
-    if (steps := stretches.step_names(comparison)) is not None:
+    if (steps := profiles_of_one_run.step_names(comparison)) is not None:
         return steps
     a, b = fmt.clean(comparison.a.name, 60), fmt.clean(comparison.b.name, 60)
     if a != b:
@@ -39,7 +39,7 @@ def names(comparison: Comparison) -> tuple[str, str]:
 def _in_a_sentence(comparison: Comparison) -> tuple[str, str]:
     """Return the names in the headline: those of the runs, or A and B if they are equal or long."""
     a, b = names(comparison)
-    alike = stretches.step_names(comparison) is None and comparison.a.name == comparison.b.name
+    alike = profiles_of_one_run.step_names(comparison) is None and comparison.a.name == comparison.b.name
     return ("A", "B") if alike or max(len(a), len(b)) > LONGEST_NAME else (a, b)
 
 
@@ -252,7 +252,7 @@ def why(comparison: Comparison) -> str | None:
         label = largest.spoken[0].upper() + largest.spoken[1:]
         opposite = math.fsum(abs(part.change_ms) for part in parts if part.change_ms * change < 0)
         beside = opposite - abs(largest.change_ms) + abs(change)  # other parts that change in the same direction as the largest
-        if beside < WORTH_A_WORD * abs(change):
+        if beside < LEAST_MENTIONED_SHARE * abs(change):
             return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(opposite)}."
         return f"{label} {ways[0]} by {amount}, other parts {ways[0]} by {fmt.duration_ms(beside)}, and the rest {ways[1]} by {fmt.duration_ms(opposite)}."
     return f"Of the {total} {done}, {amount} {way} {largest.spoken}."
@@ -262,7 +262,7 @@ def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
     """Return why later steps are slower, and reasons not to compare; ``profiles`` adds disagreements."""
     limits = [
         *_failures(comparison),
-        *filter(None, [stretches.why(comparison)]),
+        *filter(None, [profiles_of_one_run.why(comparison)]),
         *([comparison.disagreement] if comparison.disagreement and profiles else []),
         *(
             reason.sentence
@@ -288,7 +288,7 @@ def _is_said(reason: str, comparison: Comparison) -> bool:
 
 def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
     """Return the findings that only one side has, with headings, without remarks; empty for two models."""
-    if comparison.strangers:
+    if comparison.unrelated:
         return []
     gone = "Fixed" if shown(comparison) and comparison.verdict.word == "faster" else "In A alone"
     grown = [finding for finding in comparison.findings_new if is_grown(finding, comparison.waterfall_run)]

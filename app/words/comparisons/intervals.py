@@ -22,7 +22,7 @@ def of_change(low_ms: float | None, high_ms: float | None) -> str:
 
 
 def of_ratio(comparison: Comparison) -> str:
-    """Return the 95 % interval of the ratio, such as 3.73 to 4.18 ×; "" where the size of the change is not known."""
+    """Return the 95 % interval of the ratio, such as 3.73 to 4.18 ×; "" if it is unknown."""
     verdict = comparison.verdict
     low, high = verdict.ratio or (None, None)
     if not verdict.shown or not verdict.size_known or not low or not high:
@@ -38,7 +38,7 @@ def no_change(verdict: Verdict) -> str:
 
 def what_would_tell(comparison: Comparison) -> str | None:
     """Return what to record where it cannot be told which side is faster; None elsewhere."""
-    if comparison.answer != "cannot_tell" or comparison.strangers:
+    if comparison.answer != "cannot_tell" or comparison.unrelated:
         return None
     if any(source not in ("user", "marks") for side in comparison.sources for source in side):
         return "Record both sides with `sawtooth run`, which times every step."

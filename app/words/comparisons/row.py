@@ -8,7 +8,7 @@ from typing import NamedTuple
 A_REASON = 24  # characters from which a change is a whole sentence
 
 
-class Row(NamedTuple):
+class ComparisonRow(NamedTuple):
     """The compared quantity, its values, and its change or what the change explains, in words."""
 
     what: str
@@ -17,7 +17,7 @@ class Row(NamedTuple):
     change: str
 
 
-def reasons_once(rows: Sequence[Row]) -> list[Row]:
+def reasons_once(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
     """Return the rows with a repeated reason written out only once."""
     written: set[str] = set()
     shown = []

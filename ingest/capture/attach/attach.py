@@ -22,9 +22,9 @@ from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
 from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, left_over, parts_folder, unpacked
-from sawtooth.ingest.capture.command.stretches import Stretch, left_out, loop_of, runs_of
+from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, left_out, loop_of, runs_of
 from sawtooth.ingest.loop.command import name_of
-from sawtooth.place import recorder_version
+from sawtooth.installation import recorder_version
 
 LOOK_EVERY_S = 0.2
 LEAST_S = 30.0  # shortest recording with a profile, so that step marks and telemetry cover time around it
@@ -223,7 +223,7 @@ def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launch
         launched.missing.append("Nothing was recorded, so no file was written.")
 
 
-def _lacks(runs: Sequence[Stretch], wanted: Wanted) -> list[str]:
+def _lacks(runs: Sequence[RecordedRun], wanted: Wanted) -> list[str]:
     """Return a sentence if the hook saw no loop or took no profile; an empty list if nothing is missing."""
     kinds = {about["kind"]: path for run in runs[:1] for path, about in run.sources}
     if "marks" not in kinds:

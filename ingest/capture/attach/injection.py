@@ -16,7 +16,7 @@ from typing import Any
 
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import Process
-from sawtooth.place import IMPORT_ROOT
+from sawtooth.installation import IMPORT_ROOT
 
 ENTER = Path(__file__).with_name("enter.py")
 ANSWER_S = 30.0  # limit for an answer; a main thread that waits for its GPU or a batch returns to Python within seconds

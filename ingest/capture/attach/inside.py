@@ -21,7 +21,7 @@ from ..command.graphs import GRAPHS
 from ..command.settings import BY_ITSELF, LOADER, HookSettings
 from ..command.signs.choice import Signs
 from ..in_process.profilers import PROFILERS
-from ..job_place import number_of
+from ..process_rank import number_of
 
 LEASE = "attached"  # This and BEGIN must equal those of injection.py, which is not loaded inside the training.
 BEGIN = "begin_ns"

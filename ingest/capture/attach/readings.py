@@ -19,7 +19,7 @@ GREW = 0.01  # least relative change of memory that is reported
 
 
 @dataclass(frozen=True)
-class Reading:
+class ProcessReading:
     """CPU and wait times since a process began, and its memory and threads at ``at_ns`` (monotonic clock)."""
 
     at_ns: int
@@ -30,7 +30,7 @@ class Reading:
     threads: int
 
 
-def read(pid: int, at_ns: int, proc: Path = PROC) -> Reading | None:
+def read(pid: int, at_ns: int, proc: Path = PROC) -> ProcessReading | None:
     """Read a process; None if it has ended or /proc lacks the values."""
     folder = proc / str(pid)
     with contextlib.suppress(OSError, ValueError, IndexError, KeyError):
@@ -41,11 +41,11 @@ def read(pid: int, at_ns: int, proc: Path = PROC) -> Reading | None:
         )
         cpu_s = (int(used[11]) + int(used[12])) / TICKS
         memory = 1024.0 * int(status["VmRSS"].split()[0])
-        return Reading(at_ns, cpu_s, on_core_ns / 1e9, waited_ns / 1e9, memory, int(status["Threads"]))
+        return ProcessReading(at_ns, cpu_s, on_core_ns / 1e9, waited_ns / 1e9, memory, int(status["Threads"]))
     return None
 
 
-def in_words(pid: int, first: Reading | None, last: Reading | None) -> str:
+def in_words(pid: int, first: ProcessReading | None, last: ProcessReading | None) -> str:
     """Describe what a process used between two readings; "" if they are too close or missing."""
     if first is None or last is None or last.at_ns - first.at_ns < LEAST_S * 1e9:
         return ""

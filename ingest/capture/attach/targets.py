@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sawtooth.ingest.capture.job_place import number_of
+from sawtooth.ingest.capture.process_rank import number_of
 from sawtooth.ingest.sampler.host import HELPERS, is_worker
 
 PROC = Path("/proc")
@@ -45,7 +45,7 @@ class Process:
     command: tuple[str, ...]
     environment: Mapping[str, str]  # the environment at its start
     uses_pytorch: bool
-    holds_gpu: bool
+    uses_gpu: bool
 
     @property
     def rank(self) -> int | None:
@@ -94,12 +94,12 @@ def _trainings(using: Mapping[int, Process], tree: Mapping[int, Process]) -> lis
     launchers = {
         parent.pid
         for child in using.values()
-        if not _is_copy(child, tree) and (parent := _above(child, using, tree)) is not None and not parent.holds_gpu
+        if not _is_copy(child, tree) and (parent := _above(child, using, tree)) is not None and not parent.uses_gpu
     }
     rest = {pid: each for pid, each in using.items() if pid not in launchers}
     top = _topmost(rest, tree)
-    if not any(each.holds_gpu for each in top):
-        top = _topmost({pid: each for pid, each in rest.items() if each.holds_gpu}, tree) or top
+    if not any(each.uses_gpu for each in top):
+        top = _topmost({pid: each for pid, each in rest.items() if each.uses_gpu}, tree) or top
     return sorted(top, key=lambda each: each.pid)
 
 

@@ -1,1 +1,1 @@
-"""How large a batch fits and what each size gives: a training step tried at several, out-of-memory included, and everything put back."""
+"""Search for the largest batch that fits, and the speed of each size; everything is restored."""

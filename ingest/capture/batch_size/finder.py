@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.batch_size.search import BatchSizes, Trial, search
+from sawtooth.ingest.capture.batch_size.search import BatchSizes, BatchSizeTrial, search
 from sawtooth.ingest.capture.batch_size.state import TrainingState
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.capture.profiler import StepProfiler
@@ -55,7 +55,9 @@ def find_batch_size(
     at_most_s: float = 180.0,
     settings: Mapping[str, Any] | None = None,
 ) -> BatchSizes:
-    """Try batches from ``least`` (a quarter of ``start``, at least 2: a batch norm needs two samples) to the largest that fits, at most ``most``; print and return what came of it.
+    """Try batch sizes from ``least`` to ``most`` or the largest that fits; print and return the result.
+
+    ``least`` is by default a quarter of ``start``, and at least 2, because a batch norm needs two samples.
 
     ``start`` is the example's own batch, from which the search goes out; each size is timed for ``seconds``, and no further one is begun after
     ``at_most_s``. With ``path`` a ``.sawtooth`` file holds the measured sizes and a trace at ``start``, from which other sizes are predicted.
@@ -135,16 +137,16 @@ class _Bench:
         self._put_back()
         self._state.restore_random()
 
-    def timed(self, size: int) -> Trial:
+    def timed(self, size: int) -> BatchSizeTrial:
         """Return what a batch of ``size`` takes, its times None where it does not fit."""
-        return self.attempt(lambda: self._measured(size)) or Trial(size)
+        return self.attempt(lambda: self._measured(size)) or BatchSizeTrial(size)
 
     def fits(self, size: int) -> bool:
         """Tell whether a batch of ``size`` runs."""
         return self.attempt(lambda: self._steps(self.make(size), WARMUP)) is not None
 
     def attempt(self, run: Callable[[], Any]) -> Any:
-        """Return what ``run`` returns, None where memory did not suffice; what it changed is put back either way."""
+        """Return the result of ``run``, or None without enough memory; its changes are undone."""
         try:
             return run()
         except Exception as error:
@@ -154,7 +156,7 @@ class _Bench:
             self._put_back()
         return None
 
-    def _measured(self, size: int) -> Trial:
+    def _measured(self, size: int) -> BatchSizeTrial:
         if self.gpu:
             self.torch.cuda.reset_peak_memory_stats()
         batch = self.make(size)
@@ -163,7 +165,7 @@ class _Bench:
         steps = min(max(round(self.seconds / READINGS / each_s), 1), MOST_STEPS)
         readings = sorted(1e3 * self._steps(batch, steps) for _ in range(READINGS))
         peak = self.torch.cuda.max_memory_allocated() if self.gpu else None
-        return Trial(size, statistics.median(readings), readings[0], readings[-1], self._optimizer_ms(batch), peak)
+        return BatchSizeTrial(size, statistics.median(readings), readings[0], readings[-1], self._optimizer_ms(batch), peak)
 
     def _steps(self, batch: Any, count: int) -> float:
         """Run steps; return the seconds of one."""
@@ -274,7 +276,7 @@ def _samples_of(torch: Any, batch: Any) -> int | None:
 
 
 def _resized(torch: Any, value: Any, own: int, size: int) -> Any:
-    """Return an example with its samples repeated or cut to ``size``: every tensor that has ``own`` of them along its first dimension."""
+    """Return the example with its samples repeated or cut to ``size`` in each tensor that has ``own``."""
     if isinstance(value, torch.Tensor):
         if not value.dim() or value.shape[0] != own or size == own:
             return value

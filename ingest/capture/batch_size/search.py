@@ -1,4 +1,4 @@
-"""Which batch sizes to try: doubled until memory runs out, then by halves towards the largest that fits, and what that advises.
+"""Choice of the batch sizes to try: double until memory runs out, then bisect.
 
 Standard library only.
 """
@@ -15,9 +15,11 @@ CLOSE = 16  # the largest batch is known to a sixteenth: the rule leaves out mor
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A batch of ``batch`` samples: ms of a step (the middle of several readings, between ``low_ms`` and ``high_ms``), of the optimizer in it,
-    and bytes allocated at its peak. All are None where memory did not suffice; memory alone where no GPU tells."""
+class BatchSizeTrial:
+    """A batch of ``batch`` samples: step time (median, lowest, highest), optimizer time, and peak memory.
+
+    All are None if memory did not suffice; without a GPU, only ``memory_bytes`` is None.
+    """
 
     batch: int
     step_ms: float | None = None
@@ -32,7 +34,7 @@ class Trial:
         return 1e3 * self.batch / self.step_ms if self.step_ms else None
 
     def accumulated_per_s(self, batch: float) -> float | None:
-        """Return samples a second where gradients of this size are accumulated to ``batch`` samples: the optimizer then steps once."""
+        """Return samples per second if gradients of this size are accumulated to ``batch`` samples."""
         if not self.step_ms or batch < self.batch:
             return None
         return 1e3 * self.batch / self.step_ms * accumulated_gain(self.batch, self.step_ms, self.optimizer_ms or 0.0, batch)
@@ -44,9 +46,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Trials by size. ``largest`` is the largest batch that ran, ``too_large`` the smallest that did not fit: None where none was met."""
+    """Trials by size, with the largest batch that ran and the smallest that did not fit (else None)."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[BatchSizeTrial, ...]
     largest: int | None
     too_large: int | None
 
@@ -62,7 +64,7 @@ def search(
     start: int,
     least: int,
     most: int,
-    try_size: Callable[[int], Trial],
+    try_size: Callable[[int], BatchSizeTrial],
     fits: Callable[[int], bool],
     goes_on: Callable[[], bool] = lambda: True,
 ) -> BatchSizes:
@@ -70,7 +72,7 @@ def search(
 
     ``try_size`` times a size, ``fits`` only runs it; ``goes_on`` tells whether there is time for another, once one size has run.
     """
-    trials: dict[int, Trial] = {}
+    trials: dict[int, BatchSizeTrial] = {}
 
     def runs(size: int) -> bool:
         trials[size] = try_size(size)
@@ -107,5 +109,5 @@ def search(
     return BatchSizes(_by_size(trials), largest, too_large)
 
 
-def _by_size(trials: dict[int, Trial]) -> tuple[Trial, ...]:
+def _by_size(trials: dict[int, BatchSizeTrial]) -> tuple[BatchSizeTrial, ...]:
     return tuple(trials[size] for size in sorted(trials))

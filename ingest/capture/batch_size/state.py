@@ -1,4 +1,4 @@
-"""What trying a step changes, kept in the host's memory and put back: tensors in place, so that whoever holds them holds the same.
+"""State that a trial step changes, saved in host memory; tensors are restored in place.
 
 Parameters, buffers, gradients, an optimizer's state and settings, whatever else has a ``state_dict``, and the random numbers.
 """
@@ -14,7 +14,10 @@ from typing import Any
 
 
 class TrainingState:
-    """``things`` (models, optimizers, scalers, schedulers, generators) as they are now. Raises TypeError for what tells no state."""
+    """The current state of models, optimizers, scalers, schedulers and generators.
+
+    Raises TypeError for an object without a readable state.
+    """
 
     def __init__(self, torch: Any, things: Iterable[Any]) -> None:
         self._torch = torch
@@ -80,7 +83,7 @@ class TrainingState:
             self._tensors[id(tensor)] = (tensor, _copied(tensor), grad, _copied(grad) if grad is not None else None)
 
     def _contents(self, value: Any) -> Callable[[], Any]:
-        """Return what makes ``value`` again as it is now and returns it; tensors and containers stay the same objects."""
+        """Return a function that restores ``value`` in place and returns it."""
         if isinstance(value, self._torch.Tensor):
             self._keep_tensor(value)
             return lambda: value

@@ -34,7 +34,7 @@ class CallSite(NamedTuple):
     lines: tuple[str, ...] = ()
 
 
-class _Mark:
+class _FrameMark:
     """Mark in a frame's unused trace function, which disappears when the call ends."""
 
     def __call__(self, *_: object) -> None:
@@ -50,7 +50,7 @@ class _Way:
     """
 
     depth: int
-    mark: _Mark
+    mark: _FrameMark
     lines: list[tuple[int, CodeType, int]]
     site: CallSite
 
@@ -98,7 +98,7 @@ class CallSites:
         self._ways[optimizer] = None if first else _way(frames, named, depth, site)
         for each in frames:
             if each.f_trace is None:
-                each.f_trace = _Mark()
+                each.f_trace = _FrameMark()
         return site
 
     def _site(self, frames: Sequence[FrameType]) -> CallSite:
@@ -116,7 +116,7 @@ def _way(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: Ca
     """Return the call path from the innermost marked frame, except generators (others can resume them)."""
     for loop, frame in enumerate(frames):
         mark = frame.f_trace
-        if isinstance(mark, _Mark) and not frame.f_code.co_flags & YIELDS:
+        if isinstance(mark, _FrameMark) and not frame.f_code.co_flags & YIELDS:
             lines = [(depth + at, frames[at].f_code, frames[at].f_lasti) for at in named if at <= loop]
             return _Way(depth + loop, mark, lines, site)
     return None

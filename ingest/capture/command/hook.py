@@ -15,28 +15,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...loop.leading import LeadingOptimizer
+from ...loop.leading_optimizer import LeadingOptimizer
 from ...loop.sign import STEP_NAME
 from .. import batches
 from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
-from ..in_process.leaving import finish_at_end
+from ..in_process.exit_actions import finish_at_end
 from ..in_process.postponed import Postponed
 from ..in_process.profilers import PROFILERS
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
-from .agreement import agreed
 from .call_site import CallSite, CallSites
 from .graphs import GRAPHS
 from .loop_times import LEAST_STEPS, Extent, LoopWatch
 from .parts import check_whole, note_error
+from .rank_agreement import agreed
 from .settings import FOLDER, LOADER, HookSettings
 from .signs import choice
 from .updates import UPDATES
 
 LOOK_EVERY = 10
 AT = "-at"  # in the name of a later trace, before the step it began after
-LATER_KEPT = 9  # The newest profiles after the first; a limit, so that weeks of training do not fill the disk.
+LATER_PROFILES = 9  # The newest profiles after the first; a limit, so that weeks of training do not fill the disk.
 HOOK_FRAMES = 3  # between an optimizer's step and its call site
 ALONE_STEPS = 50  # Ranks without a shared folder all profile from this step on.
 LOOP_STEPS = 2  # An optimizer that stepped only once does not make a loop yet.
@@ -216,7 +216,7 @@ class Hook:
     def _keep(self, part: Path) -> None:
         """Publish a trace under its final name. Later traces also have the step they began after in the name.
 
-        Only the newest LATER_KEPT of them are stored. Without ``every``, a later trace shows a longer loop and replaces the first.
+        Only the newest LATER_PROFILES of them are stored. Without ``every``, a later trace shows a longer loop and replaces the first.
         """
         check_whole(part)
         trace = self._file("trace", "json")
@@ -224,7 +224,7 @@ class Hook:
             trace = trace.with_stem(f"{trace.stem}{AT}{self._began}")
             self._later.append(trace)
         part.replace(trace)
-        if len(self._later) > LATER_KEPT:
+        if len(self._later) > LATER_PROFILES:
             self._later.pop(0).unlink(missing_ok=True)
         rounds = -(-max(self.settings.every, 2 * self._extent.steps) // self._extent.round)
         self._taken, self._not_before = True, self._began + rounds * self._extent.round  # as far into a round

@@ -17,31 +17,29 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest import children
-from sawtooth.ingest.capture import beside
+from sawtooth.ingest.capture import sampler_process
 from sawtooth.ingest.capture.command import progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
 from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, left_over, parts_folder, unpacked
+from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, left_out, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
-from sawtooth.ingest.capture.command.stretches import STEP, Stretch, left_out, runs_of
 from sawtooth.ingest.capture.in_process import postponed
-from sawtooth.ingest.capture.job_place import member_of_job
 from sawtooth.ingest.capture.packing import pack_runs
+from sawtooth.ingest.capture.process_rank import member_of_job
 from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY, name_of
-from sawtooth.place import IMPORT_ROOT, recorder_version
+from sawtooth.installation import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
 PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
 SCALARS_S = 10.0  # between scalars: as dense as a curve of hours needs
-PACE_S = 1.0  # between what the Live page shows of the steps
-PACE_FILE = "pace.json"
+STEP_RATE_FILE, STEP_RATE_PERIOD_S = "pace.json", 1.0  # what the Live page shows of the steps, and how often
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
 AT_ONCE_S = 10.0  # what was sampled of a command that failed sooner, before a step, is not worth keeping
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
 NO_STEP = f"{ENDED_WITH} {{code}} before its first optimizer step: no run was made of it.{{kept}}"
-# a signal ends a process at once, with up to a second of marks that were not written yet
-BY_SIGNAL = 128  # the exit codes above it
+BY_SIGNAL = 128  # exit codes above it: a signal ends a process at once, with up to a second of marks not written yet
 OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
 NO_ROOM = "Nothing was recorded: the temporary folder cannot be written ({why}). Free space there, or choose another folder with TMPDIR=…"
@@ -174,7 +172,7 @@ def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> lis
     return [NO_TORCH.format(python=python, command=" ".join(own))] if failed else []
 
 
-def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
+def _lacks(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
     """Return sentences on what ``runs`` lack, from the hook's notes in ``folder``: exit, loop or profile."""
     profiled = steps <= 0 or any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
     if exit_code:
@@ -193,7 +191,7 @@ def _progress(
 ) -> contextlib.ExitStack:
     """Return a context that reports progress to the sampler and, on request, to stderr and TensorBoard."""
     stack = contextlib.ExitStack()
-    sinks = [progress.to_sampler(folder / PACE_FILE, samples, flops, PACE_S)]
+    sinks = [progress.to_sampler(folder / STEP_RATE_FILE, samples, flops, STEP_RATE_PERIOD_S)]
     if seconds > 0:
         sinks.append(progress.on_stderr(samples, seconds))
     if scalars is not None:
@@ -203,7 +201,7 @@ def _progress(
             sinks.append(progress.to_tensorboard(writer, samples, seconds or SCALARS_S))
         except OSError as error:
             missing.append(f"No scalars: {scalars} cannot be written ({error.strerror}).")
-    stack.enter_context(progress.Progress(folder, sinks))
+    stack.enter_context(progress.ProgressReporter(folder, sinks))
     return stack
 
 
@@ -212,16 +210,16 @@ def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tupl
 
     If the dashboard cannot be reached, sampling goes on without it. ``more`` are options of the sampler.
     """
-    options = ("--pace", str(folder / PACE_FILE), "--name", name, *more)
+    options = ("--pace", str(folder / STEP_RATE_FILE), "--name", name, *more)
     missing: list[str] = []
     if push is not None:
-        sampler, trouble = _started(folder, beside.PUSHING_START_S, *options, "--push", push)
+        sampler, trouble = _started(folder, sampler_process.PUSHING_START_S, *options, "--push", push)
         if sampler is not None:
             print(f"sawtooth: watch it at {push.rstrip('/')}/live", file=sys.stderr, flush=True)
             return sampler, []
         missing = [f"Not pushed to {push}: {trouble}"]
-    sampler, trouble = _started(folder, beside.SAMPLER_START_S, *options)
-    if sampler is not None and (without := beside.says_at_start(folder / "live")) is not None:
+    sampler, trouble = _started(folder, sampler_process.SAMPLER_START_S, *options)
+    if sampler is not None and (without := sampler_process.says_at_start(folder / "live")) is not None:
         missing.append(f"No GPU telemetry: {without}")
     return sampler, [*missing, *([f"No telemetry: {trouble}"] if trouble else [])]
 
@@ -229,12 +227,13 @@ def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tupl
 def _started(folder: Path, limit_s: float, *options: str) -> tuple[Any, str]:
     live = folder / "live"
     try:
-        sampler = beside.start_sampler(live, *options)
+        sampler = sampler_process.start_sampler(live, *options)
     except OSError as error:
         return None, f"the sampler did not start ({error})."
-    if beside.starts(sampler, live, limit_s=limit_s):
+    if sampler_process.starts(sampler, live, limit_s=limit_s):
         return sampler, ""
-    return None, _first_sentence(beside.take_session(sampler, live, folder / "telemetry.jsonl") or "the sampler ended at once")
+    trouble = sampler_process.take_session(sampler, live, folder / "telemetry.jsonl")
+    return None, _first_sentence(trouble or "the sampler ended at once")
 
 
 def without(why_not: str | None) -> list[str]:
@@ -263,7 +262,7 @@ def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, 
 def session_of(sampler: Any, folder: Path) -> str | None:
     """Stop the sampler and write its session as one file; return why there is none."""
     try:
-        return beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl")
+        return sampler_process.take_session(sampler, folder / "live", folder / "telemetry.jsonl")
     except OSError as error:
         (folder / "telemetry.jsonl").unlink(missing_ok=True)
         return f"the samples cannot be written to {folder.parent} ({error.strerror})."
@@ -273,7 +272,9 @@ def _text(words: Sequence[str]) -> list[str]:
     return [word.encode(errors="replace").decode() for word in words]  # a file's name may be no text
 
 
-def write(bundle: Path, name: str, command: Sequence[str], recorded: str, runs: Sequence[Stretch], launched: Launched) -> None:
+def write(
+    bundle: Path, name: str, command: Sequence[str], recorded: str, runs: Sequence[RecordedRun], launched: Launched
+) -> None:
     """Write ``runs`` of the training ``command`` into ``bundle``; their notes begin with ``recorded``."""
     notes = "\n".join([recorded, *launched.missing])
     packed = []

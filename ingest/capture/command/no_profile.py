@@ -10,9 +10,9 @@ from math import ceil
 from pathlib import Path
 
 from sawtooth.ingest.capture.command import hook
-from sawtooth.ingest.capture.command.agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
-from sawtooth.ingest.capture.command.stretches import Stretch, loop_of
+from sawtooth.ingest.capture.command.rank_agreement import RANKS_LEAD
+from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_of
 
 NO_LOOP = (
     "No training loop was seen: no optimizer of PyTorch (2.1 or newer) stepped, and no backward pass, module or loader came again and again, so {recorded} was "
@@ -28,14 +28,14 @@ UNSTEADY = (
 EARLIER = 0.5  # of the time that is left before the profiled steps: a shorter loop than this one is profiled too
 
 
-def no_loop(runs: Sequence[Stretch]) -> str | None:
+def no_loop(runs: Sequence[RecordedRun]) -> str | None:
     """Return a sentence that no loop was seen and what was recorded; None if ``runs`` have step marks."""
     if any(about["kind"] == "marks" for run in runs for _, about in run.sources):
         return None
     return NO_LOOP.format(recorded="telemetry alone" if runs else "nothing")
 
 
-def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
+def no_profile(run: RecordedRun, profiled: int, after_s: float) -> str:
     """Return a sentence with the steps that ``run`` took and the steps that its profile needs.
 
     The profile has ``profiled`` steps after ``after_s`` seconds. ``run`` has step marks; with several ranks, those of the first count.
@@ -57,13 +57,13 @@ def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
     return TOO_SHORT.format(**text, needed=f"{by_time:,}", at_pace=f" at this pace ({after_s:g} s)", or_sooner=sooner)
 
 
-def steps_taken(run: Stretch) -> str:
+def steps_taken(run: RecordedRun) -> str:
     """Return the number of steps of ``run`` in words (first rank); "" without step marks."""
     marks = _marks_of(run)
     return _steps(loop_of(marks[0])[0]) if marks else ""
 
 
-def _marks_of(run: Stretch) -> list[Path]:
+def _marks_of(run: RecordedRun) -> list[Path]:
     return [path for path, about in run.sources if about["kind"] == "marks"]
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
 
-from ...locks import held, is_held
+from ...locks import held, is_locked
 
 PREFIX = "sawtooth-run-"
 LOCK = "lock"
@@ -65,7 +65,7 @@ def left_over() -> list[Path]:
 def _in_use(folder: Path) -> bool:
     try:
         with (folder / LOCK).open("r+") as lock:
-            return is_held(lock)
+            return is_locked(lock)
     except FileNotFoundError:  # a version before locks made it, and may still record; or its parts were kept on purpose
         return "-files" not in folder.name
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.marks import MARK
-from sawtooth.ingest.loop.leading import LeadingOptimizer
+from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 from sawtooth.ingest.loop.numbers import in_words, significant
 
 RECENT = 200  # steps that a figure is of, at most: long enough for a 95th percentile, short enough to show a change
@@ -28,7 +28,7 @@ READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Pace:
+class StepRate:
     """The recent steps of a training up to ``step``: ms, and how many a second."""
 
     step: int
@@ -50,7 +50,7 @@ class Pace:
         }
 
 
-def pace_of(marks: Iterable[tuple[int, int, str]]) -> Pace | None:
+def step_rate_of(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
     """Return the step rate and step times of one optimizer's ordered marks (step, end ns, phase).
 
     None if there are fewer than LEAST training steps.
@@ -61,7 +61,7 @@ def pace_of(marks: Iterable[tuple[int, int, str]]) -> Pace | None:
         return None
     ordered = sorted(spans)
     p50, p95 = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
-    return Pace(marks[-1][0], p50 / 1e6, p95 / 1e6, 1e9 * len(spans) / sum(spans))
+    return StepRate(marks[-1][0], p50 / 1e6, p95 / 1e6, 1e9 * len(spans) / sum(spans))
 
 
 class MarksTail:
@@ -75,12 +75,12 @@ class MarksTail:
         self._loop = LeadingOptimizer()
         self._by_optimizer: dict[int, list[tuple[int, int, str]]] = {}
 
-    def pace(self) -> Pace | None:
+    def step_rate(self) -> StepRate | None:
         """Return the pace now, None where no step came since the last time."""
         with contextlib.suppress(OSError):
             self._choose()
             if self._read():
-                return pace_of(self._by_optimizer[self._loop.number])
+                return step_rate_of(self._by_optimizer[self._loop.number])
         return None
 
     def _choose(self) -> None:
@@ -112,27 +112,27 @@ class MarksTail:
 
 
 @dataclass(frozen=True)
-class Sink:
+class ProgressSink:
     """Where the pace goes, every ``seconds`` in which a step came."""
 
     seconds: float
-    show: Callable[[Pace], None]
+    show: Callable[[StepRate], None]
 
 
-class Progress:
+class ProgressReporter:
     """Report the progress of the training that writes marks into ``folder`` to all ``sinks``.
 
     Each sink has its own interval. All of them get a last report on exit.
     """
 
-    def __init__(self, folder: Path, sinks: Sequence[Sink], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Path, sinks: Sequence[ProgressSink], clock: Callable[[], float] = time.monotonic) -> None:
         self._tail, self._sinks, self._clock = MarksTail(folder), tuple(sinks), clock
         self._due_s = [clock() + sink.seconds for sink in self._sinks]
-        self._unshown: list[Pace | None] = [None] * len(self._sinks)
+        self._unshown: list[StepRate | None] = [None] * len(self._sinks)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressReporter:
         self._thread.start()
         return self
 
@@ -144,8 +144,8 @@ class Progress:
 
     def report(self, now_s: float) -> None:
         """Report new steps to the sinks that are due at ``now_s`` of the clock."""
-        if (pace := self._tail.pace()) is not None:
-            self._unshown = [pace] * len(self._sinks)
+        if (step_rate := self._tail.step_rate()) is not None:
+            self._unshown = [step_rate] * len(self._sinks)
         for i, sink in enumerate(self._sinks):
             if now_s < self._due_s[i]:
                 continue
@@ -160,22 +160,22 @@ class Progress:
             self.report(self._clock())
 
 
-def on_stderr(samples: float | None, seconds: float) -> Sink:
+def on_stderr(samples: float | None, seconds: float) -> ProgressSink:
     """Return a sink that prints a line."""
-    return Sink(seconds, lambda pace: print(pace.line(samples), file=sys.stderr, flush=True))
+    return ProgressSink(seconds, lambda step_rate: print(step_rate.line(samples), file=sys.stderr, flush=True))
 
 
-def to_tensorboard(writer: ScalarWriter, samples: float | None, seconds: float) -> Sink:
+def to_tensorboard(writer: ScalarWriter, samples: float | None, seconds: float) -> ProgressSink:
     """Return a sink that writes scalars for TensorBoard."""
-    return Sink(seconds, lambda pace: writer.write(pace.step, pace.scalars(samples)))
+    return ProgressSink(seconds, lambda step_rate: writer.write(step_rate.step, step_rate.scalars(samples)))
 
 
-def to_sampler(path: Path, samples: float | None, flops: float | None, seconds: float) -> Sink:
-    """Return a sink that replaces ``path``, which the sampler reads (``sawtooth.ingest.sampler.pace``)."""
+def to_sampler(path: Path, samples: float | None, flops: float | None, seconds: float) -> ProgressSink:
+    """Return a sink that replaces ``path``, which the sampler's ``step_rate`` module reads."""
 
-    def replace(pace: Pace) -> None:
+    def replace(step_rate: StepRate) -> None:
         part = path.with_suffix(".part")
-        part.write_text(json.dumps(asdict(pace) | {"samples": samples, "flops": flops}))
+        part.write_text(json.dumps(asdict(step_rate) | {"samples": samples, "flops": flops}))
         part.replace(path)
 
-    return Sink(seconds, replace)
+    return ProgressSink(seconds, replace)

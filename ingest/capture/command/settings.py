@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..job_place import number_of
+from ..process_rank import number_of
 
 FOLDER = "SAWTOOTH_RUN_FOLDER"
 PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"

@@ -1,4 +1,4 @@
-"""Versions and environment variables of a training process, which its trace contains under ``SET_UP_KEY``.
+"""Versions and environment variables of a training process, in its trace as ``SET_UP_KEY``.
 
 They explain why one program is faster in another process. Only variables that change the speed are recorded, by name. Other
 variables may contain secrets.
@@ -32,7 +32,7 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def note_set_up(profiler: Any, torch: Any) -> None:
-    """Write the versions of PyTorch and its CUDA or HIP libraries and the environment into a running profiler's trace."""
+    """Write the versions of PyTorch, CUDA or HIP and the environment into a profiler's trace."""
     with contextlib.suppress(Exception):  # nothing here may end a training
         libraries = torch.version
         runtime = getattr(libraries, "cuda", None) or getattr(libraries, "hip", None)

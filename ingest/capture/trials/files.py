@@ -66,7 +66,7 @@ class Guard:
         return list(arguments[:2]) if event == "os.rename" else list(arguments[:1])
 
     def check(self, path: Any, event: str) -> None:
-        """Note an existing file or folder that is about to be changed, and end the process where it must not be."""
+        """Note an existing file that is about to be changed, and end the process if it must not be."""
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         whole = os.path.realpath(os.fsdecode(path))
@@ -84,7 +84,7 @@ class Guard:
 
 
 def _made_s(about: os.stat_result) -> float:
-    """Return when a file was last changed in any way: no existing file is younger than the session, unless it made the file."""
+    """Return when a file was last changed: a younger one than the session is the session's own."""
     return max(about.st_ctime, about.st_mtime)
 
 

@@ -1,4 +1,4 @@
-"""Notes of one training process for `sawtooth try`: what it uses, which changes took effect, and what failed.
+"""Notes of one training process for `sawtooth try`: its features, effective changes, failures.
 
 Standard library only.
 """

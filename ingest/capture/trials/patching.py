@@ -1,4 +1,4 @@
-"""Patches of constructors that keep the training alive: a changed call that fails is made again as it was.
+"""Patches of constructors: a changed call that fails is repeated with its own arguments.
 
 Standard library only.
 """
@@ -22,7 +22,7 @@ def change_arguments(
     change: Callable[[Any, dict[str, Any]], list[str]],
     after: Callable[[Any, dict[str, Any]], None] = lambda its, arguments: None,
 ) -> None:
-    """Patch ``owner.__init__``: ``change`` gets the object and its arguments by name, and may replace arguments.
+    """Patch ``owner.__init__``: ``change`` gets object and arguments and may replace arguments.
 
     It returns the slugs of the changes that it made. ``after`` sees the finished object. If the constructor fails with the changed
     arguments, it is called with the original ones, and the changes are refused. An error of memory is passed on.

@@ -1,4 +1,4 @@
-"""Checkpoints of a trial go to a folder of its own, by torch.save, safetensors and distributed checkpoints.
+"""Write a trial's checkpoints (torch.save, safetensors, distributed) to a folder of its own.
 
 A file that the trial saved is also loaded from there. Functions are replaced while their module is loaded, so that a script that imports
 them by name gets the replacement. Standard library only.

@@ -1,4 +1,4 @@
-"""Trackers stay offline in a trial, also where the script asks for a server, so that trials do not fill anyone's dashboard.
+"""Keep experiment trackers offline in a trial, even if the script asks for a server.
 
 Environment variables reach most trackers. WandB and MLflow prefer what the script passes, and TensorBoard knows no variable, so
 their functions are patched. Standard library only.

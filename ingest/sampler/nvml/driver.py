@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.nvml.fields import COLUMNS, GPM, Buffer, Source, Value, typed_value
+from sawtooth.ingest.sampler.clock import SamplerClock
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS, GPM, Buffer, NvmlCall, Value, typed_value
 from sawtooth.ingest.sampler.nvml.gpm import GpmReader
-from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Active, Gpu
+from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Active, SampledGpu
 from sawtooth.ingest.sampler.nvml.probe import (
     DRIVER_CODES,
     DRIVER_NOT_LOADED,
@@ -38,7 +38,7 @@ class DriverLostError(Exception):
 
 
 @dataclass
-class Reading:
+class NvmlReading:
     """Readings of one tick: a row per device (None if lost), and buffers, processes, failures and events.
 
     ``nvml_ns`` is the time that NVML's calls took.
@@ -58,7 +58,7 @@ class NvmlDriver:
     def __init__(
         self,
         nvml: Any,
-        clock: Clock,
+        clock: SamplerClock,
         select: list[str] | None = None,
         *,
         processes: bool = True,
@@ -68,7 +68,7 @@ class NvmlDriver:
         self.nvml = nvml
         self.clock = clock
         self.select = select
-        self.gpus: list[Gpu] = []
+        self.gpus: list[SampledGpu] = []
         self.versions: dict[str, str | None] = {}
         self._with_processes = processes
         self.every_tick = every_tick  # Read everything at every tick, regardless of the cost.
@@ -76,7 +76,7 @@ class NvmlDriver:
         self._processes_due = 0
         self._open = False
 
-    def open(self) -> list[Gpu]:
+    def open(self) -> list[SampledGpu]:
         """Initialize NVML, find the GPUs and probe their capabilities.
 
         Raises DriverLostError, with a message for users, if NVML does not start.
@@ -90,7 +90,7 @@ class NvmlDriver:
         except nvml.NVMLError as error:
             raise DriverLostError(error.value, _no_driver(error.value, str(error))) from None
         known = {gpu.uuid: gpu for gpu in self.gpus}
-        gpus: list[Gpu] = []
+        gpus: list[SampledGpu] = []
         for index in range(count):
             try:
                 gpus += self._probe.find(index)
@@ -114,15 +114,15 @@ class NvmlDriver:
             except self.nvml.NVMLError:
                 return
 
-    def reopen(self) -> list[Gpu]:
+    def reopen(self) -> list[SampledGpu]:
         """Shut NVML down and open it again, as needed after a driver reload."""
         self.close()
         return self.open()
 
-    def read(self) -> Reading:
+    def read(self) -> NvmlReading:
         """Read every device once. Raises DriverLostError if the driver itself is lost."""
         started = self.clock.monotonic_ns()
-        reading = Reading(rows=[])
+        reading = NvmlReading(rows=[])
         for gpu in self.gpus:
             reading.rows.append(None if gpu.lost else self._read_gpu(gpu, started, reading))
         if self._with_processes and started >= self._processes_due:
@@ -142,7 +142,7 @@ class NvmlDriver:
         self.reopen()
         return [{"e": "gpu_back", "device": gpu.device, "uuid": gpu.uuid} for gpu in due if not gpu.lost]
 
-    def _selected(self, gpus: list[Gpu]) -> list[Gpu]:
+    def _selected(self, gpus: list[SampledGpu]) -> list[SampledGpu]:
         chosen = gpus
         if self.select is not None:
             wanted = set(self.select)
@@ -156,7 +156,7 @@ class NvmlDriver:
             gpu.device = device
         return chosen
 
-    def _rejoin(self, known: dict[str, Gpu], present: dict[str, Gpu]) -> None:
+    def _rejoin(self, known: dict[str, SampledGpu], present: dict[str, SampledGpu]) -> None:
         for uuid, gpu in known.items():
             new = present.get(uuid)
             gpu.lost = new is None
@@ -166,7 +166,7 @@ class NvmlDriver:
                     new.lost = True
                 self.gpus[gpu.device] = new
 
-    def _read_gpu(self, gpu: Gpu, now_m: int, reading: Reading) -> list[Value] | None:
+    def _read_gpu(self, gpu: SampledGpu, now_m: int, reading: NvmlReading) -> list[Value] | None:
         values: dict[str, Value] = {}
         try:
             for active in gpu.sources:
@@ -188,9 +188,9 @@ class NvmlDriver:
             return None
         return [values.get(column) for column in COLUMNS]
 
-    def _poll(self, gpu: Gpu, active: Active, now_m: int, values: dict[str, Value], reading: Reading) -> None:
+    def _poll(self, gpu: SampledGpu, active: Active, now_m: int, values: dict[str, Value], reading: NvmlReading) -> None:
         source = active.what
-        assert isinstance(source, Source)
+        assert isinstance(source, NvmlCall)
         started = self.clock.monotonic_ns()
         try:
             values.update(zip(source.columns, source.read(self.nvml, gpu.handle), strict=True))
@@ -198,12 +198,12 @@ class NvmlDriver:
             self._transient(error, gpu, source.columns[0], reading)
         active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
 
-    def _transient(self, error: Any, gpu: Gpu, column: str, reading: Reading) -> None:
+    def _transient(self, error: Any, gpu: SampledGpu, column: str, reading: NvmlReading) -> None:
         if error.value in DRIVER_CODES or error.value in LOST_CODES:
             raise error
         reading.failures.append([gpu.device, column, error.value])
 
-    def _drain(self, gpu: Gpu, active: Active, now_m: int, reading: Reading) -> None:
+    def _drain(self, gpu: SampledGpu, active: Active, now_m: int, reading: NvmlReading) -> None:
         buffer = active.what
         assert isinstance(buffer, Buffer)
         started = self.clock.monotonic_ns()
@@ -223,7 +223,7 @@ class NvmlDriver:
                 reading.series.append([gpu.device, buffer.column, [s.timeStamp for s in fresh], values])
         active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
 
-    def _read_gpm(self, gpu: Gpu, gpm: GpmReader, now_m: int, values: dict[str, Value], reading: Reading) -> None:
+    def _read_gpm(self, gpu: SampledGpu, gpm: GpmReader, now_m: int, values: dict[str, Value], reading: NvmlReading) -> None:
         try:
             readings, absent = gpm.read(now_m)
         except self.nvml.NVMLError as error:

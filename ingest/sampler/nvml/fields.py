@@ -84,7 +84,7 @@ def _energy(nvml: Any, handle: Any) -> tuple[Value, ...]:
 
 
 @dataclass(frozen=True)
-class Source:
+class NvmlCall:
     """One NVML call, the columns that it fills, and its period.
 
     If several sources fill the same column, they are tried in order at the start.
@@ -101,18 +101,18 @@ class Source:
 
 
 SOURCES = (
-    Source(("util_pct", "mem_busy_pct"), "nvmlDeviceGetUtilizationRates", _utilization, 0.2, 1.0, on_mig=False),
-    Source(("mem_used_bytes",), "nvmlDeviceGetMemoryInfo", _memory, 0.5, 5.0),
-    Source(("power_w",), "NVML_FI_DEV_POWER_INSTANT", _power_instant, 0.5, 1.0, on_mig=False),
-    Source(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", _power_mean, 0.5, 1.0, on_mig=False),
-    Source(("temp_c",), "nvmlDeviceGetTemperatureV", _temperature, 1.0, on_mig=False),
-    Source(("temp_c",), "nvmlDeviceGetTemperature", _old_temperature, 1.0, on_mig=False),
-    Source(("clock_sm_mhz",), "nvmlDeviceGetClockInfo", _sm_clock, 0.5, 2.0, on_mig=False),
-    Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksEventReasons", _event_reasons, 0.5, 2.0, on_mig=False),
-    Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksThrottleReasons", _old_event_reasons, 0.5, 2.0, on_mig=False),
-    Source(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 5.0, 30.0, on_mig=False),
-    Source(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 5.0, 30.0, on_mig=False),
-    Source(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 5.0, 30.0, on_mig=False),
+    NvmlCall(("util_pct", "mem_busy_pct"), "nvmlDeviceGetUtilizationRates", _utilization, 0.2, 1.0, on_mig=False),
+    NvmlCall(("mem_used_bytes",), "nvmlDeviceGetMemoryInfo", _memory, 0.5, 5.0),
+    NvmlCall(("power_w",), "NVML_FI_DEV_POWER_INSTANT", _power_instant, 0.5, 1.0, on_mig=False),
+    NvmlCall(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", _power_mean, 0.5, 1.0, on_mig=False),
+    NvmlCall(("temp_c",), "nvmlDeviceGetTemperatureV", _temperature, 1.0, on_mig=False),
+    NvmlCall(("temp_c",), "nvmlDeviceGetTemperature", _old_temperature, 1.0, on_mig=False),
+    NvmlCall(("clock_sm_mhz",), "nvmlDeviceGetClockInfo", _sm_clock, 0.5, 2.0, on_mig=False),
+    NvmlCall(("clock_event_mask",), "nvmlDeviceGetCurrentClocksEventReasons", _event_reasons, 0.5, 2.0, on_mig=False),
+    NvmlCall(("clock_event_mask",), "nvmlDeviceGetCurrentClocksThrottleReasons", _old_event_reasons, 0.5, 2.0, on_mig=False),
+    NvmlCall(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 5.0, 30.0, on_mig=False),
+    NvmlCall(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 5.0, 30.0, on_mig=False),
+    NvmlCall(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 5.0, 30.0, on_mig=False),
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.nvml.fields import GPM, GpmMetric
 
 WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms, so a shorter window contains no new data.
@@ -50,7 +50,7 @@ class GpmReader:
     """
 
     nvml: Any
-    clock: Clock
+    clock: SamplerClock
     handle: Any
     instance: int | None = None
     all_each_tick: bool = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sawtooth.ingest.sampler.nvml.fields import Buffer, Source
+from sawtooth.ingest.sampler.nvml.fields import Buffer, NvmlCall
 from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smoothed
 
 NVML_SHARE = 0.005  # share of wall time that all calls for one GPU may take: 0.5 ms in 100 ms
-KEPT_SHARE = 0.3  # part of NVML_SHARE that is reserved for all calls except GPM, even if GPM is slow
+RESERVED_SHARE = 0.3  # part of NVML_SHARE that is reserved for all calls except GPM, even if GPM is slow
 SLOW_SHARE = 0.0004  # share of wall time for one slow call, so that energy and buffers leave time for the other calls
 JITTER_NS = 5_000_000  # A tick that comes this much early still counts as on time.
 RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # first and longest wait between attempts to reopen a lost GPU or driver
@@ -19,7 +19,7 @@ RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # first and longest wait b
 class Active:
     """A source or buffer that answered when probed, with its cost and its next due time."""
 
-    what: Source | Buffer
+    what: NvmlCall | Buffer
     due_m: int = 0
     cost_ns: float = 0.0
     last_us: int = 0
@@ -36,7 +36,7 @@ class Active:
 
 
 @dataclass
-class Gpu:
+class SampledGpu:
     """One GPU or MIG instance.
 
     ``capabilities[column]`` has the ``source`` of the values. If that is None, ``reason`` says why there are none.
@@ -65,11 +65,11 @@ class Gpu:
         """
         gpm = self.gpm.cost_per_ns(tick_ns) if self.gpm is not None else 0.0
         rest = sum(a.cost_ns / a.period_ns(1.0) for a in (*self.sources, *self.buffers))
-        self.stretch = slower * max(1.0, rest / max(NVML_SHARE - gpm, KEPT_SHARE * NVML_SHARE))
+        self.stretch = slower * max(1.0, rest / max(NVML_SHARE - gpm, RESERVED_SHARE * NVML_SHARE))
 
     def costs(self) -> dict[str, list[float]]:
         """Return for each column the milliseconds per call and the seconds between two calls."""
-        sources = {a.what.columns[0]: a for a in self.sources if isinstance(a.what, Source)}
+        sources = {a.what.columns[0]: a for a in self.sources if isinstance(a.what, NvmlCall)}
         sources |= {f"{a.what.column} buffer": a for a in self.buffers if isinstance(a.what, Buffer)}
         table = {name: [round(a.cost_ns / 1e6, 3), round(a.period_ns(self.stretch) / 1e9, 3)] for name, a in sources.items()}
         return table | (self.gpm.costs() if self.gpm is not None else {})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.nvml.fields import BUFFERS, COLUMNS, GPM, SOURCES
 from sawtooth.ingest.sampler.nvml.gpm import DEAR, TOO_DEAR, GpmReader
-from sawtooth.ingest.sampler.nvml.gpu import Active, Gpu
+from sawtooth.ingest.sampler.nvml.gpu import Active, SampledGpu
 
 UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIBRARY_DIFFERS = 1, 9, 12, 18
 NO_PERMISSION, NOT_FOUND, NO_DATA = 4, 6, 21
@@ -23,17 +23,17 @@ class Probe:
     ``every_tick``: read everything at every tick.
     """
 
-    def __init__(self, nvml: Any, clock: Clock, *, buffers: bool, every_tick: bool) -> None:
+    def __init__(self, nvml: Any, clock: SamplerClock, *, buffers: bool, every_tick: bool) -> None:
         self.nvml = nvml
         self.clock = clock
         self._buffers = buffers
         self._every_tick = every_tick
 
-    def find(self, index: int) -> list[Gpu]:
+    def find(self, index: int) -> list[SampledGpu]:
         """Return the GPU with this index and its MIG instances. Raises the bindings' NVMLError."""
         nvml = self.nvml
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        gpu = Gpu(
+        gpu = SampledGpu(
             0, text(nvml.nvmlDeviceGetUUID(handle)) or f"index-{index}", text(nvml.nvmlDeviceGetName(handle)) or "", handle
         )
         gpu.facts = self._facts(handle) | {"index": index}
@@ -57,7 +57,7 @@ class Probe:
                 facts[key] = None
         return facts
 
-    def _instances(self, gpu: Gpu) -> list[Gpu]:
+    def _instances(self, gpu: SampledGpu) -> list[SampledGpu]:
         nvml = self.nvml
         instances = []
         try:
@@ -69,7 +69,7 @@ class Probe:
         for slot in range(slots):
             try:
                 handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, slot)
-                instance = Gpu(
+                instance = SampledGpu(
                     0, text(nvml.nvmlDeviceGetUUID(handle)) or "", text(nvml.nvmlDeviceGetName(handle)) or "", handle
                 )
                 instance.parent, instance.instance = gpu.handle, nvml.nvmlDeviceGetGpuInstanceId(handle)
@@ -80,7 +80,7 @@ class Probe:
             instances.append(instance)
         return instances
 
-    def alive(self, gpu: Gpu) -> bool:
+    def alive(self, gpu: SampledGpu) -> bool:
         """Tell whether a GPU answers."""
         try:
             self.nvml.nvmlDeviceGetMemoryInfo(gpu.handle, self.nvml.nvmlMemory_v2)
@@ -88,7 +88,7 @@ class Probe:
             return error.value not in LOST_CODES
         return True
 
-    def _probe(self, gpu: Gpu) -> None:
+    def _probe(self, gpu: SampledGpu) -> None:
         gpu.capabilities = {column: {"source": None, "reason": "not offered by this driver"} for column in COLUMNS}
         for source in SOURCES:
             if gpu.capabilities[source.columns[0]]["source"] is not None:
@@ -122,7 +122,7 @@ class Probe:
             return "these NVML bindings do not have the call"
         return None
 
-    def _probe_gpm(self, gpu: Gpu) -> None:
+    def _probe_gpm(self, gpu: SampledGpu) -> None:
         nvml = self.nvml
         columns = tuple(metric.column for metric in GPM)
         try:

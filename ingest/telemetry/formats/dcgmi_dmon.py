@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from sawtooth.ingest.quantities.registry import names_in
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import Clockless, number
 
@@ -21,7 +21,7 @@ def sniff(head: bytes) -> bool:
     return any(_HEADER.match(line.decode(errors="replace").strip()) for line in head.split(b"\n")[:20])
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read rows of whole GPUs.
 
     Rows of MIG instances (``GPU-I``) are left out and counted, because their values have another meaning.

@@ -8,7 +8,7 @@ from typing import Any
 
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.json_stream import documents
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import MIB
@@ -22,7 +22,7 @@ def sniff(head: bytes) -> bool:
     return SIGN.search(head) is not None and b'"gpus"' in head
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every query; memory is in MiB."""
     table = SampleTable()
     times = Timestamps(table)

@@ -14,7 +14,7 @@ from typing import Any
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import names_in
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 
 FIELDS = names_in("mlflow")  # the text after ``gpu_<i>_`` → column and factor
@@ -31,7 +31,7 @@ def sniff(head: bytes) -> bool:
     )
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the records. Raises SourceError if none is of a GPU."""
     table = SampleTable()
     for record in _records(lines, table):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.telemetry.delimited import find_header, read_delimited, text_of
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
 NAME = "nvidia-smi CSV"
 
@@ -17,7 +17,7 @@ def sniff(head: bytes) -> bool:
     return header is not None and header.by_nvidia_smi
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the rows.
 
     Raises SourceError without a timestamp column.

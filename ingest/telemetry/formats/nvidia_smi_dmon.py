@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import names_in
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import Clockless, LocalTimes, number
 
@@ -25,7 +25,7 @@ def sniff(head: bytes) -> bool:
     return False
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the rows by the header above them, which repeats and may change."""
     table = SampleTable()
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""The boxed tables that ``nvidia-smi -l`` prints again and again, or a loop with ``nvidia-smi`` and ``date``."""
+"""The boxed tables that ``nvidia-smi -l``, or a loop of ``nvidia-smi`` and ``date``, prints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
@@ -29,7 +29,7 @@ def sniff(head: bytes) -> bool:
     return len(_BANNER.findall(head)) >= LEAST_TABLES
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every table; its time is the dated line before it.
 
     Without dates, the tables are counted from 0.

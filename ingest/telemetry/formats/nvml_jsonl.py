@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sawtooth.ingest.quantities.registry import names_in, possible, possible_ones
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry, column
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables, column
 from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
 FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples, factor; GPM gives PCIe and NVLink traffic in MiB/s
@@ -32,7 +32,7 @@ def sniff(head: bytes) -> bool:
     ) is not None
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the samples.
 
     Lines that are no sample are counted. An incomplete last line marks the file as truncated.
@@ -61,7 +61,7 @@ def read(lines: Iterator[bytes]) -> Telemetry:
         else:
             bad += 1
     columns, impossible = _columns(rows)
-    result = Telemetry(
+    result = TelemetryTables(
         columns, metadata=json.dumps({k: v for k, v in about.items() if k not in ("meta", "name", "driver")}), truncated=torn
     )
     result.host_columns = host_columns(host.of_host)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import names_in
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 
 FIELDS = names_in("dcgm_exporter", "nvitop", "sawtooth_exporter")  # metric name → column and factor
@@ -32,7 +32,7 @@ def sniff(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n[").startswith(b"{") and SIGN.search(head) is not None
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every known series.
 
     Raises SourceError for an instant query, and if no series is known.
@@ -82,7 +82,7 @@ def _answers(content: bytes) -> list[dict[str, Any]]:
 
 
 def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], int], unknown: set[str]) -> None:
-    """Add the values of one series; ``numbers`` are the GPUs by host and identity, ``unknown`` the names of no use."""
+    """Add one series; ``numbers`` are GPUs by host and identity, ``unknown`` the unused names."""
     if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
         return
     labels = {str(k): str(v) for k, v in series["metric"].items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.telemetry.formats.prometheus_json import FIELDS, UNIT_SUFFIX, read_series
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import Clockless
 
@@ -25,7 +25,7 @@ def sniff(head: bytes) -> bool:
     return first[:1] not in b"{[<" and (_COMMENT.search(first) is not None or _SAMPLE.search(first[:4096]) is not None)
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read all scrapes.
 
     Without times in the file, a series that comes again begins the next scrape. Raises SourceError if no series is known.

@@ -1,4 +1,4 @@
-"""JSON of ``amd-smi metric`` and ``monitor``, and of ``rocm-smi --json``: once, or samples one after the other."""
+"""JSON of ``amd-smi metric`` and ``monitor`` and of ``rocm-smi --json``: one sample or several."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.headers import BRACKET_UNITS, plain
 from sawtooth.ingest.telemetry.json_stream import documents
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import Clockless, number
@@ -40,7 +40,7 @@ def sniff(head: bytes) -> bool:
     return amd or SIGN_OF_ROCM_SMI.search(head) is not None
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every sample; files without times are counted from 0."""
     table = SampleTable()
     times, rounds = Timestamps(table), _Rounds(table)
@@ -100,7 +100,7 @@ def _gpus(document: Any) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _values(gpu: dict[str, Any]) -> dict[str, float | None]:
-    """Return the known quantities of a GPU's nested values; of several names, the first in the registry's order."""
+    """Return the known quantities of a GPU's nested values, by the first of several names."""
     chosen: dict[str, tuple[int, float]] = {}
     for path, cell, unit in _leaves(gpu, ()):
         for depth in range(len(path)):

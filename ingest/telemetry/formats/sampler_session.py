@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.ingest.sampler.segments import decode_line
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.session import SessionTable, note_damage
 
 
@@ -18,7 +18,7 @@ def sniff(head: bytes) -> bool:
     return first.startswith(b'{"k":"head",') and b'"columns":' in first
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the records of the first session in the file.
 
     Incomplete or damaged lines are counted.

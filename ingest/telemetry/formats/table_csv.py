@@ -1,4 +1,4 @@
-"""CSV tables of amd-smi, rocm-smi, xpu-smi, nvitop's collector, and of scripts, by the names in their header."""
+"""CSV tables of amd-smi, rocm-smi, xpu-smi, nvitop and scripts, read by their header's names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sawtooth.ingest.telemetry.delimited import find_header, read_delimited, text_of
 from sawtooth.ingest.telemetry.formats import wandb_events
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
 NAME = "table of GPU samples"
 
@@ -24,7 +24,7 @@ def sniff(head: bytes) -> bool:
     )
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the rows; a table without times is counted from 0."""
     return read_delimited(lines, NAME)
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
 from sawtooth.ingest.telemetry.table import UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
@@ -37,7 +37,7 @@ def sniff(head: bytes) -> bool:
     return any(SIGN.search(line) for line in head.split(b"\n")[:20])
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every line; memory is what GPU and CPU share."""
     table = SampleTable()
     times, rows = Timestamps(table), SampleRows(COLUMNS)

@@ -14,7 +14,7 @@ from typing import Any
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.quantity import RATIO
 from sawtooth.ingest.quantities.registry import names_in
-from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import cells
 
@@ -34,7 +34,7 @@ def sniff(head: bytes) -> bool:
     return _SIGN.search(part) is not None and b'"traceEvents"' not in head
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the records.
 
     Values for ``gpu.process`` are used only if the GPU's own are missing.

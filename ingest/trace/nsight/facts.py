@@ -12,7 +12,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.nsight.database import EXPORT
 from sawtooth.ingest.trace.nsight.gpu import Places
 from sawtooth.ingest.trace.nsight.samples import read_samples
-from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, Trace
+from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, NsightTrace
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
 
 UNIX_NS = 10**17  # 1973; nsys export --ts-normalize writes Unix time, and no uptime reaches three years
@@ -48,7 +48,7 @@ EARLY_DEVICES, EARLY_DEVICE_COLUMNS = (
 )
 SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
 # No other values: captures contain environment variables, with people's secrets.
-KEPT = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
+STORED_KEYS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 NO_STORE = {
     "SCHED_EVENTS": "switches of threads",
     "COMPOSITE_EVENTS": "samples of the CPU",
@@ -101,7 +101,7 @@ SENTENCES = {
 }
 
 
-def facts(trace: Trace, places: Places) -> Facts:
+def facts(trace: NsightTrace, places: Places) -> Facts:
     """Return the facts of the export.
 
     Raises SourceError if nothing in it can be used.
@@ -110,7 +110,7 @@ def facts(trace: Trace, places: Places) -> Facts:
         raise _nothing(trace)
     _name_threads(trace)
     system = _pairs(trace, "TARGET_INFO_SYSTEM_ENV", tuple(SYSTEM_FACTS))
-    about = _pairs(trace, "META_DATA_EXPORT", KEPT)
+    about = _pairs(trace, "META_DATA_EXPORT", STORED_KEYS)
     return Facts(
         base_ns=_base(trace),
         tolerance_ns=0,
@@ -130,7 +130,7 @@ def facts(trace: Trace, places: Places) -> Facts:
     )
 
 
-def _nothing(trace: Trace) -> SourceError:
+def _nothing(trace: NsightTrace) -> SourceError:
     if left := sum(trace.notes[f"time_{key}"] for key in ("open", "negative", "absurd")):
         return SourceError(
             "E-NOEV", f"None of the {left:,} events of this Nsight Systems export has times that can be used. {EXPORT}"
@@ -146,7 +146,7 @@ def _version(about: dict[str, str]) -> str | None:
     return f"Nsight Systems {version}" if version else None
 
 
-def _base(trace: Trace) -> int | None:
+def _base(trace: NsightTrace) -> int | None:
     """Return the Unix time of the export's time 0.
 
     None if its times are Unix time already, or it is not recorded.
@@ -160,13 +160,13 @@ def _base(trace: Trace) -> int | None:
     return None
 
 
-def _pairs(trace: Trace, table: str, keys: tuple[str, ...]) -> dict[str, str]:
+def _pairs(trace: NsightTrace, table: str, keys: tuple[str, ...]) -> dict[str, str]:
     """Return the named values of a table of names and values."""
     batches = trace.database.rows(table, ("name", "value"))
     return {name: value[:200] for batch in batches for name, value in batch if name in keys and isinstance(value, str)}
 
 
-def _devices(trace: Trace, places: Places) -> Iterator[dict[str, Any]]:
+def _devices(trace: NsightTrace, places: Places) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices``, by the numbers that GPU operations use."""
     seen: set[int] = set()
     rows = trace.database.rows
@@ -193,7 +193,7 @@ def _devices(trace: Trace, places: Places) -> Iterator[dict[str, Any]]:
             }
 
 
-def _name_threads(trace: Trace) -> None:
+def _name_threads(trace: NsightTrace) -> None:
     """Read the names of the threads and processes that occur in the tables."""
     threads, pids = trace.ids["threads"], {pid for pid, _ in trace.ids["threads"]}
     for batch in trace.database.rows("ThreadNames", ("globalTid", "nameId")):
@@ -205,7 +205,7 @@ def _name_threads(trace: Trace) -> None:
         trace.process_names |= {str(pid): name[:200] for pid, name in batch if str(pid) in pids and isinstance(name, str)}
 
 
-def _diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
+def _diagnostics(trace: NsightTrace) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``diagnostics``."""
     tables, notes = trace.tables, dict(trace.notes)
     lacking = {

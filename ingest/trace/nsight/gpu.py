@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sawtooth.ingest.decode import I64, NULL, small_integers
-from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, Trace, column
+from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, NsightTrace, column
 from sawtooth.ingest.trace.spool import Columns
 
 # CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words. From 11 on they are Nsight's own, for
@@ -40,7 +40,7 @@ class Places:
     numbers are used. If two processes have a stream with the same number on one GPU, the later one gets another number.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: NsightTrace) -> None:
         self.gpu_of: dict[tuple[int, int], int] = {}
         for batch in trace.database.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId")):
             pids, cudas, gpus = (small_integers([row[place] for row in batch]).tolist() for place in range(3))
@@ -85,7 +85,7 @@ class Places:
         return device, self._streams[key]
 
 
-def read_kernels(trace: Trace, places: Places) -> None:
+def read_kernels(trace: NsightTrace, places: Places) -> None:
     """Read kernels into table gpu."""
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_KERNEL", (*COMMON, *KERNEL_NAMES, *KERNEL)):
         at = 2 + len(COMMON)
@@ -102,11 +102,11 @@ def read_kernels(trace: Trace, places: Places) -> None:
         _add(trace=trace, places=places, kind="kernel", batch=batch, times=(start, dur), own=columns)
 
 
-def _kernel_name(trace: Trace, numbers: tuple[Any, ...]) -> int:
+def _kernel_name(trace: NsightTrace, numbers: tuple[Any, ...]) -> int:
     return trace.name(next((text for number in numbers if (text := trace.text(number))), None))
 
 
-def read_copies(trace: Trace, places: Places) -> None:
+def read_copies(trace: NsightTrace, places: Places) -> None:
     """Read copies and memory sets into table gpu, named as torch.profiler names them."""
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMCPY", (*COMMON, "bytes", "copyKind", "srcKind", "dstKind")):
         at = 2 + len(COMMON)
@@ -137,7 +137,7 @@ def _copy_name(kind: Any, source: Any, target: Any) -> str:
     return f"Memcpy {COPIES.get(kind, 'Unknown')}{ends}"
 
 
-def read_graphs(trace: Trace, places: Places) -> None:
+def read_graphs(trace: NsightTrace, places: Places) -> None:
     """Read graphs that were traced as a whole, which is nsys's default.
 
     The GPU was busy with kernels that were not recorded.
@@ -155,7 +155,7 @@ def read_graphs(trace: Trace, places: Places) -> None:
         )
 
 
-def read_syncs(trace: Trace, places: Places) -> None:
+def read_syncs(trace: NsightTrace, places: Places) -> None:
     """Read the kinds of waits of synchronizations into table syncs."""
     kinds = trace.ids["sync_kinds"]
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*COMMON[:5], "syncType")):
@@ -174,7 +174,9 @@ def read_syncs(trace: Trace, places: Places) -> None:
         trace.add("syncs", columns)
 
 
-def _add(trace: Trace, places: Places, kind: str, batch: list[tuple[Any, ...]], times: tuple[I64, I64], own: Columns) -> None:
+def _add(
+    trace: NsightTrace, places: Places, kind: str, batch: list[tuple[Any, ...]], times: tuple[I64, I64], own: Columns
+) -> None:
     device, stream = places.find(batch)
     columns: Columns = {
         "device": device,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sawtooth.ingest.decode import I64, NULL
-from sawtooth.ingest.trace.nsight.trace import Trace, column
+from sawtooth.ingest.trace.nsight.trace import NsightTrace, column
 from sawtooth.ingest.trace.spool import Columns
 
 RANGE_TYPES = frozenset((59, 60, 70, 71))  # push/pop and start/end, live and imported
@@ -73,7 +73,7 @@ OVERHEADS = {
 }
 
 
-class Range(NamedTuple):
+class NvtxRange(NamedTuple):
     """The meaning of a range's text.
 
     -1 means no inputs or no further facts, NULL no sequence number.
@@ -86,10 +86,10 @@ class Range(NamedTuple):
     extra: int = -1
 
 
-def read_ranges(trace: Trace) -> None:
+def read_ranges(trace: NsightTrace) -> None:
     """Read NVTX ranges and the calls of libraries into table ops."""
     domains = _domains(trace)
-    meanings: dict[tuple[str, int, str], Range] = {}
+    meanings: dict[tuple[str, int, str], NvtxRange] = {}
     wanted = ("eventType", "text", "textId", "globalTid", "domainId", "jsonText", "jsonTextId", *PAYLOADS)
     for batch, start, dur in trace.batches("NVTX_EVENTS", wanted, only=RANGE_TYPES):
         kept = []
@@ -102,12 +102,12 @@ def read_ranges(trace: Trace) -> None:
         _add(trace, kept, trace.threads(column(batch, 3)), start, dur)
     for table, called in LIBRARY_TABLES.items():
         for batch, start, dur in trace.batches(table, (called, "globalTid")):
-            plain = [Range(trace.name(trace.text(row[2])), False) for row in batch]
+            plain = [NvtxRange(trace.name(trace.text(row[2])), False) for row in batch]
             _add(trace, plain, trace.threads(column(batch, 1)), start, dur)
 
 
-def _add(trace: Trace, ranges: list[Range], threads: Any, start: I64, dur: I64) -> None:
-    name_id, annotation, sequence, signature_id, extra = np.array(ranges, np.int64).reshape(-1, len(Range._fields)).T
+def _add(trace: NsightTrace, ranges: list[NvtxRange], threads: Any, start: I64, dur: I64) -> None:
+    name_id, annotation, sequence, signature_id, extra = np.array(ranges, np.int64).reshape(-1, len(NvtxRange._fields)).T
     columns = {
         "annotation": annotation.astype(bool),
         "name_id": name_id.astype(np.int32),
@@ -121,29 +121,29 @@ def _add(trace: Trace, ranges: list[Range], threads: Any, start: I64, dur: I64) 
     trace.add("ops", columns)
 
 
-def _payload(trace: Trace, text: Any, text_id: Any, *numbers: Any) -> str:
+def _payload(trace: NsightTrace, text: Any, text_id: Any, *numbers: Any) -> str:
     """Return a range's payload besides its name (a number, or a text), empty for none."""
     payload = text if isinstance(text, str) else trace.text(text_id)
     return payload or next((str(number) for number in numbers if isinstance(number, int | float) and number != NULL), "")
 
 
-def _meaning(trace: Trace, text: str, domain: int, payload: str, domains: dict[int, str]) -> Range:
+def _meaning(trace: NsightTrace, text: str, domain: int, payload: str, domains: dict[int, str]) -> NvtxRange:
     match = EMITTED.fullmatch(text)
     if match and match["name"] != text:
         operator = OPERATOR.fullmatch(match["name"]) is not None
         sequence = int(match["seq"]) if match["seq"] and operator else NULL
         signature = _signature(trace, match["sizes"]) if match["sizes"] else -1
-        return Range(trace.name(match["name"]), not operator, sequence, signature)
+        return NvtxRange(trace.name(match["name"]), not operator, sequence, signature)
     title = domains.get(domain, "")
     extra = -1
     extras = trace.ids["extras"]
     kept = payload[:LONGEST_PAYLOAD] if len(extras) < MOST_PAYLOADS else ""
     if details := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", kept)) if value}:
         extra = extras.setdefault((json.dumps(details),), len(extras))
-    return Range(trace.name(text), title.lower() not in LIBRARIES, extra=extra)
+    return NvtxRange(trace.name(text), title.lower() not in LIBRARIES, extra=extra)
 
 
-def _signature(trace: Trace, sizes: str) -> int:
+def _signature(trace: NsightTrace, sizes: str) -> int:
     try:
         dims = json.dumps(json.loads(sizes), separators=(",", ":"))
     except (ValueError, RecursionError):
@@ -152,7 +152,7 @@ def _signature(trace: Trace, sizes: str) -> int:
     return signatures.setdefault((dims, None, None, None), len(signatures))
 
 
-def _domains(trace: Trace) -> dict[int, str]:
+def _domains(trace: NsightTrace) -> dict[int, str]:
     names: dict[int, str] = {}
     for batch in trace.database.rows("NVTX_EVENTS", ("eventType", "text", "textId", "domainId")):
         for kind, text, text_id, domain in batch:
@@ -163,7 +163,7 @@ def _domains(trace: Trace) -> dict[int, str]:
     return names
 
 
-def read_calls(trace: Trace) -> None:
+def read_calls(trace: NsightTrace) -> None:
     """Read calls of the CUDA runtime and driver into table calls."""
     names: dict[Any, int] = {}
     waits: dict[Any, str] = {}
@@ -187,7 +187,7 @@ def read_calls(trace: Trace) -> None:
                 trace.waits[correlation] = waits[row[2]]
 
 
-def read_system_calls(trace: Trace) -> None:
+def read_system_calls(trace: NsightTrace) -> None:
     """Read operating-system waits of the threads with ranges or CUDA calls into table python.
 
     They are the code around those events. Other threads poll and sleep all the time.
@@ -200,7 +200,7 @@ def read_system_calls(trace: Trace) -> None:
         trace.add("python", {**columns, "start": start[keep], "dur": dur[keep]})
 
 
-def read_overheads(trace: Trace) -> None:
+def read_overheads(trace: NsightTrace) -> None:
     """Read the time of the profiler, of lazy loading and of full queues into table overheads."""
     for table in ("CUPTI_ACTIVITY_KIND_OVERHEAD", "PROFILER_OVERHEAD"):
         for batch, start, dur in trace.batches(table, ("overheadType", "nameId", "globalTid")):

@@ -13,7 +13,7 @@ from sawtooth.ingest.trace.nsight.database import check_header, opened_database
 from sawtooth.ingest.trace.nsight.facts import facts
 from sawtooth.ingest.trace.nsight.gpu import Places, read_copies, read_graphs, read_kernels, read_syncs
 from sawtooth.ingest.trace.nsight.host import read_calls, read_overheads, read_ranges, read_system_calls
-from sawtooth.ingest.trace.nsight.trace import Trace
+from sawtooth.ingest.trace.nsight.trace import NsightTrace
 from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
 from sawtooth.ingest.trace.spool import Spool
 
@@ -31,7 +31,7 @@ def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Itera
     spool = Spool(folder)
     try:
         with _plain_file(opened, folder) as path, opened_database(path) as database:
-            trace = Trace(database, opened.limits, spool)
+            trace = NsightTrace(database, opened.limits, spool)
             places = Places(trace)
             for step in (read_ranges, read_calls, read_system_calls, read_overheads):
                 step(trace)

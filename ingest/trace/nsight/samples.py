@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import I64, LARGEST, integers
 from sawtooth.ingest.quantities.registry import names_in
-from sawtooth.ingest.trace.nsight.trace import Trace
+from sawtooth.ingest.trace.nsight.trace import NsightTrace
 from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MOST_DEVICES
 
@@ -26,7 +26,7 @@ WRAPS = 1 << 32  # hertz values beyond 2^31 become negative
 MOST_SAMPLES = 1 << 24  # values: a GPU at 10 kHz for four minutes, or eight for half a minute, with seven quantities each
 
 
-def read_samples(trace: Trace, device_of: Callable[[int], int | None]) -> dict[str, NDArray[Any]] | None:
+def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> dict[str, NDArray[Any]] | None:
     """Return the columns of table ``samples`` on the trace's clock; None without known quantities.
 
     ``device_of`` maps the host's number of a GPU to the device number of GPU operations, or to None for one that the program
@@ -51,7 +51,7 @@ def read_samples(trace: Trace, device_of: Callable[[int], int | None]) -> dict[s
     return sample_table(parts) if parts else None
 
 
-def _known(trace: Trace) -> dict[tuple[int, int], str]:
+def _known(trace: NsightTrace) -> dict[tuple[int, int], str]:
     """Return the columns of the known metrics, by (typeId, metricId)."""
     columns = {name: column for name, (column, _) in names_in("nsight_systems").items()}
     column_of: dict[tuple[int, int], str] = {}

@@ -20,7 +20,7 @@ PART = (1 << PROCESS_SHIFT) - 1
 CORRELATION_BITS = 40  # CUPTI counts in 32 bits, separately in each process
 
 
-class Trace(EventTables):
+class NsightTrace(EventTables):
     """The content of one export as tables on its own clock (nanoseconds since the session began)."""
 
     def __init__(self, database: Database, limits: Limits, spool: Spool) -> None:

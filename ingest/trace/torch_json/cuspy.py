@@ -18,7 +18,7 @@ from sawtooth.ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integ
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, names_in
 from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MOST_DEVICES
-from sawtooth.ingest.trace.spool import Columns, Table, slices
+from sawtooth.ingest.trace.spool import Columns, SpooledTable, slices
 from sawtooth.ingest.trace.torch_json.arguments import Number
 from sawtooth.ingest.trace.torch_json.decoding import decoded
 from sawtooth.ingest.trace.torch_json.text.events import Event
@@ -104,7 +104,7 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
     return columns, [e for e in events if id(e) not in read], Counter(pm_sampling=sampled) if sampled else Counter()
 
 
-def samples(table: Table) -> dict[str, NDArray[np.float64]] | None:
+def samples(table: SpooledTable) -> dict[str, NDArray[np.float64]] | None:
     """Return the columns of table ``samples``; None without counters, or with more than can be shown."""
     if not table.rows or table.rows > MOST_SAMPLES:
         return None

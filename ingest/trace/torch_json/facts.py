@@ -15,17 +15,17 @@ from sawtooth.ingest.decode import LARGEST, MICROSECOND, NULL, integers, small_i
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.other_profiles import other_profiler
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
+from sawtooth.ingest.trace.torch_json.begin_end_events import pair_edges
 from sawtooth.ingest.trace.torch_json.cuspy import samples
-from sawtooth.ingest.trace.torch_json.edges import pair_edges
-from sawtooth.ingest.trace.torch_json.tables import Trace
+from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import EXAMPLE_BYTES
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
 from sawtooth.ingest.trace.torch_json.text.repair import REPAIRS
-from sawtooth.ingest.trace.torch_json.unread import unread_device
+from sawtooth.ingest.trace.torch_json.unread_devices import unread_device
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
-KEPT_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some MB; a file may have 32 MB besides its events
+MOST_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some MB; a file may have 32 MB besides its events
 LONGEST_TEXT = 1000  # characters of a host's name or a version
 TIMELESS = {
     "time_missing": "no readable ts or dur",
@@ -96,7 +96,7 @@ SENTENCES = {
 SENTENCES |= {f"mended_{kind}": ("info", sentence) for kind, sentence in REPAIRS.items()}
 
 
-def facts(trace: Trace, damage: list[str]) -> Facts:
+def facts(trace: TorchTrace, damage: list[str]) -> Facts:
     """Return the facts of a trace after reading; ``damage`` is its container's, SourceError if unusable."""
     document = trace.document
     pair_edges(trace)
@@ -120,7 +120,7 @@ def facts(trace: Trace, damage: list[str]) -> Facts:
     )
 
 
-def _nothing(trace: Trace) -> SourceError:
+def _nothing(trace: TorchTrace) -> SourceError:
     """Return the error for a trace whose events are all of other kinds, or have no times."""
     timeless = ", ".join(f"{what} ({count:,})" for key, what in TIMELESS.items() if (count := trace.document.notes[key]))
     if timeless:
@@ -142,7 +142,7 @@ PHASES = {  # of Chrome's trace format
 }  # fmt: skip
 
 
-def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
+def diagnostics(trace: TorchTrace) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``diagnostics``."""
     document, tables = trace.document, trace.tables
     notes = dict(document.notes)
@@ -210,7 +210,7 @@ def shape_columns(shapes: dict[tuple[bytes, bytes], int]) -> dict[str, NDArray[n
     return columns
 
 
-def facts_of(trace: Trace) -> dict[str, Any]:
+def facts_of(trace: TorchTrace) -> dict[str, Any]:
     """Return the facts of the trace as columns of table ``recording``."""
     metadata = trace.document.metadata
     job = metadata.get("distributedInfo")
@@ -238,17 +238,17 @@ def facts_of(trace: Trace) -> dict[str, Any]:
         "driver_version": _text(metadata.get("cuda_driver_version", metadata.get("hip_driver_version"))),
         "profiler_version": _text(metadata.get("cupti_version", metadata.get("roctracer_version"))),
         **flags,
-        "metadata": _kept_metadata(trace),
+        "metadata": _limited_metadata(trace),
     }
 
 
-def _kept_metadata(trace: Trace) -> str:
+def _limited_metadata(trace: TorchTrace) -> str:
     """Return the trace's metadata as JSON, without its largest values if it is too large."""
     metadata = {key: value for key, value in trace.document.metadata.items() if key not in TAKEN}
     sizes = {key: len(msgspec.json.encode(value)) for key, value in metadata.items()}
     total = sum(sizes.values())
     for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
-        if total <= KEPT_METADATA_BYTES:
+        if total <= MOST_METADATA_BYTES:
             break
         total -= sizes[key]
         del metadata[key]
@@ -256,7 +256,7 @@ def _kept_metadata(trace: Trace) -> str:
     return msgspec.json.encode(metadata).decode()
 
 
-def vendor_of(trace: Trace) -> str | None:
+def vendor_of(trace: TorchTrace) -> str | None:
     """Return the manufacturer of the GPUs, from versions, device names, or runtime calls."""
     metadata = trace.document.metadata
     devices = metadata.get("deviceProperties")

@@ -10,9 +10,9 @@ from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.torch_json.facts import facts
-from sawtooth.ingest.trace.torch_json.tables import Trace
+from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
-from sawtooth.ingest.trace.torch_json.worker import Reading, worker_count
+from sawtooth.ingest.trace.torch_json.worker import ParallelReader, worker_count
 
 
 def sniff(head: bytes) -> bool:
@@ -25,8 +25,8 @@ def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Itera
     """Read every event, with further processes if the file is large enough."""
     with closing(Spool(folder)) as spool, closing(opened.pieces()) as pieces:
         document = Document(pieces, opened.limits)
-        trace = Trace(document, opened.limits, spool)
-        with closing(Reading(document, trace, opened.limits, folder, worker_count(opened.total_bytes))) as reading:
+        trace = TorchTrace(document, opened.limits, spool)
+        with closing(ParallelReader(document, trace, opened.limits, folder, worker_count(opened.total_bytes))) as reading:
             for events in reading.run():
                 progress(events)
         yield trace, facts(trace, opened.damage)

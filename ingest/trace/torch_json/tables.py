@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.source import TABLES
-from sawtooth.ingest.trace.spool import Spool, Table
+from sawtooth.ingest.trace.spool import Spool, SpooledTable
 from sawtooth.ingest.trace.torch_json.arguments import CollectiveArgs
 from sawtooth.ingest.trace.torch_json.columns import Filed
 from sawtooth.ingest.trace.torch_json.interning import Interned
@@ -29,14 +29,14 @@ IDS = {  # column -> the kind of its ids
 LIMITED = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}
 
 
-class Origin:
+class IdMapping:
     """The ids of one ``Filing`` in the whole trace."""
 
     def __init__(self) -> None:
         self.ids: dict[str, NDArray[np.int32]] = {}
 
 
-class Trace:
+class TorchTrace:
     """The content of one trace as tables on the trace's own clock."""
 
     def __init__(self, document: Document, limits: Limits, spool: Spool) -> None:
@@ -44,7 +44,7 @@ class Trace:
         self._limits = limits
         self.ids = {key: Interned() for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")}
         self.collectives: list[CollectiveArgs] = []
-        self.tables = {key: Table(spool) for key in (*TABLES, "edges", "counters")}
+        self.tables = {key: SpooledTable(spool) for key in (*TABLES, "edges", "counters")}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.process_names: dict[str, str] = {}
         self.other: Counter[str] = Counter()
@@ -56,7 +56,7 @@ class Trace:
         """Count one kind of problem for the diagnostics."""
         self.document.note(key, example, count)
 
-    def merge(self, filed: Filed, origin: Origin) -> None:
+    def merge(self, filed: Filed, origin: IdMapping) -> None:
         """Add the columns of a ``Filing``, to which ``origin`` belongs.
 
         Raises SourceError for too many names.

@@ -23,17 +23,17 @@ from pathlib import Path
 
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.torch_json.columns import Filed, Filing
-from sawtooth.ingest.trace.torch_json.tables import Origin, Trace
+from sawtooth.ingest.trace.torch_json.tables import IdMapping, TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, inside, strict
-from sawtooth.place import IMPORT_ROOT
+from sawtooth.installation import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # enough for a block of 1 MB plus the longest event, and for its columns
 SLOTS = 4  # blocks of a worker: one is processed, the others wait while the parent sorts what it has
 # Blocks per worker that may wait to be merged in file order. While a worker starts, the parent processes up to thirty blocks.
 WAITING = 40
 MOST_WORKERS = 3  # the parent decompresses, hashes and stores; more workers than this would wait for it
-WORTH_BYTES = 3 << 20  # bytes of a compressed source; a smaller one is read before a worker has started
+LEAST_WORKER_BYTES = 3 << 20  # bytes of a compressed source; a smaller one is read before a worker has started
 FAILURES = 4  # after so many blocks that do not decode, the rest is read without workers
 # Blocks are allocated and freed all the time; requesting memory from the system each time costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
@@ -45,7 +45,7 @@ START = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace
 def worker_count(total_bytes: int) -> int:
     """Return the number of workers that are useful for a source of this size on this machine."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    return min(cores - 1, MOST_WORKERS) if total_bytes >= WORTH_BYTES and os.name == "posix" else 0
+    return min(cores - 1, MOST_WORKERS) if total_bytes >= LEAST_WORKER_BYTES and os.name == "posix" else 0
 
 
 def serve(descriptor: int, name_length: int) -> None:
@@ -73,7 +73,7 @@ def serve(descriptor: int, name_length: int) -> None:
             sys.stdout.buffer.flush()
 
 
-class Worker:
+class DecodeProcess:
     """One further process."""
 
     def __init__(self, folder: Path, name_length: int) -> None:
@@ -96,7 +96,7 @@ class Worker:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
-        self.origin = Origin()
+        self.origin = IdMapping()
         self.free = deque(range(SLOTS))
 
     def send(self, block: memoryview) -> None:
@@ -115,7 +115,7 @@ class Worker:
 
         Raises OSError like ``send``.
         """
-        self.origin = Origin()
+        self.origin = IdMapping()
         self._in.write(HEADER.pack(0, FORGET))
 
     def ready(self) -> bool:
@@ -145,20 +145,20 @@ class Worker:
         self._file.close()
 
 
-class Reading:
+class ParallelReader:
     """Reads a document into a trace, with workers if that is faster."""
 
-    def __init__(self, document: Document, trace: Trace, limits: Limits, folder: Path, workers: int) -> None:
+    def __init__(self, document: Document, trace: TorchTrace, limits: Limits, folder: Path, workers: int) -> None:
         self._document, self._trace = document, trace
         self._name_length = limits.name_length
-        self._filing, self._origin = Filing(limits.name_length), Origin()
-        self._workers: list[Worker] = []
+        self._filing, self._origin = Filing(limits.name_length), IdMapping()
+        self._workers: list[DecodeProcess] = []
         # Blocks in file order, with the worker or the result of each.
-        self._waiting: deque[tuple[memoryview, Worker | Filed | None]] = deque()
+        self._waiting: deque[tuple[memoryview, DecodeProcess | Filed | None]] = deque()
         self._failures = 0
         try:
             for _ in range(workers):
-                self._workers.append(Worker(folder, limits.name_length))
+                self._workers.append(DecodeProcess(folder, limits.name_length))
         except OSError:  # no more processes allowed: the parent reads alone
             self.close()
 
@@ -196,9 +196,9 @@ class Reading:
     def _ready(self) -> bool:
         """Return whether the oldest block is processed, so that its result is available."""
         holder = self._waiting[0][1]
-        return not isinstance(holder, Worker) or holder.ready()
+        return not isinstance(holder, DecodeProcess) or holder.ready()
 
-    def _holder(self, block: memoryview) -> Worker | Filed | None:
+    def _holder(self, block: memoryview) -> DecodeProcess | Filed | None:
         """Send ``block`` to a worker with a free slot, else process it here."""
         for worker in self._workers:
             if worker.free and len(block) + len(BRACKETS) <= SLOT_BYTES:
@@ -211,8 +211,8 @@ class Reading:
         self._filing.add(events)
         return self._filing.take()
 
-    def _filed(self, holder: Worker | Filed | None) -> tuple[Filed | None, Origin]:
-        if not isinstance(holder, Worker):
+    def _filed(self, holder: DecodeProcess | Filed | None) -> tuple[Filed | None, IdMapping]:
+        if not isinstance(holder, DecodeProcess):
             return holder, self._origin
         try:
             return holder.result(), holder.origin
@@ -232,7 +232,7 @@ class Reading:
             return True
         for _, holder in list(self._waiting)[1:]:
             self._filed(holder)
-        self._filing, self._origin = Filing(self._name_length), Origin()
+        self._filing, self._origin = Filing(self._name_length), IdMapping()
         with contextlib.suppress(OSError):
             for worker in self._workers:
                 worker.forget()

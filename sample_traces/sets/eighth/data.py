@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 KINDS = ("view", "search", "cart", "buy", "return", "rate")
 
 
-class Sounds(Dataset[tuple[Tensor, int]]):
+class SoundFiles(Dataset[tuple[Tensor, int]]):
     """Two seconds of sound, with changed volume and shift, as a spectrogram of 64 bands."""
 
     def __init__(self, length: int, rate: int = 16_000, files: int = 200) -> None:

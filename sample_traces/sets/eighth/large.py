@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 
-class Residual(nn.Module):
+class LargeResidual(nn.Module):
     """A residual connection around a body."""
 
     def __init__(self, body: nn.Module) -> None:
@@ -63,7 +63,7 @@ class Folding(nn.Module):
         self.blocks = nn.ModuleList(
             nn.Sequential(
                 *(Triangle(width, True), Triangle(width, False), RowAttention(width, 4)),
-                Residual(
+                LargeResidual(
                     nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
                 ),
             )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sawtooth.sample_traces.sets.eighth import large, others, vision
-from sawtooth.sample_traces.sets.eighth.data import Events, Sounds
+from sawtooth.sample_traces.sets.eighth.data import Events, SoundFiles
 from sawtooth.sample_traces.sets.eighth.engine import Engine, train
 from sawtooth.sample_traces.sets.second import workloads as w
 from sawtooth.sample_traces.workload import DEVICE, Workload
@@ -38,7 +38,7 @@ def pyramid(batch: int, fused: bool, side: int = 256) -> Workload:
 def sounds(batch: int, workers: int) -> Workload:
     """Return the classification of sounds, from spectrograms that loader workers make."""
     loader = DataLoader(
-        Sounds(batch * 100_000), batch, num_workers=workers, pin_memory=True, persistent_workers=True, shuffle=True
+        SoundFiles(batch * 100_000), batch, num_workers=workers, pin_memory=True, persistent_workers=True, shuffle=True
     )
     widths = (1, 64, 128, 256, 512)
     parts = [
@@ -168,7 +168,7 @@ def lines(batch: int, decoded: bool, wide: int = 256, letters: int = 24) -> Work
         return {"ctc": F.ctc_loss(out, y, torch.full((batch,), len(out)), long, zero_infinity=True)}
 
     data = w.on_gpu(lambda: (torch.randn(batch, 1, 32, wide), torch.randint(1, 80, (batch, letters))))
-    return train(vision.Reader(), data, losses, batch)
+    return train(vision.TextReader(), data, losses, batch)
 
 
 def one_by_one(engine: Engine) -> None:
@@ -239,7 +239,7 @@ def documents(batch: int, on_host: bool, length: int = 2048, near: int = 256, wi
         return {"kinds": F.binary_cross_entropy_with_logits(out, kinds)}
 
     data = w.on_gpu(lambda: (torch.randint(0, 30_000, (batch, length)), torch.randint(0, 2, (batch, 30)).float()))
-    return train(others.Document(30_000, width, 6, length), data, losses, batch)
+    return train(others.DocumentModel(30_000, width, 6, length), data, losses, batch)
 
 
 def smoothed(logits: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:

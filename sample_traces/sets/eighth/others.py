@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 
-from sawtooth.sample_traces.sets.eighth.large import Residual
+from sawtooth.sample_traces.sets.eighth.large import LargeResidual
 
 
 def heart(width: int = 64, classes: int = 5) -> nn.Sequential:
@@ -19,7 +19,7 @@ def heart(width: int = 64, classes: int = 5) -> nn.Sequential:
         body = nn.Sequential(
             nn.Conv1d(a, a, 7, 1, 3), nn.BatchNorm1d(a), nn.ReLU(), nn.Conv1d(a, a, 7, 1, 3), nn.BatchNorm1d(a)
         )
-        parts += [Residual(body), nn.ReLU(), nn.Conv1d(a, b, 3, 2 if k % 2 else 1, 1)]
+        parts += [LargeResidual(body), nn.ReLU(), nn.Conv1d(a, b, 3, 2 if k % 2 else 1, 1)]
     return nn.Sequential(*parts, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(width << 3, classes))
 
 
@@ -115,7 +115,7 @@ class Nearby(nn.Module):
         return x + self.body(self.norm_2(x))
 
 
-class Document(nn.Module):
+class DocumentModel(nn.Module):
     """A classifier of long documents."""
 
     def __init__(self, words: int, width: int, layers: int, length: int, kinds: int = 30) -> None:

@@ -178,7 +178,7 @@ class TwoViews(nn.Module):
         )
 
 
-class Reader(nn.Module):
+class TextReader(nn.Module):
     """A CRNN: convolutions over a line of handwriting, two recurrent layers, and a letter per column."""
 
     def __init__(self, letters: int = 80, width: int = 256) -> None:

@@ -97,8 +97,8 @@ def captions(batch: int, new: int, fixed: bool) -> Workload:
 
     @torch.no_grad()
     def replayed(decode: Decode) -> None:
-        for kept_pair, fresh in zip(seen, model.look(images), strict=True):
-            for to, new_part in zip(kept_pair, fresh, strict=True):
+        for stored_pair, fresh in zip(seen, model.look(images), strict=True):
+            for to, new_part in zip(stored_pair, fresh, strict=True):
                 to.copy_(new_part)
         words.zero_()
         place.zero_()

@@ -97,7 +97,7 @@ class Retention(nn.Module):
         return x + self.mlp(x)
 
 
-class Conformer(nn.Module):
+class SpeechConformer(nn.Module):
     """A speech block: half a perceptron, attention, a convolution, half a perceptron."""
 
     def __init__(self, width: int, heads: int, kernel: int = 31) -> None:
@@ -124,13 +124,13 @@ def _half_step(width: int) -> nn.Sequential:
     return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.SiLU(), nn.Linear(4 * width, width))
 
 
-class Listener(nn.Module):
+class AudioListener(nn.Module):
     """Speech to letters: a fourfold reduction of the frames, then conformers."""
 
     def __init__(self, width: int, layers: int, letters: int = 512, bands: int = 80) -> None:
         super().__init__()
         self.fewer = nn.Sequential(nn.Conv1d(bands, width, 3, 2, 1), nn.SiLU(), nn.Conv1d(width, width, 3, 2, 1), nn.SiLU())
-        self.blocks = nn.Sequential(*(Conformer(width, width // 64) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(SpeechConformer(width, width // 64) for _ in range(layers)))
         self.letters = nn.Linear(width, letters)
 
     def forward(self, sound: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ def coded(batch: int, channels_last: bool, side: int = 256, width: int = 256) ->
 
 def perceiver(batch: int, fused: bool, pixels: int = 4096, latents: int = 512) -> Workload:
     """Return picture classification by latents that attend to all pixels."""
-    net = seeing.Perceiver(fused, latents, 512, 256).to(DEVICE)
+    net = seeing.ImagePerceiver(fused, latents, 512, 256).to(DEVICE)
 
     def script() -> Script:
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, weight_decay=0.1, fused=True)

@@ -96,7 +96,7 @@ class Attend(nn.Module):
         return x + self.body(self.norm(x))
 
 
-class Perceiver(nn.Module):
+class ImagePerceiver(nn.Module):
     """A few hundred latents that attend to every pixel, then to each other."""
 
     def __init__(self, fused: bool, latents: int, width: int, inputs: int, rounds: int = 3) -> None:

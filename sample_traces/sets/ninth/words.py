@@ -92,7 +92,7 @@ def chat(batch: int, words: int, length: int = 1024, width: int = 1024, layers: 
 
 def listener(batch: int, precision: str, frames: int = 2400, width: int = 512, layers: int = 4) -> Workload:
     """Return the training of speech to letters by CTC."""
-    net = models.Listener(width, layers).to(DEVICE)
+    net = models.AudioListener(width, layers).to(DEVICE)
 
     def script() -> Script:
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.98), weight_decay=1e-3, fused=True)

@@ -139,7 +139,7 @@ def sessions(batch: int, in_python: bool, length: int = 50, things: int = 50_000
         right, wrong = ((out * model.things(items)).sum(-1).float() for items in (rows[:, 1:], others))
         return {"right": F.softplus(-right).mean(), "wrong": F.softplus(wrong).mean()}
 
-    return fit(s.Sessions(things, 64, length), batches(), losses, batch, precision="tf32", clip=0.0)
+    return fit(s.ShoppingSessions(things, 64, length), batches(), losses, batch, precision="tf32", clip=0.0)
 
 
 def texts(batch: int, in_loop: bool, length: int = 200) -> Workload:
@@ -194,7 +194,7 @@ def bought(batch: int, things: int, length: int = 100, width: int = 512) -> Work
         return {"next": F.cross_entropy(scores.flatten(0, 1), seen[:, 1:].flatten())}
 
     data = w.on_gpu(lambda: (torch.randint(0, 50_000, (batch, length + 1)),))
-    return fit(s.Sessions(things, width, length, 4), data, losses, batch)
+    return fit(s.ShoppingSessions(things, width, length, 4), data, losses, batch)
 
 
 def trends(batch: int) -> Workload:

@@ -91,7 +91,7 @@ class Clicks(nn.Module):
         return self.linear(rows).sum((1, 2)) + pairs + self.deep(v.flatten(1))[:, 0]
 
 
-class Sessions(nn.Module):
+class ShoppingSessions(nn.Module):
     """SASRec: predicts the next item that a user looks at."""
 
     def __init__(self, things: int, width: int, length: int, layers: int = 2, fused: bool = True) -> None:

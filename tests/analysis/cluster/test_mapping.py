@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.cluster.mapping import Outcome, Task, map_sources, summary_name
-from sawtooth.analysis.cluster.places import Source, list_sources, part_of
+from sawtooth.analysis.cluster.mapping import SourceOutcome, Task, map_sources, summary_name
+from sawtooth.analysis.cluster.storage import SourceVersion, list_sources, part_of
 from sawtooth.analysis.cluster.workers import DIED, TRIES, in_processes
 from sawtooth.ingest.errors import UsageError
 from tests.support import cluster_tasks
@@ -21,7 +21,7 @@ from tests.support.paths import ROOT
 TWO = functools.partial(in_processes, workers=2)
 
 
-def here(task: Task, sources: Sequence[Source], to: str) -> Iterator[Outcome]:
+def here(task: Task, sources: Sequence[SourceVersion], to: str) -> Iterator[SourceOutcome]:
     """An engine without processes."""
     return (task(source, to) for source in sources)
 
@@ -55,12 +55,12 @@ def test_a_source_that_failed_is_read_again_and_a_refused_one_is_not(tmp_path: P
     to.mkdir()
     seen: list[str] = []
 
-    def task(source: Source, place: str) -> Outcome:
+    def task(source: SourceVersion, place: str) -> SourceOutcome:
         seen.append(Path(source.url).name)
         if "a" in Path(source.url).name:
-            return Outcome(source.url, failed="The store did not answer.")
+            return SourceOutcome(source.url, failed="The store did not answer.")
         (Path(place) / summary_name(source)).touch()
-        return Outcome(source.url, refused="This is no trace.")
+        return SourceOutcome(source.url, refused="This is no trace.")
 
     done = [map_sources([str(traces)], str(to), task, here) for _ in range(2)]
     assert seen == ["a.json", "b.json", "a.json"]

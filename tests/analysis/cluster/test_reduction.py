@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from sawtooth.analysis.cluster.batch import gather
-from sawtooth.analysis.cluster.places import list_sources, place_of
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of, reduce_job
 from sawtooth.analysis.cluster.representatives import choose
+from sawtooth.analysis.cluster.storage import list_sources, place_of
 from sawtooth.analysis.cluster.tables import JobTables
-from sawtooth.analysis.ranks.heat import rank_steps
+from sawtooth.analysis.ranks.heatmap import rank_steps
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DataFolder

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.cluster.batch import gather
-from sawtooth.analysis.cluster.places import list_sources, place_of
 from sawtooth.analysis.cluster.reduction import reduce_job
 from sawtooth.analysis.cluster.stages import Unequal, unequal
+from sawtooth.analysis.cluster.storage import list_sources, place_of
 from sawtooth.analysis.cluster.tables import JobTables
-from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.job import peers
 from sawtooth.analysis.ranks.matching import with_places
+from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.run.job import SEND_RECEIVE
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.ingest.schema import DataFolder

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from sawtooth.analysis.compare import chain as module
-from sawtooth.analysis.compare.chain import NOT_COUNTED, Chain, Change, chain
-from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.chain import NOT_COUNTED, ChainChange, RunChain, chain
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.app.reports import audit as report
 from sawtooth.app.words.comparisons import chain as words
 from tests.support.findings_of import library, result_of
@@ -72,7 +72,7 @@ def compared(monkeypatch, *, best=(100.0, 80.0), per_s=None, fixed=(), predicted
     monkeypatch.setattr(module, "compare", lambda a, b: comparison)
 
 
-def change_of(at_batch=lambda run, times: None) -> Change:
+def change_of(at_batch=lambda run, times: None) -> ChainChange:
     return module._change(SimpleNamespace(first="run A"), SimpleNamespace(first="run B"), at_batch)
 
 
@@ -105,11 +105,11 @@ def test_what_is_not_known_stays_so(monkeypatch):
 
 
 def test_changes_multiply():
-    twice, half_more = Change((), None, 100.0, 50.0, "faster"), Change((), None, 60.0, 40.0, "faster")
-    unknown, other = Change((), None, 60.0, None, "cannot_tell"), Change((), None, None, 60.0, "cannot_tell")
+    twice, half_more = ChainChange((), None, 100.0, 50.0, "faster"), ChainChange((), None, 60.0, 40.0, "faster")
+    unknown, other = ChainChange((), None, 60.0, None, "cannot_tell"), ChainChange((), None, None, 60.0, "cannot_tell")
     assert twice.work == 1.0
-    assert Chain((), (), (twice, half_more)).speedup == 3.0
-    assert Chain((), (), (twice, unknown)).speedup is None and Chain((), (), (twice, other)).speedup is None
+    assert RunChain((), (), (twice, half_more)).speedup == 3.0
+    assert RunChain((), (), (twice, unknown)).speedup is None and RunChain((), (), (twice, other)).speedup is None
 
 
 def test_a_line_that_the_first_run_lacks_comes_last(monkeypatch):

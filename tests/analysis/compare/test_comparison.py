@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.matching import Piece, match
+from sawtooth.analysis.compare.comparison_side import side_of
+from sawtooth.analysis.compare.matching import PerStepWork, match
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Explains, PlanStep
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import RECORDINGS, SHARED
@@ -74,7 +74,7 @@ def test_a_run_against_itself_is_zero_everywhere(a):
 names = st.sampled_from(["k1", "k2", "k3", "k4"])
 pieces = st.lists(
     st.builds(
-        Piece,
+        PerStepWork,
         names,
         st.sampled_from(["", "aten::mm", "aten::add", "triton"]),
         st.sampled_from(["", "[[1]]", "[[2]]"]),
@@ -101,7 +101,7 @@ def test_every_piece_is_in_exactly_one_row_whichever_side_it_is_on(a, b):
 
 
 def piece(name, operator, shapes, ns, category="gemm"):
-    return Piece(name, operator, shapes, category, Fraction(ns), Fraction(1))
+    return PerStepWork(name, operator, shapes, category, Fraction(ns), Fraction(1))
 
 
 def test_kernels_are_matched_through_renames_fusions_and_changed_shapes():
@@ -199,7 +199,7 @@ def test_a_clock_that_was_assumed_is_no_reason():
 
 def test_operators_on_other_shapes_are_a_reason():
     def operators(batch):
-        return [Piece(f"aten::mm [[{batch},8]]", "aten::mm", f"[[{batch},8]]", "", Fraction(9), Fraction(1))]
+        return [PerStepWork(f"aten::mm [[{batch},8]]", "aten::mm", f"[[{batch},8]]", "", Fraction(9), Fraction(1))]
 
     found = compare(side(run_of(), operators=operators(1)), side(run_of("b" * 16), operators=operators(2)))
     assert [r.key for r in found.reasons] == ["shapes"]

@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, REGRESSED, UNITS, WORDS, judge, parse_gate
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.ingest.errors import UsageError
@@ -197,7 +197,7 @@ def test_a_fall_of_the_step_time_can_be_gated_as_well():
 def test_a_gross_slow_down_of_estimates_is_judged_in_both_directions(high):
     sides = []
     for name, best in (("a", 43.0), ("b", 191.0)):
-        measured = Measured(
+        measured = MeasuredSteps(
             (best,) * 3, best, "estimate", (name,), low_ms=best / 3, high_ms=high and best * high, profiled_ms=80.0
         )
         sides.append(replace(side(run_of(name * 16, best_ms=best, source="estimate")), measured=(measured,)))

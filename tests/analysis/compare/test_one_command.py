@@ -7,12 +7,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.compare.comparison_side import Side
 from sawtooth.analysis.compare.significance.certainty import ONE_COMMAND
-from sawtooth.analysis.compare.significance.measured import Measured
-from sawtooth.analysis.metrics.witness import StepWork
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
+from sawtooth.analysis.metrics.step_time_evidence import StepWork
 from sawtooth.analysis.run.model import Explains
 from tests.support.run_results import finding_of, run_of, side
 
@@ -41,7 +41,7 @@ def run(
 
 def of(*runs, dtype: str = "bf16") -> Side:
     steps = [(r.lead.best.ms, r.manifest.id) for r in runs]
-    measured = tuple(Measured((), ms, "user", (name,), low_ms=0.99 * ms, high_ms=1.01 * ms) for ms, name in steps)
+    measured = tuple(MeasuredSteps((), ms, "user", (name,), low_ms=0.99 * ms, high_ms=1.01 * ms) for ms, name in steps)
     return replace(side(*runs), measured=measured, traits=(Trait("dtype", "Products are computed in", dtype),))
 
 

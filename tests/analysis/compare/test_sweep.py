@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.batch_outlook import with_predictions
+from sawtooth.analysis.batch_predictions import with_predictions
 from sawtooth.analysis.compare.sweep import NO_MEMORY, NOT_OF_A_TRIAL, device_memory, settings_of, sweep
 from sawtooth.analysis.metrics.reading import missing
 from sawtooth.app.charts import sweep as charts

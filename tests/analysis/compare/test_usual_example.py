@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from sawtooth.analysis.batch_outlook import step_at_batch
+from sawtooth.analysis.batch_predictions import step_at_batch
 from sawtooth.analysis.compare.chain import chain
-from sawtooth.analysis.compare.side import side_of
-from sawtooth.analysis.kept import result_of
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.analysis.compare.comparison_side import side_of
+from sawtooth.analysis.result_cache import result_of
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.words.comparisons import chain as words
 from tests.support.common_folder import alone
 from tests.support.findings_of import library

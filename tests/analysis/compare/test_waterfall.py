@@ -14,9 +14,9 @@ from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.waterfall import RunRow, is_grown, profile_step_ns, profile_waterfall, run_waterfall
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.run.at_best import at_best, unseen_ms
 from sawtooth.analysis.run.model import Explains, Finding
-from sawtooth.app.words.comparisons import two_steps
+from sawtooth.analysis.run.scaled_ledger import at_best, unseen_ms
+from sawtooth.app.words.comparisons import step_parts
 from tests.support.actions import act
 from tests.support.run_results import run_of, side
 
@@ -104,9 +104,9 @@ def test_the_largest_part_named_goes_the_way_of_the_change():
         ),
     )
     there, back = compare(side(a), side(b)), compare(side(b), side(a))
-    assert "idle" not in two_steps.title(two_steps.bars(back, "run"), "run").split("largest part is")[1]
-    assert two_steps.title(two_steps.bars(there, "run"), "run").startswith("The step changed by −2.00")
-    assert two_steps.title(two_steps.bars(compare(side(a), side(a)), "run"), "run") == "The step changed by nothing"
+    assert "idle" not in step_parts.title(step_parts.bars(back, "run"), "run").split("largest part is")[1]
+    assert step_parts.title(step_parts.bars(there, "run"), "run").startswith("The step changed by −2.00")
+    assert step_parts.title(step_parts.bars(compare(side(a), side(a)), "run"), "run") == "The step changed by nothing"
 
 
 def profiled(counted, *ledger):

@@ -16,10 +16,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from sawtooth.analysis.derive import layout, sums
+from sawtooth.analysis.derive import layout, screen_sums
 from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.derive.sums import ensure_sums
+from sawtooth.analysis.derive.screen_sums import ensure_sums
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.files import sweep_all
@@ -35,7 +35,7 @@ Rows = list[tuple[Any, ...]]
 def test_views_of_a_recording_hold_what_is_stored_of_a_large_one(
     sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sums, "FEW_EVENTS", 0)
+    monkeypatch.setattr(screen_sums, "FEW_EVENTS", 0)
     folder = DataFolder(tmp_path).create()
     ref = ingest_file(next((SAMPLES / sample).glob("*.json.gz")), folder, keep_source=False)
     columns, rows = {}, {}
@@ -80,7 +80,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFolder, str, Row
 @pytest.fixture
 def held(made: tuple[DataFolder, str, Rows], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DataFolder, str, Rows]:
     """A copy of it, whose recording counts as large."""
-    monkeypatch.setattr(sums, "FEW_EVENTS", 0)
+    monkeypatch.setattr(screen_sums, "FEW_EVENTS", 0)
     return DataFolder(shutil.copytree(made[0].root, tmp_path / "data")), *made[1:]
 
 
@@ -105,7 +105,7 @@ def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
 ) -> None:
     folder, recording_id, right = held
     derived = ensure_derived(folder, recording_id)
-    stored = sums.sums_file(derived)
+    stored = screen_sums.sums_file(derived)
     if fault.startswith("killed"):  # one process dies at the rename, another opens the screen after it
         command = [sys.executable, "-c", KILLED, str(folder.root), recording_id, fault]
         assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False).returncode == -signal.SIGKILL
@@ -115,11 +115,11 @@ def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
         def full(*_: Path) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr(sums, "commit", full)
+        monkeypatch.setattr(screen_sums, "commit", full)
     elif fault == "of another version":
         before = folder.derived_file(recording_id, 1)
         derived.rename(before)
-        sums.sums_file(before).write_bytes(b"sums")
+        screen_sums.sums_file(before).write_bytes(b"sums")
     elif fault == "within the derived file":  # as they were stored once
         with duckdb.connect() as con:
             con.execute(f"ATTACH '{folder.recording_file(recording_id)}' AS r (READ_ONLY); ATTACH '{derived}' AS d")
@@ -143,7 +143,7 @@ def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
 
 def test_several_at_once_make_the_same_sums(held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, recording_id, right = held
-    commit, all_made = sums.commit, threading.Barrier(3, timeout=60)
+    commit, all_made = screen_sums.commit, threading.Barrier(3, timeout=60)
 
     def together(temporary: Path, target: Path) -> None:
         all_made.wait()
@@ -153,7 +153,7 @@ def test_several_at_once_make_the_same_sums(held: tuple[DataFolder, str, Rows], 
         with Library(folder) as library:  # as a process of its own
             return lane_sums(library, recording_id)
 
-    monkeypatch.setattr(sums, "commit", together)
+    monkeypatch.setattr(screen_sums, "commit", together)
     with ThreadPoolExecutor(3) as processes:
         assert list(processes.map(screen, range(3))) == [right] * 3
     assert len(list(folder.derived.iterdir())) == 2
@@ -163,14 +163,14 @@ def test_sums_go_with_their_recording_though_it_is_deleted_while_they_are_made(
     held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, recording_id, _ = held
-    commit = sums.commit
+    commit = screen_sums.commit
 
     def too_late(temporary: Path, target: Path) -> None:
         remove_unused(folder, {recording_id})
         commit(temporary, target)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sums, "commit", too_late)
+        patched.setattr(screen_sums, "commit", too_late)
         assert ensure_sums(folder, recording_id) is None
     assert [*folder.recordings.iterdir(), *folder.derived.iterdir()] == []
 

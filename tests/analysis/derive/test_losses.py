@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.replay import store as replay_store
-from sawtooth.analysis.replay.machine import replay
+from sawtooth.analysis.replay.simulation import replay
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder

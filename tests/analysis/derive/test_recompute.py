@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
+from sawtooth.analysis.derive.events import Calls, CpuOps, GpuOps, TraceEvents
 from sawtooth.analysis.derive.recompute import recomputed
 from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost
 from tests.support.cpu_profile import operators_of
@@ -19,7 +19,7 @@ from tests.support.cpu_profile import operators_of
 BATCH, WIDTH, HIDDEN = 8, 16, 32
 
 
-def events_of(step: Callable[[], Any], folder: Path, *, sequences: bool = True) -> tuple[Events, np.ndarray]:
+def events_of(step: Callable[[], Any], folder: Path, *, sequences: bool = True) -> tuple[TraceEvents, np.ndarray]:
     """Profile ``step`` on the CPU; return its operators as analysis sees them, and their FLOPs."""
     ops = operators_of(step, folder)
     names: dict[str, int] = {}
@@ -44,7 +44,7 @@ def events_of(step: Callable[[], Any], folder: Path, *, sequences: bool = True) 
     none, none32 = np.zeros(0, np.int64), np.zeros(0, np.int32)
     gpu = GpuOps(np.zeros(0, np.int8), none32, none32, none, none, none, none, none, none, none)
     calls = Calls(none32, none32, none, none, none, none, none32)
-    return Events(0, list(names), gpu, calls, cpu), np.array([f or 0.0 for f in flops])
+    return TraceEvents(0, list(names), gpu, calls, cpu), np.array([f or 0.0 for f in flops])
 
 
 def again_flops(step: Callable[[], Any], folder: Path, **kwargs: bool) -> tuple[float, float]:

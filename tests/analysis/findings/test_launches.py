@@ -6,8 +6,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from sawtooth.analysis.findings.recorded.launches import Keys, Launches, Moments
-from sawtooth.analysis.findings.recorded.within import reach
+from sawtooth.analysis.findings.recorded.interval_sql import reach
+from sawtooth.analysis.findings.recorded.launches import CountedLaunches, Keys, Moments
 from tests.support.findings_of import library, recording_of
 from tests.support.paths import RECORDINGS
 
@@ -58,7 +58,7 @@ def test_rows_by_key() -> None:
 
 @pytest.fixture(scope="module")
 def recorded():
-    """Rows of a real training: operators by id, every second GPU operation with its launch, and the ``Launches`` of these."""
+    """Rows of a real training: operators by id, every second GPU operation with its launch, and the ``CountedLaunches`` of these."""
     with library().open(recording_of(RECORDINGS / "mlp_eager" / "trace.json.gz")) as recording:
         operators = recording.rows(
             "SELECT thread_id, start_ns, start_ns + dur_ns, kind, sequence_number, name, depth FROM named_cpu_ops ORDER BY cpu_op_id"
@@ -67,7 +67,7 @@ def recorded():
             "SELECT g.gpu_op_id, g.cpu_op_id, c.thread_id, c.start_ns FROM gpu_ops g LEFT JOIN runtime_calls c USING (call_id) "
             "WHERE g.gpu_op_id % 2 = 1 AND g.gpu_op_id > 20 ORDER BY g.gpu_op_id"
         )
-        yield operators, launched, Launches(recording, np.array([row[0] for row in launched]))
+        yield operators, launched, CountedLaunches(recording, np.array([row[0] for row in launched]))
 
 
 def _open_at(operators: list, asked: list[int], thread: int, moment: int) -> bool:
@@ -112,6 +112,6 @@ def test_launches_inside_backward(recorded) -> None:
 def test_no_launches_of_nothing(recorded) -> None:
     operators, _, _ = recorded
     with library().open(recording_of(RECORDINGS / "mlp_eager" / "trace.json.gz")) as recording:
-        none = Launches(recording, np.zeros(0, np.int64))
+        none = CountedLaunches(recording, np.zeros(0, np.int64))
         everything = np.arange(len(operators))
         assert not len(none.by(everything)) and not len(none.during(everything)) and not len(none.in_backward())

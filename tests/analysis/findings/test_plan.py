@@ -15,7 +15,7 @@ from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
 from sawtooth.analysis.run.model import NO_GAIN, Explains, Finding, PlanStep
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.words import advice as words
 from sawtooth.ingest.schema import DataFolder
 from tests.support.actions import act

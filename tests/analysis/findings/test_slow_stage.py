@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.sampled_loader import BUCKETED, SENT_SMALL, VECTORISED, cheaper_batch, limited_by, stage_of
+from sawtooth.analysis.findings.loader_limits import BUCKETED, SENT_SMALL, VECTORISED, cheaper_batch, limited_by, stage_of
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.ingest.manifest import UserFacts
 from tests.support.by_hand import analysed

@@ -18,7 +18,7 @@ from sawtooth.analysis.findings.recorded.source_lines import (
     user_stack,
 )
 from sawtooth.analysis.store.library import Library, Recording
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 

@@ -13,10 +13,10 @@ import pytest
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import gain
-from sawtooth.app.words.promise import brings
+from sawtooth.app.words.predicted_gain import brings
 from sawtooth.ingest.schema import DataFolder
 from tests.support import run_results
 from tests.support.actions import act

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sawtooth.analysis.findings.recorded.work import count_in_words
+from sawtooth.analysis.findings.recorded.counted_operations import count_in_words
 
 
 def test_copies_are_no_kernels() -> None:

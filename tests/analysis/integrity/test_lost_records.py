@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.comparison_side import Side
 from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, judge, parse_gate
-from sawtooth.analysis.compare.side import Side
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.findings.checking import all_rules
 from sawtooth.analysis.findings.model import SOURCES
 from sawtooth.analysis.integrity import lost_records
@@ -112,7 +112,7 @@ def test_a_gate_and_a_comparison_do_not_judge_what_is_withheld() -> None:
     sides = []
     for result in (result_of(matmul_loop(6)), result_of(matmul_loop(6), lambda k, e: k % 2 == 1)):
         best = result.metrics["best_step_time_ms"].value
-        sides.append(Side((result,), (Measured((), best, "profile", (result.manifest.id,)),), (), ()))
+        sides.append(Side((result,), (MeasuredSteps((), best, "profile", (result.manifest.id,)),), (), ()))
     comparison = compare(*sides)
     assert comparison.verdict.word == "inconclusive" and "Half of the GPU's records are missing" in comparison.verdict.why
     code, _ = judge(comparison, [parse_gate("gpu_busy_share:-5pp"), parse_gate("best_step_time_ms:+5%")])

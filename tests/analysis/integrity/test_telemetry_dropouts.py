@@ -8,7 +8,7 @@ import pytest
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry import series
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 
 

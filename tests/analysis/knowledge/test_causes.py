@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sawtooth.analysis.derive.lost.phase_of import PHASES
+from sawtooth.analysis.derive.lost.phase_lookup import PHASES
 from sawtooth.analysis.knowledge import causes
 from sawtooth.analysis.knowledge.causes import CAUSES, Cause
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
@@ -60,7 +60,7 @@ module = sys.modules[name] = types.ModuleType(name)
 exec(compile(before + ROW + at + after, str(path), "exec"), module.__dict__)
 
 from sawtooth.analysis.replay.edits import WithoutHostCause, apply
-from sawtooth.analysis.replay.machine import replay
+from sawtooth.analysis.replay.simulation import replay
 from sawtooth.analysis.derive.unprofiled.cost import without_cause
 from sawtooth.app.theme import PALETTE, colour_of
 from sawtooth.app.words import causes as words

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sawtooth.analysis.knowledge.hardware import Gpu, identify
-from sawtooth.analysis.knowledge.kernel_time import Product, Work, estimate, rows
+from sawtooth.analysis.knowledge.hardware import GpuPeaks, identify
+from sawtooth.analysis.knowledge.kernel_time import KernelOperands, Product, estimate, rows
 from sawtooth.analysis.knowledge.kernel_work import (
     attention_work,
     convolution_work,
@@ -12,7 +12,7 @@ from sawtooth.analysis.knowledge.kernel_work import (
     product_work,
     recorded_attention,
 )
-from sawtooth.sample_traces.fit_kernel_time import kept_out, read
+from sawtooth.sample_traces.fit_kernel_time import left_out, read
 from tests.support.paths import ROOT
 
 GRIDS = sorted((ROOT / "tests" / "kernel_grids").glob("*.jsonl.gz"))
@@ -20,7 +20,7 @@ GRIDS = sorted((ROOT / "tests" / "kernel_grids").glob("*.jsonl.gz"))
 LIMITS = {"gemm": (0.09, 0.18), "attention": (0.18, 0.30), "conv": (0.22, 0.45)}
 
 
-def gpu_named(name: str) -> Gpu:
+def gpu_named(name: str) -> GpuPeaks:
     gpu = identify(name, None, None, None, None)
     assert gpu is not None
     return gpu
@@ -30,12 +30,12 @@ H200 = gpu_named("NVIDIA H200")
 
 
 @pytest.fixture(scope="module")
-def apart() -> dict[str, list[tuple[Work, float]]]:
-    return {name: cases for name, every in read(GRIDS).items() if (cases := kept_out(every)) and name != "gemm.tf32.any"}
+def apart() -> dict[str, list[tuple[KernelOperands, float]]]:
+    return {name: cases for name, every in read(GRIDS).items() if (cases := left_out(every)) and name != "gemm.tf32.any"}
 
 
 @pytest.mark.parametrize("family", LIMITS)
-def test_cases_not_fitted_to(apart: dict[str, list[tuple[Work, float]]], family: str) -> None:
+def test_cases_not_fitted_to(apart: dict[str, list[tuple[KernelOperands, float]]], family: str) -> None:
     pairs = [(estimate(work, H200), ms) for name, cases in apart.items() if name.startswith(family) for work, ms in cases]
     estimates = [(e, ms) for e, ms in pairs if e is not None]
     off = sorted(abs(e.ms / ms - 1) for e, ms in estimates)
@@ -53,7 +53,7 @@ def test_every_row_says_what_it_was_fitted_to() -> None:
         assert row.log_low < row.log_high
 
 
-def ms_of(work: Work | None, gpu: Gpu = H200) -> float:
+def ms_of(work: KernelOperands | None, gpu: GpuPeaks = H200) -> float:
     assert work is not None
     answer = estimate(work, gpu)
     assert answer is not None
@@ -82,9 +82,9 @@ def test_precisions_in_order() -> None:
 
 
 def test_one_tile_more_than_the_gpu_has_room_for_costs_a_wave() -> None:
-    full = Work("gemm.16bit", "bf16", 1.0, (Product(1, 128 * 132, 128, 8192),))
-    more = Work("gemm.16bit", "bf16", 1.0, (Product(1, 256 * 132 + 1, 256, 8192),))
-    four = Work("gemm.16bit", "bf16", 1.0, (Product(1, 256 * 132, 256, 8192),))
+    full = KernelOperands("gemm.16bit", "bf16", 1.0, (Product(1, 128 * 132, 128, 8192),))
+    more = KernelOperands("gemm.16bit", "bf16", 1.0, (Product(1, 256 * 132 + 1, 256, 8192),))
+    four = KernelOperands("gemm.16bit", "bf16", 1.0, (Product(1, 256 * 132, 256, 8192),))
     assert ms_of(full) < ms_of(four) < ms_of(more)
 
 

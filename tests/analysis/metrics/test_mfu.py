@@ -10,7 +10,7 @@ import pytest
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.metrics import mfu, mfu_factors
 from sawtooth.analysis.metrics.device_facts import DeviceFacts, FlopTotals, StepEstimate
-from sawtooth.analysis.metrics.metric import Measured
+from sawtooth.analysis.metrics.metric import DeviceMeasurements
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.ingest.manifest import UserFacts
 
@@ -32,7 +32,7 @@ def flops(total, **changes):
 def readings(counts, best, busy_ns=1, counted=1, *, user=None, clock=None, works_ms=None):
     """Return the MFU's metrics; ``clock`` is (MHz, where that was measured)."""
     sampled = SimpleNamespace(means={"clock_sm_mhz": clock[0]}, clock_note=clock[1]) if clock else None
-    measured = Measured(
+    measured = DeviceMeasurements(
         best,
         counted,
         busy_ns,

@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
-from sawtooth.analysis.metrics.metric import Measured
+from sawtooth.analysis.metrics.metric import DeviceMeasurements
 from sawtooth.analysis.metrics.reading import NotFiniteError, Reading, missing
 from sawtooth.analysis.metrics.registry import ALIASES, CARDS, METRICS, possible, possible_reading, readings_of, with_aliases
 from sawtooth.analysis.metrics.step_time import BestStepTime
@@ -20,10 +20,10 @@ KERNELS = pd.DataFrame(
 )  # fmt: skip
 
 
-def measured(kernels: pd.DataFrame = KERNELS) -> Measured:
+def measured(kernels: pd.DataFrame = KERNELS) -> DeviceMeasurements:
     """A window of 1,000 ns in one step: 600 of tensor cores, 150 of other compute, 50 of a copy, 200 of nothing."""
     step = Reading(1e-3)
-    return Measured(
+    return DeviceMeasurements(
         best=BestStepTime("profile", step, step, missing("No replay."), 1e-3),
         counted=1,
         window_ns=1000,
@@ -105,9 +105,9 @@ def test_an_alias_is_a_key_of_the_same_value() -> None:
 def test_a_metric_that_cannot_be_computed_is_missing_and_says_why(error: type[Exception]) -> None:
     """One that raised ended the report with exit code 1, which a gate reads as "slower"."""
 
-    def computed(_: Measured) -> Reading:
+    def computed(_: DeviceMeasurements) -> Reading:
         raise error
 
     broken = replace(next(iter(METRICS.values())), compute=computed)
-    reading = possible_reading(broken, Measured())
+    reading = possible_reading(broken, DeviceMeasurements())
     assert reading.value is None and "could not be computed" in (reading.why_missing or "")

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics.device_facts import StepEstimate
-from sawtooth.analysis.metrics.feeding import Feeding
+from sawtooth.analysis.metrics.loader_rate import Feeding
 from sawtooth.analysis.metrics.pauses import Pauses, Round
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
-from sawtooth.analysis.metrics.witness import StepWork, Witness, by_trace
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork, by_trace
 
 WORK = StepWork(kernel_ns=29.8e6, dispatched=1067)  # a ViT: 31.1 ms with its dispatch
 
@@ -28,16 +28,16 @@ def chosen(
     work: StepWork = WORK,
     user_ms: float | None = None,
     fed: Feeding | None = None,
-    **witnesses: Witness,
+    **witnesses: StepTimeEvidence,
 ) -> BestStepTime:
     return choose_step_time(steps(*profiled), StepEstimate(estimate_ms * 1e6), user_ms, work=work, fed=fed, **witnesses)  # type: ignore[arg-type]
 
 
-def telemetry(ms: float) -> Witness:
-    return Witness("telemetry", ms, 0.92 * ms, 1.08 * ms, ("seen",))
+def telemetry(ms: float) -> StepTimeEvidence:
+    return StepTimeEvidence("telemetry", ms, 0.92 * ms, 1.08 * ms, ("seen",))
 
 
-MARKS = Witness("marks", 31.9, 31.6, 32.2)
+MARKS = StepTimeEvidence("marks", 31.9, 31.6, 32.2)
 
 
 def test_the_best_witness_decides_and_nothing_is_averaged() -> None:
@@ -62,13 +62,13 @@ def test_a_gpu_bound_profile_that_telemetry_confirms_was_measured() -> None:
 
 def test_marks_that_hold_launches_alone_are_no_step_time() -> None:
     """Twenty-five marks of a loop that reads its loss every tenth step hold two waits, which look like pauses."""
-    assert chosen((32.0, 32.2), 31.9, marks=Witness("marks", 2.1, 2.0, 2.2)).source != "marks"
-    shorter = chosen((32.0, 32.2), 31.9, marks=Witness("marks", 24.0, 23.8, 24.2))
+    assert chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 2.1, 2.0, 2.2)).source != "marks"
+    shorter = chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 24.0, 23.8, 24.2))
     assert shorter.source == "marks"  # of other lengths than the profiled steps
 
 
 def test_disagreement_is_said_with_both_numbers_and_costs_trust() -> None:
-    best = chosen((71, 71), 49.2, marks=Witness("marks", 50.0, 49.5, 50.5), telemetry=telemetry(31.3))
+    best = chosen((71, 71), 49.2, marks=StepTimeEvidence("marks", 50.0, 49.5, 50.5), telemetry=telemetry(31.3))
     assert (best.source, best.reading.trust) == ("marks", "caution")
     assert any("31.3 ms" in note and "50 ms" in note and "disagree" in note for note in best.reading.notes)
     agreed = chosen((71, 71), 49.2, marks=MARKS, telemetry=telemetry(31.3))
@@ -76,7 +76,7 @@ def test_disagreement_is_said_with_both_numbers_and_costs_trust() -> None:
 
 
 def test_a_witness_as_wide_as_the_trace_alone_does_not_replace_it() -> None:
-    best = chosen((71, 71), 49.2, telemetry=Witness("telemetry", 100.0, 50.0, 200.0))
+    best = chosen((71, 71), 49.2, telemetry=StepTimeEvidence("telemetry", 100.0, 50.0, 200.0))
     assert best.source == "estimate"
 
 
@@ -116,7 +116,7 @@ def test_a_run_within_its_profiled_step_is_represented_however_much_the_replay_t
 def test_steps_longer_one_and_all_are_the_profiled_ones_on_a_slower_host(
     ms: float, typical_ms: float | None, represented: bool
 ) -> None:
-    marks = Witness("marks", ms, 0.95 * ms, 1.05 * ms, typical_ms=typical_ms)
+    marks = StepTimeEvidence("marks", ms, 0.95 * ms, 1.05 * ms, typical_ms=typical_ms)
     assert chosen((13.9, 13.9), 7.2, work=StepWork(2.1e6, 440), marks=marks).represented is represented
 
 
@@ -140,7 +140,7 @@ WHOLE = (3.2, 3.2, 28.0, *(3.2,) * 5)
 def test_rounds_are_told_where_neither_batches_nor_the_gpu_make_them(
     profiled: tuple[float, ...], work: StepWork, usual_ms: float | None
 ) -> None:
-    marks = Witness("marks", 6.0, 5.9, 6.1, ("by marks",), typical_ms=3.0, round=ROUND)
+    marks = StepTimeEvidence("marks", 6.0, 5.9, 6.1, ("by marks",), typical_ms=3.0, round=ROUND)
     best = chosen(profiled, 5.8 if len(profiled) == 8 else 3.1, work=work, marks=marks)
     assert (best.round and best.round.usual_ms) == (usual_ms and pytest.approx(usual_ms))
     sentence = "A round of 8 steps takes 48 ms: 24 ms in its steps and 24 ms before the first (a rollout, say)."
@@ -151,13 +151,13 @@ def test_rounds_are_told_where_neither_batches_nor_the_gpu_make_them(
 
 @pytest.mark.parametrize(("profiled", "represented"), [(WHOLE, True), (SHORT, False)])
 def test_whole_rounds_on_a_slower_host_are_the_runs(profiled: tuple[float, ...], represented: bool) -> None:
-    marks = Witness("marks", 6.0, 5.9, 6.1, typical_ms=3.0, round=ROUND)
+    marks = StepTimeEvidence("marks", 6.0, 5.9, 6.1, typical_ms=3.0, round=ROUND)
     assert chosen(profiled, 3.1, work=StepWork(0.5e6, 100), marks=marks).represented is represented
 
 
 def test_an_evaluation_before_each_round_is_told_as_the_round() -> None:
     often = Pauses("evaluation", (8, 16, 24), (24.0,) * 3, 24, in_step=True)
-    marks = Witness("marks", 6.0, 5.9, 6.1, pauses=(often,), round=replace(ROUND, evaluates=True))
+    marks = StepTimeEvidence("marks", 6.0, 5.9, 6.1, pauses=(often,), round=replace(ROUND, evaluates=True))
     best = chosen(WHOLE, 5.8, work=StepWork(0.5e6, 100), marks=marks)
     assert best.pauses == () and best.round is not None and "a rollout or an evaluation" in best.round.sentence
     alone = chosen(WHOLE, 5.8, work=StepWork(0.5e6, 100), marks=replace(marks, round=None))

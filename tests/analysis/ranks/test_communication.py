@@ -16,7 +16,7 @@ from sawtooth.analysis.run.view import causes_of, open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.sql import run_query
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.knowledge.hardware import link_of
-from sawtooth.analysis.ranks.groups import Place, group_uses, parallelisms
-from sawtooth.analysis.ranks.heat import waits_between
+from sawtooth.analysis.ranks.groups import RankLocation, group_uses, parallelisms
+from sawtooth.analysis.ranks.heatmap import waits_between
 from sawtooth.analysis.ranks.pipeline import chunks_of, shortest_ms, stages_of
 from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, Pipeline
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
@@ -62,7 +62,7 @@ def test_a_rank_whose_trace_was_cut_counts_fewer_steps_and_changes_no_mean(cut: 
         for step in range(9)
         for position in range(2)
     )  # fmt: skip
-    (use,) = group_uses(collectives, [Place("node", rank, None, steps) for rank, steps in enumerate(counts)])
+    (use,) = group_uses(collectives, [RankLocation("node", rank, None, steps) for rank, steps in enumerate(counts)])
     assert (use.calls_per_step, use.bytes_per_step) == (1.0, 4000)
     assert (use.transfer_ms, use.exposed_ms) == (pytest.approx(0.1), pytest.approx(0.1))
 

@@ -15,7 +15,7 @@ from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import KERNEL, Planted, job
 from tests.support.chrome_trace import BASE_NS, ChromeTrace
@@ -240,7 +240,7 @@ def test_of_two_ranks_that_no_replay_explains_the_late_one_is_named_by_what_is_r
     assert (late.ranks, late.reason, late.as_recorded) == ((1,), named[0], True)
     assert late.own_ms == pytest.approx(named[1], abs=0.03)
     assert late.gain_ms == pytest.approx(named[1], abs=0.03)
-    assert found.notes[-1] == one_job.NOT_COUPLED
+    assert found.notes[-1] == one_job.NO_JOINT_REPLAY
 
 
 @pytest.mark.parametrize("replayed", [False, True])

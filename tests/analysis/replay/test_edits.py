@@ -20,7 +20,7 @@ from sawtooth.analysis.replay.edits import (
     WithoutWaits,
     apply,
 )
-from sawtooth.analysis.replay.machine import ReplayProblem, replay, step_times
+from sawtooth.analysis.replay.simulation import ReplayProblem, replay, step_times
 from tests.support.replay_traces import launch_bound, loading, problem_of, sync_every_step
 from tests.support.tiny_trace import TinyTrace
 

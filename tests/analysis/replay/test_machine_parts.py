@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sawtooth.analysis.knowledge.causes import HOST_CAUSES
-from sawtooth.analysis.replay.machine import (
+from sawtooth.analysis.replay.simulation import (
     NEVER,
     DeviceOps,
     HostNodes,

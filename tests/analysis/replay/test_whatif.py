@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.metrics.feeding import Feeding
+from sawtooth.analysis.metrics.loader_rate import Feeding
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import (
@@ -20,7 +20,7 @@ from sawtooth.analysis.replay.edits import (
     WithoutWaits,
     apply,
 )
-from sawtooth.analysis.replay.machine import replay, step_times
+from sawtooth.analysis.replay.simulation import replay, step_times
 from sawtooth.analysis.replay.whatif import WhatIf
 from tests.support.replay_traces import loading, problem_of
 from tests.support.tiny_trace import TinyTrace

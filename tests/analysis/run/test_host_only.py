@@ -12,21 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.analysis.compare.comparison import Comparison, compare
-from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.findings.checking import check_host
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.host import HostLoad
-from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.analysis.telemetry.step_marks import Mark, by_marks
 from sawtooth.app.cli import cli
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html, text
 from sawtooth.app.reports.brief import lines
-from sawtooth.app.words.comparisons import changed, two_steps
 from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons import setup_changes, step_parts
 from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -494,7 +494,7 @@ def test_a_comparison_without_gpu_work_speaks_of_the_host(tmp_path: Path) -> Non
         assert "waiting for batches" in content
         for untrue in ("The GPU waits", "the GPU works", "makes of its GPU", "time no profiled step shows"):
             assert untrue not in content
-    assert two_steps.idle_title(two_steps.bars(pair, "run"), "run").startswith(
+    assert step_parts.idle_title(step_parts.bars(pair, "run"), "run").startswith(
         "The host waits for batches 60\u00a0% of A's step"
     )
 
@@ -576,7 +576,7 @@ def test_what_a_run_without_a_profile_does_not_show_is_not_called_none(tmp_path:
     a = analysed(data, loop(20).write(tmp_path / "a.json"), loader_workers=0)
     b = analysed(data, marked(tmp_path / "marks.jsonl", 0.4), **WAITS | {"loader_workers": 4})
     library = Library(data)
-    said = " ".join(changed.sentences(compare(side_of([a], library), side_of([b], library))))
+    said = " ".join(setup_changes.sentences(compare(side_of([a], library), side_of([b], library))))
     library.close()
     assert "Waiting for batches 600" in said.replace("waiting", "Waiting") and "→ not recorded" in said
     assert "→ none" not in said and "% of the gain" not in said

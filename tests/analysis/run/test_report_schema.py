@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.registry import METRICS, with_aliases
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.contract import report_schema
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library

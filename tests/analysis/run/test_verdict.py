@@ -10,7 +10,7 @@ import pytest
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.analysis.run.model import Explains, Finding
-from sawtooth.analysis.run.verdict import Judgement, explains, judge
+from sawtooth.analysis.run.verdict import RunJudgement, explains, judge
 from sawtooth.app.words.efficiency import mfu_sentence
 from sawtooth.app.words.run import headline, is_lower_bound, mfu_fact
 from tests.support.actions import act
@@ -21,7 +21,7 @@ from tests.support.run_results import run_of
 COMPUTES = ("other_compute", None, 400_000, 0.4)
 
 
-def judged(*lost: tuple[str, int], **more: object) -> Judgement:
+def judged(*lost: tuple[str, int], **more: object) -> RunJudgement:
     """Return the verdict on a step that computes for 0.4 ms and loses ``lost``: (cause, ns)."""
     rows = [COMPUTES, *(("idle", cause, ns, ns / 1e6) for cause, ns in lost)]
     run = run_of(ledger=rows, source="estimate", **more)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.kept import kept_file
+from sawtooth.analysis.result_cache import cached_file
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.calibration import FILE, dispatch_of, keep
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 
@@ -18,7 +18,7 @@ from tests.support.chrome_trace import matmul_loop
 def test_a_run_uses_what_was_measured_of_its_gpu(tmp_path: Path) -> None:
     library = Library(DataFolder(tmp_path / "data"))
     run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "trace.json"), "trace.json")]).runs[0]
-    before, place = analyse(run, library).lead, kept_file(library.folder, run, "x")
+    before, place = analyse(run, library).lead, cached_file(library.folder, run, "x")
     keep(library.folder, "NVIDIA H200", (1.5, 1.75, 2.0))
     keep(library.folder, "NVIDIA L4", (0.5, 0.6, 0.7))
     after = analyse(run, library).lead
@@ -26,7 +26,7 @@ def test_a_run_uses_what_was_measured_of_its_gpu(tmp_path: Path) -> None:
     assert after is not None and after.gpu is not None and after.gpu.dispatch.ns == 1750
     assert (after.gpu.dispatch.low_ns, after.gpu.dispatch.high_ns) == (1500, 2000)
     assert "sawtooth calibrate" in after.gpu.dispatch.source
-    assert kept_file(library.folder, run, "x") != place  # what was concluded before is concluded anew
+    assert cached_file(library.folder, run, "x") != place  # what was concluded before is concluded anew
     library.close()
 
 

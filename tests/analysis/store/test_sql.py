@@ -13,7 +13,7 @@ import pytest
 from sawtooth.analysis.store import sql as query
 from sawtooth.analysis.store.sql import run_query
 from sawtooth.analysis.store.sql_examples import EXAMPLES
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder

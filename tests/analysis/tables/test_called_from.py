@@ -10,7 +10,7 @@ import pytest
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.called_from import called_from
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.module_trace import small_training

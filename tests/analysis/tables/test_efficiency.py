@@ -8,7 +8,7 @@ from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.efficiency import TENSOR_CORE_COLUMNS, roofline_table, tensor_core_table
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 

@@ -9,7 +9,7 @@ import pytest
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.memory import BEFORE, holders, memory_use
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import opened, words_of

@@ -13,8 +13,8 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline, timeline_tiles
-from sawtooth.analysis.tables.timeline import Span, span_of_ms
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.analysis.tables.timeline import TimelineSpan, span_of_ms
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support import findings_of as common
 from tests.support.chrome_trace import ChromeTrace
@@ -22,13 +22,13 @@ from tests.support.paths import SAMPLES
 
 
 def test_spans() -> None:
-    whole = Span(1000, 2000)
-    assert Span(500, 1500).within(whole) == Span(1000, 1500)
-    assert Span(5000, 6000).within(whole) == whole
-    assert Span(1400, 1600).zoomed(2, whole) == Span(1300, 1700)
-    assert span_of_ms(2.0, 1.0, 0) == Span(1_000_000, 2_000_000)
+    whole = TimelineSpan(1000, 2000)
+    assert TimelineSpan(500, 1500).within(whole) == TimelineSpan(1000, 1500)
+    assert TimelineSpan(5000, 6000).within(whole) == whole
+    assert TimelineSpan(1400, 1600).zoomed(2, whole) == TimelineSpan(1300, 1700)
+    assert span_of_ms(2.0, 1.0, 0) == TimelineSpan(1_000_000, 2_000_000)
     assert span_of_ms(1.0, 1.0, 0).ns == 1000
-    assert Span(1000, 3000).relative_ms(0) == (pytest.approx(0.001), pytest.approx(0.003))
+    assert TimelineSpan(1000, 3000).relative_ms(0) == (pytest.approx(0.001), pytest.approx(0.003))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def gpt():
         yield recording
 
 
-def lost_read(recording: Recording, table: str, kind: str, view: Span) -> dict[tuple[str, str], int]:
+def lost_read(recording: Recording, table: str, kind: str, view: TimelineSpan) -> dict[tuple[str, str], int]:
     """Sum the parts of pieces in view from the pieces alone."""
     part = f"least(end_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
     rows = recording.rows(
@@ -47,7 +47,7 @@ def lost_read(recording: Recording, table: str, kind: str, view: Span) -> dict[t
     return {(owner, kind): ns for owner, kind, ns in rows}
 
 
-def names_read(recording: Recording, rows: str, view: Span) -> dict[str, tuple[int, int, float]]:
+def names_read(recording: Recording, rows: str, view: TimelineSpan) -> dict[str, tuple[int, int, float]]:
     """Sum operations in view by name from the operations alone: how many, ns, the longest."""
     part = f"least(start_ns + dur_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
     found = recording.rows(
@@ -57,15 +57,15 @@ def names_read(recording: Recording, rows: str, view: Span) -> dict[str, tuple[i
     return {name: rest for name, *rest in found}
 
 
-def views(whole: Span) -> list[Span]:
+def views(whole: TimelineSpan) -> list[TimelineSpan]:
     """The whole, borders of cells and a nanosecond beside them, and views too near for sums."""
     cell, rng = timeline_store.cell_ns(whole.ns), random.Random(7)
-    found = [whole, Span(whole.start_ns - 5, whole.end_ns + 5)]
-    found += [Span(whole.start_ns + 3 * cell + by, whole.start_ns + 4000 * cell + by) for by in (-1, 0, 1)]
-    found += [Span(whole.start_ns + 700 * cell + 1, whole.start_ns + n * cell) for n in (701, 702, 703, 704)]
+    found = [whole, TimelineSpan(whole.start_ns - 5, whole.end_ns + 5)]
+    found += [TimelineSpan(whole.start_ns + 3 * cell + by, whole.start_ns + 4000 * cell + by) for by in (-1, 0, 1)]
+    found += [TimelineSpan(whole.start_ns + 700 * cell + 1, whole.start_ns + n * cell) for n in (701, 702, 703, 704)]
     for _ in range(12):
         start = whole.start_ns + rng.randrange(whole.ns)
-        found.append(Span(start, start + rng.randrange(1, int(whole.ns * rng.choice((1, 0.1, 0.001))))))
+        found.append(TimelineSpan(start, start + rng.randrange(1, int(whole.ns * rng.choice((1, 0.1, 0.001))))))
     return found
 
 
@@ -102,7 +102,7 @@ def test_what_the_ranks_tell_is_in_the_sums() -> None:
     with open_rank(common.library(), told) as rank:
         recording = rank.recording
         whole = timeline.extent(recording)
-        for view in (whole, Span(whole.start_ns + whole.ns // 3, whole.end_ns)):
+        for view in (whole, TimelineSpan(whole.start_ns + whole.ns // 3, whole.end_ns)):
             wanted = lost_read(recording, "gaps", "cause", view)
             assert ("exposed_comm", "comm_wait") in wanted
             facts = timeline.facts_in_view(rank, view)

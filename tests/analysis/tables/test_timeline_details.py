@@ -6,7 +6,7 @@ import pytest
 
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.tables.timeline_details import longest_named
 from tests.support import findings_of as common
 from tests.support.chrome_trace import ChromeTrace
@@ -30,7 +30,7 @@ def test_the_longest_of_a_name_that_touches_the_view(rank: RankView) -> None:
     lengths = dict(rank.recording.rows("SELECT gpu_op_id, dur_ns FROM gpu_ops"))
     source, longest = longest_named(rank, "relu_kernel", whole, host=False) or ("", -1)
     assert (source, lengths[longest]) == ("gpu", 20_000)
-    later = Span(whole.end_ns - 5_000, whole.end_ns)  # inside the third alone
+    later = TimelineSpan(whole.end_ns - 5_000, whole.end_ns)  # inside the third alone
     _, third = longest_named(rank, "relu_kernel", later, host=False) or ("", -1)
     assert lengths[third] == 9_000
     source, operator = longest_named(rank, "aten::relu", whole, host=True) or ("", -1)

@@ -17,8 +17,8 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline, timeline_details, timeline_tiles
-from sawtooth.analysis.tables.timeline_tiles import COLUMNS, FEW, SOURCES, Tile, tile
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.analysis.tables.timeline_tiles import COLUMNS, FEW, SOURCES, TimelineTile, tile
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from tests.support import findings_of as common
@@ -86,7 +86,7 @@ def test_a_tile_holds_every_slice_that_touches_it_once(recording: Recording, sou
         holds_every_slice(tile(recording, source, 0, level, index), events)
 
 
-def holds_every_slice(read: Tile, events: pd.DataFrame) -> None:
+def holds_every_slice(read: TimelineTile, events: pd.DataFrame) -> None:
     begin, end = read.start_ns, read.start_ns + (COLUMNS << read.level)
     touching = events[(events["start"] < end) & ((events["end"] > begin) | (events["start"] >= begin))]
     long = touching["end"] - touching["start"] >= 1 << read.level

@@ -10,28 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sawtooth.analysis.intervals import union
-from sawtooth.analysis.telemetry.alignment import Activity, align, zones_that_fit
+from sawtooth.analysis.telemetry.alignment import KernelActivity, align, zones_that_fit
 
 TENTH = 100_000_000
 S = 10**9
 T0 = 1_795_000_000 * S
 
 
-def work(seed: int, seconds: float = 90.0) -> Activity:
+def work(seed: int, seconds: float = 90.0) -> KernelActivity:
     """Kernels of 30 to 400 ms with pauses of 20 to 600 ms between them, from T0 − 30 s on."""
     draw = np.random.default_rng(seed)
     n = int(seconds * 4)
     busy, idle = draw.integers(30, 400, n) * 10**6, draw.integers(20, 600, n) * 10**6
     starts = T0 - 30 * S + np.cumsum(busy + idle) - busy
-    return Activity(starts, starts + busy, int(starts[0]), int(starts[-1] + busy[-1]))
+    return KernelActivity(starts, starts + busy, int(starts[0]), int(starts[-1] + busy[-1]))
 
 
-def cut(whole: Activity, first: int, last: int) -> Activity:
+def cut(whole: KernelActivity, first: int, last: int) -> KernelActivity:
     keep = union(np.clip(whole.starts_ns, first, last), np.clip(whole.ends_ns, first, last))
-    return Activity(keep.starts, keep.ends, first, last)
+    return KernelActivity(keep.starts, keep.ends, first, last)
 
 
-def sampled(whole: Activity, shift: int, seconds: int = 60, noise: float = 0.0, seed: int = 0, spacing: int = TENTH):
+def sampled(whole: KernelActivity, shift: int, seconds: int = 60, noise: float = 0.0, seed: int = 0, spacing: int = TENTH):
     """What a sampler whose clock is ``shift`` behind saw from T0 − 25 s on: percent of each window that a kernel ran."""
     true = T0 - 25 * S + spacing * np.arange(seconds * S // spacing + 1)
     share = np.array([_work_between(whole, a, b) for a, b in itertools.pairwise(true)]) / spacing
@@ -39,14 +39,14 @@ def sampled(whole: Activity, shift: int, seconds: int = 60, noise: float = 0.0, 
     return true[1:] - shift, percent
 
 
-def _work_between(whole: Activity, a: int, b: int) -> int:
+def _work_between(whole: KernelActivity, a: int, b: int) -> int:
     return int(np.maximum(np.minimum(whole.ends_ns, b) - np.maximum(whole.starts_ns, a), 0).sum())
 
 
 def test_half_a_dozen_windows_by_hand() -> None:
     # 13 windows of 0.1 s; busy in windows 0, 1, 5, 6, 8 and 12: no other shift of the 40 has that pattern
     on = [0, 1, 5, 6, 8, 12]
-    trace = Activity(*union([T0 + k * TENTH for k in on], [T0 + (k + 1) * TENTH for k in on]), T0, T0 + 13 * TENTH)
+    trace = KernelActivity(*union([T0 + k * TENTH for k in on], [T0 + (k + 1) * TENTH for k in on]), T0, T0 + 13 * TENTH)
     values = np.zeros(60)
     values[[20 + k for k in on]] = 100.0
     values[[3, 9, 40, 50]] = 100.0
@@ -77,7 +77,7 @@ def test_unrelated_telemetry_claims_nothing(seed: int) -> None:
 
 def test_a_rhythm_that_repeats_itself_is_not_told_apart() -> None:
     starts = T0 - 30 * S + np.arange(180) * S // 2
-    loop = Activity(starts, starts + S // 5, int(starts[0]), int(starts[-1]))
+    loop = KernelActivity(starts, starts + S // 5, int(starts[0]), int(starts[-1]))
     times, values = sampled(loop, 3 * S)
     found = align(cut(loop, T0, T0 + 8 * S), times, values)
     assert found.shift_ns is None
@@ -95,11 +95,11 @@ def test_no_overlap_within_the_bound_claims_nothing() -> None:
 @pytest.mark.parametrize(
     ("trace", "word"),
     [
-        (Activity(np.array([T0]), np.array([T0 + 8 * S]), T0, T0 + 8 * S), "uniform"),
-        (Activity(np.array([T0]), np.array([T0 + S // 20]), T0, T0 + S // 10), "are needed"),
+        (KernelActivity(np.array([T0]), np.array([T0 + 8 * S]), T0, T0 + 8 * S), "uniform"),
+        (KernelActivity(np.array([T0]), np.array([T0 + S // 20]), T0, T0 + S // 10), "are needed"),
     ],
 )
-def test_what_cannot_be_compared_says_why(trace: Activity, word: str) -> None:
+def test_what_cannot_be_compared_says_why(trace: KernelActivity, word: str) -> None:
     times, values = sampled(work(1), 0)
     found = align(trace, times, values)
     assert found.shift_ns is None

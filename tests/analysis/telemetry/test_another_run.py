@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.telemetry.of_run import elsewhere
+from sawtooth.analysis.telemetry.run_telemetry import elsewhere
 
 MINUTE_NS = 60_000_000_000
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute, unkn
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Dispatch, identify
-from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.signal.means import Mean
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
@@ -30,9 +30,9 @@ def sampled(*, capped: bool = False, period_s: float = 0.1, **at_work: Mean) -> 
     )  # fmt: skip
 
 
-def witness_of(work: StepWork, telemetry: DeviceTelemetry) -> Witness:
+def witness_of(work: StepWork, telemetry: DeviceTelemetry) -> StepTimeEvidence:
     found = by_telemetry(work, telemetry)
-    assert isinstance(found, Witness), found
+    assert isinstance(found, StepTimeEvidence), found
     return found
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.knowledge.hardware import Dispatch
-from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.job_law import Worker, by_utilization
-from sawtooth.analysis.telemetry.of_run import Owned, RunTelemetry
+from sawtooth.analysis.telemetry.job_law import TracedDevice, by_utilization
+from sawtooth.analysis.telemetry.run_telemetry import Owned, RunTelemetry
 from sawtooth.analysis.telemetry.summary import summarize
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
@@ -21,7 +21,7 @@ from sawtooth.ingest.schema import DataFolder
 START_NS, SAMPLES = 1_790_000_000_000_000_000, 120
 FREE = Dispatch(0.0, 0.0, 0.0, "none, so that sums stay simple")
 LIGHT, HEAVY = StepWork(10e6, 0, dispatch=FREE), StepWork(16e6, 0, dispatch=FREE)  # 10 and 16 ms of a step's own work
-Law = Callable[..., Witness | None]
+Law = Callable[..., StepTimeEvidence | None]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def law(tmp_path: Path) -> Law:
         lag_ns: int = 0,
         in_turn_ns: float = 0.0,
         activity: tuple[np.ndarray, ...] = (),
-    ) -> Witness | None:
+    ) -> StepTimeEvidence | None:
         folder = DataFolder(tmp_path / "data").create()
         lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200"} for g in range(len(utils))]}]
         for i in range(SAMPLES):
@@ -54,7 +54,7 @@ def law(tmp_path: Path) -> Law:
             owners=tuple(Owned(ids[g], 0, g) for g in range(len(utils))) if owners else (),
             possible=tuple(range(len(utils))),
         )
-        workers = [Worker("a", 0, LIGHT), Worker("b", 0, HEAVY)]
+        workers = [TracedDevice("a", 0, LIGHT), TracedDevice("b", 0, HEAVY)]
         return by_utilization(library, telemetry, workers, [], in_turn_ns, only_bounds)
 
     return of

@@ -7,18 +7,20 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
-from sawtooth.analysis.telemetry.series import Telemetry, facts, folded, lowest
+from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, folded, lowest
 
 BASE = 1_790_000_000_000_000_000  # ns
 
 
-def sampled(tenths: NDArray[np.int64], value: NDArray[np.float64]) -> Telemetry:
+def sampled(tenths: NDArray[np.int64], value: NDArray[np.float64]) -> TelemetrySeries:
     """Return telemetry whose samples lie ``tenths`` of a second after BASE."""
     times = BASE + tenths * 100_000_000
     samples = pd.DataFrame({"time_ns": times, "util_pct": value})
-    return Telemetry(0, None, AS_RECORDED, Span(BASE, int(times[-1]) + 1), samples, pd.DataFrame(), pd.DataFrame())
+    return TelemetrySeries(
+        0, None, AS_RECORDED, TimelineSpan(BASE, int(times[-1]) + 1), samples, pd.DataFrame(), pd.DataFrame()
+    )
 
 
 def test_all_periods_lie_on_each_other_at_their_rises() -> None:
@@ -53,6 +55,6 @@ def test_a_sample_after_a_hole_weighs_one_period_in_the_mean() -> None:
 def test_the_lowest_tenth_is_named_where_it_is_a_trough() -> None:
     tenths = np.arange(100)
     found = lowest(sampled(tenths, np.where((tenths >= 40) & (tenths < 50), 20.0, 90.0)), "util_pct")
-    assert found == (Span(BASE + 40 * 100_000_000, BASE + 49 * 100_000_000), pytest.approx(20.0))
+    assert found == (TimelineSpan(BASE + 40 * 100_000_000, BASE + 49 * 100_000_000), pytest.approx(20.0))
     assert lowest(sampled(tenths, np.where(tenths % 2, 85.0, 95.0)), "util_pct") is None
     assert lowest(sampled(tenths[:40], np.full(40, 90.0)), "util_pct") is None  # four samples are no stretch

@@ -15,9 +15,9 @@ def marks(*gaps_ms: float, profiled: range = range(0)) -> list[Mark]:
 
 
 def test_the_mean_between_marks_is_the_step() -> None:
-    witness = by_marks(marks(*[26.0, 28.0] * 50))
-    assert witness is not None and witness.ms == pytest.approx(27.0)
-    assert witness.low_ms < 27.0 < witness.high_ms and witness.width < 1.05
+    evidence = by_marks(marks(*[26.0, 28.0] * 50))
+    assert evidence is not None and evidence.ms == pytest.approx(27.0)
+    assert evidence.low_ms < 27.0 < evidence.high_ms and evidence.width < 1.05
 
 
 def test_a_checkpoint_every_ten_steps_is_part_of_what_a_step_takes_and_one_pause_is_not() -> None:
@@ -37,19 +37,19 @@ def test_pauses_that_are_no_part_of_the_step_are_told_with_it(phase: str, reason
         mark._replace(phase=phase) if gap > 1000 else mark
         for mark, gap in zip(marks(*gaps, profiled=range(115, 121)), [0.0, *gaps], strict=True)
     ]
-    witness = by_marks(saved)
-    assert witness is not None and witness.ms == pytest.approx(17.0)
-    (pauses,) = witness.pauses
+    evidence = by_marks(saved)
+    assert evidence is not None and evidence.ms == pytest.approx(17.0)
+    (pauses,) = evidence.pauses
     assert (pauses.reason, pauses.steps, pauses.in_step) == (reason, (100, 200), False)
     assert pauses.ms == pytest.approx((1300.0, 1500.0))
-    assert "2 times, 1.3 s to 1.5 s each: no part of the step time" in witness.notes[0].replace("\xa0", " ")
+    assert "2 times, 1.3 s to 1.5 s each: no part of the step time" in evidence.notes[0].replace("\xa0", " ")
 
 
 def test_checkpoints_that_come_every_few_steps_are_part_of_them() -> None:
     often = [mark._replace(phase="checkpoint") if mark.step % 20 == 0 else mark for mark in marks(*([7.0] * 19 + [57.0]) * 50)]
-    witness = by_marks(often)
-    assert witness is not None and witness.ms == pytest.approx(9.5, rel=0.01)
-    (pauses,) = witness.pauses
+    evidence = by_marks(often)
+    assert evidence is not None and evidence.ms == pytest.approx(9.5, rel=0.01)
+    (pauses,) = evidence.pauses
     assert (
         pauses.in_step
         and pauses.ms_per_step == pytest.approx(2.5, rel=0.01)
@@ -60,15 +60,15 @@ def test_checkpoints_that_come_every_few_steps_are_part_of_them() -> None:
 def test_pauses_make_no_side_of_the_profile_the_slower_one() -> None:
     """One in the 90 steps before it, four in the 200 after: seldom on one side alone, and the same loop."""
     gaps = [*[20.0] * 50, 1000.0, *[20.0] * 40, *[90.0] * 6, *([20.0] * 49 + [1000.0]) * 4, *[20.0] * 10]
-    witness = by_marks(marks(*gaps, profiled=range(92, 98)))
-    assert witness is not None and witness.ms == pytest.approx(20 + 5 * 980 / 298, rel=0.1)
-    assert not any("longer" in note for note in witness.notes)
+    evidence = by_marks(marks(*gaps, profiled=range(92, 98)))
+    assert evidence is not None and evidence.ms == pytest.approx(20 + 5 * 980 / 298, rel=0.1)
+    assert not any("longer" in note for note in evidence.notes)
 
 
 def test_a_pause_after_the_profile_is_told_where_only_the_steps_before_it_count() -> None:
     gaps = [*[20.0] * 40, *[90.0] * 6, *[25.0] * 40, 2000.0, *[25.0] * 40]
-    witness = by_marks(marks(*gaps, profiled=range(41, 47)))
-    assert witness is not None and witness.ms == pytest.approx(20.0) and [its.steps for its in witness.pauses] == [(87,)]
+    evidence = by_marks(marks(*gaps, profiled=range(41, 47)))
+    assert evidence is not None and evidence.ms == pytest.approx(20.0) and [its.steps for its in evidence.pauses] == [(87,)]
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_rounds_are_known_by_what_comes_before_each(phase: str, known: bool) -> 
         mark._replace(phase=phase) if gap == 28.0 else mark
         for mark, gap in zip(marks(*gaps, profiled=range(161, 167)), [0.0, *gaps], strict=True)
     ]
-    witness = by_marks(rounds)
-    assert witness is not None and (witness.round is not None) is known
-    if witness.round is not None:
-        assert (witness.round.steps, witness.round.evaluates) == (8, phase == "eval")
-        assert witness.round.usual_ms == pytest.approx(3.0) and witness.round.between_ms == pytest.approx(25.0, rel=0.05)
-        assert "one in 8 is long" in witness.notes[0]
+    evidence = by_marks(rounds)
+    assert evidence is not None and (evidence.round is not None) is known
+    if evidence.round is not None:
+        assert (evidence.round.steps, evidence.round.evaluates) == (8, phase == "eval")
+        assert evidence.round.usual_ms == pytest.approx(3.0) and evidence.round.between_ms == pytest.approx(25.0, rel=0.05)
+        assert "one in 8 is long" in evidence.notes[0]
 
 
 def test_warm_up_and_a_queue_that_fills_are_left_out() -> None:
@@ -113,11 +113,11 @@ def test_a_loop_that_launches_ahead_and_waits_counts_in_whole_bursts() -> None:
     """
     burst = [2.0] * 9 + [455.0]
     before, after = [*burst * 11, *[2.0] * 4], [*[2.0] * 6, 140.0, *burst * 27, *[2.0] * 8]
-    witness = by_marks(marks(*before, *[50.0] * 6, *after, profiled=range(len(before) + 1, len(before) + 7)))
-    assert witness is not None and witness.ms == pytest.approx(47.3, rel=1e-3)
-    assert witness.width is not None and witness.width < 1.03
+    evidence = by_marks(marks(*before, *[50.0] * 6, *after, profiled=range(len(before) + 1, len(before) + 7)))
+    assert evidence is not None and evidence.ms == pytest.approx(47.3, rel=1e-3)
+    assert evidence.width is not None and evidence.width < 1.03
     assert (
-        "half of them took up to 2 ms, and a few long ones the rest" in witness.notes[0]
+        "half of them took up to 2 ms, and a few long ones the rest" in evidence.notes[0]
     )  # "their median is 2 ms" helps nobody
     unfinished = by_marks(marks(*[2.0] * 30, *burst * 12, *[2.0] * 60))
     assert unfinished is not None and unfinished.ms == pytest.approx(47.3, rel=1e-3)
@@ -125,14 +125,14 @@ def test_a_loop_that_launches_ahead_and_waits_counts_in_whole_bursts() -> None:
 
 def test_a_queue_that_fills_again_after_the_profile_is_left_out() -> None:
     gaps = [*[22.9] * 100, *[20.0] * 6, *[9.0] * 12, *[22.9] * 50]
-    witness = by_marks(marks(*gaps, profiled=range(101, 107)))
-    assert witness is not None and witness.ms == pytest.approx(22.9)
+    evidence = by_marks(marks(*gaps, profiled=range(101, 107)))
+    assert evidence is not None and evidence.ms == pytest.approx(22.9)
 
 
 def test_steps_of_the_profile_count_for_nothing_and_those_before_it_speak_first() -> None:
     gaps = [20.0] * 40 + [90.0] * 6 + [25.0] * 40
-    witness = by_marks(marks(*gaps, profiled=range(41, 47)))
-    assert witness is not None and witness.ms == pytest.approx(20.0)
+    evidence = by_marks(marks(*gaps, profiled=range(41, 47)))
+    assert evidence is not None and evidence.ms == pytest.approx(20.0)
     few_before = by_marks(marks(*[20.0] * 5, *[90.0] * 6, *[25.0] * 40, profiled=range(6, 12)))
     assert few_before is not None and few_before.ms == pytest.approx(25.0, rel=0.05)
 
@@ -165,10 +165,10 @@ def evaluated(gaps_ms: list[float], every: int, ms: float) -> list[Mark]:
 
 @pytest.mark.parametrize(("every", "host_alone"), [(20, True), (250, True), (250, False)])
 def test_what_is_evaluated_between_steps_is_told_apart(every: int, host_alone: bool) -> None:
-    witness = by_marks(evaluated([7.0] * 1000, every, 500.0), host_alone=host_alone)
-    assert witness is not None and witness.ms == pytest.approx(7.0)
-    assert f"evaluated {1000 // every} times, 500 ms each" in witness.notes[0].replace("\xa0", " ")
-    (evaluations,) = witness.pauses
+    evidence = by_marks(evaluated([7.0] * 1000, every, 500.0), host_alone=host_alone)
+    assert evidence is not None and evidence.ms == pytest.approx(7.0)
+    assert f"evaluated {1000 // every} times, 500 ms each" in evidence.notes[0].replace("\xa0", " ")
+    (evaluations,) = evidence.pauses
     assert (evaluations.reason, evaluations.in_step) == ("evaluation", False)
     assert (evaluations.every, evaluations.mean_ms) == (every, pytest.approx(500.0))
 
@@ -176,25 +176,25 @@ def test_what_is_evaluated_between_steps_is_told_apart(every: int, host_alone: b
 @pytest.mark.parametrize(("every", "host_alone"), [(5, True), (20, False)])
 def test_what_is_evaluated_every_few_steps_is_part_of_them(every: int, host_alone: bool) -> None:
     """A host that is ahead of its GPU by some steps waits for them within the evaluation: with few between two, too much would go with it."""
-    witness = by_marks(evaluated([7.0] * 1000, every, 50.0), host_alone=host_alone)
-    assert witness is not None and witness.ms == pytest.approx(7.0 + 50.0 / every, rel=0.01)
-    (evaluations,) = witness.pauses
+    evidence = by_marks(evaluated([7.0] * 1000, every, 50.0), host_alone=host_alone)
+    assert evidence is not None and evidence.ms == pytest.approx(7.0 + 50.0 / every, rel=0.01)
+    (evaluations,) = evidence.pauses
     assert evaluations.in_step and evaluations.ms_per_step == pytest.approx(50.0 / every, rel=0.02)
 
 
 def test_a_queue_that_fills_again_after_an_evaluation_is_left_out() -> None:
     """Eight steps are launched ahead at 1 ms each after an evaluation that held the wait for the eight before it."""
     stretch = [1.0] * 8 + [9.0] * 142
-    witness = by_marks(evaluated(stretch * 6, 150, 400.0))
-    assert witness is not None and witness.ms == pytest.approx(9.0)
+    evidence = by_marks(evaluated(stretch * 6, 150, 400.0))
+    assert evidence is not None and evidence.ms == pytest.approx(9.0)
 
 
 def test_a_busy_host_is_no_wait_for_a_gpu() -> None:
     """Long steps in the middle alone, as where others use the host there: without a GPU the quick steps around them count as well."""
     gaps = [*[5.0] * 200, *[5.0, 5.0, 40.0] * 100, *[5.0] * 200]
-    witness = by_marks(marks(*gaps), host_alone=True)
-    assert witness is not None and witness.ms == pytest.approx(10.0)
-    assert "others use the host" in witness.notes[0] and "runs ahead" not in witness.notes[0]
+    evidence = by_marks(marks(*gaps), host_alone=True)
+    assert evidence is not None and evidence.ms == pytest.approx(10.0)
+    assert "others use the host" in evidence.notes[0] and "runs ahead" not in evidence.notes[0]
 
 
 @pytest.mark.parametrize("gaps", [[12.0] * 40 + [6.0] * 560, [12.0] * 40 + [6.0] * 200 + [12.0] * 60 + [6.0] * 300])
@@ -222,9 +222,9 @@ def test_a_warm_up_is_left_out_and_what_it_would_make_of_the_mean_is_said() -> N
 
 
 def test_a_slow_first_phase_beside_a_gpu_is_told_of() -> None:
-    witness = by_marks(marks(*[13.0] * 300, *[31.0] * 600))
-    assert witness is not None and witness.ms == pytest.approx(31.0)
-    assert "The first 300 steps, 13 ms each, are left out" in witness.notes[1].replace("\xa0", " ")
+    evidence = by_marks(marks(*[13.0] * 300, *[31.0] * 600))
+    assert evidence is not None and evidence.ms == pytest.approx(31.0)
+    assert "The first 300 steps, 13 ms each, are left out" in evidence.notes[1].replace("\xa0", " ")
 
 
 def test_a_longer_loop_of_the_same_optimizer_after_the_profiled_one_is_told_of() -> None:
@@ -245,7 +245,7 @@ def test_the_interval_holds_the_truth_of_noisy_steps(seed: int) -> None:
     rng = np.random.default_rng(seed)
     held = 0
     for _ in range(40):
-        witness = by_marks(marks(*rng.lognormal(np.log(20), 0.2, 100)))
-        assert witness is not None
-        held += witness.holds(20 * np.exp(0.02))
+        evidence = by_marks(marks(*rng.lognormal(np.log(20), 0.2, 100)))
+        assert evidence is not None
+        held += evidence.holds(20 * np.exp(0.02))
     assert held >= 30  # of 40 at 90 %; 30 is three standard deviations below

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.metrics.registry import METRICS, readings_without_trace
-from sawtooth.analysis.metrics.sampled import sentence
+from sawtooth.analysis.metrics.telemetry_metrics import sentence
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library

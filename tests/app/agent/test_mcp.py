@@ -15,9 +15,9 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
+from sawtooth.analysis.combined_changes import combined_prediction
 from sawtooth.analysis.compare.significance.certainty import Answer
-from sawtooth.analysis.kept import result_of
-from sawtooth.analysis.outlook import outlook
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
@@ -125,7 +125,7 @@ def test_several_findings_are_predicted_together(ask: Ask, data: DataFolder, lib
     reads = result_of(data.resolve_run("reads"), library)
     several = [finding for finding in reads.findings if finding.edits]
     together = ask("what_if", run="reads", findings=[finding.rule for finding in reads.findings])
-    right = outlook(library, reads.lead, reads.gpus, several) if reads.lead is not None else None
+    right = combined_prediction(library, reads.lead, reads.gpus, several) if reads.lead is not None else None
     assert right is not None and together["after_ms"] == pytest.approx(right.after_ms)
     assert max(finding.gain_ms for finding in several) < together["gain_ms"] < sum(finding.gain_ms for finding in several)
     assert together["not_counted"] == ["memory-headroom"]  # it claims no time

@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sawtooth.app.api import routes
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.ingest.schema import DataFolder

@@ -41,7 +41,7 @@ def options(monkeypatch, tmp_path) -> Settings:
     options.data.create()
     monkeypatch.delenv("SAWTOOTH_PUSH_TOKEN", raising=False)
     monkeypatch.setattr(live, "settings", lambda: options)
-    monkeypatch.setattr(live, "pace", live.Pace())
+    monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit())
     return options
 
 
@@ -161,14 +161,14 @@ def test_sessions_have_a_limit(tmp_path, monkeypatch) -> None:
 
 
 def test_batches_have_a_pace() -> None:
-    pace = live.Pace(rate=10, burst=3)
-    assert [pace.allows("s", 0.0) for _ in range(5)] == [True, True, True, False, False]
-    assert pace.allows("other", 0.0)
-    assert [pace.allows("s", 0.1), pace.allows("s", 0.1)] == [True, False]
+    rate_limit = live.BatchRateLimit(rate=10, burst=3)
+    assert [rate_limit.allows("s", 0.0) for _ in range(5)] == [True, True, True, False, False]
+    assert rate_limit.allows("other", 0.0)
+    assert [rate_limit.allows("s", 0.1), rate_limit.allows("s", 0.1)] == [True, False]
 
 
 def test_too_many_batches_are_asked_to_wait(client, monkeypatch) -> None:
-    monkeypatch.setattr(live, "pace", live.Pace(rate=0.0001, burst=1))
+    monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit(rate=0.0001, burst=1))
     assert send(client, 1, 0, line(0)).status_code == 200
     answer = send(client, 1, 0, line(0))
     assert answer.status_code == 429

@@ -16,7 +16,7 @@ from sawtooth.app.publish import prometheus
 from sawtooth.app.publish.values import values_of
 from sawtooth.app.server.access import AccessMiddleware
 from sawtooth.app.settings import settings
-from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.prometheus import EXPORTED, PrometheusSink
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.ingest.schema import DataFolder
@@ -87,12 +87,12 @@ def _without_library(*_: Any) -> Any:
 
 
 def test_the_sampler_exports_the_training_s_steps() -> None:
-    sink = PrometheusSink(Clock())
+    sink = PrometheusSink(SamplerClock())
     assert "sawtooth_step" not in parsed(sink.text())
     sink.write(
         {
             "k": "pace",
-            "m": Clock().monotonic_ns(),
+            "m": SamplerClock().monotonic_ns(),
             "w": 0,
             "step": 500,
             "p50_ms": 10.0,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sawtooth.app.charts.rankings import short, told_apart
+from sawtooth.app.charts.rankings import distinct_names, short
 
 
 def test_kernels_of_one_family_stay_apart_when_their_names_are_cut() -> None:
@@ -47,11 +47,11 @@ def test_kernels_that_would_read_alike_end_in_what_they_differ_by() -> None:
         fort.format("fprop", 7), fort.format("bprop", 26), "aten::mm",
         reduce.format(128, "MeanOps"), reduce.format(128, "NormOps"), reduce.format(512, "MeanOps"),
     ]  # fmt: skip
-    shown = told_apart(names, 44)
+    shown = distinct_names(names, 44)
     assert len(set(shown)) == 6 and all(len(name) <= 44 for name in shown)
     assert [name.rpartition(" · ")[2] for name in shown] == ["fprop", "bprop", "aten::mm", "128 MeanOps", "128 NormOps", "512"]
 
 
 def test_names_that_differ_in_signs_alone_stay_and_end() -> None:
     deep = "f<" * 3_000
-    assert told_apart([deep + "a", deep + "a ", "b" * 60, "b" * 60], 20)[2:] == ["b" * 10 + "…" + "b" * 9] * 2
+    assert distinct_names([deep + "a", deep + "a ", "b" * 60, "b" * 60], 20)[2:] == ["b" * 10 + "…" + "b" * 9] * 2

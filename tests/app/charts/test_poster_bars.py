@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from sawtooth.analysis.combined_changes import CombinedPrediction
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.outlook import Outlook
-from sawtooth.analysis.run.verdict import Judgement, judge
+from sawtooth.analysis.run.verdict import RunJudgement, judge
 from sawtooth.app import templates
 from sawtooth.app.charts import step_bar
-from sawtooth.app.charts.poster_bars import Piece, StepBar, both_steps, now_and_after, of_shares, unlabelled
-from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.charts.poster_bars import BarSegment, StepBar, both_steps, now_and_after, of_shares, unlabelled
+from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.reports import text
 from sawtooth.app.theme import OWNERS
-from sawtooth.app.words import lost
+from sawtooth.app.words import lost_time
 from sawtooth.app.words.savings import Amount
 from tests.support.run_results import run_of
 
@@ -27,7 +27,7 @@ LEDGER = [
 ]
 
 
-def judged() -> Judgement:
+def judged() -> RunJudgement:
     lead = run_of(ledger=LEDGER, source="estimate").lead
     assert lead is not None
     verdict = judge(lead)
@@ -45,7 +45,9 @@ def test_a_part_too_narrow_for_its_name_is_named_below_and_one_of_half_a_percent
 
 
 def test_the_step_after_a_change_is_as_long_as_predicted_and_of_no_owner() -> None:
-    _, after = now_and_after(judged(), "1.00 ms", Outlook(before_ms=1.0, after_ms=0.6, mfu_before=None, gpus=1), dark=False)
+    _, after = now_and_after(
+        judged(), "1.00 ms", CombinedPrediction(before_ms=1.0, after_ms=0.6, mfu_before=None, gpus=1), dark=False
+    )
     assert after.width == "60.00%"  # 0.6 of 1 ms
     assert after.parts[0].colour not in {owner.light for owner in OWNERS.values()}
 
@@ -62,14 +64,15 @@ def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> No
     assert verdict is not None
     named = {part.hint.split(":")[0]: part.weight for part in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts}
     assert named == {"other compute": 400.0, "cause not in the trace": 100.0, "time no profiled step shows": 500.0}
-    rows = {row.name: row.ms for row in lost.rows(lead, "unprofiled")}
+    rows = {row.name: row.ms for row in lost_time.rows(lead, "unprofiled")}
     assert rows == pytest.approx({"time no profiled step shows": 0.5, "cause not in the trace": 0.1})  # Idle says it alike
     assert "time no profiled step shows" in text.text(replace(run, lead=lead, ranks=[lead]))
 
 
 def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_bar() -> None:
     wide, narrow = (
-        Piece(f"{name}: 1 ms", f"{name} 1 ms", weight, "#000000", "") for name, weight in (("wide", 950.0), ("narrow", 50.0))
+        BarSegment(f"{name}: 1 ms", f"{name} 1 ms", weight, "#000000", "")
+        for name, weight in (("wide", 950.0), ("narrow", 50.0))
     )
     shown = str(
         templates.pieces("poster.html").step(
@@ -82,7 +85,7 @@ def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_
 
 def test_on_a_phone_a_part_is_its_share_and_the_step_after_has_its_time_beside_it_alone() -> None:
     verdict = judged()
-    bars = now_and_after(verdict, "1.00 ms", Outlook(1.0, 0.8, None, 1), dark=False)
+    bars = now_and_after(verdict, "1.00 ms", CombinedPrediction(1.0, 0.8, None, 1), dark=False)
     shown = str(templates.pieces("poster.html").drawn(bars, unlabelled(bars)))
     part = next(part for part in bars[0].parts if part.label)
     assert f"{part.short}</span>" in shown and part.short.replace("\xa0", " ").endswith("%")
@@ -105,7 +108,7 @@ def test_the_parts_of_a_step_stand_in_one_order_on_every_screen() -> None:
     assert names == ["other compute", "memset", "host waits for a result (sync)", "cause not in the trace"]
     parts = verdict.parts
     card = of_shares([(part.owner, part.cause, part.share) for part in parts], dark=False)
-    compared = both_steps([Bar(part.owner, part.cause, part.ms, part.ms) for part in parts], dark=False)
+    compared = both_steps([WaterfallBar(part.owner, part.cause, part.ms, part.ms) for part in parts], dark=False)
     of_verdict = step_bar.chart({"recorded": parts}, "t", dark=False, per_step=True).figure.data
     for bar in (card, compared[0].parts, compared[1].parts):
         assert [piece.hint.partition(":")[0] for piece in bar] == names

@@ -5,31 +5,31 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
-from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.app.charts.telemetry import lanes, period
 from sawtooth.app.theme import CAUSES
 
 SECOND = 10**9
 
 
-def sampled() -> Telemetry:
+def sampled() -> TelemetrySeries:
     """Ten seconds, a sample each: idle for five, then at 80 % and 400 W."""
     busy = np.arange(1, 11) > 5
     samples = pd.DataFrame(
         {"time_ns": np.arange(1, 11) * SECOND, "util_pct": np.where(busy, 80.0, 0.0), "power_w": np.where(busy, 400.0, 100.0)}
     )
     none = pd.DataFrame(columns=["start_ns", "end_ns", "reason"])
-    return Telemetry(
-        device=0, name=None, clock=AS_RECORDED, span=Span(0, 10 * SECOND), samples=samples, holes=none, throttles=none
+    return TelemetrySeries(
+        device=0, name=None, clock=AS_RECORDED, span=TimelineSpan(0, 10 * SECOND), samples=samples, gaps=none, throttles=none
     )
 
 
 def test_averages_are_of_the_steady_part_and_the_rest_is_shaded() -> None:
     whole = sampled()
-    steady = series.within(whole, Span(6 * SECOND, 9 * SECOND))
+    steady = series.within(whole, TimelineSpan(6 * SECOND, 9 * SECOND))
     chart = lanes(whole, "title", "alt", origin_ns=0, dark=False, steady=steady)
     headings = " ".join(note.text for note in chart.figure.layout.annotations)
     assert "<b>80\u00a0%</b> on average" in headings and "<b>400\u00a0W</b> on average" in headings

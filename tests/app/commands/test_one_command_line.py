@@ -20,7 +20,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from sawtooth.analysis import kept
+from sawtooth.analysis import result_cache
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli, main
 from sawtooth.app.commands import inputs, output, runs
@@ -158,7 +158,7 @@ def test_the_list_has_the_verdict_of_what_was_reported_and_compared_names_tell_r
     assert "not analysed yet" in run("runs", "--data", data).output
     assert run("report", "my first run", "--data", data).exit_code == 0
     assert "not analysed yet" not in run("runs", "--data", data).output
-    monkeypatch.setattr(kept, "analysis_code", lambda: "of the next version")
+    monkeypatch.setattr(result_cache, "analysis_code", lambda: "of the next version")
     listed = run("runs", "--data", data).output
     (run_id,) = (manifest.id for manifest in DataFolder(Path(data)).manifests())
     assert f"analysed by an older version: open it or run `sawtooth report {run_id}`" in listed

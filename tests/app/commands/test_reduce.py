@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.cluster.places import is_below, list_sources
+from sawtooth.analysis.cluster.storage import is_below, list_sources
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.ingest.errors import SawtoothError, UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.app.commands import run
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports import brief
 from sawtooth.app.served_address import Served, keep_address
 from sawtooth.ingest import children
@@ -67,7 +67,7 @@ def test_a_bug_of_ours_is_a_sentence(
 def test_without_the_packages_that_explain_it_is_recorded_all_the_same(
     bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "sawtooth.app.jobs.intake", None)
+    monkeypatch.setitem(sys.modules, "sawtooth.app.jobs.ingest_files", None)
     run.explain(Launched(0, bundle), None)
     assert f"recorded into {bundle}. " in (said := capsys.readouterr().err) and "is missing here" in said
 

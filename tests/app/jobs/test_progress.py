@@ -10,23 +10,23 @@ import msgspec
 import pytest
 
 from sawtooth.app.format import share
-from sawtooth.app.jobs import child, intake
-from sawtooth.app.jobs.orders import JobFile, JobOrder, Outcome, Progress
+from sawtooth.app.jobs import child, ingest_files
+from sawtooth.app.jobs.job_files import JobFile, JobOrder, JobOutcome, JobProgress
 from sawtooth.app.jobs.queue import child_command
 from tests.support.chrome_trace import matmul_loop
 
 
 def test_what_a_trace_says_by_itself_is_there_before_its_analysis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
-    told: list[Progress] = []
+    told: list[JobProgress] = []
     before_deriving: list[str] = []
-    derive = intake.ensure_derived
+    derive = ingest_files.ensure_derived
 
     def noted(*given: Any) -> Path:
         before_deriving.append(told[-1].seen)
         return derive(*given)
 
-    monkeypatch.setattr(intake, "ensure_derived", noted)
+    monkeypatch.setattr(ingest_files, "ensure_derived", noted)
     order = JobOrder(str(tmp_path / "data"), [JobFile(str(trace), trace.name, trace.stat().st_size)])
     outcome = child.run(order, told.append)
     assert len(before_deriving) == 1 and before_deriving[0].endswith(f"4 steps, GPU busy {share(2800 / 3700)} of the recording")
@@ -45,7 +45,7 @@ def test_each_file_that_cannot_be_read_is_named_with_its_reason(tmp_path: Path) 
     (folder / "job.json").write_bytes(msgspec.json.encode(JobOrder(str(tmp_path / "data"), files)))
     with subprocess.Popen(child_command(folder), stdin=subprocess.PIPE) as process:  # it ends where its input does
         assert process.wait(120) == 1
-    outcome = msgspec.json.decode((folder / "result.json").read_bytes(), type=Outcome)
+    outcome = msgspec.json.decode((folder / "result.json").read_bytes(), type=JobOutcome)
     assert outcome.sentence.startswith("bad-0.json: ") and "PDF" in outcome.sentence
     assert [notice.split(":")[0] for notice in outcome.notices] == [f"Left out bad-{number}.json" for number in range(1, 8)]
     assert "is empty" in outcome.notices[0] and "PDF" in outcome.notices[1]

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sawtooth.app.jobs.endings import crash_sentence
+from sawtooth.app.jobs.failure_sentences import crash_sentence
+from sawtooth.app.jobs.job_files import JobOrder, JobOutcome
 from sawtooth.app.jobs.leftovers import sweep
-from sawtooth.app.jobs.orders import JobOrder, Outcome
-from sawtooth.app.jobs.queue import RUNNING_AT_ONCE, WAITING_AT_MOST, Job, Jobs
+from sawtooth.app.jobs.queue import RUNNING_AT_ONCE, WAITING_AT_MOST, IngestJob, Jobs
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -36,7 +36,7 @@ def _uploaded(jobs: Jobs, content: bytes = b"{}") -> list[tuple[Path, str]]:
     return [(path, "trace.json")]
 
 
-def _ended(job: Job) -> Job:
+def _ended(job: IngestJob) -> IngestJob:
     for thread in threading.enumerate():
         if thread.name == f"job-{job.id}":
             thread.join(30)
@@ -123,7 +123,7 @@ def test_an_error_s_sentence_reaches_the_user(tmp_path) -> None:
     code = 'import json,pathlib,sys; pathlib.Path(sys.argv[1],"result.json").write_text(json.dumps({"code": "E-EMPTY", "sentence": "The file is empty."})); sys.exit(1)'
     jobs = _jobs(tmp_path, code)
     job = _ended(jobs.start(_uploaded(jobs)))
-    assert (job.stage, job.outcome) == ("failed", Outcome(code="E-EMPTY", sentence="The file is empty."))
+    assert (job.stage, job.outcome) == ("failed", JobOutcome(code="E-EMPTY", sentence="The file is empty."))
 
 
 def test_a_running_job_shows_its_progress_and_can_be_cancelled(tmp_path) -> None:

@@ -17,7 +17,7 @@ from sawtooth.app.charts.live import picture
 from sawtooth.app.live import sessions as live_sessions
 from sawtooth.app.live import words as live_words
 from sawtooth.app.live.info import FRESH_SECONDS, session_info, sessions
-from sawtooth.app.live.series import BUCKETS, KEPT_NS, POINTS_MOST, SAMPLES_MOST, LiveSeries, thinned
+from sawtooth.app.live.series import BUCKETS, POINTS_MOST, SAMPLES_MOST, WINDOW_NS, LiveSeries, thinned
 from sawtooth.app.live.sessions import CATCH_UP_BYTES, LiveSession, LiveSessions
 from sawtooth.app.server.local_sampler import LocalSampler, replay_command
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
@@ -92,15 +92,15 @@ def test_steps_are_said_by_their_marks(tmp_path: Path) -> None:
     writer.write({"m": 100 * STEP, "w": START + 100 * STEP, **PACE, "p50_ms": -1})
     write(tmp_path / "s", starved(20), writer=writer, at=101)
     session = LiveSessions(tmp_path).get("s")
-    assert session is not None and session.pace is not None
+    assert session is not None and session.step_rate is not None
     said = live_words.steps(session, session.gpus[0], session.sawtooth(0))
     # 2 TFLOP a step, 110 steps a second: 220 of an H200's 989.4 dense TFLOP/s
     assert (
         said is not None
         and said.replace("\u00a0", " ") == "Step 12,340: median 9.00 ms, 95th percentile 9.60 ms, 7,040 samples/s, MFU 22 %."
     )
-    assert session.pace.mfu("NVIDIA H200") == pytest.approx(0.2224, abs=1e-4)
-    assert session.pace.mfu("an unknown GPU") is None
+    assert session.step_rate.mfu("NVIDIA H200") == pytest.approx(0.2224, abs=1e-4)
+    assert session.step_rate.mfu("an unknown GPU") is None
     write(tmp_path / "s", starved(200), writer=writer, at=121)
     session.look()
     said = live_words.steps(session, session.gpus[0], None)
@@ -217,7 +217,7 @@ def test_lines_are_short_and_keep_every_extreme(samples: int) -> None:
     assert (np.diff(time_ns) >= 0).all()
     recent = series.since(START + (samples - 5) * STEP)[1]
     assert recent.tolist() == values[-5:].tolist()
-    assert len(series._time) <= 2 * KEPT_NS // STEP + 1
+    assert len(series._time) <= 2 * WINDOW_NS // STEP + 1
     assert len(series._bucket) <= BUCKETS
 
 
@@ -227,7 +227,7 @@ def test_a_clock_that_stands_still_fills_no_memory(monkeypatch: pytest.MonkeyPat
     for i in range(3 * SAMPLES_MOST):
         series.add(START + i, float(i))
     assert SAMPLES_MOST <= len(series) <= 1.1 * SAMPLES_MOST and series.latest() == 3 * SAMPLES_MOST - 1
-    monkeypatch.setattr(live_sessions, "SAMPLES_KEPT", 500)
+    monkeypatch.setattr(live_sessions, "MOST_SAMPLES", 500)
     monkeypatch.setattr(live_sessions, "LOOK_BYTES", 1)
     write(tmp_path / "s", starved(400)).close()
     session = LiveSession(tmp_path / "s")
@@ -313,7 +313,7 @@ def test_processes_stand_with_their_gpu_largest_first(tmp_path: Path) -> None:
     pushed(tmp_path / "p", {}, [tick])
     session = LiveSessions(tmp_path).get("p")
     assert session is not None
-    assert live_words.held_by(session.gpus[0]).replace("\u00a0", " ") == "train 3.00 GB, idle 1.00 GB"
+    assert live_words.memory_sentence(session.gpus[0]).replace("\u00a0", " ") == "train 3.00 GB, idle 1.00 GB"
 
 
 def pushed(folder: Path, meta: dict[str, object], records: list[dict[str, object]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sawtooth.analysis.run.model import Finding
-from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.app.page.parts.findings import whole_step
 from tests.support.actions import act
 from tests.support.run_results import run_of
@@ -23,12 +23,12 @@ def at(*starts_ns: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("evidence", "span"),
     [
-        (at(100_000, 1_200_000, 1_500_000), Span(1_000_000, 2_000_000)),  # two of three lie in the second step
-        (at(4_000_000, 4_100_000), Span(4_000_000, 4_105_000)),  # outside the counted steps: all of them
+        (at(100_000, 1_200_000, 1_500_000), TimelineSpan(1_000_000, 2_000_000)),  # two of three lie in the second step
+        (at(4_000_000, 4_100_000), TimelineSpan(4_000_000, 4_105_000)),  # outside the counted steps: all of them
         ([{"calls": 3}], None),
     ],
 )
-def test_the_step_with_most_of_the_evidence_is_shown(evidence: list[dict[str, Any]], span: Span | None) -> None:
+def test_the_step_with_most_of_the_evidence_is_shown(evidence: list[dict[str, Any]], span: TimelineSpan | None) -> None:
     assert RANK is not None
     finding = Finding("a", "warning", "a", act("Do it."), "high", evidence=tuple(evidence))
     assert whole_step(RANK, finding) == span

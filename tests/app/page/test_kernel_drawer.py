@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.findings.about_kernel import about_kernel, about_modules, about_operator
-from sawtooth.analysis.knowledge.hardware import Gpu, crossed_by, identify, link_of
+from sawtooth.analysis.findings.findings_by_kernel import about_kernel, about_modules, about_operator
+from sawtooth.analysis.knowledge.hardware import GpuPeaks, crossed_by, identify, link_of
 from sawtooth.analysis.replay.edits import ScaledOps
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.run.view import open_rank
@@ -74,7 +74,7 @@ def test_of_tiny_copies_no_rate_is_said() -> None:
 
 
 def test_what_is_not_in_the_table_is_said_to_be_so() -> None:
-    unknown: Gpu | None = None
+    unknown: GpuPeaks | None = None
     said = copied(work(2.0, None, moved=63e6), FROM_HOST, unknown)
     assert said is not None and said.endswith(
         "at 31.5\u00a0GB/s. What the link between this GPU and its host carries is not in the hardware table."

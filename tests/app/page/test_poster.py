@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.combined_changes import CombinedPrediction
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Finding, PlanStep
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import templates
 from sawtooth.app.charts.poster_bars import StepBar, now_and_after, of_run, unlabelled
 from sawtooth.app.reports import text
-from sawtooth.app.words import advice, evidence, promise
+from sawtooth.app.words import advice, evidence, predicted_gain
 from tests.support.actions import act
 from tests.support.run_results import run_of
 
@@ -31,8 +31,8 @@ GAIN = Finding("a", "warning", "a", act("Do it."), "medium", predicted_step_ms=6
 )  # fmt: skip
 def test_all_changes_say_what_they_bring_in_one_unit(changed: dict[str, float], brings: str, detail: str) -> None:
     finding = replace(GAIN, **changed)  # type: ignore[arg-type]  # keyword arguments of several types
-    assert promise.brings(finding).replace("\xa0", " ") == brings
-    assert promise.detail(finding).replace("\xa0", " ") == detail
+    assert predicted_gain.brings(finding).replace("\xa0", " ") == brings
+    assert predicted_gain.detail(finding).replace("\xa0", " ") == detail
 
 
 def test_the_bar_of_the_step_after_a_change_is_named_and_what_goes_is_said() -> None:
@@ -41,7 +41,7 @@ def test_the_bar_of_the_step_after_a_change_is_named_and_what_goes_is_said() -> 
     verdict = judge(verdict_of) if verdict_of is not None else None
     assert verdict is not None
     for after_ms, named in ((0.8, True), (0.05, False)):
-        bars = now_and_after(verdict, "1.00 ms", Outlook(1.0, after_ms, None, 1), dark=False)
+        bars = now_and_after(verdict, "1.00 ms", CombinedPrediction(1.0, after_ms, None, 1), dark=False)
         assert bool(bars[1].parts[0].label) == named
         assert any(piece.hint.startswith("after the change: ≈") for piece in unlabelled(bars)) != named
     shown = str(templates.pieces("poster.html").drawn([bars[0], bars[1]], unlabelled(bars)))

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.tables.timeline import Lane, Span
+from sawtooth.analysis.tables.timeline import Lane, TimelineSpan
 from sawtooth.app.page.timeline import tracks
 from tests.support.sent_steps import written_out
 
@@ -29,7 +29,7 @@ ROWS: list[tuple[int, int, str, bool, Any]] = [
 def test_steps_come_out_as_they_went_in(many: int) -> None:
     columns = ["start_ns", "end_ns", "name", "counted", "excluded_because"]
     rank = SimpleNamespace(steps=pd.DataFrame(ROWS[:many], columns=columns).astype({"start_ns": "int64", "end_ns": "int64"}))
-    sent = STEPS(rank, Span(1_000, 2_000))
+    sent = STEPS(rank, TimelineSpan(1_000, 2_000))
     assert written_out(sent) == [
         (start - 1_000, end - 1_000, name + (f" (not counted: {why})" if isinstance(why, str) else ""), counted)
         for start, end, name, counted, why in ROWS[:many]
@@ -39,7 +39,7 @@ def test_steps_come_out_as_they_went_in(many: int) -> None:
 def test_thousands_of_steps_are_few_letters() -> None:
     rows = [(i * 100, i * 100 + 100, f"ProfilerStep#{i}", True, None) for i in range(8_000)]
     rank = SimpleNamespace(steps=pd.DataFrame(rows, columns=["start_ns", "end_ns", "name", "counted", "excluded_because"]))
-    sent = STEPS(rank, Span(0, 800_000))
+    sent = STEPS(rank, TimelineSpan(0, 800_000))
     assert sent["names"] == [[8_000, "ProfilerStep#", 0, None]]
     assert len(sent["times"]) < 8 * 8_000
 
@@ -55,6 +55,6 @@ def test_a_thread_that_does_almost_nothing_is_quiet(monkeypatch: pytest.MonkeyPa
     ]
     monkeypatch.setattr(tracks.views, "summed", lambda recording: None)
     monkeypatch.setattr(tracks.views, "lanes", lambda recording, device: (lanes, {}, {0}))
-    monkeypatch.setattr(tracks.views, "extent", lambda recording: Span(0, 1000 * ms))
+    monkeypatch.setattr(tracks.views, "extent", lambda recording: TimelineSpan(0, 1000 * ms))
     shown = {lane["id"]: lane.get("quiet", False) for lane in tracks._lanes(None, "r")}
     assert shown == {"calls-1": False, "calls-2": True, "python-2": True, "calls-0": False}

@@ -13,12 +13,12 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.api import routes
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports.perfetto import merged_trace
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.manifest import Manifest

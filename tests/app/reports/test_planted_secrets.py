@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.page.frame import SCREENS
 from sawtooth.app.page.sharing import slide
 from sawtooth.ingest.schema import DataFolder

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sawtooth.analysis import kept as result_store
+from sawtooth.analysis import result_cache as result_store
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.runs import card as run_card
-from sawtooth.app.runs.card import READINGS, card_of, kept_card
+from sawtooth.app.runs.card import READINGS, card_of, stored_card
 from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY
 from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts, new_manifest
 from sawtooth.ingest.schema import DataFolder
@@ -70,7 +70,7 @@ def test_a_card_follows_what_the_user_told_and_leaves_no_old_file(run: Manifest,
     told = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=0.25))
     assert card_of(told, library).readings["best_step_time_ms"].value == pytest.approx(0.25)
     assert len(list(folder.derived.glob("*.card.msgpack"))) == 1
-    result_store.remove_kept(folder, run.id)
+    result_store.remove_cached(folder, run.id)
     assert list(folder.derived.glob("*.card.msgpack")) == []
 
 
@@ -81,7 +81,7 @@ def test_a_damaged_card_is_made_again(run: Manifest, library: Library, folder: D
     content = path.read_bytes()
     for at in range(0, len(content), 7):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        assert kept_card(run, folder) is None
+        assert stored_card(run, folder) is None
     for damaged in (b"", b"{damaged", b"\xcd\xff" * 40, content[:-1]):
         path.write_bytes(damaged)
         assert card_of(run, library) == first
@@ -97,7 +97,7 @@ def test_a_large_run_is_analysed_by_a_child_once(run: Manifest, folder: DataFold
     import threading
 
     from sawtooth.app.jobs.queue import Jobs
-    from sawtooth.app.runs.card import is_large, kept_card
+    from sawtooth.app.runs.card import is_large, stored_card
     from sawtooth.app.settings import Settings
 
     assert not is_large(run, folder)
@@ -110,7 +110,7 @@ def test_a_large_run_is_analysed_by_a_child_once(run: Manifest, folder: DataFold
         if thread.name == f"job-{job.id}":
             thread.join(120)
     assert (job.stage, job.outcome.sentence) == ("done", "")
-    assert kept_card(run, folder) is not None
+    assert stored_card(run, folder) is not None
     jobs.close()
 
 

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.app.jobs import child as ingest_job
-from sawtooth.app.jobs.orders import JobFile, JobOrder
+from sawtooth.app.jobs.job_files import JobFile, JobOrder
 from sawtooth.app.page.runs import listing as page
 from sawtooth.app.page.runs.editing import edited
 from sawtooth.app.runs import card as run_card

@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.bundled import import_bundled
+from sawtooth.app.jobs.bundled_examples import import_bundled
 from sawtooth.app.jobs.first_answer import first_answer
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.runs.card import card_of

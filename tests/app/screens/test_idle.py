@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.run import verdict
-from sawtooth.analysis.run.verdict import Part
-from sawtooth.app.words import lost
+from sawtooth.analysis.run.verdict import StepPart
+from sawtooth.app.words import lost_time
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.pages import opened, run_of, words_of
 from tests.support.paths import RECORDINGS
 from tests.support.telemetry_files import telemetry_file
 
-WORK = Part("other_compute", None, 0.7, 0.7)
+WORK = StepPart("other_compute", None, 0.7, 0.7)
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ def loop(app_data: DataFolder, tmp_path: Path) -> str:
     return run_of(app_data, matmul_loop().write(tmp_path / "loop.json"), samples)
 
 
-def page(monkeypatch: pytest.MonkeyPatch, run: str, left: tuple[Part, ...]):
+def page(monkeypatch: pytest.MonkeyPatch, run: str, left: tuple[StepPart, ...]):
     """Open Idle where the estimate divides a step into WORK and what is ``left``, and the profile lost 0.3 ms to launches."""
-    profiled = (WORK, Part("idle", "launch_bound", 0.3, 0.3))
-    for module in (verdict, lost):
+    profiled = (WORK, StepPart("idle", "launch_bound", 0.3, 0.3))
+    for module in (verdict, lost_time):
         monkeypatch.setattr(module, "parts_of", lambda rank, column: (WORK, *left) if column == "unprofiled" else profiled)
     return opened("idle", run)
 
@@ -41,7 +41,7 @@ def test_where_the_estimate_leaves_nothing_the_page_says_so(monkeypatch: pytest.
 
 
 def test_each_cause_stands_once_with_its_bar(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
-    left = (Part("idle", "python_host", 0.2, 0.2), Part("idle", "launch_bound", 0.1, 0.1))
+    left = (StepPart("idle", "python_host", 0.2, 0.2), StepPart("idle", "launch_bound", 0.1, 0.1))
     text = words_of(page(monkeypatch, loop, left))
     assert text.count("Kernel launches") == 1
     assert text.index("width:100.00%") < text.index("width:50.00%")  # 0.2 and 0.1 ms
@@ -59,7 +59,7 @@ def test_the_change_about_the_largest_cause_and_its_gain_stand_before_the_causes
 
 
 def test_without_a_finding_about_it_what_helps_stands_before_the_causes(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
-    text = words_of(page(monkeypatch, loop, (Part("exposed_memcpy", None, 0.3, 0.3),)))
+    text = words_of(page(monkeypatch, loop, (StepPart("exposed_memcpy", None, 0.3, 0.3),)))
     answer = text[: text.index("The GPU waits for")]
     assert "What helps: Send fewer bytes" in answer and "Change " not in answer
 
@@ -78,11 +78,11 @@ def test_without_a_finding_about_it_what_helps_stands_before_the_causes(monkeypa
     ],
 )
 def test_the_largest_part_is_named_with_its_line_or_with_how_to_record_it(place: str, with_stack: bool, said: str) -> None:
-    assert lost.largest_part(place, with_stack=with_stack) == said
+    assert lost_time.largest_part(place, with_stack=with_stack) == said
 
 
 def test_where_only_the_profiler_s_rest_is_left_the_page_names_it(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
-    words = words_of(page(monkeypatch, loop, (Part("idle", "profiler", 0.1, 0.1),)))
+    words = words_of(page(monkeypatch, loop, (StepPart("idle", "profiler", 0.1, 0.1),)))
     assert "is lost to everything else" in words and "Everything else" in words
 
 

@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.derive.sums import sums_file
+from sawtooth.analysis.derive.screen_sums import sums_file
 from sawtooth.app.page import panel
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
@@ -56,7 +56,7 @@ def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
 def test_a_screen_that_opens_before_the_sums_of_a_large_recording_are_stored_makes_them(
     screen: str, loop: str, app_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sawtooth.analysis.derive.sums.FEW_EVENTS", 0)
+    monkeypatch.setattr("sawtooth.analysis.derive.screen_sums.FEW_EVENTS", 0)
     (trace,) = app_data.read_manifest(loop).traces
     assert words_of(opened(screen, loop))
     assert sums_file(ensure_derived(app_data, trace.id)).exists()

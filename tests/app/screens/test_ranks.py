@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sawtooth.analysis.cluster import reduction
-from sawtooth.analysis.cluster.places import list_sources
+from sawtooth.analysis.cluster.storage import list_sources
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import duration_ms

@@ -15,13 +15,13 @@ from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
 from sawtooth.app.api import uploads
 from sawtooth.app.server import flow
-from sawtooth.app.server.flow import Bucket, Sockets, WaitingRunner, limit_connections, limit_scripts
+from sawtooth.app.server.flow import Sockets, TokenBucket, WaitingRunner, limit_connections, limit_scripts
 from sawtooth.app.server.slow_clients import STALLED_SECONDS, end_stalled
 
 
 def test_a_bucket_lets_a_burst_through_and_then_keeps_its_pace() -> None:
     now = 100.0
-    bucket = Bucket(10, 3, lambda: now)
+    bucket = TokenBucket(10, 3, lambda: now)
     assert [bucket.wait_s() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
     now += 10
     assert bucket.wait_s() == 0
@@ -56,7 +56,7 @@ def test_messages_that_lie_there_already_let_others_in_between_and_come_at_a_pac
 
 
 def test_a_message_waits_for_a_place_of_a_script_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "HELD_BACK_SECONDS", 0.2)
+    monkeypatch.setattr(flow, "LONGEST_WAIT_SECONDS", 0.2)
     monkeypatch.setattr(WaitingRunner, "started", flow.SCRIPTS_AT_ONCE)
 
     async def receive() -> Any:

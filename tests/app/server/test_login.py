@@ -26,7 +26,7 @@ from sawtooth.app.server.access import AccessMiddleware
 from sawtooth.app.server.local_user import user_of
 from sawtooth.app.server.login import Door, cookie_of, session_cookie_of
 from sawtooth.app.server.sessions import LINK_SECONDS, MOST_LINKS, MOST_SESSIONS, SESSION_SECONDS, Sessions, print_of
-from sawtooth.app.server.tokens import kept_token
+from sawtooth.app.server.tokens import stored_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.schema import DataFolder
 
@@ -342,29 +342,29 @@ def test_a_stolen_cookie_or_link_is_worth_nothing_to_another_user_of_the_machine
 
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 40, b"short", b"x" * 40 + b" 00000000", b"{}"])
 def test_a_damaged_token_file_is_said_and_replaced(tmp_path, caplog, damage) -> None:
-    first = kept_token(tmp_path, "token", "The token")
-    assert kept_token(tmp_path, "token", "The token") == first
+    first = stored_token(tmp_path, "token", "The token")
+    assert stored_token(tmp_path, "token", "The token") == first
     (tmp_path / "token").write_bytes(damage)
-    second = kept_token(tmp_path, "token", "The token")
-    assert second != first and kept_token(tmp_path, "token", "The token") == second
+    second = stored_token(tmp_path, "token", "The token")
+    assert second != first and stored_token(tmp_path, "token", "The token") == second
     assert "damaged" in caplog.text
 
 
 def test_any_flipped_bit_of_a_token_file_is_told(tmp_path, caplog) -> None:
-    kept_token(tmp_path, "token", "The token")
+    stored_token(tmp_path, "token", "The token")
     content = (tmp_path / "token").read_bytes()
     for position in range(len(content.rstrip()) * 8):
         flipped = bytearray(content)
         flipped[position // 8] ^= 1 << position % 8
         (tmp_path / "token").write_bytes(flipped)
         caplog.clear()
-        token = kept_token(tmp_path, "token", "The token")
+        token = stored_token(tmp_path, "token", "The token")
         assert "damaged" in caplog.text or token.encode() == content.split()[0], position
 
 
 def test_a_token_that_somebody_wrote_is_taken(tmp_path) -> None:
     (tmp_path / "token").write_text("my-own-long-token\n")
-    assert kept_token(tmp_path, "token", "The token") == "my-own-long-token"
+    assert stored_token(tmp_path, "token", "The token") == "my-own-long-token"
 
 
 def test_the_door_never_reads_the_query_of_a_page_s_form(data) -> None:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from sawtooth.app.trials import running
-from sawtooth.app.trials.running import Order, Ran
+from sawtooth.app.trials.running import Ran, RunRequest
 from sawtooth.ingest.capture.trials.settings import TrialSettings
 
 OLD = "the last good checkpoint"
@@ -25,7 +25,7 @@ def ran(folder: Path, code: str, *, guards: bool = True) -> Ran:
     began_s = (place / "last.txt").stat().st_ctime + 1e-3
     settings = TrialSettings(str(work / "saves"), guards=guards, private=(str(work),), began_s=began_s)
     words = [sys.executable, "train.py"]
-    return running.run(Order(words, words, "a trial", place, work, settings, seconds=1.0, start_s=0.2))
+    return running.run(RunRequest(words, words, "a trial", place, work, settings, seconds=1.0, start_s=0.2))
 
 
 @pytest.mark.parametrize(

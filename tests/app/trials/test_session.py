@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.app.commands import try_ as command
 from sawtooth.app.trials import session as sessions
 from sawtooth.app.trials import table
 from sawtooth.app.trials.choosing import Candidate
-from sawtooth.app.trials.running import Order, Ran
-from sawtooth.app.trials.session import Options, Session
+from sawtooth.app.trials.running import Ran, RunRequest
+from sawtooth.app.trials.session import Options, TrialSession
 from sawtooth.ingest.schema import DataFolder
 
 FUSED = Candidate("fused-optimizer", {"kind": "AdamW"}, "optimizer-not-fused", 80.0, 75.0, 90.0)
@@ -40,34 +40,34 @@ def ran(how: str = "measured", **more: Any) -> Ran:
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrialSession]:
     """A session whose runs take STEPS_MS; two changes together take the product of their shares."""
     monkeypatch.chdir(tmp_path)
-    orders: list[Order] = []
+    orders: list[RunRequest] = []
 
-    def run(order: Order) -> Ran:
+    def run(order: RunRequest) -> Ran:
         orders.append(order)
         return ran(
             notes=[{"proofs": dict.fromkeys(order.settings.changes, "It is."), "refused": {}, "errors": [], "losses": []}]
         )
 
-    def measured(*_: Any) -> tuple[Any, Measured, str]:
+    def measured(*_: Any) -> tuple[Any, MeasuredSteps, str]:
         ms = 100.0
         for slug in orders[-1].settings.changes or ["base"]:
             ms *= STEPS_MS[slug] / 100
         return (
             SimpleNamespace(findings=[], lead=None),
-            Measured((), ms, "marks", (str(len(orders)),), low_ms=ms * 0.99, high_ms=ms * 1.01),
+            MeasuredSteps((), ms, "marks", (str(len(orders)),), low_ms=ms * 0.99, high_ms=ms * 1.01),
             str(len(orders)),
         )
 
     monkeypatch.setattr(sessions, "run", run)
     monkeypatch.setattr(sessions, "measured_run", measured)
-    with Session(["train.py"], DataFolder(tmp_path / "data"), Options(), lambda _: None) as one:
+    with TrialSession(["train.py"], DataFolder(tmp_path / "data"), Options(), lambda _: None) as one:
         yield one
 
 
-def tried(session: Session, *changes: Candidate) -> dict[str, dict[str, Any]]:
+def tried(session: TrialSession, *changes: Candidate) -> dict[str, dict[str, Any]]:
     session.base(first=True)
     command._run_trials(session, changes, SimpleNamespace(allow_writes=True))  # type: ignore[arg-type]
     session.decide()
@@ -75,7 +75,7 @@ def tried(session: Session, *changes: Candidate) -> dict[str, dict[str, Any]]:
     return {trial["change"]: trial for trial in table.plain(session)["trials"]}
 
 
-def test_kept_changes_are_tried_together_and_of_two_that_exclude_each_other_the_faster(session: Session) -> None:
+def test_kept_changes_are_tried_together_and_of_two_that_exclude_each_other_the_faster(session: TrialSession) -> None:
     trials = tried(session, FUSED, WORKERS, FROZEN, FOREACH)
     assert {slug: trial["status"] for slug, trial in trials.items()} == {
         "fused-optimizer": "kept",
@@ -88,7 +88,7 @@ def test_kept_changes_are_tried_together_and_of_two_that_exclude_each_other_the_
     assert table.plain(session)["base"]["step_ms"] == 100.0 and len(session.bases) == 6
 
 
-def test_predicted_stands_beside_measured_with_whether_it_was_inside(session: Session) -> None:
+def test_predicted_stands_beside_measured_with_whether_it_was_inside(session: TrialSession) -> None:
     trials = tried(session, FUSED, WORKERS, FROZEN)
     names = ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "measured_step_ms", "inside")
     assert [trials["fused-optimizer"][name] for name in names] == [80.0, 75.0, 90.0, 82.0, True]
@@ -117,7 +117,7 @@ def test_predicted_stands_beside_measured_with_whether_it_was_inside(session: Se
     ],
 )
 def test_a_trial_that_ends_badly_does_not_end_the_others(
-    end: dict[str, Any], status: str, why: str, session: Session, monkeypatch: pytest.MonkeyPatch
+    end: dict[str, Any], status: str, why: str, session: TrialSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = sessions.run
     monkeypatch.setattr(
@@ -128,7 +128,7 @@ def test_a_trial_that_ends_badly_does_not_end_the_others(
     assert trials["fused-optimizer"]["status"] == "kept"
 
 
-def test_one_rank_without_proof_means_no_effect(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_rank_without_proof_means_no_effect(session: TrialSession, monkeypatch: pytest.MonkeyPatch) -> None:
     good = sessions.run
     silent = {"proofs": {}, "refused": {}, "errors": []}
     monkeypatch.setattr(sessions, "run", lambda order: replace(good(order), notes=[*good(order).notes, silent]))
@@ -136,7 +136,7 @@ def test_one_rank_without_proof_means_no_effect(session: Session, monkeypatch: p
 
 
 def test_ctrl_c_while_a_run_is_analysed_leaves_what_is_known(
-    session: Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    session: TrialSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: Any) -> Any:
         with contextlib.suppress(KeyboardInterrupt):

@@ -13,10 +13,10 @@ import pytest
 from sawtooth.analysis.findings import rules
 from sawtooth.analysis.metrics.pauses import Pauses, Reason
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
-from sawtooth.app.words import advice, promise
+from sawtooth.app.words import advice, predicted_gain
 from sawtooth.app.words.headline import below, between_steps, headline
 from tests.support.actions import act
 from tests.support.run_results import run_of
@@ -94,7 +94,7 @@ def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
 )
 def test_nobody_is_sure_of_what_may_bring_nothing(high_ms: float, confidence: Any, said: str) -> None:
     change = gains("a", 15.0, confidence, predicted_low_ms=80.0, predicted_high_ms=high_ms)
-    assert promise.detail(change).endswith(f", {said}")
+    assert predicted_gain.detail(change).endswith(f", {said}")
 
 
 def test_a_change_that_saves_more_after_another_says_why() -> None:
@@ -207,7 +207,7 @@ def test_what_the_loop_does_between_its_steps_is_said_where_it_counts(
         result.lead.best,
         source="marks",
         reading=Reading(100.0),
-        witnesses=(Witness("marks", 100.0, 99.0, 101.0, pauses=(pauses,)),),
+        witnesses=(StepTimeEvidence("marks", 100.0, 99.0, 101.0, pauses=(pauses,)),),
     )
     told = between_steps(replace(result, lead=replace(result.lead, best=best)))
     assert (told and told.replace("\xa0", " ")) == sentence

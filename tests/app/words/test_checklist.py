@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sawtooth.analysis.findings.checklist import TECHNIQUES, Checked, checklist
 from sawtooth.analysis.run.model import Finding
-from sawtooth.app.words import advice, headline, promise
+from sawtooth.app.words import advice, headline, predicted_gain
 from sawtooth.app.words import checklist as words
 from tests.support.actions import act
 from tests.support.findings_of import library, result_of
@@ -55,7 +55,7 @@ def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_number
     claimed = [(row, finding) for row, (_, finding) in zip(rows, findings, strict=True) if advice.is_advice(finding)]
     assert len({row.technique for row, _ in claimed}) < len(claimed), "two changes of one technique, and neither is left out"
     for row, finding in claimed:
-        assert (row.brings, row.detail) == (advice.brings(result, finding), promise.detail(finding))
+        assert (row.brings, row.detail) == (advice.brings(result, finding), predicted_gain.detail(finding))
     assert words.finding(result) == f"{headline.headline(result)}."
     gains = sum(finding.claims == "gain" for _, finding in findings)
     assert words.title(checked).startswith(f"{gains} changes would shorten the step; ")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.run.verdict import Part
+from sawtooth.analysis.run.verdict import StepPart
 from sawtooth.app.charts.efficiency import PeakPart, bars
 from sawtooth.app.words import efficiency
 from sawtooth.app.words.efficiency import clock_line, mfu_doubt, mfu_sentence, peak_parts, utilizations
@@ -31,8 +31,8 @@ def test_a_doubt_is_said_once_and_none_of_what_is_measured() -> None:
 
 
 PARTS = (  # 100 ms: 20 idle, 30 in a wait of which the GPU copies for 25, 10 of communication, 40 of compute
-    Part("other_compute", None, 40.0, 0.4), Part("idle", "blocking_copy", 30.0, 0.3, 25.0),
-    Part("idle", "data_wait", 20.0, 0.2), Part("exposed_comm", "comm_wait", 10.0, 0.1, 10.0),
+    StepPart("other_compute", None, 40.0, 0.4), StepPart("idle", "blocking_copy", 30.0, 0.3, 25.0),
+    StepPart("idle", "data_wait", 20.0, 0.2), StepPart("exposed_comm", "comm_wait", 10.0, 0.1, 10.0),
 )  # fmt: skip
 
 

@@ -185,8 +185,8 @@ def test_an_mfu_of_few_known_flops_is_no_large_number() -> None:
     ):  # the last: the user's own FLOPs
         flops = {"flop_coverage": Reading(known), "flops_per_step": Reading(1e12, notes=notes)}
         lead = replace(result.lead, metrics={**result.lead.metrics, **flops, "mfu": Reading(0.3)})
-        outlook = forecast(replace(result, ranks=[lead], lead=lead))
-        assert outlook is not None and outlook.mfu_before == shown, known
+        combined_prediction = forecast(replace(result, ranks=[lead], lead=lead))
+        assert combined_prediction is not None and combined_prediction.mfu_before == shown, known
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sawtooth.analysis.run.job import Straggler
-from sawtooth.app.words.promise import lateness_and_gain
+from sawtooth.app.words.predicted_gain import delay_and_gain
 
 
 def late(own_ms: float, reason: str | None, *, at_most: bool = False) -> Straggler:
@@ -21,8 +21,8 @@ def late(own_ms: float, reason: str | None, *, at_most: bool = False) -> Straggl
     ],
 )  # fmt: skip
 def test_a_gain_below_the_lateness_has_its_reason(reason: str, gain_ms: float, why: str) -> None:
-    assert lateness_and_gain(late(30.5, reason), gain_ms).replace("\xa0", " ") == why
+    assert delay_and_gain(late(30.5, reason), gain_ms).replace("\xa0", " ") == why
 
 
 def test_what_may_be_late_at_most_promises_no_sum() -> None:
-    assert lateness_and_gain(late(30.5, None, at_most=True), 10.0) == ""
+    assert delay_and_gain(late(30.5, None, at_most=True), 10.0) == ""

@@ -5,20 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from sawtooth.analysis.combined_changes import CombinedPrediction
 from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import savings
 from tests.support.actions import act
 from tests.support.run_results import run_of
 
 # 312 → 26 ms on 8 GPUs: of a day eleven twelfths, 22 h, are saved, and 8 × 22 = 176 GPU-hours
-TWELVE_TIMES = Outlook(before_ms=312.0, after_ms=26.0, mfu_before=0.005, gpus=8)
+TWELVE_TIMES = CombinedPrediction(before_ms=312.0, after_ms=26.0, mfu_before=0.005, gpus=8)
 
 
 def lines(
-    forecast: Outlook,
+    forecast: CombinedPrediction,
     steps: float | None = None,
     price: float | None = None,
     watt: float | None = None,
@@ -58,18 +58,18 @@ def test_what_is_saved_has_the_range_that_the_gain_has() -> None:
 
 
 def test_a_slower_step_saves_nothing() -> None:
-    slower = Outlook(before_ms=312.0, after_ms=325.0, mfu_before=None, gpus=1)
+    slower = CombinedPrediction(before_ms=312.0, after_ms=325.0, mfu_before=None, gpus=1)
     assert lines(slower, price=3.0, watt=100.0) == {"for what takes a day now": "24.0 → ≈ 25.0 h"}
 
 
 def test_a_day_and_what_is_left_of_it_have_one_unit() -> None:
-    quick = Outlook(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
+    quick = CombinedPrediction(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
     assert lines(quick) == {"for what takes a day now": "24.0 → ≈ 1.92 h"}  # not 115 min
     assert lines(quick, steps=1e4) == {"for 10.0 k steps": "52.0 → ≈ 4.17 min"}
 
 
 def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:
-    assert "MFU" not in lines(Outlook(before_ms=20.0, after_ms=10.0, mfu_before=2e-5, gpus=1))
+    assert "MFU" not in lines(CombinedPrediction(before_ms=20.0, after_ms=10.0, mfu_before=2e-5, gpus=1))
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_telemetry_s_rhythm_stands_beside_an_estimate_whose_range_it_lies_in():
 def test_a_forecast_keeps_its_mfu_only_where_most_flops_are_known() -> None:
     for known, mfu in ((0.02, None), (0.96, 0.2)):
         metrics = {"flop_coverage": Reading(known), "flops_per_step": Reading(1e12, notes=(LOWER_BOUND,))}
-        assert savings.with_known_mfu(Outlook(2.0, 1.0, 0.1, 1), metrics).mfu == mfu, known
+        assert savings.with_known_mfu(CombinedPrediction(2.0, 1.0, 0.1, 1), metrics).mfu == mfu, known

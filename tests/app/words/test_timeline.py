@@ -6,19 +6,23 @@ from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.tables.timeline import InView, Span
+from sawtooth.analysis.tables.timeline import InView, TimelineSpan
 from sawtooth.app.words import causes, timeline
 from tests.support.run_results import run_of
 
 LOST = (("exposed_memcpy", "host_sync", 70.0), ("idle", "host_sync", 52.0), ("idle", "launch_bound", 1.0))
-COUNTED = [Span(100, 200), Span(200, 300)]
+COUNTED = [TimelineSpan(100, 200), TimelineSpan(200, 300)]
 
 
 @pytest.mark.parametrize(
     ("view", "where"),
-    [(Span(0, 400), " in 2 counted steps"), (Span(100, 300), ""), (Span(50, 150), " in 1 counted step")],
+    [
+        (TimelineSpan(0, 400), " in 2 counted steps"),
+        (TimelineSpan(100, 300), ""),
+        (TimelineSpan(50, 150), " in 1 counted step"),
+    ],
 )
-def test_a_cause_is_all_that_is_lost_to_it_whatever_the_gpu_copies_meanwhile(view: Span, where: str) -> None:
+def test_a_cause_is_all_that_is_lost_to_it_whatever_the_gpu_copies_meanwhile(view: TimelineSpan, where: str) -> None:
     most = timeline.most_lost(InView(0.65, LOST), view, COUNTED)
     assert most is not None
     assert most.sentence.replace("\xa0", " ") == "the host waiting for a result (sync): 122 ms"

@@ -13,7 +13,7 @@ import torch
 
 from sawtooth.ingest.capture.batch_size import finder
 from sawtooth.ingest.capture.batch_size.finder import find_batch_size, lines
-from sawtooth.ingest.capture.batch_size.search import BatchSizes, Trial, search
+from sawtooth.ingest.capture.batch_size.search import BatchSizes, BatchSizeTrial, search
 from sawtooth.ingest.capture.batch_size.state import TrainingState
 from sawtooth.ingest.loop.batch_rule import advised_below
 from sawtooth.ingest.runs.bundle_file import open_bundle
@@ -26,7 +26,7 @@ def searched(fitting: int, start: int, least: int = 1, most: int = 1 << 20, **li
         asked.append(size)
         return size <= fitting
 
-    return search(start, least, most, lambda n: Trial(n, 1.0 * n if fits(n) else None), fits, **limits), asked
+    return search(start, least, most, lambda n: BatchSizeTrial(n, 1.0 * n if fits(n) else None), fits, **limits), asked
 
 
 @pytest.mark.parametrize("fitting", [1, 2, 3, 7, 8, 9, 100, 127, 128, 129, 1000, 4097])
@@ -73,7 +73,7 @@ def test_the_search_that_met_memory_in_other_pieces_says_less() -> None:
         seen.append(size)
         return size <= 100 and not (size > 96 and seen.count(size) > 1)
 
-    sizes = search(16, 16, 1000, lambda n: Trial(n, 1.0 if fits(n) else None), fits)
+    sizes = search(16, 16, 1000, lambda n: BatchSizeTrial(n, 1.0 if fits(n) else None), fits)
     assert (sizes.largest, sizes.too_large) == (80, 100)
 
 
@@ -83,8 +83,11 @@ def test_the_rule_by_hand() -> None:
 
 def test_accumulating_steps_the_optimizer_once() -> None:
     # four passes of 16 in 10 ms each, of which the optimizer takes 2: 4 × 10 − 3 × 2 = 34 ms for 64 samples
-    assert Trial(16, 10.0, optimizer_ms=2.0).accumulated_per_s(64) == pytest.approx(64 / 0.034)
-    assert Trial(16, 10.0).accumulated_per_s(16) == pytest.approx(1600) and Trial(16, 10.0).accumulated_per_s(8) is None
+    assert BatchSizeTrial(16, 10.0, optimizer_ms=2.0).accumulated_per_s(64) == pytest.approx(64 / 0.034)
+    assert (
+        BatchSizeTrial(16, 10.0).accumulated_per_s(16) == pytest.approx(1600)
+        and BatchSizeTrial(16, 10.0).accumulated_per_s(8) is None
+    )
 
 
 class Loop:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.sampled_loader import cheaper_batch, limited_by, stage_of
+from sawtooth.analysis.findings.loader_limits import cheaper_batch, limited_by, stage_of
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.recorder import profile
 from sawtooth.ingest.loop import batch_files

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.ingest import children
-from sawtooth.ingest.capture import beside, loop_capture
+from sawtooth.ingest.capture import loop_capture, sampler_process
 from sawtooth.ingest.capture.callbacks import hugging_face_callback, lightning_callback
 from sawtooth.ingest.capture.loop_capture import Capture
 from sawtooth.ingest.capture.recorder import profile
@@ -74,7 +74,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SteppingClock:
     made = SteppingClock()
     monkeypatch.setattr(loop_capture.time, "perf_counter_ns", made)
     monkeypatch.setitem(Capture.__init__.__kwdefaults__, "clock_ns", made)  # type: ignore[arg-type]
-    monkeypatch.setattr(beside, "start_sampler", FakeSampler)
+    monkeypatch.setattr(sampler_process, "start_sampler", FakeSampler)
     return made
 
 
@@ -142,7 +142,7 @@ def test_without_a_gpu_the_file_says_that_telemetry_is_missing(
     tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says = b"sampling into x\nsawtooth sample: This machine has no working NVIDIA driver.\n"
-    monkeypatch.setattr(beside, "start_sampler", lambda out: FakeSampler(out, says=says))
+    monkeypatch.setattr(sampler_process, "start_sampler", lambda out: FakeSampler(out, says=says))
     with profile(tmp_path / "x", seconds=0.1) as capture:
         train(capture, clock, 200)
     assert capture.why_not == ["no telemetry: This machine has no working NVIDIA driver."]
@@ -152,8 +152,8 @@ def test_without_a_gpu_the_file_says_that_telemetry_is_missing(
 
 
 def test_the_real_sampler_is_started_and_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = beside.start_sampler(tmp_path / "live")
-    said = beside.stop_sampler(process)
+    process = sampler_process.start_sampler(tmp_path / "live")
+    said = sampler_process.stop_sampler(process)
     assert process.returncode is not None
     assert said is None or "sampl" in said or "driver" in said  # on a machine without a GPU it says so
 
@@ -197,7 +197,7 @@ def test_it_tells_when_it_starts_profiles_and_ends(
 DIES = """
 import os, signal, sys, time, torch
 from pathlib import Path
-from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside
 from sawtooth.capture import profile

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.place import IMPORT_ROOT
+from sawtooth.installation import IMPORT_ROOT
 
 OLDEST = (3, 10)
 

@@ -7,7 +7,7 @@ import gzip
 import duckdb
 import pytest
 
-from sawtooth.app.jobs.intake import files_of
+from sawtooth.app.jobs.ingest_files import files_of
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder

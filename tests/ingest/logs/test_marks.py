@@ -7,8 +7,8 @@ import pytest
 
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.step_marks import witness
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.analysis.telemetry.step_marks import step_mark_evidence
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
@@ -61,7 +61,7 @@ def test_a_phase_before_the_training_does_not_hide_its_marks(folder: DataFolder,
             writer.mark(step, optimizer=optimizer)
     writer.close()
     (run,) = bring_in(folder, [(path, path.name)]).runs
-    stopwatch = witness(run, Library(folder), None)
+    stopwatch = step_mark_evidence(run, Library(folder), None)
     assert stopwatch is not None and stopwatch.ms == pytest.approx(STEP_NS / 1e6)
 
 

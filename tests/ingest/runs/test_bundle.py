@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError

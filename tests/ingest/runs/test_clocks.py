@@ -13,9 +13,9 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry import series
-from sawtooth.analysis.telemetry.clock import Origin, SampleClock, place
+from sawtooth.analysis.telemetry.clock import ClockOrigin, SampleClock, place
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle
@@ -143,7 +143,7 @@ def test_local_telemetry_is_laid_over_nothing_until_its_zone_is_given(tmp_path: 
     library.close()
 
 
-def read(library: Library, result, run: Manifest) -> series.Telemetry:
+def read(library: Library, result, run: Manifest) -> series.TelemetrySeries:
     ref = run.telemetry[0]
     with library.open(ref.id, derived=False) as recording:
         return series.telemetry(recording, 0, result.telemetry.clocks[ref.id])
@@ -172,43 +172,45 @@ def test_a_bundle_carries_what_was_said(tmp_path: Path, folder: DataFolder) -> N
 TRACE_A = RecordingRow("a" * 16, "trace", clock="unix", host="a")
 
 
-def placed(origin: Origin, ref: RecordingRef = REF, trace: RecordingRow = TRACE_A, *others: Origin) -> SampleClock:
+def placed(origin: ClockOrigin, ref: RecordingRef = REF, trace: RecordingRow = TRACE_A, *others: ClockOrigin) -> SampleClock:
     origins = {ref.id: origin} | {f"{k:016x}": o for k, o in enumerate(others)}
     return place([ref], origins, [trace])[ref.id]
 
 
 def test_what_was_said_beats_everything() -> None:
     ref = RecordingRef(REF.id, "telemetry", "t", offset_ns=7)
-    assert placed(Origin("unix", "b", "a", 2_000), ref).offset_ns == 7
+    assert placed(ClockOrigin("unix", "b", "a", 2_000), ref).offset_ns == 7
 
 
 def test_the_same_host_is_one_clock_whatever_the_dashboard_measured() -> None:
-    found = placed(Origin("unix", "a", "dash", 2_000))
+    found = placed(ClockOrigin("unix", "a", "dash", 2_000))
     assert (found.name, found.offset_ns) == ("unix", 0)
 
 
 def test_of_several_traced_hosts_the_own_one_is_the_clock() -> None:
     traces = [TRACE_A, replace(TRACE_A, host="b")]
-    assert "same host" in place([REF], {REF.id: Origin("unix", "b", "a", 9)}, traces)[REF.id].why
-    assert "were not compared" in place([REF], {REF.id: Origin("unix", "c", "a", 9)}, traces)[REF.id].why
+    assert "same host" in place([REF], {REF.id: ClockOrigin("unix", "b", "a", 9)}, traces)[REF.id].why
+    assert "were not compared" in place([REF], {REF.id: ClockOrigin("unix", "c", "a", 9)}, traces)[REF.id].why
 
 
 def test_the_offset_measured_by_the_traces_host_is_used() -> None:
-    found = placed(Origin("unix", "b", "a", 2_300_000_000))
+    found = placed(ClockOrigin("unix", "b", "a", 2_300_000_000))
     assert (found.name, found.offset_ns) == ("placed", 2_300_000_000)
 
 
 def test_two_hosts_that_push_to_one_dashboard_are_compared_through_it() -> None:
     # b is 5 s behind the dashboard and a 2 s, so b is 3 s behind a
-    found = placed(Origin("unix", "b", "dash", 5 * 10**9), REF, TRACE_A, Origin("unix", "a", "dash", 2 * 10**9))
+    found = placed(ClockOrigin("unix", "b", "dash", 5 * 10**9), REF, TRACE_A, ClockOrigin("unix", "a", "dash", 2 * 10**9))
     assert found.offset_ns == 3 * 10**9
-    other_dashboard = placed(Origin("unix", "b", "dash", 5 * 10**9), REF, TRACE_A, Origin("unix", "a", "elsewhere", 2 * 10**9))
+    other_dashboard = placed(
+        ClockOrigin("unix", "b", "dash", 5 * 10**9), REF, TRACE_A, ClockOrigin("unix", "a", "elsewhere", 2 * 10**9)
+    )
     assert (other_dashboard.name, other_dashboard.offset_ns) == ("unix", 0)
 
 
 @pytest.mark.parametrize(("clock", "word"), [("local", "zone"), ("unknown", "no times")])
 def test_times_without_origin_share_no_clock(clock: str, word: str) -> None:
-    found = placed(Origin(clock, "a"))
+    found = placed(ClockOrigin(clock, "a"))
     assert not found.known
     assert not found.shares("unix")
     assert word in found.why
@@ -216,7 +218,7 @@ def test_times_without_origin_share_no_clock(clock: str, word: str) -> None:
 
 def test_a_damaged_offset_in_a_manifest_is_not_used() -> None:
     ref = RecordingRef(REF.id, "telemetry", "t", offset_ns=1 << 70, interval_ns=-5)
-    assert placed(Origin("unix", "a"), ref) == placed(Origin("unix", "a"))
+    assert placed(ClockOrigin("unix", "a"), ref) == placed(ClockOrigin("unix", "a"))
 
 
 def test_a_pushed_sessions_measured_offset_travels_with_its_file(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job

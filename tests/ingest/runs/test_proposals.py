@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.runs.manifests import attach, delete_run, register_run
 from sawtooth.ingest.runs.proposals import accept, changed, dismiss, proposal_for, propose
@@ -185,7 +185,7 @@ def test_a_full_disk_while_deriving_leaves_no_run(tmp_path: Path, monkeypatch: p
     def full(folder: DataFolder, recording: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sawtooth.app.jobs.intake.ensure_derived", full)
+    monkeypatch.setattr("sawtooth.app.jobs.ingest_files.ensure_derived", full)
     folder = DataFolder(tmp_path / "d").create()
     with pytest.raises(OSError, match="No space"):
         bring_in(folder, [(bundle(tmp_path), "x.sawtooth")])

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sawtooth.analysis.cluster.places import list_sources
+from sawtooth.analysis.cluster.storage import list_sources
 from sawtooth.app.jobs import whole_job
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.jobs.whole_job import bring_in_job

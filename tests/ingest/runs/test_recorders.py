@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import FORMAT, pack
 from sawtooth.ingest.runs import recorders

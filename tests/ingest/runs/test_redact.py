@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle

@@ -16,12 +16,12 @@ from sawtooth.app.live.folders import newest_segment
 from sawtooth.ingest import sampler
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.sampler import __main__ as command
-from sawtooth.ingest.sampler.calls import Caller, HungError
+from sawtooth.ingest.sampler.calls import CallThread, HungError
 from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
-from sawtooth.ingest.sampler.pace import PaceReader
 from sawtooth.ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name, segments_of
 from sawtooth.ingest.sampler.sinks import SessionSink, new_session_id
+from sawtooth.ingest.sampler.step_rate import StepRateReader
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.telemetry.session import write_session_file
 from tests.support.fake_nvml import FakeClock, FakeNvml, NVMLError
@@ -101,7 +101,7 @@ def test_driver_buffers_bring_their_own_times_once_each() -> None:
 
 def test_how_a_training_steps_is_a_record_each_time_it_changes(tmp_path: Path) -> None:
     bench, file = Bench(("GPU-a",)), tmp_path / "pace.json"
-    bench.sampler.pace = PaceReader(file)
+    bench.sampler.step_rate = StepRateReader(file)
     known = {"step": 10, "p50_ms": 9.0, "p95_ms": 9.5, "per_s": 110.0}
 
     def write(step: int) -> None:
@@ -164,14 +164,14 @@ def test_a_hung_call_leaves_a_gap_and_heartbeats_and_no_invented_sample() -> Non
 
 def test_the_watchdog_really_gives_up_waiting() -> None:
     release = threading.Event()
-    caller = Caller(FakeClock().clock(), limit_s=0.01)
+    caller = CallThread(FakeClock().clock(), limit_s=0.01)
     with pytest.raises(HungError):
         caller.call(lambda: release.wait(5))
     assert caller.busy
     caller.close()  # does not wait for the call
     release.set()
     done = threading.Event()
-    real = Caller(sampler_clock(), limit_s=5)
+    real = CallThread(sampler_clock(), limit_s=5)
     assert real.call(lambda: done.set() or 7) == 7
     with pytest.raises(DriverLostError):
         real.call(lambda: (_ for _ in ()).throw(DriverLostError(9, "gone")))
@@ -196,7 +196,7 @@ def test_a_driver_that_hangs_does_not_keep_the_sampler_from_its_end(hangs_in: st
 
     bench.driver.read = locked(read, hangs_in == "read")  # type: ignore[method-assign]
     bench.driver.close = locked(close, hangs_in == "close")  # type: ignore[method-assign]
-    bench.sampler.caller = Caller(sampler_clock(), limit_s=0.05)
+    bench.sampler.caller = CallThread(sampler_clock(), limit_s=0.05)
     ended: list[str] = []
     thread = threading.Thread(target=lambda: ended.append(bench.sampler.run(1)), daemon=True)
     thread.start()
@@ -207,9 +207,9 @@ def test_a_driver_that_hangs_does_not_keep_the_sampler_from_its_end(hangs_in: st
 
 
 def sampler_clock() -> Any:
-    from sawtooth.ingest.sampler.clock import Clock
+    from sawtooth.ingest.sampler.clock import SamplerClock
 
-    return Clock()
+    return SamplerClock()
 
 
 def test_missed_ticks_are_a_gap() -> None:
@@ -498,8 +498,8 @@ def test_the_sampler_imports_the_standard_library_and_nvml_only() -> None:
                         "sawtooth.ingest.quantities",
                         "sawtooth.ingest.children",
                         "sawtooth.ingest.loop.cores",  # standard library only, as it says itself
-                        "sawtooth.ingest.seals",
-                        "sawtooth.place",
+                        "sawtooth.ingest.json_checksum",
+                        "sawtooth.installation",
                     )
                 )
                 assert ours or top in sys.stdlib_module_names or top == "pynvml", (path.name, name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.sampler import __main__ as command
 from sawtooth.ingest.sampler import options
 from sawtooth.ingest.sampler.push import Push

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.recording import Progress, ingest_file
+from sawtooth.ingest.recording import IngestProgress, ingest_file
 from sawtooth.ingest.runs.manifests import attach, delete_run, register_run, register_runs
 from sawtooth.ingest.runs.naming import shown_path, telling_name
 from sawtooth.ingest.schema import DataFolder
@@ -108,7 +108,7 @@ def test_same_bytes_make_the_same_recording_and_keep_one_source(tmp_path, folder
 
 
 def test_progress_ends_with_done(tmp_path, folder):
-    seen: list[Progress] = []
+    seen: list[IngestProgress] = []
     ingest_file(put(tmp_path, TRACE), folder, progress=seen.append)
     assert (
         seen[-1].stage == "done" and seen[-1].bytes_done == seen[-1].bytes_total > 0 and seen[-1].events == 9

@@ -1,1 +1,1 @@
-"""The changes that `sawtooth try` can make inside a training, a module for each part of PyTorch that they patch."""
+"""The changes that `sawtooth try` makes inside a training, a module for each patched part."""

@@ -1,4 +1,4 @@
-"""Changes of Python's garbage collection: objects of the start are frozen, or collection runs every N steps.
+"""Changes of Python's garbage collection: freeze early objects, or collect every N steps.
 
 What proves it: the number of frozen objects, or that automatic collection is off, after further steps. Standard library only.
 """

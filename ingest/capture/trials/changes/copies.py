@@ -1,4 +1,4 @@
-"""Copies of the loader's pinned batches to the GPU that do not block, by ``Tensor.to`` and ``Tensor.cuda``.
+"""Non-blocking copies of pinned batches to the GPU, by ``Tensor.to`` and ``Tensor.cuda``.
 
 Only tensors that a loader with pinned memory delivered are copied so: each batch has memory of its own, which is not written again. What
 proves it: such a copy was made. Standard library only.

@@ -1,4 +1,4 @@
-"""Changes that are environment variables of the training: its threads, and its allocator of GPU memory.
+"""Changes of environment variables: threads, and the allocator of GPU memory.
 
 `sawtooth try` sets the variables. What proves them: PyTorch's own number of threads, or an expandable segment, after the third step.
 Standard library only.

@@ -1,4 +1,4 @@
-"""Changes of data loaders: workers, pinned memory, prefetch and batch size, by arguments of ``DataLoader.__init__``.
+"""Changes of ``DataLoader`` arguments: workers, pinned memory, prefetch and batch size.
 
 What proves it: an iterator of the loader that has this many living workers, this prefetch factor, or a pinning thread. What refuses it:
 an iterable dataset, whose samples would repeat; spawned workers of a script without a main guard; a dataset that holds CUDA tensors or

@@ -1,4 +1,4 @@
-"""Changes of the outermost modules: torch.compile, channels-last weights, and bf16 autocast around forward.
+"""Changes of the outermost modules: torch.compile, channels-last weights, bf16 autocast.
 
 The outermost modules are those that the training's own code calls with gradients during the first step. ``Module.__call__`` is patched until
 then. What proves a change: Dynamo's counter of graphs, the recorded CUDA graphs, the layout of the weights, or the type of a product inside forward. What refuses

@@ -1,4 +1,4 @@
-"""Changes of DistributedDataParallel by arguments of its constructor: bucket size, gradients in the buckets, and a static graph.
+"""Changes of DistributedDataParallel's arguments: bucket size, bucket views, static graph.
 
 What proves it: what DDP itself logs after the third step. What refuses it: a constructor that rejects the argument. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""Changes of PyTorch's global settings: anomaly detection, cuDNN's search, deterministic algorithms, TF32 and attention backends.
+"""Changes of PyTorch's global settings: anomaly detection, cuDNN, determinism, TF32, attention.
 
 They are set after the first step, because scripts set them at their start. What proves them: the settings after the third step, as PyTorch
 reports them. Standard library only.
@@ -28,7 +28,7 @@ KERNELS = ("flash", "mem_efficient", "cudnn")
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
-    """Set and prove the settings; ``module`` is torch.optim.optimizer, which is loaded before the first step."""
+    """Set and prove the settings once ``module``, torch.optim.optimizer, is loaded."""
     inside.after_step(SET_AFTER, lambda: _set(inside))
     inside.after_step(PROVEN_AFTER, lambda: _prove(inside))
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from sawtooth.ingest.source import Limits
-from sawtooth.ingest.trace.torch_json.text import around, refusals
+from sawtooth.ingest.trace.torch_json.text import envelope, refusals
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYTES, TRAILING, Event, bare, decode_events
 from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, Loosely
 
@@ -174,7 +174,7 @@ class Document:
     def _enter_array(self, last: bool) -> bool:
         for match in itertools.islice(START.finditer(self._buffer, self._looked), MAX_STARTS - self._starts):
             head = self._buffer[: match.start()] + b'"traceEvents":0}'
-            for text in around.readings(head):
+            for text in envelope.readings(head):
                 try:
                     document = msgspec.json.decode(text)
                 except DECODE_ERRORS:
@@ -269,9 +269,9 @@ class Document:
                 self.note("tail", text)
             return
         text = b'{"":0' + text
-        if (tail := around.whole(text, self.note)) is None:
+        if (tail := envelope.whole(text, self.note)) is None:
             self.truncated = True
-            tail = around.pairs(text)
+            tail = envelope.pairs(text)
         tail.pop("", None)
         if "traceEvents" in tail:
             self.note("second_events", "")

@@ -14,7 +14,7 @@ BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or inside one
 MAX_JOINS = 64  # nested objects of one event that the border pattern may have separated; kineto nests none
 
 
-class Read(NamedTuple):
+class TolerantResult(NamedTuple):
     """The result of reading one by one.
 
     It has the events, the number of bytes used, and the text after the array's end if that was found.
@@ -45,7 +45,7 @@ class Loosely:
         borders = [match.start() + 1 for match in BORDER.finditer(text)]
         self._ends = borders if more else [*borders, len(text)]
 
-    def read(self) -> Read:
+    def read(self) -> TolerantResult:
         """Read up to the array's end, to where more text is needed, or to the end."""
         events: list[Event] = []
         start, i, cut_off = 0, 0, False
@@ -56,7 +56,7 @@ class Loosely:
                 if event is not None:
                     events.append(event)
                 if behind is not None:
-                    return Read(events, self._ends[last], behind)
+                    return TolerantResult(events, self._ends[last], behind)
             elif lacks_end and last + 1 == len(self._ends) and self._may_go_on(start):
                 if self._more:
                     break
@@ -71,7 +71,7 @@ class Loosely:
                     start = self._ends[i] - len(piece) + used
                     continue
             start, i = self._ends[last], last + 1
-        return Read(events, start, cut_off=cut_off)
+        return TolerantResult(events, start, cut_off=cut_off)
 
     def _may_go_on(self, start: int) -> bool:
         return not self._more or len(self._text) - start < self._event_bytes

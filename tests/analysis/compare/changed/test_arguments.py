@@ -9,11 +9,11 @@ import msgspec
 
 from sawtooth.analysis.compare.changed.arguments import changed_arguments
 from sawtooth.analysis.compare.changed.differences import differences, effects
-from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.waterfall import RunRow
-from sawtooth.app.words.comparisons import changed
+from sawtooth.app.words.comparisons import setup_changes
 from tests.support.run_results import run_of, side
 
 
@@ -59,8 +59,8 @@ def test_a_comparison_has_them_where_all_runs_of_a_side_share_their_command() ->
     slow = [recorded(["train.py", "--workers", "0"], f"a{i:015x}", 100.0 + i) for i in range(3)]
     fast = [recorded(["train.py", "--workers", "8"], f"b{i:015x}", 50.0 + i) for i in range(3)]
     comparison = compare(side(*slow), side(*fast))
-    assert changed.rows(comparison)[0][:3] == ("--workers", "0", "8")
+    assert setup_changes.rows(comparison)[0][:3] == ("--workers", "0", "8")
     first = compare_json(comparison)["changed"][0]["differences"][0]
     assert (first["key"], first["a"], first["b"]) == ("argument --workers", "0", "8")
     mixed = [*fast[:2], recorded(["train.py", "--workers", "4"], "c" * 16, 51.0)]
-    assert changed.rows(compare(side(*slow), side(*mixed))) == []
+    assert setup_changes.rows(compare(side(*slow), side(*mixed))) == []

@@ -10,11 +10,11 @@ import msgspec
 
 from sawtooth.analysis.compare.changed.conditions import Condition, condition_pairs, shared_conditions
 from sawtooth.analysis.compare.comparison import Comparison, compare
+from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.side import Side, side_of
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports import comparison as report
 from sawtooth.app.words.comparisons import conditions as words
 from sawtooth.ingest.schema import DataFolder

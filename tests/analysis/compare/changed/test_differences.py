@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from sawtooth.analysis.compare.changed import traits
+from sawtooth.analysis.compare.changed import setup_traits
 from sawtooth.analysis.compare.changed.differences import PADDING, differences, effects, unfollowed
-from sawtooth.analysis.compare.changed.traits import ReadBack, Trait
+from sawtooth.analysis.compare.changed.setup_traits import ReadBack, Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.findings.checking import all_rules
 from sawtooth.analysis.run.model import Explains, Finding
@@ -71,7 +71,7 @@ def test_a_number_that_one_side_does_not_know_is_no_difference():
     ],
 )
 def test_copies_to_the_host_are_told_by_the_steps_that_have_one(copies, value, kind):
-    reads = next(trait for trait in traits.traits_of(run_of(), None, copies) if trait.key == "reads")
+    reads = next(trait for trait in setup_traits.traits_of(run_of(), None, copies) if trait.key == "reads")
     assert (reads.value, reads.kind) == (value, kind)
 
 
@@ -122,7 +122,7 @@ def test_without_a_change_nothing_is_explained():
 
 
 def test_what_rules_say_that_their_advice_sets_is_a_choice_that_is_looked_for():
-    keys = {choice.key for choice in traits._CHOICES} | {
+    keys = {choice.key for choice in setup_traits._CHOICES} | {
         "reads",
         "dtype",
         "gradient_sync",
@@ -130,6 +130,6 @@ def test_what_rules_say_that_their_advice_sets_is_a_choice_that_is_looked_for():
         "schedule",
         PADDING,
     }
-    dtypes = {"TF32", *(name for _, name in traits._NARROW)}
+    dtypes = {"TF32", *(name for _, name in setup_traits._NARROW)}
     named = [text for rule in all_rules() for text in rule.explains.sets]
     assert named and all(text in keys or text.removeprefix("dtype ") in dtypes for text in named)

@@ -8,9 +8,9 @@ import pytest
 
 from sawtooth.analysis.compare.changed.resized import resized
 from sawtooth.analysis.compare.comparison import Comparison, compare
+from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.side import Side, side_of
-from sawtooth.app.words.comparisons import changed as words
+from sawtooth.app.words.comparisons import setup_changes as words
 from tests.support.anti_patterns import loop, op
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.findings_of import library, result_of

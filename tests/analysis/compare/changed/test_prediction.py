@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import msgspec
 
-from sawtooth.analysis.compare import record
-from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare import prediction_record
+from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.model import Action, Explains, Finding, NotChecked, PlanStep
-from sawtooth.app.words.comparisons import changed
 from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons import setup_changes
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 from tests.support.actions import act
@@ -37,7 +37,7 @@ def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
     kept = replace(measured, findings=[promised("sync", 150.0)])
     one = compare(side(a), side(kept))
     assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
-    assert changed.tested(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch: Change it."
+    assert setup_changes.tested(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch: Change it."
     assert not any("Predicted" in sentence for sentence in words.sentences(one))  # it limits nothing
     assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
     steps = tuple(PlanStep(rule, 312.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
@@ -49,7 +49,7 @@ def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
     late = (replace(steps[1], predicted_low_ms=120.0, predicted_high_ms=140.0), PlanStep("graph", 140.0, 20.0, 20.0, 20.0))
     missed = compare(side(replace(a, plan=late)), side(measured))
     assert (missed.prediction.rules, missed.prediction.held) == (("loader",), False)
-    assert "12\u00a0% longer than predicted" in changed.tested(missed)
+    assert "12\u00a0% longer than predicted" in setup_changes.tested(missed)
 
 
 def with_loader(run, value):
@@ -68,13 +68,13 @@ def test_advice_that_the_set_up_shows_is_tested_whatever_else_went_with_it():
     found = compare(with_loader(a, "in the training process"), with_loader(b, "in worker processes"))
     assert (found.prediction.rules, found.prediction.low_ms, found.prediction.held) == (("loader",), 5.6, True)
     assert (
-        changed.tested(found)
+        setup_changes.tested(found)
         == "Predicted ≈\u00a06.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch: Change it."
     )
     still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of it
     assert compare(with_loader(a, "in the training process"), with_loader(still, "in worker processes")).prediction is not None
     late = run_of("c" * 16, best_ms=13.0, source="user")  # 13 ÷ 6.5: twice as long
-    said = changed.tested(compare(with_loader(a, "in the training process"), with_loader(late, "in worker processes")))
+    said = setup_changes.tested(compare(with_loader(a, "in the training process"), with_loader(late, "in worker processes")))
     assert "100\u00a0% longer than predicted" in said
 
 
@@ -86,13 +86,13 @@ def test_without_a_profile_of_b_what_can_be_said_is_said():
         manifest=msgspec.structs.replace(b.manifest, recordings=[RecordingRef("c" * 16, "marks", "marks.jsonl")]),
         not_checked=[NotChecked("loader", "no trace")],
     )
-    said = changed.tested(compare(side(a), side(marks)))
+    said = setup_changes.tested(compare(side(a), side(marks)))
     assert (
         said
         == "B has no profile that shows whether it follows A's first advice, Change it: predicted ≈\u00a06.50\u00a0ms; B takes 7.30\u00a0ms."
     )
-    assert changed.nothing(compare(side(a), side(marks))) is None  # it is said already
-    assert changed.nothing(compare(side(b), side(marks))) == (
+    assert setup_changes.nothing(compare(side(a), side(marks))) is None  # it is said already
+    assert setup_changes.nothing(compare(side(b), side(marks))) == (
         "B has no profile: what was changed is not recorded. Record B again with `sawtooth run`, a loop shorter than five seconds with `--after 1`."
     )
 
@@ -130,7 +130,7 @@ def test_runs_of_one_command_are_said_to_be():
         replace(run, manifest=msgspec.structs.replace(run.manifest, command=command))
         for run in (run_of(best_ms=45.0, source="user"), run_of("b" * 16, best_ms=19.5, source="user"))
     )
-    assert changed.nothing(compare(side(a), side(b))).startswith("Both ran the same command:")
+    assert setup_changes.nothing(compare(side(a), side(b))).startswith("Both ran the same command:")
 
 
 def test_a_run_that_changed_something_else_too_does_not_judge_the_prediction(tmp_path):
@@ -149,9 +149,9 @@ def test_a_run_that_changed_something_else_too_does_not_judge_the_prediction(tmp
         found = compare(replace(before, traits=(*before.traits, *dtype[0])), replace(after, traits=(*after.traits, *computed)))
         assert found.prediction.beside == beside
         assert found.prediction.held is (None if beside else False)
-        said = changed.tested(found)
+        said = setup_changes.tested(found)
         assert ("longer than predicted" in said) == (not beside)
         assert said.endswith(", so this does not show whether the prediction was right.") == bool(beside)
         folder = DataFolder(tmp_path / f"{len(beside)}{torch_version}").create()
-        record.remember(folder, "a" * 16, "b" * 16, found.prediction)
-        assert len(record.records(folder)) == (0 if beside else 1)
+        prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
+        assert len(prediction_record.records(folder)) == (0 if beside else 1)

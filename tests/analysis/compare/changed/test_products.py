@@ -9,8 +9,8 @@ import msgspec
 
 from sawtooth.analysis.compare.changed.products import alike, batch_ratio, other_layers
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.matching import Piece
-from sawtooth.app.words.comparisons import audit, changed, changes, two_steps
+from sawtooth.analysis.compare.matching import PerStepWork
+from sawtooth.app.words.comparisons import audit, changes, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import UserFacts
 from tests.support.run_results import run_of, side
@@ -32,7 +32,7 @@ def test_two_models_are_not_compared():
     )
     found = compare(of_shapes(a, "abcdef"), of_shapes(b, "uvwxyz"))
     assert (found.verdict.word, found.other_model, found.throughput, found.effects) == ("inconclusive", True, None, ())
-    assert (two_steps.steps_divided(found), changed.left(found)) == ((), None)
+    assert (step_parts.steps_divided(found), setup_changes.left(found)) == ((), None)
     assert "train different models" in words.headline(found)
     assert found.metric_word(next(c for c in found.metrics if c.key == "best_step_time_ms")) == "changed"
     padded = run_of("b" * 16, best_ms=40.0, metrics={"flops_per_step": 1.002e12})
@@ -84,8 +84,8 @@ def test_another_batch_is_named_where_nobody_entered_it():
         )
         for name, ms, flops, shapes in (("a", 13.0, 3e9, OF_64), ("b", 15.0, 384e9, OF_8192))
     )
-    assert changed.rows(compare(a, b))[0][:3] == ("Batch size, in proportion", "1", "128")
-    assert changed.nothing(compare(a, replace(b, products=frozenset()))).startswith(
+    assert setup_changes.rows(compare(a, b))[0][:3] == ("Batch size, in proportion", "1", "128")
+    assert setup_changes.nothing(compare(a, replace(b, products=frozenset()))).startswith(
         "The recordings do not show what was changed"
     )
 
@@ -101,7 +101,7 @@ def test_work_whose_shapes_are_hidden_says_nothing_of_rates_or_models():
         )
         for name, ms, flops, coverage, mfu in (("a", 43.6, 24e9, 1.0, 6e-4), ("b", 8.4, 2e8, 0.014, 3e-5))
     )
-    other = Piece("gemm", "aten::mm", "[[64,64]]", "gemm", Fraction(10**6), Fraction(1))
+    other = PerStepWork("gemm", "aten::mm", "[[64,64]]", "gemm", Fraction(10**6), Fraction(1))
     found = compare(side(cells, operators=[other]), side(fused, operators=[replace(other, name="mm", shapes="[[8,8]]")]))
     assert found.throughput is None and found.reasons == ()
     assert "5.19\u00a0× as fast" in words.headline(found)
@@ -115,7 +115,7 @@ def test_work_whose_shapes_are_hidden_says_nothing_of_rates_or_models():
 
 def test_as_many_operations_in_other_shapes_are_the_same_work():
     runs = [run_of(name * 16, metrics={"flops_per_step": 2.7e8, "flop_coverage": 1.0}) for name in "ab"]
-    piece = Piece("aten::sum [[4]]", "aten::sum", "[[4]]", "", Fraction(10**6), Fraction(1))
+    piece = PerStepWork("aten::sum [[4]]", "aten::sum", "[[4]]", "", Fraction(10**6), Fraction(1))
     together = replace(piece, name="aten::sum [[96]]", shapes="[[96]]")
     assert compare(side(runs[0], operators=[piece]), side(runs[1], operators=[together])).reasons == ()
     unknown = [run_of(name * 16) for name in "ab"]

@@ -8,8 +8,8 @@ import pytest
 
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.side import side_of
-from sawtooth.app.words.comparisons import changed as words
+from sawtooth.analysis.compare.comparison_side import side_of
+from sawtooth.app.words.comparisons import setup_changes as words
 from tests.support.findings_of import library, result_of, stopwatch_ms
 
 PAIRS = {

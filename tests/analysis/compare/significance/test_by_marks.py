@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from sawtooth.analysis.compare.significance.change_interval import ratio_interval
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.app.cli import cli
 from sawtooth.ingest.capture.marks import MarkWriter
 from tests.support.chrome_trace import BASE_NS, matmul_loop
 
 
-def marked(best_ms: float, half_share: float = 0.01, name: str = "x") -> Measured:
-    return Measured(
+def marked(best_ms: float, half_share: float = 0.01, name: str = "x") -> MeasuredSteps:
+    return MeasuredSteps(
         steps_ms=(best_ms, best_ms * 1.02, best_ms * 0.98, best_ms),
         best_ms=best_ms,
         source="marks",
@@ -63,14 +63,14 @@ def test_the_interval_of_the_change_is_one_of_the_ratio_where_both_step_times_ha
     assert ratio_interval(a, b, (-0.32842, -0.27158)) == pytest.approx((1.3823, 1.4764), abs=2e-4)
     assert ratio_interval(b, a, (0.27158, 0.32842)) == pytest.approx((1 / 1.4764, 1 / 1.3823), abs=2e-4)
     assert (
-        ratio_interval(a, [Measured((0.7,), 0.7, "profile", ("b",))], (-0.4, -0.2)) is None
+        ratio_interval(a, [MeasuredSteps((0.7,), 0.7, "profile", ("b",))], (-0.4, -0.2)) is None
     )  # nobody knows whose the error is
     assert ratio_interval(a, b, (None, -0.2)) is None
     assert ratio_interval(a, b, (-2.0, 1.4)) is None  # B's step may be no time at all
 
 
 def test_marks_on_one_side_alone_change_nothing() -> None:
-    profiled = Measured((0.7, 0.71, 0.69, 0.7), 0.7, "profile", ("b",))
+    profiled = MeasuredSteps((0.7, 0.71, 0.69, 0.7), 0.7, "profile", ("b",))
     assert verdict([marked(1.0, name="a")], [profiled]).confidence == "low"
 
 

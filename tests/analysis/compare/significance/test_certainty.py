@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.compare.significance.certainty import HOW_MUCH, Evidence, Verdict, limited, of_other_work, settled
+from sawtooth.analysis.compare.significance.certainty import (
+    HOW_MUCH,
+    ComparisonEvidence,
+    Verdict,
+    limited,
+    of_other_work,
+    settled,
+)
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 
 FEW = Verdict("inconclusive", "low", "Too few steps.")
 APART = Verdict("faster", "low", "No step reaches the other's range.")
@@ -34,7 +41,7 @@ TABLE = [
 
 
 def of_marks(ms, *, host_bound):
-    return Measured((), ms, "marks", (f"{ms} {host_bound}",), low_ms=0.99 * ms, high_ms=1.01 * ms, host_bound=host_bound)
+    return MeasuredSteps((), ms, "marks", (f"{ms} {host_bound}",), low_ms=0.99 * ms, high_ms=1.01 * ms, host_bound=host_bound)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +60,16 @@ def test_single_runs_that_their_hosts_limit_are_never_surer_than_hosts_vary(b_ms
 
 @pytest.mark.parametrize(("steps", "change", "interval", "floor", "alike", "word", "confidence"), TABLE)
 def test_the_table(steps, change, interval, floor, alike, word, confidence):
-    found = settled(steps, Evidence(change, 100.0, interval, floor, alike), "By their intervals.")
+    found = settled(steps, ComparisonEvidence(change, 100.0, interval, floor, alike), "By their intervals.")
     assert (found.word, found.confidence) == (word, confidence)
     mirrored = Verdict("slower", "low", APART.why) if steps is APART else steps
     low, high = (None if end is None else -end for end in reversed(interval))
-    back = settled(mirrored, Evidence(-change, 100.0, (low, high), floor, alike), "By their intervals.")
+    back = settled(mirrored, ComparisonEvidence(-change, 100.0, (low, high), floor, alike), "By their intervals.")
     assert (back.word, back.confidence) == ({"faster": "slower"}.get(word, word), confidence)
 
 
 def test_two_sources_are_named():
-    found = settled(FEW, Evidence(-100.0, 100.0, (-110.0, -90.0), 0.1, alike=False), "By their intervals.")
+    found = settled(FEW, ComparisonEvidence(-100.0, 100.0, (-110.0, -90.0), 0.1, alike=False), "By their intervals.")
     assert "different sources" in found.why and "Too few" not in found.why
 
 
@@ -73,7 +80,7 @@ def test_of_two_models_nothing_is_said():
 
 
 def step(best, half, source="telemetry", steps=3):
-    return Measured((best,) * steps, best, source, (f"{best}{source}",), low_ms=best - half, high_ms=best + half)
+    return MeasuredSteps((best,) * steps, best, source, (f"{best}{source}",), low_ms=best - half, high_ms=best + half)
 
 
 def test_a_change_much_larger_than_both_intervals_is_shown_by_three_steps():
@@ -94,7 +101,7 @@ def test_a_stopwatch_beside_telemetry_is_not_as_sure_as_one_source():
 
 def test_profiled_steps_alone_are_believed_where_they_are_far_apart():
     def profiled(level):
-        return Measured((level, level * 1.02, level * 0.98, level), level, "profile", (str(level),))
+        return MeasuredSteps((level, level * 1.02, level * 0.98, level), level, "profile", (str(level),))
 
     assert verdict([profiled(494.0)], [profiled(100.0)]).confidence == "high"  # 4.94 ×
     assert verdict([profiled(130.0)], [profiled(100.0)]).confidence == "low"  # the profiler may cost as much
@@ -105,8 +112,8 @@ def test_profiled_steps_alone_are_believed_where_they_are_far_apart():
 )
 def test_a_change_of_unknown_size_is_not_sure(low_ms, high_ms, sure):
     """A step of 368 ms that may be 135 to 444, and of 34.6 ms: 2.6 to 14 × as fast (the stopwatches said 6.8)."""
-    a = Measured((), 368.0, "estimate", ("a",), low_ms=low_ms, high_ms=high_ms)
-    b = Measured((), 34.6, "telemetry", ("b",), low_ms=33.6, high_ms=35.6)
+    a = MeasuredSteps((), 368.0, "estimate", ("a",), low_ms=low_ms, high_ms=high_ms)
+    b = MeasuredSteps((), 34.6, "telemetry", ("b",), low_ms=33.6, high_ms=35.6)
     for found, word in ((verdict([a], [b]), "faster"), (verdict([b], [a]), "slower")):
         assert (found.word, found.confidence) == (word, sure)
         assert (HOW_MUCH in found.why) == (sure == "low")

@@ -18,7 +18,7 @@ from sawtooth.analysis.compare.significance.bootstrap import (
     share_of_faster,
 )
 from sawtooth.analysis.compare.significance.decision import Verdict, verdict
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from tests.support.paths import SHARED
 
 
@@ -36,7 +36,7 @@ def steps_like(generator, n, phi, sd, *, spikes=0.03, period=0):
 
 
 def measured(steps, *names):
-    return Measured(tuple(float(s) for s in steps), float(np.mean(steps)), "profile", names)
+    return MeasuredSteps(tuple(float(s) for s in steps), float(np.mean(steps)), "profile", names)
 
 
 def shares(draws, n, phi, sd, slow_down=1.0):
@@ -112,7 +112,7 @@ series = st.lists(st.floats(1, 500), min_size=1, max_size=60).map(tuple)
 @settings(max_examples=60, deadline=None)
 @given(series, series, st.sampled_from(["profile", "user"]), st.floats(1, 500), st.floats(1, 500))
 def test_swapping_the_sides_mirrors_the_verdict(a, b, source, best_a, best_b):
-    left, right = Measured(a, best_a, source, ("a",)), Measured(b, best_b, source, ("b",))
+    left, right = MeasuredSteps(a, best_a, source, ("a",)), MeasuredSteps(b, best_b, source, ("b",))
     there, back = verdict([left], [right]), verdict([right], [left])
     mirrored = {"faster": "slower", "slower": "faster"}
     assert back.word == mirrored.get(there.word, there.word)
@@ -170,23 +170,23 @@ def test_one_percent_is_below_what_two_recordings_of_one_program_differ():
 
 def test_the_profiles_spread_is_moved_to_the_stopwatch():
     # Profiled 40 → 46 ms (slower), stopwatch 32.5 → 26.3 ms (faster): the stopwatch leads.
-    a = Measured((39.5, 40.0, 40.5, 40.0), 32.5, "user", ("a",))
-    b = Measured((45.5, 46.0, 46.5, 46.0), 26.3, "user", ("b",))
+    a = MeasuredSteps((39.5, 40.0, 40.5, 40.0), 32.5, "user", ("a",))
+    b = MeasuredSteps((45.5, 46.0, 46.5, 46.0), 26.3, "user", ("b",))
     found = verdict([a], [b])
     assert (found.word, found.confidence) == ("faster", "low")
 
 
 def test_different_sources_of_step_time_need_a_tenth():
-    a = Measured(tuple([100.0, 100.1] * 15), 100.0, "user", ("a",))
-    b = Measured(tuple([106.0, 106.1] * 15), 106.0, "profile", ("b",))
+    a = MeasuredSteps(tuple([100.0, 100.1] * 15), 100.0, "user", ("a",))
+    b = MeasuredSteps(tuple([106.0, 106.1] * 15), 106.0, "profile", ("b",))
     assert verdict([a], [b]).word == "no_difference_shown"
-    b = Measured(tuple([112.0, 112.1] * 15), 112.0, "profile", ("b",))
+    b = MeasuredSteps(tuple([112.0, 112.1] * 15), 112.0, "profile", ("b",))
     assert verdict([a], [b]).word == "slower"
 
 
 def test_from_three_runs_a_side_runs_are_the_unit():
     def runs(*best):
-        return [Measured(tuple([value] * 50), value, "profile", (f"{value}",)) for value in best]
+        return [MeasuredSteps(tuple([value] * 50), value, "profile", (f"{value}",)) for value in best]
 
     # Means 100 and 106, variances 1 and 1: error √(2/3) = 0.816, 4 degrees of freedom, t = 2.776: 6 ± 2.27 ms.
     found = verdict(runs(99, 100, 101), runs(105, 106, 107))
@@ -197,7 +197,7 @@ def test_from_three_runs_a_side_runs_are_the_unit():
 
 
 def test_a_missing_step_time_is_inconclusive_and_says_whose():
-    found = verdict([Measured((), None)], [measured([1.0] * 30)])
+    found = verdict([MeasuredSteps((), None)], [measured([1.0] * 30)])
     assert found.word == "inconclusive"
     assert "A" in found.why
 
@@ -229,8 +229,8 @@ def test_the_smallest_visible_change_is_found_four_times_of_five():
 
 def test_no_change_leaves_a_step_shorter_than_the_gpu_works():
     # 776 (768 to 784) → 137 ms (55 to 219): B's GPU works 120 ms of a step, so that at most 784 − 120 went.
-    a = Measured((776.0,) * 3, 776.0, "telemetry", low_ms=768.0, high_ms=784.0)
-    b = Measured((137.0,) * 3, 137.0, "telemetry", low_ms=55.0, high_ms=219.0)
+    a = MeasuredSteps((776.0,) * 3, 776.0, "telemetry", low_ms=768.0, high_ms=784.0)
+    b = MeasuredSteps((137.0,) * 3, 137.0, "telemetry", low_ms=55.0, high_ms=219.0)
     free, bound = (verdict([a], [replace(b, works_ms=works)]) for works in (None, 120.0))
     assert free.ci95_ms[0] < -700 and bound.ci95_ms == (pytest.approx(-664), free.ci95_ms[1])
     mirrored = verdict([replace(b, works_ms=120.0)], [a])
@@ -245,7 +245,7 @@ def test_a_program_that_computes_on_the_host_varies_with_what_others_do_there(fa
     """100 ms against 45 is 2.2 times: so far apart lay two recordings of one program. 100 to 26 is 3.8 times, its interval's near end below 3; 100 to 20 is five."""
     rng = np.random.default_rng(5)
     a, b = (
-        Measured(
+        MeasuredSteps(
             tuple(ms * rng.normal(1, 0.02, 60)),
             ms,
             "marks",

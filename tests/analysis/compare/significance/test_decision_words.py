@@ -10,17 +10,17 @@ from sawtooth.analysis.compare.significance import decision as words
 from sawtooth.analysis.compare.significance import reasons
 from sawtooth.analysis.compare.significance.bootstrap import median_change_interval
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 
 
 def run(steps, best=None, source="profile", name=None, recorded=None):
     steps = tuple(float(s) for s in steps)
     mean = sum(steps) / len(steps) if steps else None
-    return Measured(steps, best if best is not None else mean, source, (name,) if name else (), recorded)
+    return MeasuredSteps(steps, best if best is not None else mean, source, (name,) if name else (), recorded)
 
 
 def bests(*values):
-    return [Measured((value,) * 50, value, "profile", (f"{value} {i}",)) for i, value in enumerate(values)]
+    return [MeasuredSteps((value,) * 50, value, "profile", (f"{value} {i}",)) for i, value in enumerate(values)]
 
 
 def around(level, n=60, seed=1, sd=0.001):
@@ -150,9 +150,9 @@ def test_how_sure_a_no_is(smallest, confidence):
 
 
 def test_why_nothing_was_shown():
-    assert reasons.why_none(0.5, 0.02, holds_zero=True) == "the 95 % interval of the change includes 0."
+    assert reasons.why_none(0.5, 0.02, includes_zero=True) == "the 95 % interval of the change includes 0."
     assert (
-        reasons.why_none(0.0123, 0.02, holds_zero=False)
+        reasons.why_none(0.0123, 0.02, includes_zero=False)
         == "a change of 1.2% is within the 2.0% by which such recordings differ with nothing changed."
     )
 
@@ -165,14 +165,14 @@ def test_the_floor_of_the_source(sources, floor):
 def test_steps_are_moved_to_the_best_step_time():
     assert run([1.0, 3.0], best=4.0, source="user").steps_at_best().tolist() == [2.0, 6.0]
     assert run([1.0, 3.0], best=4.0).steps_at_best().tolist() == [1.0, 3.0]
-    assert Measured((1.0, 3.0), None, "user").steps_at_best().tolist() == [1.0, 3.0]
+    assert MeasuredSteps((1.0, 3.0), None, "user").steps_at_best().tolist() == [1.0, 3.0]
     assert run([0.0, 0.0], best=4.0, source="user").steps_at_best().tolist() == [0.0, 0.0]
     assert run([], best=4.0, source="user").steps_at_best().tolist() == []
     assert run([1.0] * 3).length == 3 and run([1.0] * 3, recorded=5).length == 5
 
 
 def test_a_side_without_a_step_time_is_named():
-    known, unknown, zero = run([1.0] * 30), Measured((), None), Measured((0.0,) * 30, 0.0)
+    known, unknown, zero = run([1.0] * 30), MeasuredSteps((), None), MeasuredSteps((0.0,) * 30, 0.0)
     for a, b, side in ((unknown, known, "A"), (known, unknown, "B"), (zero, known, "A"), (known, zero, "B")):
         found = verdict([a], [b])
         assert (found.word, found.confidence, found.why) == ("inconclusive", "low", f"No step time is known for {side}.")
@@ -225,7 +225,7 @@ def test_a_run_without_a_name_is_not_the_same_recording():
 
 
 def test_a_stopwatch_without_steps_shows_nothing():
-    found = verdict([Measured((), 5.0, "user")], [run([5.0] * 30)])
+    found = verdict([MeasuredSteps((), 5.0, "user")], [run([5.0] * 30)])
     assert (found.word, found.confidence) == ("inconclusive", "low") and found.why.startswith("0 recorded steps are too few")
 
 
@@ -241,7 +241,7 @@ def test_a_no_says_whether_zero_lies_inside():
 
 
 def bounded(best, low, high, name, source="telemetry", steps=4):
-    return Measured((best,) * steps, best, source, (name,), low_ms=low, high_ms=high)
+    return MeasuredSteps((best,) * steps, best, source, (name,), low_ms=low, high_ms=high)
 
 
 def test_with_few_steps_the_interval_is_that_of_the_step_times_at_95_percent():
@@ -275,11 +275,11 @@ def test_an_end_that_nothing_bounds_stays_open():
 
 def test_many_steps_of_an_estimate_are_no_surer_than_the_estimate():
     a, b = (
-        Measured(tuple(around(level, seed=seed)), level, "estimate", (name,), low_ms=0.6 * level, high_ms=1.6 * level)
+        MeasuredSteps(tuple(around(level, seed=seed)), level, "estimate", (name,), low_ms=0.6 * level, high_ms=1.6 * level)
         for level, seed, name in ((100.0, 1, "a"), (80.0, 2, "b"))
     )
     assert verdict([a], [b]).answer == "cannot_tell"
-    alone = [Measured(run.steps_ms, run.best_ms, "profile", run.recordings) for run in (a, b)]
+    alone = [MeasuredSteps(run.steps_ms, run.best_ms, "profile", run.recordings) for run in (a, b)]
     assert (verdict(alone[:1], alone[1:]).word, verdict(alone[:1], alone[1:]).confidence) == ("faster", "high")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.direction import direction
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 
 MIRRORED = {
     "faster": "slower",
@@ -21,7 +21,7 @@ MIRRORED = {
 def side(best, low=None, high=None, *, profiled=None, kernels=None, source="estimate", steps=5, name=None):
     low = 0.5 * best if low is None else low
     return [
-        Measured(
+        MeasuredSteps(
             (profiled or best,) * steps,
             best,
             source,

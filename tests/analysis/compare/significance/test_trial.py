@@ -2,12 +2,12 @@
 
 import pytest
 
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.compare.significance.trial import judge
 
 
-def marked(ms: float, half_share: float = 0.01) -> Measured:
-    return Measured((ms,) * 8, ms, "marks", (f"run of {ms}",), low_ms=ms * (1 - half_share), high_ms=ms * (1 + half_share))
+def marked(ms: float, half_share: float = 0.01) -> MeasuredSteps:
+    return MeasuredSteps((ms,) * 8, ms, "marks", (f"run of {ms}",), low_ms=ms * (1 - half_share), high_ms=ms * (1 + half_share))
 
 
 @pytest.mark.parametrize(
@@ -42,5 +42,5 @@ def test_a_base_run_that_is_not_beside_the_trial_counts_as_drift() -> None:
 
 def test_a_trial_without_a_step_time_is_not_shown() -> None:
     base = [marked(100.0)]
-    made = judge(base, Measured((), None), base)
+    made = judge(base, MeasuredSteps((), None), base)
     assert (made.word, made.change_ms) == ("not_shown", None)

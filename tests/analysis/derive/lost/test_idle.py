@@ -11,7 +11,7 @@ from sawtooth.analysis.derive.lost.ledger import segments
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of, totals
 from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view
 from sawtooth.analysis.intervals import union
-from sawtooth.analysis.replay.machine import replay
+from sawtooth.analysis.replay.simulation import replay
 from tests.support.lost_time import analyse
 from tests.support.replay_traces import codes_of
 from tests.support.replay_traces import pieces as traces

@@ -11,7 +11,7 @@ import pytest
 
 from sawtooth.analysis.derive.build import derive
 from sawtooth.analysis.derive.parts import cuts
-from sawtooth.analysis.derive.parts.part import Part
+from sawtooth.analysis.derive.parts.part import DerivedPart
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
@@ -24,12 +24,12 @@ SAME_CAUSES = ("attention_sdpa", "ddp_balanced", "eval_with_grad", "mlp_graph", 
 CARRIED = ("gpt_small", "loader_workers", "mlp_eager", "slow_every_fourth")
 
 
-def cut_small(monkeypatch: pytest.MonkeyPatch, rows: int = 300, fewest: int = 1) -> list[Part]:
+def cut_small(monkeypatch: pytest.MonkeyPatch, rows: int = 300, fewest: int = 1) -> list[DerivedPart]:
     """Let recordings be cut into parts of so few events and steps; return the list of parts that fills as they are read."""
-    parts: list[Part] = []
+    parts: list[DerivedPart] = []
     load = cuts.load
 
-    def loaded(*arguments: Any) -> Part:
+    def loaded(*arguments: Any) -> DerivedPart:
         parts.append(load(*arguments))
         return parts[-1]
 
@@ -49,7 +49,9 @@ def recorded(trace: Path, tmp_path: Path) -> Path:
     return folder.recording_file(ingest_file(trace, folder, keep_source=False).id)
 
 
-def both_ways(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[duckdb.DuckDBPyConnection, list[Part]]:
+def both_ways(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[duckdb.DuckDBPyConnection, list[DerivedPart]]:
     """Derive a trace as a whole and in parts of a step or two; return a connection that sees both, and the parts."""
     recording = recorded(trace, tmp_path)
     derive(recording, tmp_path / "whole.duckdb")

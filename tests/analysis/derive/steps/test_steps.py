@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
-from sawtooth.analysis.derive.steps.counted import _warm_up_length
+from sawtooth.analysis.derive.events import Calls, CpuOps, GpuOps, TraceEvents
+from sawtooth.analysis.derive.steps.counted_steps import _warm_up_length
 from sawtooth.analysis.derive.steps.device import device_steps
 from sawtooth.analysis.derive.steps.host import find_host_steps
 
@@ -21,7 +21,7 @@ def make(annotations, launches, gpu, names=None):
         return np.array(values, np.int64)
 
     n, m, k = len(gpu), len(launches), len(annotations)
-    return Events(
+    return TraceEvents(
         0,
         list(index),
         GpuOps(

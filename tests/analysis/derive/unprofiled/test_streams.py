@@ -12,7 +12,7 @@ import pytest
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.derive.unprofiled.streams import LATE_NS, _ended_last
 from sawtooth.analysis.derive.unprofiled.waits import stream_free
-from sawtooth.analysis.replay.machine import DeviceOps
+from sawtooth.analysis.replay.simulation import DeviceOps
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 

@@ -25,7 +25,7 @@ from sawtooth.analysis.derive.unprofiled.cost import (
 )
 from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view, recorded_waits
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, HOST_CAUSES
-from sawtooth.analysis.replay.machine import ReplayProblem, replay, step_times
+from sawtooth.analysis.replay.simulation import ReplayProblem, replay, step_times
 from tests.support.replay_traces import codes_of
 from tests.support.replay_traces import pieces as traces
 from tests.support.tiny_trace import TinyTrace

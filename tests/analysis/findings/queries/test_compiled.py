@@ -15,7 +15,7 @@ from sawtooth.analysis.findings.queries.compiled import regions
 from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
@@ -85,7 +85,7 @@ def test_the_log_names_place_and_reason_of_each_break(run):
     assert all(row["times_per_step"] == 1 for row in rows)
 
 
-GIVEN_UP = (  # as PyTorch 2.11 writes it of a break in a loop
+ABANDONED = (  # as PyTorch 2.11 writes it of a break in a loop
     'V1123 00:15:10.018000 1856 torch/_dynamo/symbolic_convert.py:5101] {"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, '
     '"frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "95"}\n'
     "\tGraph break in user code at /home/me/net.py:101\n"
@@ -98,7 +98,7 @@ GIVEN_UP = (  # as PyTorch 2.11 writes it of a break in a loop
 def test_a_break_in_a_loop_leaves_its_function_uncompiled(tmp_path, library):
     """The trace shows no region inside another then: only the log tells. (Recorded so on an H200: 21 layers in a loop, broken 1, 5 and 20 times.)"""
     log = tmp_path / "dedicated_log_torch_trace_x.log"
-    log.write_text(GIVEN_UP)
+    log.write_text(ABANDONED)
     trace = GRAPH_BREAKS / "breaks_0.json.gz"
     (run,) = bring_in(library.folder, [(trace, trace.name), (log, log.name)], name="given up").runs
     (found,) = [f for f in analyse(run, library).findings if f.rule == "graph-breaks"]

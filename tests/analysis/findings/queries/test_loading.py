@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from sawtooth.analysis.findings.loader_limits import limited_by, with_more
 from sawtooth.analysis.findings.queries.loading import (
     advised_at_first,
     keeps_up,
@@ -14,7 +15,6 @@ from sawtooth.analysis.findings.queries.loading import (
     quickest_ms,
     workers_needed,
 )
-from sawtooth.analysis.findings.sampled_loader import limited_by, with_more
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.ingest.manifest import UserFacts
 

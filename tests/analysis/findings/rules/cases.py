@@ -100,7 +100,7 @@ CASES = {
         leads=("collected_garbage",), quiet=("gpt_reads_stack",), measured=(("collected_garbage", "gpt_small", 0.15),)
     ),
     "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles"), condition=("LEAST_A_STEP", 1e9)),
-    "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",), condition=("WORTH_NAMING_BPS", 1e12)),
+    "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",), condition=("LEAST_SWAP_BPS", 1e12)),
     "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph"), condition=("CAPTURES", "^$")),
     "host-waits-for-gpu": Case(
         leads=("gpt_reads", "gpt_reads_stack"), quiet=("gpt_no_reads",), measured=(("gpt_reads", "gpt_no_reads", 0.10),)

@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.checking import FAILED, all_rules, found_by, judgement_of
 from sawtooth.analysis.findings.context import REQUIREMENTS
-from sawtooth.analysis.findings.judging import is_worth_naming
+from sawtooth.analysis.findings.judging import reaches
 from sawtooth.analysis.findings.model import SOURCES, Rule
 from sawtooth.analysis.findings.policy import Bar
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
@@ -32,7 +32,7 @@ from tests.support.sampled_loop import HAND_MADE
 HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loader_workers", "copy_prefetched",
            "mlp_4096", "channels_last", "attention_sdpa", "mm_fp8")  # fmt: skip
 MEASURED = [(slug, *pair) for slug, case in CASES.items() for pair in case.measured]
-# Their near miss is a job with one number changed: tests/analysis/findings/test_late_ranks.py.
+# Their near miss is a job with one number changed: tests/analysis/findings/test_straggler_limits.py.
 MADE_ELSEWHERE = ("straggling-rank",)
 every_rule = pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.slug)
 
@@ -65,9 +65,7 @@ def test_a_near_miss_is_the_firing_case_with_one_condition_changed(rule: Rule, m
         if case.condition is None:
             first = evidence[0]
             assert rule.bar is not None, f"{rule.slug} has no bar: its row has to name the condition that makes a near miss"
-            reached = turning_point(lambda share: is_worth_naming(first, context.step, Bar(share, "")), 0.0, 10.0, halvings=40)[
-                0
-            ]
+            reached = turning_point(lambda share: reaches(first, context.step, Bar(share, "")), 0.0, 10.0, halvings=40)[0]
             assert reached >= rule.bar.share, "the bar is what its case has to reach"
             for share, fires in ((reached * 0.999, True), (reached * 1.001, False)):
                 judgement = judgement_of(replace(rule, bar=Bar(share, "just at what was measured")), first, context.step)

@@ -26,10 +26,10 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports.text import gain
 from sawtooth.app.words.headline import between_steps, first_change
-from sawtooth.app.words.promise import brings
+from sawtooth.app.words.predicted_gain import brings
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.schema import DataFolder

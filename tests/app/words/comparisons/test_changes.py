@@ -11,18 +11,18 @@ from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.significance.certainty import Verdict
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.audit import AuditRow
 from sawtooth.app import format as fmt
 from sawtooth.app.agent.answers import comparison_of
-from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.reports import comparison as comparison_text
-from sawtooth.app.words.comparisons import audit, basis, changed, changes, intervals, two_steps
+from sawtooth.app.words.comparisons import audit, basis, changes, intervals, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.app.words.comparisons.row import Row, reasons_once
+from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 from sawtooth.ingest.manifest import UserFacts
 from tests.support.run_results import finding_of, run_of, side
 
@@ -38,7 +38,7 @@ def test_rows_that_rest_on_the_step_say_what_the_headline_says():
     sides = []
     for name, best, values in zip("ab", (30.0, 28.0), metrics, strict=True):
         run = run_of(name * 16, best_ms=best, source="telemetry", metrics=values)
-        measured = Measured((best,) * 3, best, "telemetry", (name,), low_ms=best - 6, high_ms=best + 6)
+        measured = MeasuredSteps((best,) * 3, best, "telemetry", (name,), low_ms=best - 6, high_ms=best + 6)
         sides.append(replace(side(run), measured=(measured,)))
     found = compare(*sides)
     said = {row[0]: row[3] for row in changes.metric_rows(found)}
@@ -60,22 +60,22 @@ def test_a_run_beside_itself_is_called_so_and_one_without_a_step_time_is_divided
     cut = run_of("b" * 16, best_ms=None)
     cut = replace(cut, diagnostics=[Diagnostic("truncated", "error", "The trace ends before its closing bracket.", 1)])
     cut.metrics["best_step_time_ms"] = Reading(None, "No step is whole.")
-    found = compare(replace(side(cut), measured=(Measured((), None, "profile", ("b",)),)), side(run))
-    assert "no step time is known" in words.headline(found) and two_steps.steps_divided(found) == ()
+    found = compare(replace(side(cut), measured=(MeasuredSteps((), None, "profile", ("b",)),)), side(run))
+    assert "no step time is known" in words.headline(found) and step_parts.steps_divided(found) == ()
     assert words.below(found) == "The trace of A is cut off: record it again."
     marked_nowhere = run_of("b" * 16, best_ms=None)
     marked_nowhere.metrics["best_step_time_ms"] = Reading(None, "No steps were found.")
-    found = compare(replace(side(marked_nowhere), measured=(Measured((), None, "profile", ("b",)),)), side(run))
+    found = compare(replace(side(marked_nowhere), measured=(MeasuredSteps((), None, "profile", ("b",)),)), side(run))
     assert words.below(found) == "Record both sides with `sawtooth run`, which times every step."
 
 
 def test_a_reason_that_several_rows_share_is_written_once():
     why = "No shapes of matrix products are recorded. Profile with `record_shapes=True`."
     rows = [
-        Row("MFU", "—", "22 %", why),
-        Row("Step", "1 ms", "2 ms", "+1 ms"),
-        Row("HFU", "—", "25 %", why),
-        Row("Wait", "1 ms", "2 ms", "+1 ms"),
+        ComparisonRow("MFU", "—", "22 %", why),
+        ComparisonRow("Step", "1 ms", "2 ms", "+1 ms"),
+        ComparisonRow("HFU", "—", "25 %", why),
+        ComparisonRow("Wait", "1 ms", "2 ms", "+1 ms"),
     ]
     assert [row.change for row in reasons_once(rows)] == [why, "+1 ms", "for the same reason", "+1 ms"]
 
@@ -155,8 +155,8 @@ def test_a_kernel_s_time_that_hardly_moves_is_no_finding():
 
 
 def test_the_time_of_a_part_is_spoken_of_as_time():
-    assert Bar("idle", "data_wait", 56.3, 0.3).spoken == "waiting for the data loader"
-    assert Bar("exposed_comm", "comm_transfer", 20.7, 1.7).label == "communication transfer"
+    assert WaterfallBar("idle", "data_wait", 56.3, 0.3).spoken == "waiting for the data loader"
+    assert WaterfallBar("exposed_comm", "comm_transfer", 20.7, 1.7).label == "communication transfer"
 
 
 def test_no_approximation_of_a_bound():
@@ -166,11 +166,11 @@ def test_no_approximation_of_a_bound():
 def test_what_no_profiled_step_shows_is_waiting_of_the_gpu():
     """12 ms a step, of which the profiled steps show 6 (1 of work, 5 of launches): the GPU waits 11."""
     bars = [
-        Bar("other_compute", None, 1.0, 1.0),
-        Bar("idle", "launch_bound", 11.0, 5.0),
-        Bar("outside_profile", None, 0.0, 6.0),
+        WaterfallBar("other_compute", None, 1.0, 1.0),
+        WaterfallBar("idle", "launch_bound", 11.0, 5.0),
+        WaterfallBar("outside_profile", None, 0.0, 6.0),
     ]
-    assert two_steps.idle_title(bars, "run") == "The GPU waits 92\u00a0% of A's step and 92\u00a0% of B's"
+    assert step_parts.idle_title(bars, "run") == "The GPU waits 92\u00a0% of A's step and 92\u00a0% of B's"
 
 
 def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
@@ -189,7 +189,7 @@ def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
 
 
 def test_a_part_that_is_gone_is_none_and_a_narrow_interval_one_number():
-    assert changed._ms(Bar("idle", "data_wait", 0.0, 1.0), 0.0, "none") == "none"
+    assert setup_changes._ms(WaterfallBar("idle", "data_wait", 0.0, 1.0), 0.0, "none") == "none"
     assert fmt.span_ms(101.9, 102.1) == "102\u00a0ms"
 
 
@@ -215,15 +215,15 @@ def test_advice_that_another_finding_of_b_repeats_is_still_advised():
     a = run_of("a" * 16, best_ms=30.0, source="user", findings=("starves",))
     b = run_of("b" * 16, best_ms=20.0, source="user")
     other = replace(finding_of("hidden"), predicted_step_ms=15.0, predicted_speedup=1.3)
-    said = [changed.rows(compare(side(a), side(replace(b, findings=found))))[0].b for found in ([], [other])]
+    said = [setup_changes.rows(compare(side(a), side(replace(b, findings=found))))[0].b for found in ([], [other])]
     assert other.claims == "gain" and said == ["no longer needed", "still advised"]
 
 
 def test_a_lost_part_is_none_in_the_profiled_steps_alone_where_the_run_takes_longer():
     waits = (("other_compute", None, 10_000_000, None), ("idle", "data_wait", 40_000_000, None))
     a, b = run_of("a" * 16, ledger=waits, source="user"), run_of("b" * 16, ledger=waits[:1], best_ms=15.0, source="user")
-    assert changed._nothing(compare(side(a), side(b)), "b") == "none in the profiled steps"
-    assert changed._nothing(compare(side(a), side(run_of("c" * 16, ledger=waits[:1], source="user"))), "b") == "none"
+    assert setup_changes._nothing(compare(side(a), side(b)), "b") == "none in the profiled steps"
+    assert setup_changes._nothing(compare(side(a), side(run_of("c" * 16, ledger=waits[:1], source="user"))), "b") == "none"
 
 
 def test_operations_of_another_batch_stand_for_samples():
@@ -243,7 +243,7 @@ def test_runs_that_are_no_change_of_each_other_have_no_change():
     assert {row.change for row in changes.metric_rows(found) if row.what in ("Step time", "MFU")} == {fmt.MISSING}
     unknown = replace(found, best=replace(found.best, a=None))
     assert words.headline(unknown).endswith(": no step time is known of A, 20.0\u00a0ms a step in B.")
-    assert changed.left(found) is None
+    assert setup_changes.left(found) is None
 
 
 def test_what_each_side_rests_on_is_said_with_its_steps_and_workers():

@@ -63,8 +63,8 @@ def test_a_refused_call_says_what_it_would_take(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_a_process_takes_is_said() -> None:
-    first = readings.Reading(0, 5.0, 4.0, 1.0, 2 * readings.GIB, 40)
-    last = readings.Reading(10_000_000_000, 20.0, 13.0, 1.5, 2.5 * readings.GIB, 48)
+    first = readings.ProcessReading(0, 5.0, 4.0, 1.0, 2 * readings.GIB, 40)
+    last = readings.ProcessReading(10_000_000_000, 20.0, 13.0, 1.5, 2.5 * readings.GIB, 48)
     assert readings.in_words(7, first, last) == (
         "Process 7 used 1.50 cores for 10 s. Its main thread ran 90% of the time and waited for a core 5%. It has 2.50 GiB of memory "
         "(+0.50 GiB in 10 s) and 48 threads."

@@ -12,19 +12,19 @@ import pytest
 
 from sawtooth.ingest.capture.between_steps import BetweenSteps
 from sawtooth.ingest.capture.command import hook
-from sawtooth.ingest.capture.command.agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.call_site import CallSite
 from sawtooth.ingest.capture.command.graphs import Graphs
 from sawtooth.ingest.capture.command.hook import (
     ALONE_STEPS,
     AT,
-    LATER_KEPT,
+    LATER_PROFILES,
     Hook,
     watch_updates,
 )
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
+from sawtooth.ingest.capture.command.rank_agreement import RANKS_LEAD
+from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import BY_ITSELF, HookSettings
-from sawtooth.ingest.capture.command.stretches import runs_of
 from sawtooth.ingest.capture.in_process.profilers import Profilers
 
 MS = 1_000_000
@@ -273,8 +273,8 @@ def test_the_profile_is_taken_again_and_the_newest_are_kept(tmp_path: Path) -> N
     starts = [steps for what, steps in loop.profiled if what == "start"]
     assert starts == list(range(LEAST_STEPS, 1000, 50))
     later = sorted(int(path.stem.rpartition(AT)[2]) for path in tmp_path.glob(f"trace-*{AT}*.json"))
-    assert later == starts[-LATER_KEPT:]
-    assert len(list(tmp_path.glob("trace-*.json"))) == LATER_KEPT + 1, "the first stays"
+    assert later == starts[-LATER_PROFILES:]
+    assert len(list(tmp_path.glob("trace-*.json"))) == LATER_PROFILES + 1, "the first stays"
 
 
 def test_each_profile_becomes_a_run_with_the_steps_around_it(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture import commands
-from sawtooth.ingest.capture.command import launch, stretches
+from sawtooth.ingest.capture.command import launch, recorded_runs
 from sawtooth.ingest.capture.command.foreground import NOT_FOUND
 from sawtooth.ingest.capture.command.no_profile import no_profile
-from sawtooth.ingest.capture.command.stretches import LEFT_OUT, left_out, runs_of
+from sawtooth.ingest.capture.command.recorded_runs import LEFT_OUT, left_out, runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import name_by
 from tests.support.launches import members, started
@@ -311,7 +311,7 @@ def test_times_of_the_loader_that_cannot_be_read_cost_the_recording_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)
-    monkeypatch.setattr(stretches.batch_files, "loading_of", lambda _: 1 // 0)
+    monkeypatch.setattr(recorded_runs.batch_files, "loading_of", lambda _: 1 // 0)
     done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
     assert done.exit_code == 5 and done.bundle is not None
     assert set(members(done.bundle)) == {"marks", "telemetry"}

@@ -10,17 +10,17 @@ import pytest
 from sawtooth.ingest.capture.command.progress import (
     RECENT,
     MarksTail,
-    Pace,
-    Progress,
-    Sink,
+    ProgressReporter,
+    ProgressSink,
+    StepRate,
     on_stderr,
-    pace_of,
+    step_rate_of,
     to_sampler,
     to_tensorboard,
 )
 from sawtooth.ingest.capture.command.scalars import ScalarWriter, crc32c
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.sampler.pace import PaceReader
+from sawtooth.ingest.sampler.step_rate import StepRateReader
 
 MS = 1_000_000
 
@@ -31,19 +31,19 @@ def test_the_pace_by_hand() -> None:
     for step in range(21):
         at += {5: 20, 9: 30}.get(step, 10) * MS
         ends.append((step, at, "train"))
-    pace = pace_of([*ends, (21, at + 900 * MS, "profile"), (22, at + 1900 * MS, "train")])
-    assert pace is not None and (pace.step, pace.p50_ms, pace.p95_ms) == (22, 10.0, 20.0)
-    assert pace.per_s == pytest.approx(1e3 * 20 / 230)
-    assert pace_of(ends[:4]) is None
+    step_rate = step_rate_of([*ends, (21, at + 900 * MS, "profile"), (22, at + 1900 * MS, "train")])
+    assert step_rate is not None and (step_rate.step, step_rate.p50_ms, step_rate.p95_ms) == (22, 10.0, 20.0)
+    assert step_rate.per_s == pytest.approx(1e3 * 20 / 230)
+    assert step_rate_of(ends[:4]) is None
 
 
 def test_lines_and_scalars_say_the_same() -> None:
-    pace = Pace(1240, 9.024, 9.65, 110.8)
-    assert pace.line(64) == "sawtooth: step 1,240: median 9.024 ms, 95th percentile 9.65 ms, 7,091 samples/s"
-    assert pace.line(None).endswith("111 steps/s")
-    slow = Pace(1240, 12_345.6, 15_000.0, 0.081)
+    step_rate = StepRate(1240, 9.024, 9.65, 110.8)
+    assert step_rate.line(64) == "sawtooth: step 1,240: median 9.024 ms, 95th percentile 9.65 ms, 7,091 samples/s"
+    assert step_rate.line(None).endswith("111 steps/s")
+    slow = StepRate(1240, 12_345.6, 15_000.0, 0.081)
     assert slow.line(200_000) == "sawtooth: step 1,240: median 12.35 s, 95th percentile 15 s, 16,200 samples/s"
-    assert pace.scalars(64)["sawtooth/samples_per_s"] == pytest.approx(64 * 110.8)
+    assert step_rate.scalars(64)["sawtooth/samples_per_s"] == pytest.approx(64 * 110.8)
 
 
 class Clock:
@@ -60,20 +60,20 @@ def marks(folder: Path, name: str, clock: Clock) -> MarkWriter:
 def test_a_file_that_grows_is_read_on_and_the_newest_steps_count(tmp_path: Path) -> None:
     clock = Clock()
     writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)
-    assert tail.pace() is None
+    assert tail.step_rate() is None
     for step in range(3 * RECENT):
         clock.ns += (50 if step < 2 * RECENT else 10) * MS
         writer.mark(step)
     writer.flush()
-    first = tail.pace()
+    first = tail.step_rate()
     assert first is not None and (first.step, first.p50_ms) == (3 * RECENT - 1, 10.0)
-    assert tail.pace() is None, "no step came since"
+    assert tail.step_rate() is None, "no step came since"
     with (tmp_path / "marks-7.jsonl").open("ab") as file:
         file.write(b'{"k": "mark", "i": 600, "w": 99')
-    assert tail.pace() is not None, "a torn line waits for its rest"
+    assert tail.step_rate() is not None, "a torn line waits for its rest"
     with (tmp_path / "marks-7.jsonl").open("ab") as file:
         file.write(b'00000000000, "p": "train", "o": 0}\n')
-    again = tail.pace()
+    again = tail.step_rate()
     assert again is not None and again.step == 600
 
 
@@ -86,8 +86,8 @@ def test_of_two_optimizers_the_one_that_steps_less_makes_the_steps(tmp_path: Pat
             writer.mark(2 * step + part, optimizer=0)
         writer.mark(step, optimizer=1)
     writer.flush()
-    pace = tail.pace()
-    assert pace is not None and (pace.step, pace.p50_ms) == (19, 10.0)
+    step_rate = tail.step_rate()
+    assert step_rate is not None and (step_rate.step, step_rate.p50_ms) == (19, 10.0)
 
 
 def test_a_phase_that_ended_is_not_shown_for_ever(tmp_path: Path) -> None:
@@ -98,18 +98,18 @@ def test_a_phase_that_ended_is_not_shown_for_ever(tmp_path: Path) -> None:
             clock.ns += 10 * MS
             writer.mark(step, optimizer=optimizer)
     writer.flush()
-    pace = tail.pace()
-    assert pace is not None and pace.step == 99
+    step_rate = tail.step_rate()
+    assert step_rate is not None and step_rate.step == 99
 
 
 def test_it_shows_the_last_steps_and_nothing_without_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress(tmp_path, [on_stderr(None, 60)]):
+    with ProgressReporter(tmp_path, [on_stderr(None, 60)]):
         pass
     assert capsys.readouterr().err == ""
     clock = Clock()
     board = ScalarWriter(tmp_path / "tb")
     sinks = [on_stderr(8, 60), to_tensorboard(board, 8, 60), to_sampler(tmp_path / "pace.json", 8, 2e12, 60)]
-    with Progress(tmp_path, sinks):
+    with ProgressReporter(tmp_path, sinks):
         writer = marks(tmp_path, "7", clock)
         for step in range(20):
             clock.ns += 10 * MS
@@ -119,7 +119,7 @@ def test_it_shows_the_last_steps_and_nothing_without_any(tmp_path: Path, capsys:
     assert capsys.readouterr().err == "sawtooth: step 19: median 10 ms, 95th percentile 10 ms, 800 samples/s\n"
     (events,) = (tmp_path / "tb").iterdir()
     assert b"sawtooth/samples_per_s" in events.read_bytes()
-    reader = PaceReader(tmp_path / "pace.json")
+    reader = StepRateReader(tmp_path / "pace.json")
     assert reader.read(0) == {"step": 19, "p50_ms": 10, "p95_ms": 10, "per_s": 100, "samples": 8, "flops": 2e12}
     assert reader.read(1) is None and reader.read(2 * 10**9) is None, "not time yet, and nothing new"
 
@@ -127,8 +127,11 @@ def test_it_shows_the_last_steps_and_nothing_without_any(tmp_path: Path, capsys:
 def test_each_sink_is_shown_at_its_own_times_what_came_since(tmp_path: Path) -> None:
     clock, often, seldom = Clock(), list[int](), list[int]()
     writer = marks(tmp_path, "7", clock)
-    sinks = [Sink(1, lambda pace: often.append(pace.step)), Sink(3, lambda pace: seldom.append(pace.step))]
-    progress = Progress(tmp_path, sinks, clock=lambda: 0.0)
+    sinks = [
+        ProgressSink(1, lambda step_rate: often.append(step_rate.step)),
+        ProgressSink(3, lambda step_rate: seldom.append(step_rate.step)),
+    ]
+    progress = ProgressReporter(tmp_path, sinks, clock=lambda: 0.0)
     for second in range(1, 5):
         for step in range(10):
             clock.ns += 100 * MS
@@ -145,8 +148,8 @@ def test_each_sink_is_shown_at_its_own_times_what_came_since(tmp_path: Path) -> 
 @pytest.mark.parametrize("content", ["", "[1]", '{"step": "x"}', '{"p50_ms": NaN}', "{}", '{"step": 1'])
 def test_a_pace_that_is_none_is_not_taken(tmp_path: Path, content: str) -> None:
     (tmp_path / "pace.json").write_text(content)
-    assert PaceReader(tmp_path / "pace.json").read(0) is None
-    assert PaceReader(tmp_path / "none.json").read(0) is None
+    assert StepRateReader(tmp_path / "pace.json").read(0) is None
+    assert StepRateReader(tmp_path / "none.json").read(0) is None
 
 
 def test_the_checksum_is_crc_32c() -> None:

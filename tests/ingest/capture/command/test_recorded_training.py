@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.runs.bundle_file import open_bundle
-from sawtooth.place import recorder_version
+from sawtooth.installation import recorder_version
 from tests.support.launches import TRAINING, WITHOUT_COMPILER, facts_of, marks_of, members, started
 
 

@@ -17,10 +17,10 @@ from torch.func import functional_call, grad
 from torch.utils.data import DataLoader, TensorDataset
 
 from sawtooth.ingest.capture.command.hook import Hook
+from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import HookSettings
 from sawtooth.ingest.capture.command.signs.choice import FEW, LEAST, Signs
 from sawtooth.ingest.capture.command.signs.modules import ATTRIBUTE, OutermostModule
-from sawtooth.ingest.capture.command.stretches import runs_of
 from sawtooth.ingest.loop.sign import step_in_words
 
 STEPS = 30

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.side import side_of
+from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import new_manifest

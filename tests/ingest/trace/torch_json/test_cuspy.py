@@ -11,7 +11,7 @@ import pytest
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.incomplete.claims import analysed
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop

@@ -10,9 +10,9 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.build import store
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.torch_json.facts import facts
-from sawtooth.ingest.trace.torch_json.tables import Trace
+from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
-from sawtooth.ingest.trace.torch_json.worker import WORTH_BYTES, Reading, worker_count
+from sawtooth.ingest.trace.torch_json.worker import LEAST_WORKER_BYTES, ParallelReader, worker_count
 from sawtooth.ingest.writer import Writer
 from tests.support import sound_trace
 from tests.support.recorded_tables import SHAPE
@@ -36,8 +36,8 @@ def tables(tmp_path, events, workers, spoil=None):
     limits = Limits()
     spool = Spool(tmp_path, memory_bytes=0)
     document = Document(iter([content[i : i + 5000] for i in range(0, len(content), 5000)]), limits, block_bytes=3000)
-    trace = Trace(document, limits, spool)
-    reading = Reading(document, trace, limits, tmp_path, workers)
+    trace = TorchTrace(document, limits, spool)
+    reading = ParallelReader(document, trace, limits, tmp_path, workers)
     writer = Writer(tmp_path / f"{workers}{spoil is not None}.duckdb")
     try:
         for count, _ in enumerate(reading.run()):
@@ -72,5 +72,5 @@ def test_a_killed_worker_costs_time_only(tmp_path):
 
 
 def test_small_sources_are_read_alone():
-    assert worker_count(WORTH_BYTES - 1) == 0
-    assert 0 <= worker_count(WORTH_BYTES) <= 3
+    assert worker_count(LEAST_WORKER_BYTES - 1) == 0
+    assert 0 <= worker_count(LEAST_WORKER_BYTES) <= 3

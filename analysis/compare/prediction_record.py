@@ -1,0 +1,99 @@
+"""The record of past predictions that a later run tested, stored in the data folder."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from sawtooth.analysis.compare.changed.prediction import Prediction
+from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import DataFolder, write_atomically
+from sawtooth.ingest.typed import from_json
+
+log = logging.getLogger("sawtooth")
+FILE = "predictions.json"
+MOST = 2000  # Pairs of runs. A page can still read a file with this many at once.
+FOLLOWS = "after="  # A tag. This run made the change that was advised for the named run.
+
+
+class _Tested(msgspec.Struct, frozen=True):
+    rules: tuple[str, ...]
+    predicted_ms: float
+    measured_ms: float
+    low_ms: float | None = None
+    high_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """How well one rule predicted: the pairs of runs that tested it, and its relative errors.
+
+    ``median_error`` and ``worst_error`` are relative errors of the predicted step times. ``bounded`` predictions had an interval, and
+    ``covered`` of them contained the measured step time.
+    """
+
+    rule: str
+    pairs: int
+    median_error: float
+    worst_error: float
+    bounded: int = 0
+    covered: int = 0
+
+
+def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | None:
+    """Return the run that ``manifest`` follows by its tag ``after=NAME`` (or id), or None without one.
+
+    If several runs have that name, this is the newest.
+    """
+    named = {tag.removeprefix(FOLLOWS) for tag in manifest.tags if tag.startswith(FOLLOWS)}
+    return next((m for m in manifests if m.id != manifest.id and {m.id, m.name} & named), None)
+
+
+def remember(folder: DataFolder, before: str, after: str, prediction: Prediction) -> None:
+    """Store the predicted and the measured step time of two runs (given by id), once for each pair.
+
+    Does nothing if B has other differences as well.
+    """
+    if prediction.beside:
+        return
+    pairs = _pairs(folder)
+    tested = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms, prediction.low_ms, prediction.high_ms)
+    if pairs.get(key := f"{before} {after}") == tested:
+        return
+    newest = [*((k, v) for k, v in pairs.items() if k != key), (key, tested)][-MOST:]
+    with contextlib.suppress(OSError):  # A full disk or a read-only folder must not make the comparison fail.
+        write_atomically(folder.root / FILE, sealed(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
+
+
+def records(folder: DataFolder) -> list[Record]:
+    """Return how well each rule predicted, most tested first.
+
+    Several fixes made at once count for each of their rules.
+    """
+    by_rule: dict[str, list[_Tested]] = {}
+    for tested in _pairs(folder).values():
+        for rule in tested.rules:
+            by_rule.setdefault(rule, []).append(tested)
+    rows = []
+    for rule, pairs in by_rule.items():
+        errors = [abs(each.predicted_ms / each.measured_ms - 1) for each in pairs]
+        held = [each.low_ms <= each.measured_ms <= each.high_ms for each in pairs if each.low_ms and each.high_ms]
+        rows.append(Record(rule, len(pairs), statistics.median(errors), max(errors), len(held), sum(held)))
+    return sorted(rows, key=lambda record: (-record.pairs, record.rule))
+
+
+def _pairs(folder: DataFolder) -> dict[str, _Tested]:
+    try:
+        pairs = from_json(unsealed((folder.root / FILE).read_bytes()), dict[str, _Tested])
+    except OSError:
+        return {}
+    except (ValueError, RecursionError):  # The errors of msgspec are ValueErrors.
+        log.warning("%s in the data folder is damaged: how right predictions have been here starts anew.", FILE)
+        return {}
+    return {key: tested for key, tested in pairs.items() if tested.measured_ms > 0}

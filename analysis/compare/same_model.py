@@ -1,0 +1,61 @@
+"""Recognize whether two sides train one model, by the shapes of their products or by kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, other_layers
+from sawtooth.analysis.compare.changed.resized import resized
+from sawtooth.analysis.compare.changed.same_program import HARDLY_ANY, shared_kernels
+from sawtooth.analysis.compare.comparison_side import Side
+from sawtooth.analysis.compare.reasons import WORK_DIFFERS
+from sawtooth.analysis.compare.significance.measured_steps import mean_of_all
+
+# Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half
+# of all shapes.
+ONE_SHAPE = 0.8
+
+
+class Models(NamedTuple):
+    """The result of comparing the models of both sides.
+
+    ``one_shape`` says that the products of both sides have the same shapes. ``other`` says that the sides train
+    different models. ``by_kernels`` says that the kernels were compared instead of the shapes. ``resized`` are the sizes of
+    layers that B changed slightly, by A's size.
+    """
+
+    one_shape: bool
+    other: bool
+    by_kernels: bool = False
+    resized: Mapping[int, int] = MappingProxyType({})
+
+
+def models_of(a: Side, b: Side) -> Models:
+    """Return what shapes and kernels show about the models of both sides."""
+    same = alike(a.products, b.products)
+    if same is None:
+        kernels = shared_kernels(a.kernels, b.kernels)
+        other = kernels is not None and kernels < HARDLY_ANY
+        return Models(one_shape=False, other=other, by_kernels=other)
+    if sizes := _resized(a, b):
+        return Models(one_shape=True, other=False, resized=sizes)
+    one_shape = same >= ONE_SHAPE
+    apart = same < OF_ONE_MODEL or (not one_shape and other_layers(a.weights, b.weights))
+    return Models(one_shape, other=apart and _other_work(a, b))
+
+
+def _resized(a: Side, b: Side) -> Mapping[int, int]:
+    """Return layer sizes that B changed slightly, by A's size; empty if the batch size may differ."""
+    batches = [next((one.number for one in side.conditions if one.key == "batch"), None) for side in (a, b)]
+    if None not in batches:
+        return resized(a.products, b.products) if batches[0] == batches[1] else {}
+    weights_changed = bool(a.weights and b.weights and a.weights != b.weights)
+    return resized(a.products, b.products) if weights_changed else {}
+
+
+def _other_work(a: Side, b: Side) -> bool:
+    """Return whether a step of one side does more floating-point work, or the work is not known."""
+    left, right = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
+    return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS

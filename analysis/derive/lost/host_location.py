@@ -1,0 +1,110 @@
+"""The host's place in the middle of each piece of lost time: thread, operator, call and Python frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import TraceEvents
+from sawtooth.analysis.derive.host import HostFacts, matching
+from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
+from sawtooth.analysis.derive.operators import innermost
+from sawtooth.analysis.derive.unprofiled.problem import HostView
+from sawtooth.analysis.knowledge.host_names import DATA_MARK
+from sawtooth.analysis.replay.simulation import I32, I64
+
+
+@dataclass(frozen=True)
+class HostLocation:
+    """The host's place for each piece, by id; -1 where there is none.
+
+    It has the operator, the call, the Python frame and the operator that launched the end of the gap. ``around`` is the
+    innermost operator or annotation of the main thread at the same moment.
+    """
+
+    op: I64
+    call: I64
+    frame: I64
+    launch_op: I64
+    around: I64
+
+
+def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Pieces, on_gpu: NDArray[np.bool_]) -> HostLocation:
+    """Return the host's place for each piece.
+
+    The thread is the one that launched the operation after the gap, else the main thread. A piece that a waiting call explains
+    is placed in this call.
+    ``on_gpu`` marks pieces in which a copy or collective runs. Their place is its launch, unless the host waits for it, because
+    the host's other work at that time is unrelated.
+    """
+    calls, none = events.calls, np.full(len(pieces), -1)
+    launch = np.where(pieces.next_op >= 0, events.gpu.call[pieces.next_op], -1) if len(events.gpu) else none
+    launch_op = np.where(launch >= 0, calls.cpu_op[launch], -1) if len(calls) else none
+    moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle represents the piece
+    launched = on_gpu & (pieces.cause != CODE["host_sync"])
+    if len(calls):
+        moment = np.where(launched & (launch >= 0), (calls.start[launch] + calls.end[launch]) // 2, moment)
+    main = np.full(len(pieces), _main_thread(events, view), np.int32)
+    thread = np.where(launch >= 0, calls.thread[launch], main).astype(np.int32) if len(calls) else main
+    op, call, mark = _doing(events, thread, moment)
+    elsewhere = (op < 0) & (call < 0) & (thread != main)
+    if elsewhere.any():
+        op[elsewhere], call[elsewhere], mark[elsewhere] = _doing(events, main[elsewhere], moment[elsewhere])
+        thread = np.where(elsewhere & ((op >= 0) | (call >= 0)), main, thread).astype(np.int32)
+    fetching = (op < 0) & (call < 0) & (pieces.cause == CODE["data_wait"]) & _fetches(events, mark)
+    queued = (pieces.cause == CODE["launch_latency"]) | (pieces.cause == CODE["comm_wait"])
+    waits = pieces.wait_call >= 0
+    call = np.where(waits, pieces.wait_call, np.where(queued | ((call < 0) & ~fetching), launch, call))
+    op = np.where(waits, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
+    call, op = np.where(launched, launch, call), np.where(launched, launch_op, op)
+    op = np.where(fetching, mark, op)  # the loader's own annotation instead of the launch that follows with the batch
+    frame = innermost(
+        thread=facts.python_thread, start=facts.python_start, end=facts.python_end, parent=facts.python_parent,
+        at_thread=thread, at=moment,
+    )  # fmt: skip
+    frame = np.where(launched & (launch < 0), -1, frame)
+    return HostLocation(op, call, frame, launch_op, _operator_at(events, main, moment))
+
+
+def _main_thread(events: TraceEvents, view: HostView) -> int:
+    line = np.flatnonzero((view.lines.of_thread == 0) & ~view.lines.engine)
+    if not len(line):
+        return int(events.calls.thread[0]) if len(events.calls) else 0
+    return int(line[np.argmax(np.bincount(events.ops.thread, minlength=len(view.lines.of_thread))[line])])
+
+
+def _operator_at(events: TraceEvents, thread: I32, moment: I64) -> I64:
+    ops = events.ops
+    return innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=moment)
+
+
+class _Doing(NamedTuple):
+    """The operator, runtime call and innermost annotation that a thread was in; -1 for none.
+
+    The annotation is set only if it is inside any operator.
+    """
+
+    op: I64
+    call: I64
+    mark: I64
+
+
+def _doing(events: TraceEvents, thread: I32, moment: I64) -> _Doing:
+    ops, calls = events.ops, events.calls
+    op = _operator_at(events, thread, moment)
+    marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
+    mark = np.where(marks, op, -1)
+    op[marks] = -1  # an annotation around operators is a place, not an activity
+    none = np.full(len(calls), -1, dtype=np.int64)
+    call = innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
+    return _Doing(op, call, mark)
+
+
+def _fetches(events: TraceEvents, mark: I64) -> NDArray[np.bool_]:
+    """Return, for each annotation, whether it covers the request for a batch."""
+    if not len(events.ops):
+        return np.zeros(len(mark), bool)
+    return (mark >= 0) & matching(events.names, DATA_MARK)[events.ops.name[mark]]

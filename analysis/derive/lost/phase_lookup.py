@@ -1,0 +1,118 @@
+"""The step phase in which time was lost, from names of operators, annotations and Python frames."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import TraceEvents
+from sawtooth.analysis.derive.host import HostFacts, matching
+from sawtooth.analysis.derive.lost.host_location import HostLocation
+from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
+from sawtooth.analysis.derive.operators import nearest
+from sawtooth.analysis.derive.unprofiled.problem import HostView
+from sawtooth.analysis.knowledge.causes import CAUSES
+from sawtooth.analysis.knowledge.host_names import DATA_FRAME, DATA_MARK, ENGINE_OP
+from sawtooth.analysis.replay.simulation import I64
+
+PHASES = ("input", "forward", "backward", "optimizer", "checkpoint", "other")
+OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
+# Names that identify a phase. The first group applies to all operators and annotations, the second to users' annotations only.
+MARKED_PHASES = (
+    ("optimizer", re.compile(r"^Optimizer\.(step|zero_grad)#")),
+    ("input", DATA_MARK),
+    ("backward", ENGINE_OP),
+    ("forward", re.compile(r"^DistributedDataParallel\.forward|^FSDP::.*forward", re.IGNORECASE)),
+)
+USER_PHASES = (
+    (
+        "checkpoint",
+        re.compile(r"^(?!.*(recompute|activation|CheckpointFunction)).*\b(save|saving|checkpoint(ing)?|ckpt)\b", re.IGNORECASE),
+    ),
+    ("optimizer", re.compile(r"\b(optimi[sz]er|optim|opt)([_ .](step|update))?\b", re.IGNORECASE)),
+    ("backward", re.compile(r"\b(backward|bwd)\b", re.IGNORECASE)),
+    ("forward", re.compile(r"\b(forward|fwd)\b", re.IGNORECASE)),
+    ("input", re.compile(r"\b(data|input|batch|dataloader|loader|fetch|h2d|host.to.device)\b", re.IGNORECASE)),
+)
+FRAME_PHASES = (
+    (
+        "checkpoint",
+        re.compile(r"torch/serialization\.py\(\d+\): _?save|safetensors.*: save_file|checkpoint.*\.py\(\d+\): .*save"),
+    ),
+    ("input", DATA_FRAME),
+)
+
+
+def phase_of_ops(events: TraceEvents, view: HostView) -> NDArray[np.int8]:
+    """Return the phase (index in PHASES) of every operator and annotation.
+
+    It follows from its own name, else from its ancestors; -1 if none has a phase.
+    """
+    ops, names = events.ops, events.names
+    own = np.full(len(ops), -1, dtype=np.int8)
+    for phase, pattern in reversed(USER_PHASES):
+        own[matching(names, pattern)[ops.name] & ops.annotation] = PHASES.index(phase)
+    for phase, pattern in reversed(MARKED_PHASES):
+        own[matching(names, pattern)[ops.name]] = PHASES.index(phase)
+    own = _without_closures(events, own)
+    engine_thread = view.lines.engine[ops.thread]
+    result = _inherited(own, ops.parent)
+    result[(result < 0) & engine_thread] = PHASES.index("backward")
+    return result
+
+
+def _without_closures(events: TraceEvents, own: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Remove the optimizer's phase from a closure that runs inside ``Optimizer.step``.
+
+    That is everything that begins before the closure's backward pass has ended. An annotation of such an optimizer without a
+    backward pass was cut off before it.
+    """
+    ops = events.ops
+    nodes = np.flatnonzero(matching(events.names, ENGINE_OP)[ops.name]) if len(ops) else np.zeros(0, np.int64)
+    if not len(nodes):
+        return own
+    latest = np.maximum.accumulate(ops.end[nodes])
+    steps = np.flatnonzero(matching(events.names, OPTIMIZER_STEP)[ops.name] & ops.annotation)
+    first, last = (np.searchsorted(ops.start[nodes], edge[steps]) for edge in (ops.start, ops.end))
+    own[steps[np.isin(ops.name[steps], ops.name[steps[last > first]])]] = -1
+    for step, passed in zip(steps[last > first], latest[last[last > first] - 1], strict=True):
+        rest = np.arange(*np.searchsorted(ops.start, (passed, ops.end[step])))
+        own[rest[(ops.parent[rest] == step) & (own[rest] < 0)]] = PHASES.index("optimizer")
+    return own
+
+
+def _inherited(own: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
+    """Return each entry's value, or that of its nearest ancestor if it has none (-1)."""
+    known = nearest(own >= 0, parent, np.arange(len(own)))
+    return np.where(known >= 0, own[known], own) if len(own) else own.copy()
+
+
+def phase_of_pieces(
+    events: TraceEvents, facts: HostFacts, view: HostView, pieces: Pieces, place: HostLocation
+) -> NDArray[np.int8]:
+    """Return the phase of each piece.
+
+    It comes from its cause, else its Python frame, its operator, the operator around it, or the launching operator.
+    """
+    of_op = phase_of_ops(events, view)
+
+    def of(index: I64) -> NDArray[np.int8]:
+        return np.where(index >= 0, of_op[index], -1).astype(np.int8) if len(of_op) else np.full(len(index), -1, np.int8)
+
+    trains = (of_op == PHASES.index("backward")).any()
+    phase = np.full(len(pieces), PHASES.index("forward" if trains else "other"), dtype=np.int8)
+    for candidate in (of(place.launch_op), of(place.around), of(place.op)):
+        phase = np.where(candidate >= 0, candidate, phase)
+    if len(facts.python_start):
+        own = np.full(len(facts.python_start), -1, dtype=np.int8)
+        for name, pattern in FRAME_PHASES:
+            own[matching(events.names, pattern)[facts.python_name]] = PHASES.index(name)
+        of_frame = _inherited(own, facts.python_parent)
+        in_frame = np.where(place.frame >= 0, of_frame[place.frame], -1)
+        phase = np.where(in_frame >= 0, in_frame, phase)
+    for cause in CAUSES:
+        if cause.phase is not None:
+            phase = np.where(pieces.cause == CODE[cause.key], PHASES.index(cause.phase), phase).astype(np.int8)
+    return phase

@@ -1,0 +1,185 @@
+"""Edits that run kernels in another dtype, layout or alignment, with times from ``kernel_time``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.knowledge.dtypes import dtype_of_type
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
+from sawtooth.analysis.knowledge.kernel_time import KernelOperands, KernelTimeEstimate, estimate
+from sawtooth.analysis.knowledge.kernel_work import (
+    convolution_work,
+    moving_work,
+    optimizer_work,
+    product_work,
+    recorded_attention,
+)
+from sawtooth.analysis.knowledge.traffic import operator_bytes
+from sawtooth.analysis.replay.edits import Edit, MoreLaunches, ScaledOps, TimedOps
+
+SHORTEST_KERNEL_NS = 2_000  # Every kernel takes at least about 2 µs.
+HALF_BITS = ("bf16", "fp16")
+NORMS = {
+    "aten::native_batch_norm": "aten::native_batch_norm",
+    "aten::cudnn_batch_norm": "aten::native_batch_norm",
+    "aten::native_batch_norm_backward": "aten::native_batch_norm_backward",
+    "aten::cudnn_batch_norm_backward": "aten::native_batch_norm_backward",
+    "aten::native_group_norm": "aten::native_group_norm",
+    "aten::native_group_norm_backward": "aten::native_group_norm_backward",
+}
+SAME_KERNELS = (0.9, 1.1)  # Time of convolutions in NHWC, relative to NCHW without the layout conversions around them.
+# Number of channels that 16-bit tensor-core kernels read at once. For other channel counts, cuDNN uses different kernels in
+# NHWC.
+TILE_CHANNELS = 8
+# Range of those kernels' time ratio: 0.55 to 2.3 for nine of ten of 756 kernels on an H200; a few took 4 to 12 times as long.
+OTHER_KERNELS = (0.5, 4.0)
+PARAMETERS = {"aten::addmm": 0, "aten::convolution": 2}  # Products of the forward pass, with the position of their bias.
+LAYER_NORM = "aten::native_layer_norm"
+# Number of parameters at which an optimizer's launches no longer matter, so that the memory traffic determines its share.
+MANY_VALUES = 1e8
+
+
+def flop_work(row: Any, dtype: str, *, padded_to: int | None = None) -> KernelOperands | None:
+    """Return the work of a row's FLOP operator in ``dtype``; None if it is unknown.
+
+    Sizes are padded to multiples of ``padded_to`` if it is set.
+    """
+    operator, dims = row.flop_operator, row.flop_dims
+    if not isinstance(operator, str) or not dims:
+        return None
+    if operator.startswith("aten::convolution"):
+        return convolution_work(operator, dims, row.flop_strides, row.flop_concrete, dtype)
+    if row.category == "attention":
+        name = operator.replace("_efficient_", "_flash_") if dtype in HALF_BITS else operator
+        return recorded_attention(name, dims, row.flop_concrete, dtype)
+    return product_work(operator, dims, row.flop_strides, dtype, padded_to=padded_to)
+
+
+def retimed_products(rows: pd.DataFrame, gpu: GpuPeaks, dtype: str, *, padded_to: int | None = None) -> TimedOps | None:
+    """Return the edit that runs these products, convolutions and attentions in ``dtype``.
+
+    Every size becomes a multiple of ``padded_to`` if it is set. A kernel whose new time is not known keeps its time. None
+    becomes slower, because the library would then keep the old kernel. None if nothing is known.
+    """
+
+    def as_wanted(row: Any) -> KernelTimeEstimate | None:
+        work = flop_work(row, dtype, padded_to=padded_to)
+        return estimate(work, gpu) if work is not None else None
+
+    return _timed(rows, _by_operator(rows, as_wanted), slower=False)
+
+
+def casts_of_autocast(work: pd.DataFrame, products: pd.DataFrame) -> MoreLaunches | None:
+    """Return the launches that autocast adds around ``products`` of a step's ``work``.
+
+    None if there are none. Autocast casts each parameter of a product in the forward pass and its gradient in the backward
+    pass. It also casts the result of a layer norm, which is FP32 again. Four loops had 4 to 30 % more added launches than
+    this count (products without bias, losses).
+    """
+    forward = products[products["flop_operator"].isin(PARAMETERS)].drop_duplicates("flop_op_id")
+    norms = work[work["operator"] == LAYER_NORM].drop_duplicates("cpu_op_id") if len(forward) else forward
+    launches = [2 * _parameters(row) for row in forward.itertuples()] + [2] * len(norms)
+    ops = (*forward["gpu_op_id"].tolist(), *norms["gpu_op_id"].tolist())
+    return MoreLaunches(ops, tuple(launches)) if ops else None
+
+
+def _parameters(row: Any) -> int:
+    """Return the number of parameters of a product: a weight, and a bias if one is recorded."""
+    place = PARAMETERS[row.flop_operator]
+    return 1 + bool(len(row.flop_dims or ()) > place and row.flop_dims[place])
+
+
+def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
+    """Return the edits that run ``norms`` in NHWC and leave the convolutions as they are.
+
+    The kernels between two layout conversions already are NHWC kernels. Kernels without conversions were fast enough before.
+    Only if the channels are no multiple of TILE_CHANNELS may cuDNN choose other kernels.
+    """
+
+    def last(row: Any) -> KernelTimeEstimate | None:
+        moved = operator_bytes(row.operator, row.dims, row.types, row.concrete)
+        dtype = dtype_of_type(row.types[0]) if row.types else None
+        return estimate(moving_work(NORMS[row.operator], moved, dtype, "NHWC"), gpu) if moved and dtype else None
+
+    timed = _timed(norms, _by_operator(norms, last, ""), slower=True, prefix="")
+    tiled = np.array([_fills_tiles(row) for row in convolutions.itertuples()], bool)
+    parts = ((convolutions[tiled], SAME_KERNELS), (convolutions[~tiled], OTHER_KERNELS))
+    edits: list[Edit] = [ScaledOps(tuple(part["gpu_op_id"].tolist()), 1.0, *edges) for part, edges in parts if len(part)]
+    return edits if timed is None else [*edits, timed]
+
+
+def _fills_tiles(row: Any) -> bool:
+    """Return whether the input and output channels of a convolution are multiples of TILE_CHANNELS.
+
+    True if they are not known.
+    """
+    channels = channels_of(row)
+    return channels is None or not any(count % TILE_CHANNELS for count in channels)
+
+
+def channels_of(row: Any) -> tuple[int, int] | None:
+    """Return the input and output channels of the convolution behind a row; None if not known.
+
+    They include all groups.
+    """
+    dims, of_input = row.flop_dims or [], int(row.flop_operator == "aten::convolution_backward")
+    if len(dims) < of_input + 2 or not all(
+        isinstance(shape, list) and len(shape) >= 2 for shape in dims[of_input : of_input + 2]
+    ):
+        return None
+    return dims[of_input][1], dims[of_input + 1][0]
+
+
+def fused_optimizer(ops: tuple[int, ...], name: str, gpu: GpuPeaks | None) -> ScaledOps | None:
+    """Return the edit that runs foreach kernels of the optimizer ``name`` fused.
+
+    None for optimizers other than Adam, AdamW and SGD.
+    """
+    times = [estimate(optimizer_work(name, kind, MANY_VALUES), gpu) for kind in ("fused", "foreach")] if gpu is not None else []
+    if len(times) < 2 or times[0] is None or times[1] is None:
+        return None
+    fused, whole = times[0], times[1].ms
+    return ScaledOps(ops, fused.ms / whole, fused.low / whole, fused.high / whole)
+
+
+def _by_operator(
+    rows: pd.DataFrame, time_of: Callable[[Any], KernelTimeEstimate | None], prefix: str = "flop_"
+) -> dict[Any, KernelTimeEstimate]:
+    """Return the estimate of each operator call in ``rows``, computed once per signature.
+
+    ``prefix`` selects which operator of a row is used.
+    """
+    calls = f"{prefix or 'cpu_'}op_id"
+    estimates: dict[Any, KernelTimeEstimate] = {}
+    asked: dict[Any, KernelTimeEstimate | None] = {}
+    for row in (
+        rows.sort_values("dur_ns", ascending=False).drop_duplicates(calls).itertuples()
+    ):  # The longest kernel of the call determines the dtype.
+        key = (getattr(row, f"{prefix}operator"), getattr(row, f"{prefix}signature_id"))
+        if key not in asked:
+            asked[key] = time_of(row)
+        answer = asked[key]
+        if answer is not None:
+            estimates[getattr(row, calls)] = answer
+    return estimates
+
+
+def _timed(rows: pd.DataFrame, times: dict[Any, KernelTimeEstimate], *, slower: bool, prefix: str = "flop_") -> TimedOps | None:
+    """Return the edit that divides each operator's new time among its kernels in their old proportions."""
+    calls = f"{prefix or 'cpu_'}op_id"
+    rows = rows[rows[calls].isin(times.keys())]
+    if not len(rows):
+        return None
+    recorded = rows["dur_ns"].to_numpy(float)
+    share = recorded / rows.groupby(calls)["dur_ns"].transform("sum").to_numpy(float)
+    shortest = np.minimum(recorded, SHORTEST_KERNEL_NS)
+    new = [np.array([getattr(times[op], edge) for op in rows[calls]]) * 1e6 for edge in ("ms", "low", "high")]
+    wanted = [np.maximum(each * share, shortest) for each in new]
+    if not slower:
+        wanted = [np.minimum(each, recorded) for each in wanted]
+    middle, low, high = (tuple(np.rint(each).astype(np.int64).tolist()) for each in wanted)
+    return TimedOps(tuple(rows["gpu_op_id"].tolist()), middle, low, high)

@@ -1,0 +1,294 @@
+"""The stage that limits the loader, in words, and how far the host's cores let the workers keep up.
+
+The limit comes from the loader's own times or from samples of the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
+from sawtooth.analysis.findings.actions import followed_by
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.intervals import Intervals, intersect, union
+from sawtooth.analysis.knowledge.frames import spoken
+from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
+from sawtooth.analysis.replay.bisection import turning_point
+from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
+from sawtooth.analysis.run.model import Action, CodeChange
+from sawtooth.analysis.telemetry.host import HostLoad, Limit
+from sawtooth.analysis.units import in_bytes, in_words
+from sawtooth.ingest.loop.loading import BEYOND_CORES, Stage, pinning_limits, slowest_stage
+from sawtooth.ingest.manifest import UserFacts
+
+DECODED_ONCE = CodeChange(
+    "PyTorch",
+    "def __getitem__(self, i):\n    return augment(decode(self.paths[i]))",
+    "def __getitem__(self, i):\n    return augment(self.decoded[i])   # decoded once, kept in memory or in few large files",
+)
+SENT_SMALL = CodeChange(
+    "PyTorch",
+    "def __getitem__(self, i):\n    return decode(self.paths[i]).float() / 255\n…\nx = x.to(device, non_blocking=True)",
+    "def __getitem__(self, i):\n    return decode(self.paths[i])   # uint8: a quarter of the bytes\n…\nx = x.to(device, non_blocking=True).float() / 255",
+)
+
+VECTORISED = CodeChange(
+    "PyTorch",
+    'def collate(samples):\n    return torch.tensor([[f(v) for v in s["x"]] for s in samples])',
+    'def collate(samples):\n    return f(torch.stack([s["x"] for s in samples]))   # tensors from __getitem__, one operation for the batch',
+)
+BUCKETED = CodeChange(
+    "PyTorch",
+    "DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=pad)",
+    "order = sorted(range(len(dataset)), key=dataset.length)\nbatches = [order[i:i + 32] for i in range(0, len(order), 32)]\nrandom.shuffle(batches)\nDataLoader(dataset, batch_sampler=batches, collate_fn=pad)",
+)
+# CUDA allocates pinned blocks in powers of two and reuses them for batches of the same size. A driver call for a new block
+# takes milliseconds.
+SAME_SHAPES = "Give batches the same shape, so that pinned memory is used again."
+MOSTLY_PINS = 0.5  # Share of the loop's waiting from which pinning is the slowest stage before it.
+_WAITS = f"SELECT start_ns, start_ns + dur_ns FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')"
+# The trace always has the thread's driver calls, but its operators only if all threads are profiled.
+_PINS = f"""
+WITH loop AS (SELECT DISTINCT thread_id FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')),
+pins AS (
+    SELECT thread_id, start_ns, dur_ns FROM named_runtime_calls WHERE regexp_matches(name, '^(cuda|hip)Host(Alloc|Malloc|Register)')
+    UNION ALL SELECT thread_id, start_ns, dur_ns FROM named_cpu_ops WHERE name IN ('aten::pin_memory', 'aten::_pin_memory'))
+SELECT start_ns, start_ns + dur_ns FROM pins ANTI JOIN loop USING (thread_id)"""
+MUCH_PADDING = 0.2  # Share of a batch. Sorting by length saves at most this share of collating, pinning and computing.
+CHEAPER_SAMPLE = Action(
+    "Make", "a sample cheaper", ": decode smaller images, cache what is decoded, read fewer and larger files."
+)
+VECTORISE = Action("Vectorise", "the collate function", ": one operation for the whole batch, not one for each element.")
+FEWER_BYTES = " (uint8 instead of float32, smaller images), and convert them on the GPU"
+ONE_THREAD_PINS = Action(
+    "Send",
+    "fewer bytes",
+    f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
+)
+PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
+ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop what else computes on these.")
+SHARED_CORES = 0.6  # Share of its speed that a worker has on one of the two hardware threads of a core, as `cores` counts them.
+SHARE_HALVINGS = 7  # Halvings of the search for the loader's wait: the result is precise to 1 % of it.
+
+
+def pins_too_slowly(facts: UserFacts) -> bool:
+    """Return whether the single pinning thread limits the workers, by their measured times."""
+    cost = sample_cost(facts)
+    return cost is not None and pinning_limits(cost, int(facts.loader_workers or 0), cores_of(facts))
+
+
+def stage_of(facts: UserFacts) -> Stage | None:
+    """Return the stage of loading that limits a batch; None if the loader was not timed."""
+    cost = sample_cost(facts)
+    return slowest_stage(cost, int(facts.loader_workers or 0), cores_of(facts)) if cost is not None else None
+
+
+def cheaper_batch(facts: UserFacts) -> CodeChange:
+    """Return the code change that makes the slowest stage of loading cheaper."""
+    match stage_of(facts):
+        case "pinning":
+            return SENT_SMALL
+        case "collate":
+            return BUCKETED if (facts.loader_padding or 0.0) >= MUCH_PADDING else VECTORISED
+        case _:
+            return DECODED_ONCE
+
+
+def cheaper_advice(facts: UserFacts) -> Action:
+    """Return the advice that makes the slowest stage of loading cheaper."""
+    match stage_of(facts):
+        case "pinning":
+            return followed_by(ONE_THREAD_PINS if facts.loader_workers else PINS_ALONE, _grouped(facts))
+        case "collate":
+            return followed_by(VECTORISE, _grouped(facts))
+        case _:
+            return CHEAPER_SAMPLE
+
+
+def pinning_limit(context: RuleContext) -> tuple[str, Action] | None:
+    """Return the result of ``limited_by`` if the pinning thread is the limit, else None.
+
+    It is the limit by its measured times, or if the trace shows it at work for most of the loop's waiting.
+    """
+    if pins_too_slowly(context.run.manifest.facts):
+        return limited_by(context.run.manifest.facts)
+    waits = context.recording.rows(_WAITS)
+    if not waits:
+        return None
+    waiting = _union(waits)
+    pinning = intersect(waiting, _union(context.recording.rows(_PINS)))
+    if pinning.total < MOSTLY_PINS * waiting.total:
+        return None
+    pins_ms, waits_ms = (in_words(part.total / len(waits) / 1e6) for part in (pinning, waiting))
+    return (
+        f": one thread pins the batches of all of them, in {pins_ms} of each {waits_ms} wait",
+        followed_by(ONE_THREAD_PINS, SAME_SHAPES),
+    )
+
+
+def _union(rows: Sequence[tuple[int, int]]) -> Intervals:
+    return union([start for start, _ in rows], [end for _, end in rows])
+
+
+def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Action] | None:
+    """Return the end of a title that names the stage which limits the loader, and the advice.
+
+    None if the loader was not timed, or if no stage stands out. ``host`` tells whether the host has free cores.
+    """
+    cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
+    stage = stage_of(facts)
+    if cost is None:
+        return None
+    if stage == "pinning":
+        took = in_words(1e3 * cost.pin_s)
+        delayed = (
+            f"one thread pins the batches of all of them, {took} each"
+            if workers
+            else f"pinning a batch takes {took}, more than making it"
+        )
+        return f": {delayed}", cheaper_advice(facts)
+    if stage == "collate":
+        whole_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s + (0.0 if workers else cost.pin_s))
+        more = "More workers collate more batches at the same time." if workers else ""
+        return (
+            f": collating takes {in_words(1e3 * cost.collate_s)} of a batch's {in_words(whole_ms)}{_at(facts.loader_collate_code)}",
+            followed_by(cheaper_advice(facts), more),
+        )
+    if cost.limit is None:
+        return None
+    if cost.limit == "waiting" and host is not None and (no_core := host.without_a_free_core()) is not None:
+        return f": {no_core}", ASK_FOR_CORES
+    if cost.limit == "waiting":
+        return (
+            f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network, a lock or a core that others use{_at(facts.loader_sample_code)}",
+            Action(
+                "Give",
+                "the loader more workers",
+                ", so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
+            ),
+        )
+    return (
+        f": a sample computes {100 * cost.computes:.0f} % of its time{_at(facts.loader_sample_code)}",
+        Action(
+            "Give",
+            "the loader more workers",
+            ", up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
+        ),
+    )
+
+
+def _at(place: str | None) -> str:
+    return f" ({spoken(place)})" if place else ""
+
+
+def _grouped(facts: UserFacts) -> str:
+    """Return a sentence on padding if there is much of it, else an empty text."""
+    share = facts.loader_padding or 0.0
+    if share < MUCH_PADDING:
+        return ""
+    return f"{100 * share:.0f} % of a batch is padding: use a batch sampler that groups samples of similar length."
+
+
+def loader_keeps_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
+    """Return the edit by which the loader keeps up, as far as the host's cores allow.
+
+    Also return a sentence on the limit, empty if the cores do not limit it. ``host`` is only set if the workers compute all
+    the time: their computation per step, divided by all cores, is then the shortest time per batch.
+    """
+    step, free = context.step_ms, context.predict_ms([WithoutHostCause("data_wait")])
+    workers, cores, busy = (host.means.get(key, 0.0) if host else 0.0 for key in ("workers", "cores", "workers_cpu_pct"))
+    if not step or free is None or step <= free or not workers or not cores:
+        return [WithoutHostCause("data_wait")], ""
+    core_ms = step * workers * busy / 100
+    kept, most = (_remaining_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
+    if not most:
+        return [WithoutHostCause("data_wait")], ""
+    bound = f" A step's samples take {in_words(core_ms)} of a core: {cores:.0f} cores need {in_words(core_ms / cores)}, and {in_words(core_ms / cores / SHARED_CORES)} where two share one."
+    return [WithoutHostCause("data_wait", kept, None, most)], bound
+
+
+def _remaining_share(context: RuleContext, wanted_ms: float) -> float:
+    """Return the share of the loader's wait that gives a step of ``wanted_ms``.
+
+    0 if the step takes that long without the wait.
+    """
+    return turning_point(
+        lambda share: (context.predict_ms([WithoutHostCause("data_wait", share)]) or 0.0) <= wanted_ms,
+        0.0,
+        1.0,
+        halvings=SHARE_HALVINGS,
+    )[0]
+
+
+def delayed_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
+    """Return what limits the workers, as the end of the title, and the advice."""
+    cpu, worker, cores = host.cpu_pct or 0.0, host.means.get("workers_cpu_pct", 0.0), host.means.get("cores", 0.0)
+    read = in_bytes(host.means.get("disk_read_bps", 0.0))
+    received = in_bytes(host.means.get("network_received_bps", 0.0))
+    match limit:
+        case "cores":
+            return (
+                f"; all {cores:.0f} cores that it may use are busy ({cpu:.0f} %)",
+                Action(
+                    "Make",
+                    "a sample cheaper",
+                    ": decode smaller images, cache what is decoded, decode on the GPU (DALI). More workers only take turns on these cores.",
+                ),
+            )
+        case "worker":
+            return (
+                f": they compute, {worker:.0f} % of a core each, while {100 - cpu:.0f} % of the cores are free",
+                Action(
+                    "Give",
+                    "the loader more workers",
+                    f": {host.means.get('workers', 0.0):.0f} of them work on {cores:.0f} cores. Then make a sample cheaper.",
+                ),
+            )
+        case "disk":
+            return (
+                f": they wait for the disk, which gives {read} a second, and compute {worker:.0f} % of the time",
+                Action(
+                    "Read",
+                    "fewer and larger files",
+                    " (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding brings nothing.",
+                ),
+            )
+        case _:  # "elsewhere"
+            return (
+                f": they compute {worker:.0f} % of the time and wait for the rest, though no disk is busy; {received} a second come over the network",
+                Action(
+                    "Find",
+                    "what the workers wait for",
+                    ": a network file system, a lock, a pause. Read larger pieces ahead, or copy the data to a local disk first.",
+                ),
+            )
+
+
+def with_more(context: RuleContext, changes: tuple[CodeChange, ...], limit: Limit | None = None) -> tuple[CodeChange, ...]:
+    """Return ``changes`` with twice as many workers, in their slots ``$workers`` and ``$seen``.
+
+    If something else limits the workers, or if each core already has a computing worker, the change makes a sample cheaper
+    instead.
+    """
+    host, facts = context.run.telemetry.host, context.run.manifest.facts
+    if pins_too_slowly(facts):
+        return (cheaper_batch(facts),)
+    cost = sample_cost(facts)
+    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
+    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
+    most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
+    if limit not in (None, "worker") or (seen and seen >= most):
+        return (cheaper_batch(facts),)
+    return tuple(_with_workers(change, seen, min(2 * seen, most)) for change in changes)
+
+
+def _with_workers(change: CodeChange, seen: int, use: int) -> CodeChange:
+    """Return a loader's code change from ``seen`` workers to ``use`` workers.
+
+    Without known workers, the change has its usual numbers.
+    """
+    if not seen:
+        return change.filled()
+    names = {"workers": str(use)} | ({"seen": f", num_workers={seen}"} if change.framework == "PyTorch" else {})
+    return replace(change.filled(**names), of_run="seen" in names)

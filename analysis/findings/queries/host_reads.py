@@ -1,0 +1,157 @@
+"""The host's reads of GPU values: the waits, and the GPU operations that only serve these reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
+from sawtooth.analysis.findings.recorded.interval_sql import calls_within, launches_within
+from sawtooth.analysis.run.model import Action, CodeChange
+
+WAITING = "Synchronize|Memcpy"
+
+
+@once
+def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
+    """Return the synchronizing calls of all steps inside an operator whose name matches, at any depth."""
+    names = context.recording.named(inside)
+    if not names:
+        return ()
+    # Search level by level: a recursive query would join all operators at once, with a hundred bytes each.
+    calls, op = _pairs(
+        context,
+        "SELECT call_id, cpu_op_id FROM runtime_calls SEMI JOIN (FROM names WHERE regexp_matches(name, ?)) USING (name_id)",
+        WAITING,
+    )
+    matching, _ = _pairs(
+        context,
+        "SELECT cpu_op_id, parent_id FROM cpu_ops WHERE kind = 'op' AND name_id IN (SELECT unnest(?::INTEGER[]))",
+        names,
+    )
+    inside_calls: set[int] = set()
+    while len(op):
+        hit = np.isin(op, matching)
+        inside_calls.update(calls[hit].tolist())
+        calls, op = calls[~hit], op[~hit]
+        ops, parents = _pairs(
+            context,
+            "SELECT cpu_op_id, parent_id FROM cpu_ops WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY 1",
+            np.unique(op).tolist(),
+        )
+        calls, op = calls[known := np.isin(op, ops)], op[known]
+        op = parents[np.searchsorted(ops, op)]
+        calls, op = calls[op >= 0], op[op >= 0]
+    return tuple(sorted(inside_calls))
+
+
+def _pairs(context: RuleContext, sql: str, parameter: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the two columns of a query, with -1 for a missing second value."""
+    columns = context.recording.cursor.execute(sql, [parameter]).fetchnumpy().values()
+    first, second = (np.ma.filled(of.astype(np.int64), -1) for of in columns)
+    return first, second
+
+
+# The last three implement ``tolist()``, ``cpu()`` and ``numpy()``.
+READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"
+# Operators that summarize a tensor for the host to read or to test. None of them computes a loss, so training does not need
+# their results.
+SUMMARIES = r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
+# Results that no backward pass needs: counts of true values, and out-of-place figures from a single number, such as the
+# perplexity of a loss.
+_FIGURES = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND regexp_matches(s.input_types, '^\\["(bool|int|long int)"')
+    OR NOT ends_with(o.name, '_') AND NOT regexp_matches(s.input_dims, '[0-9]') AND regexp_matches(s.input_types, '"(float|double|c10::)')
+    AND NOT exists (FROM named_cpu_ops n WHERE n.sequence_number = o.sequence_number AND starts_with(n.name, '{AUTOGRAD_NODE}'))"""
+# There may be millions of outermost operators, so the query stores only thread and id of each. Ids are in the order of the
+# starts.
+_ONLY_READ = f"""
+WITH outermost AS NOT MATERIALIZED (SELECT o.*, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads FROM named_cpu_ops o
+    WHERE o.kind = 'op' AND (o.parent_id IS NULL OR o.parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation'))),
+calls AS NOT MATERIALIZED (SELECT thread_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest($3::BIGINT[]))),
+waiting AS MATERIALIZED (SELECT DISTINCT r.thread_id, r.cpu_op_id, r.start_ns, r.end_ns FROM calls c
+    ASOF JOIN (FROM outermost WHERE reads) r ON c.thread_id = r.thread_id AND c.start_ns >= r.start_ns WHERE c.start_ns < r.end_ns),
+others AS NOT MATERIALIZED (SELECT o.thread_id, o.cpu_op_id FROM outermost o LEFT JOIN signatures s USING (signature_id)
+        WHERE o.reads OR NOT (regexp_matches(o.name, $2) OR coalesce({_FIGURES}, false))
+    UNION ALL SELECT thread_id, min(cpu_op_id) - 1 FROM cpu_ops GROUP BY thread_id),
+summing AS (SELECT w.thread_id, unnest(range(o.cpu_op_id + 1, w.cpu_op_id)) AS cpu_op_id
+    FROM waiting w ASOF JOIN others o ON w.thread_id = o.thread_id AND w.cpu_op_id > o.cpu_op_id),
+serving AS (SELECT thread_id, start_ns, end_ns FROM waiting
+    UNION ALL SELECT thread_id, start_ns, end_ns FROM outermost JOIN summing USING (thread_id, cpu_op_id))
+SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within("serving")}) USING (call_id) ORDER BY 1"""
+
+
+def only_read(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the GPU operations of all steps that only serve the reads which wait in ``waits``.
+
+    These are the copy to the host, and the norms, tests and single-number figures directly before it whose result it copies.
+    """
+    return tuple(int(row[0]) for row in context.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
+
+
+BULK_BYTES = 1_000_000  # More bytes than figures to print: the host's next computation uses this data.
+_RIGHT_AFTER = """
+WITH copied AS (SELECT max(c.start_ns) AS start_ns, c.thread_id FROM gpu_ops g JOIN runtime_calls c USING (call_id)
+    WHERE g.kind = 'memcpy' AND g.bytes >= $1 AND g.gpu_op_id IN (SELECT unnest($2::BIGINT[])) GROUP BY g.gpu_op_id, c.thread_id),
+launching AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_ops > 0)
+SELECT DISTINCT l.call_id FROM copied c ASOF JOIN launching l ON l.thread_id = c.thread_id AND c.start_ns < l.start_ns ORDER BY 1"""
+
+
+def after_bulk(context: RuleContext, served: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the host's next launching call after each large copy among ``served`` (GPU operations).
+
+    Python code before these calls works on the copied data.
+    """
+    return tuple(int(row[0]) for row in context.recording.rows(_RIGHT_AFTER, [BULK_BYTES, list(served)]))
+
+
+@dataclass(frozen=True)
+class NanChecks:
+    """The additions of autograd's anomaly detection in all steps: runtime calls and GPU operations.
+
+    The calls include the waits for the results.
+    """
+
+    calls: tuple[int, ...]
+    operations: frozenset[int]
+
+
+# Anomaly detection calls _is_any_true directly below an autograd node. A user's own tests call any, or are elsewhere.
+_NAN_CHECKS = f"""
+WITH below AS (SELECT o.parent_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.name FROM named_cpu_ops o
+    JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
+    WHERE starts_with(p.name, $1) AND o.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item')),
+tests AS (SELECT * FROM below WHERE parent_id IN (SELECT parent_id FROM below WHERE name = 'aten::_is_any_true')),
+made AS ({calls_within("tests")})
+SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
+
+
+@once
+def nan_checks(context: RuleContext) -> NanChecks:
+    """Return the additions of anomaly detection; empty if it is off."""
+    if not context.recording.named("^aten::_is_any_true$"):
+        return NanChecks((), frozenset())
+    rows = context.recording.rows(_NAN_CHECKS, [AUTOGRAD_NODE])
+    return NanChecks(tuple(sorted({int(call) for call, _ in rows})), frozenset(int(op) for _, op in rows if op is not None))
+
+
+REPEATS = r"^aten::repeat_interleave$"  # This operator waits for the length of its result.
+OUTPUT_SIZE = Action(
+    "Tell",
+    "repeat_interleave the length of its result",
+    " (output_size=), or gather with indices made on the GPU: then it does not wait.",
+)
+MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
+SAME_SHAPE = (  # Code that keeps the shape, where a mask's result has a shape of its own.
+    CodeChange(
+        "PyTorch",
+        "loss = F.cross_entropy(logits[mask], target[mask])   # waits for how many",
+        "target = target.masked_fill(~mask, -100)\nloss = F.cross_entropy(logits, target, ignore_index=-100)",
+    ),
+    CodeChange(
+        "PyTorch", "x[mask] = 0                     # nonzero inside", "x = torch.where(mask, 0, x)     # same shape, no wait"
+    ),
+)

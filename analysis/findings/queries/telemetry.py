@@ -1,0 +1,54 @@
+"""Telemetry queries of several rules: reduced clocks, memory in use, and time without a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.queries.calls import EVIDENCE_ROWS
+from sawtooth.analysis.telemetry.phases import ThrottleBand
+from sawtooth.analysis.telemetry.representativeness import SHORT_KERNEL_NS
+from sawtooth.ingest.quantities.throttling import ReasonKind
+
+
+def throttled(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
+    """Return the bands with clocks reduced for a reason of ``kinds``, and their share of the sampled time."""
+    telemetry = context.telemetry
+    if telemetry is None:
+        return [], 0.0
+    bands = [band for band in telemetry.throttling if band.kind in kinds]
+    held = sum(band.end_ns - band.start_ns for band in bands)
+    return bands, min(held / max(telemetry.last_ns - telemetry.first_ns, 1), 1.0)
+
+
+def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
+    """Return the first bands as evidence rows."""
+    return [{"reason": band.reason, "start_ns": band.start_ns, "end_ns": band.end_ns} for band in bands[:EVIDENCE_ROWS]]
+
+
+@once
+def memory_use(context: RuleContext) -> tuple[float, float] | None:
+    """Return the peak memory in use and the GPU's memory, bytes; None if not known.
+
+    The peak comes from telemetry, else from the allocator's events.
+    """
+    telemetry = context.telemetry
+    if telemetry is not None and telemetry.memory_peak_bytes and telemetry.memory_total_bytes:
+        return float(telemetry.memory_peak_bytes), float(telemetry.memory_total_bytes)
+    rows = context.recording.rows(
+        "SELECT max(total_reserved_bytes) FROM allocations WHERE device_type <> 0 AND device = ?", [context.rank.device]
+    )
+    total = context.recording.rows("SELECT max(memory_bytes) FROM devices WHERE device = ?", [context.rank.device])
+    return (float(rows[0][0]), float(total[0][0])) if rows[0][0] and total[0][0] else None
+
+
+def idle_by_telemetry_ms(context: RuleContext) -> float | None:
+    """Return the ms per step in which telemetry sees no kernel in its steady part.
+
+    None without telemetry, or if the kernels are too short for it.
+    """
+    busy, step = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
+    if busy is None or not step or not context.rank.facts.kernels_in_counted_steps:
+        return None
+    kernels = context.rank.facts.kernels_in_counted_steps / max(len(context.rank.counted), 1)
+    return (1 - busy) * step if busy * step * 1e6 >= SHORT_KERNEL_NS * kernels else None

@@ -1,0 +1,217 @@
+"""GPU operations of the counted steps with the columns that rules need.
+
+The columns include operator, shapes, dtypes, category and FLOPs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.findings.recorded.interval_sql import launches_within
+from sawtooth.analysis.knowledge.flops import peak_dtype
+from sawtooth.analysis.store.library import Recording
+
+USUAL_OPERATIONS = 60_000  # At least as many as the replay covers. Further steps of a huge trace would only repeat these.
+# Traces with large steps: more operations, until there are this many steps, as in the replay.
+MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6
+MOST_EVIDENCE = 6  # Groups of operators that a finding names.
+OPTIMIZER_STEP = r"^Optimizer\.step#"
+ALIKE = (
+    "kernel",
+    "kind",
+    "category",
+    "tensor_cores",
+    "operator",
+    "signature_id",
+    "flop_operator",
+    "flop_signature_id",
+)  # Rows with equal values are one kernel, launched again.
+AUTOGRAD_NODE = "autograd::engine::"  # Prefix of the operator names in a backward pass.
+
+_WORK = """
+    WITH chosen AS (
+        SELECT device, step FROM (
+            SELECT *, sum(gpu_ops) OVER (ORDER BY step) - gpu_ops AS before, row_number() OVER (ORDER BY step) AS place FROM steps WHERE counted AND device = ?)
+        WHERE before < ? OR (place <= ? AND before < ?))
+    SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, g.stream, g.kind, g.name_id AS kernel,
+        coalesce(g.grid_x::DOUBLE * g.grid_y * g.grid_z, 0) AS blocks, coalesce(g.block_x::DOUBLE * g.block_y * g.block_z, 0) AS block_threads, w.step, w.category, w.tensor_cores,
+        o.cpu_op_id, coalesce(o.name_id, -1) AS operator, o.signature_id, f.cpu_op_id AS flop_op_id, coalesce(f.name_id, -1) AS flop_operator,
+        f.signature_id AS flop_signature_id
+    FROM gpu_ops g JOIN gpu_op_steps w USING (gpu_op_id) JOIN chosen s ON s.device = g.device AND s.step = w.step
+        LEFT JOIN cpu_ops o ON o.cpu_op_id = g.cpu_op_id LEFT JOIN cpu_ops f ON f.cpu_op_id = w.flop_op_id
+    ORDER BY g.start_ns, g.gpu_op_id"""
+
+
+def step_work(recording: Recording, device: int) -> pd.DataFrame:
+    """Return one row per GPU operation of the first counted steps of ``device``, in order of start.
+
+    About USUAL_OPERATIONS rows. Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, blocks (of the grid) and
+    block_threads (0 if not recorded), step, category, tensor_cores, cpu_op_id, operator, dims, types, concrete, strides,
+    flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides, flops. Dims, types, concrete and strides
+    are decoded lists, None if not recorded. ``flops`` are the operator's FLOPs, divided among its kernels by their time, NaN
+    if unknown. ``alike`` is one number for all rows that are equal in ALIKE, ``example`` the first of these rows.
+    """
+    columns = recording.objects(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
+    texts = recording.once(_texts)
+    columns |= {
+        name: pd.Series(texts[columns[name].to_numpy()], dtype=object) for name in ("kernel", "operator", "flop_operator")
+    }
+    work = pd.DataFrame(columns)
+    rows = recording.rows(
+        "SELECT signature_id, input_dims, input_types, concrete_inputs, input_strides FROM signatures ORDER BY signature_id"
+    )
+    launching = set(work["signature_id"].dropna()) | set(work["flop_signature_id"].dropna())  # Few operators launch kernels.
+    inputs = {int(i): tuple(msgspec.json.decode(c) if c else None for c in cells) for i, *cells in rows if i in launching}
+    for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):
+        ids = work[column].astype("Int64")  # Iterating over a pandas integer column is slow.
+        signatures = [inputs.get(s) for s in ids.fillna(-1).to_numpy(np.int64).tolist()]
+        for place, name in enumerate(("dims", "types", "concrete", "strides")):
+            work[f"{prefix}{name}"] = pd.Series([f[place] if f else None for f in signatures], dtype=object)
+    flops = recording.frame(
+        "SELECT name AS flop_operator, signature_id AS flop_signature_id, max(flops / gpu_calls) AS each FROM named_operators "
+        "WHERE flops IS NOT NULL GROUP BY ALL"
+    )
+    work = work.merge(flops, on=["flop_operator", "flop_signature_id"], how="left")
+    together = work.groupby("flop_op_id")["dur_ns"].transform("sum")
+    alike = work.groupby(list(ALIKE), dropna=False, sort=False).ngroup()
+    work = work.assign(flops=work["each"] * work["dur_ns"] / together, alike=alike).drop(columns="each")
+    # The first row of each number; the numbers ascend in this order.
+    examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)
+    work["example"] = examples[alike.to_numpy()]
+    # Columns that were added one by one are stored apart. A copy joins them, and selecting rows is then several times as
+    # fast.
+    return work.copy()
+
+
+def _texts(recording: Recording) -> NDArray[np.object_]:
+    """Return the text of each name id, followed by one entry for "no name"."""
+    rows = recording.rows("SELECT name_id, name FROM names")
+    texts = np.full(max((name_id for name_id, _ in rows), default=-1) + 2, np.nan, object)
+    texts[[name_id for name_id, _ in rows]] = [name for _, name in rows]
+    return texts
+
+
+def product_dtype(row: Any) -> str | None:
+    """Return the dtype in which a row of ``step_work`` multiplies.
+
+    None if it is no product, or if the dtype is not recorded.
+    """
+    return peak_dtype(row.flop_operator, row.flop_types, row.tensor_cores) if isinstance(row.flop_operator, str) else None
+
+
+def launched_inside(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:
+    """Return the gpu_op_ids launched on any thread while an annotation or operator of that name was open.
+
+    ``pattern`` is a regular expression for the name.
+    """
+    return recording.once(_launched_inside, device, pattern)
+
+
+def _launched_inside(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:
+    names = recording.named(pattern)
+    if not names:
+        return np.empty(0, np.int64)
+    intervals = (
+        "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops WHERE name_id IN (SELECT unnest($2::INTEGER[])))"
+    )
+    columns = recording.objects(
+        f"SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within(intervals)}) USING (call_id) WHERE device = $1", [device, names]
+    )
+    return columns["gpu_op_id"].to_numpy(np.int64)
+
+
+def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTIMIZER_STEP) -> NDArray[np.int64]:
+    """Return the gpu_op_ids that the optimizer itself launched, inside annotations whose name matches.
+
+    An optimizer whose ``step`` gets a closure runs the forward and backward pass first. So launches before the end of the
+    last autograd node belong to the model, on any thread. If an annotation of such an optimizer has no node, the recording
+    cut it off before the nodes.
+    """
+    return recording.once(_launched_by_optimizer, device, pattern)
+
+
+def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:
+    names = recording.named(pattern)
+    if not names:
+        return np.empty(0, np.int64)
+    columns = recording.objects(
+        "WITH optimizer AS (SELECT a.cpu_op_id, name, a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns FROM named_cpu_ops a "
+        "WHERE a.kind = 'annotation' AND a.name_id IN (SELECT unnest($2::INTEGER[]))), "
+        "nodes AS (SELECT o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM named_cpu_ops o WHERE starts_with(name, $3)), "
+        "timed AS (SELECT o.*, max(n.end_ns) AS passed_ns FROM optimizer o LEFT JOIN nodes n ON n.start_ns >= o.start_ns AND n.start_ns < o.end_ns GROUP BY ALL), "
+        "own AS (SELECT thread_id, greatest(start_ns, coalesce(passed_ns, start_ns)) AS start_ns, end_ns FROM timed "
+        "QUALIFY passed_ns IS NOT NULL OR count(passed_ns) OVER (PARTITION BY name) = 0) "
+        f"SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within('own')}) USING (call_id) WHERE device = $1",
+        [device, names, AUTOGRAD_NODE],
+    )
+    return columns["gpu_op_id"].to_numpy(np.int64)
+
+
+def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
+    """Return the rows of ``step_work`` for which ``wanted`` (of a named tuple) is true.
+
+    ``wanted`` runs once for all rows with the same kernel, operators and inputs, so it must only use these.
+    """
+    if rows.empty:
+        return rows
+    _, first, same = np.unique(rows["alike"].to_numpy(), return_index=True, return_inverse=True)
+    return rows[np.array([bool(wanted(row)) for row in rows["example"].to_numpy()[first]], bool)[same]]
+
+
+def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
+    """Return the summed kernel time of ``rows`` in ms per step."""
+    return float(rows["dur_ns"].sum()) / 1e6 / max(steps, 1)
+
+
+def count_in_words(rows: pd.DataFrame, steps: int) -> str:
+    """Return the number of ``rows`` per step in words, such as "69 kernels".
+
+    The text says "GPU operations" if copies or fills are among them.
+    """
+    count = len(rows) / max(steps, 1)
+    what = "kernel" if (rows["kind"] == "kernel").all() else "GPU operation"
+    return f"{count:,.0f} {what}{'' if round(count) == 1 else 's'}"
+
+
+def numel(shape: Any) -> int:
+    """Return the element count of a recorded shape, 0 if it is not a shape."""
+    if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):
+        return 0
+    return min(math.prod(shape), 2**62)  # A nonsense value of a damaged file must still fit a column.
+
+
+def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel")) -> list[dict[str, Any]]:
+    """Return the MOST_EVIDENCE longest groups of ``rows`` by the columns ``by``, longest first.
+
+    Each group has its time per step, its count per step and the place of its longest kernel.
+    """
+    keys = list(by)
+    dur_ns = rows["dur_ns"].to_numpy(np.int64)
+    group = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
+    total_ns = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    np.add.at(total_ns, group, dur_ns)
+    evidence: list[dict[str, Any]] = []
+    for longest_group in np.argsort(-total_ns, kind="stable")[:MOST_EVIDENCE].tolist():
+        part = np.flatnonzero(group == longest_group)
+        longest = rows.iloc[part[np.argmax(dur_ns[part])]]
+        dims = longest["flop_dims"] if longest["flop_dims"] is not None else longest["dims"]
+        row: dict[str, Any] = {k: None if pd.isna(longest[k]) else str(longest[k])[:200] for k in keys}
+        row |= {
+            "shapes": json.dumps(dims) if dims is not None else None,
+            "ms_per_step": float(total_ns[longest_group]) / 1e6 / max(steps, 1),
+        }
+        row |= {
+            "kernels_per_step": len(part) / max(steps, 1),
+            "start_ns": int(longest["start_ns"]),
+            "end_ns": int(longest["end_ns"]),
+        }
+        evidence.append(row)
+    return evidence

@@ -1,0 +1,97 @@
+"""Limit what a late rank's own findings bring to the gain of removing its lateness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.judging import SEVERITIES
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.run.job import Communication, Straggler
+from sawtooth.analysis.run.model import Finding
+
+LEADS = 0.5  # Share of all waiting. A rank that causes less is one of several late ranks.
+# Share of the rank's loss to a cause. If its peers lose at most this, most of the loss belongs to the rank alone.
+ITS_OWN = 0.5
+BOUNDED = "The other ranks hardly lose it: the job gains no more than by “{title}”, which is the same time."
+
+
+def waited_for_ms(communication: Communication, late: Straggler) -> float:
+    """Return the average wait of each other rank for ``late``, ms per recorded step.
+
+    0 if most of the job's waiting is for other ranks.
+    """
+    waits = {each.position: each.late_ms for each in communication.ranks}
+    of_late = math.fsum(waits.get(position, 0.0) for position in late.positions)
+    return of_late if of_late > LEADS * math.fsum(waits.values()) else 0.0
+
+
+def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Finding]:
+    """Return the findings with the gains of a late rank's own losses limited.
+
+    The limit is the job's gain if this rank were as fast as its peers. The replay predicts such findings for the late rank
+    alone, but the ranks that wait for it do not get faster.
+    """
+    late = _late(findings)
+    alone = _lost_alone(context) if late is not None else frozenset()
+    return [_bounded(f, late) if late is not None and alone & set(f.explains.causes) else f for f in findings]
+
+
+def is_seen_to_be_late(context: RuleContext, late: Finding, _host: Finding) -> bool:
+    """Return whether the recording shows other ranks waiting for a rank that is late by itself.
+
+    The rank does not count if recording may have made it late. An observation is stronger than an estimate, and a slow host
+    of all ranks does not explain it.
+    """
+    communication = context.run.communication
+    if communication is None or late.predicted_step_ms is None:
+        return False
+    first = communication.stragglers[0]
+    slowed = first.reason in CAUSE_OF and CAUSE_OF[first.reason].slowed
+    return not slowed and bool(waited_for_ms(communication, first))
+
+
+def _late(findings: Sequence[Finding]) -> Finding | None:
+    return next((f for f in findings if "late_rank" in f.explains.topics and f.predicted_step_ms is not None), None)
+
+
+def _lost_alone(context: RuleContext) -> frozenset[str]:
+    """Return the causes that make the rank in ``context`` late and that cost its peers much less."""
+    ranks, communication = context.run.ranks, context.run.communication
+    mine = (context.rank.recording_id, context.rank.device)
+    at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == mine), -1)
+    late = communication.stragglers if communication is not None else ()
+    everyone = {position for each in late for position in each.positions}
+    others = [rank for i, rank in enumerate(ranks) if i not in everyone]
+    reasons = {each.reason for each in late if at in each.positions and each.reason in CAUSE_OF}
+    return frozenset(
+        reason
+        for reason in reasons
+        if reason is not None
+        and others
+        and median(context.lost_ms(reason, of=other) for other in others) <= ITS_OWN * context.lost_ms(reason)
+    )
+
+
+def _bounded(finding: Finding, late: Finding) -> Finding:
+    """Return ``finding`` with at most the severity and gain of ``late``, and without edits.
+
+    Without edits it is not part of joint predictions, because it belongs to one rank only.
+    """
+    if finding is late or late.predicted_step_ms is None or (finding.predicted_step_ms or 0.0) >= late.predicted_step_ms:
+        return finding
+    predicted = finding.predicted_step_ms is not None
+    return replace(
+        finding,
+        severity=max(finding.severity, late.severity, key=SEVERITIES.index),
+        ceiling_ms_per_step=min(finding.ceiling_ms_per_step or late.gain_ms, late.gain_ms),
+        predicted_step_ms=late.predicted_step_ms if predicted else None,
+        predicted_speedup=late.predicted_speedup if predicted else None,
+        predicted_low_ms=late.predicted_low_ms if predicted else None,
+        predicted_high_ms=late.predicted_high_ms if predicted else None,
+        prediction_note=" ".join(filter(None, (finding.prediction_note, BOUNDED.format(title=late.title)))),
+        edits=(),
+    )

@@ -1,0 +1,121 @@
+"""Kernels that run during communication, and the time they lose to a waiting collective.
+
+A collective that waits for other ranks takes SMs and memory from kernels that run at the same time. Under the profiler, the
+rank with the faster host waits far longer than in the run, so its kernels are recorded longer than they are. The loss follows
+from the time of the same kernels without communication, on this rank or another. The transfer itself slows them in the run as
+well, so that part stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.intervals import Intervals, overlaps, union
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Recording
+
+SLOWED_TIMES = 2.0  # limit of the slowdown: the few SMs of a communication kernel slow no other kernel more than this
+CONTENTION_NS = 500_000  # longer than elsewhere: processes that share a GPU take turns of about 2 ms
+CONTENTION_FACTOR = 3.0  # times as long as elsewhere
+
+Shape = tuple[str, str]  # a kernel's name; its grid, block and bytes
+Quiet = Mapping[Shape, tuple[float, int]]  # by shape: median time of its kernels in ns, and their number
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """The GPU work of one rank without communication.
+
+    ``ops`` has gpu_op_id, start_ns, end_ns, dur_ns, step, name, shape and beside (whether communication runs at the same time).
+    ``communication`` has the gpu_op_id of the other operations. ``quiet`` has, by shape, the median time in ns and the number
+    of kernels that run without communication.
+    """
+
+    ops: pd.DataFrame
+    communication: NDArray[np.int64]
+    quiet: Quiet
+
+
+def kernels_of(recording: Recording, device: int) -> Kernels:
+    """Return the kernels of a device that belong to its steps."""
+    every = recording.frame(
+        "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS talks, "
+        "n.name AS name, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes) AS shape "
+        "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) WHERE g.device = ?",
+        [device],
+    )
+    talks = every["talks"].to_numpy(bool)
+    ops = every[~talks & every["step"].notna()].drop(columns="talks").reset_index(drop=True)
+    talk = union(every.loc[talks, "start_ns"], every.loc[talks, "end_ns"])
+    beside = np.zeros(len(ops), bool)
+    beside[overlaps(_spans(ops), talk)[2]] = True
+    ops["beside"] = beside
+    quiet = ops[~beside].groupby(["name", "shape"])["dur_ns"].agg(["median", "size"])
+    communication = every.loc[talks, "gpu_op_id"].to_numpy(np.int64)
+    return Kernels(
+        ops, communication, {(str(name), str(shape)): (float(m), int(n)) for (name, shape), m, n in quiet.itertuples()}
+    )
+
+
+def quietest(ranks: Sequence[Kernels]) -> dict[Shape, float]:
+    """Return the smallest median time of each kernel shape over the ranks, in ns, without communication."""
+    least: dict[Shape, float] = {}
+    for rank in ranks:
+        for shape, (median, _) in rank.quiet.items():
+            least[shape] = min(median, least.get(shape, median))
+    return least
+
+
+def held_ms(rank: Kernels, counted: NDArray[np.int32], least: Mapping[Shape, float]) -> float:
+    """Return the ms of a counted step for which single kernels were interrupted.
+
+    Such a kernel takes milliseconds longer than the same kernel elsewhere. This happens if another process takes turns on the
+    GPU.
+    """
+    ops = rank.ops[rank.ops["step"].isin(counted) & (rank.ops["dur_ns"] > CONTENTION_NS)]
+    took, usual = ops["dur_ns"].to_numpy(np.float64), _usual(ops, {}, least)
+    over = took - usual
+    return float(over[(over > CONTENTION_NS) & (took > CONTENTION_FACTOR * usual)].sum()) / max(len(counted), 1) / 1e6
+
+
+def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Series]:
+    """Return, by rank, how much longer its kernels were recorded during a waiting collective.
+
+    The times are ns by gpu_op_id. ``rows`` are the matched collectives (of ``matching.match``). Each of them waits first, and
+    transfers once all its members have arrived.
+    """
+    least = quietest(ranks)
+    slowed = []
+    for position, rank in enumerate(ranks):
+        mine = rows[rows["position"] == position]
+        start = mine["start_ns"].to_numpy(np.int64)
+        waiting = union(start, start + mine["wait_ns"].to_numpy(np.int64))
+        begun, ended, op, _ = overlaps(_spans(rank.ops), waiting)
+        under = np.zeros(len(rank.ops))
+        np.add.at(under, op, ended - begun)
+        hit = rank.ops[under > 0]
+        usual, took = _usual(hit, rank.quiet, least), hit["dur_ns"].to_numpy(np.float64)
+        off = np.maximum(took - usual, 0.0) * np.minimum(under[under > 0] / np.maximum(took, 1.0), 1.0)
+        off[took > SLOWED_TIMES * usual] = 0.0
+        slowed.append(pd.Series(np.rint(off).astype(np.int64), index=hit["gpu_op_id"].to_numpy(np.int64)))
+    return slowed
+
+
+def _usual(ops: pd.DataFrame, quiet: Quiet, least: Mapping[Shape, float]) -> NDArray[np.float64]:
+    """Return the kernels' times without communication, in ns.
+
+    They are the times on the same rank, else on the fastest rank; infinity if no kernel of the shape ran without communication.
+    """
+    shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
+    return np.array([quiet[s][0] if s in quiet else least.get(s, np.inf) for s in shapes], np.float64)
+
+
+def _spans(ops: pd.DataFrame) -> Intervals:
+    return Intervals(ops["start_ns"].to_numpy(np.int64), ops["end_ns"].to_numpy(np.int64))

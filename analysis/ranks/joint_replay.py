@@ -1,0 +1,243 @@
+"""Joint replay of a job's ranks: each runs at its own speed and waits for others in collectives.
+
+A rank's replay pauses at each of its matched collectives until all members have arrived. Then all leave it together, one
+transfer after the last arrival. So the time that one rank loses reaches the others as it does in the job (a max-plus system).
+Removing it from one rank shows the job's gain.
+NCCL requires that the ranks of one communicator launch its collectives in the same order, so pausing at the launch never blocks
+for good. If recorded orders contradict each other, a collective is given up and counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.replay.edits import Edit, apply
+from sawtooth.analysis.replay.simulation import I32, I64, Replayed, ReplayProblem, step_spans, stepwise
+
+Run = Generator[tuple[int, int], int, Replayed]
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """The collectives of a job.
+
+    ``of_op`` maps, by rank position, GPU operations to collectives. ``transfer_ns`` is the duration of each after all members
+    have arrived. ``members`` is the number of recorded ranks of each collective.
+    """
+
+    of_op: tuple[Mapping[int, int], ...]
+    transfer_ns: Mapping[int, int]
+    members: Mapping[int, int]
+
+    @staticmethod
+    def of(rows: pd.DataFrame, ranks: int) -> Meetings:
+        """Return the collectives in ``rows`` (of ``matching.match``)."""
+        of_op: list[dict[int, int]] = [{} for _ in range(ranks)]
+        for position, op, collective in rows[["position", "gpu_op_id", "collective"]].itertuples(index=False):
+            of_op[position][int(op)] = int(collective)
+        once = rows.drop_duplicates("collective")
+        keys = once["collective"].tolist()
+        return Meetings(
+            tuple(of_op),
+            dict(zip(keys, once["shortest_ns"].astype(int).tolist(), strict=True)),
+            dict(zip(keys, once["ranks"].astype(int).tolist(), strict=True)),
+        )
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank's replay without the profiler.
+
+    It has the problem, the device, the counted steps, and the rank's clock minus the job's, in ns.
+    """
+
+    problem: ReplayProblem
+    device: int
+    counted: I32
+    offset_ns: int
+
+
+class _Counted(NamedTuple):
+    """A rank's operations in counted steps.
+
+    ``at`` is their index in the replay, ``nth`` their step among ``steps`` steps, ``transfer_ns`` the transfer after all
+    members have arrived (-1 if the operation is no collective).
+    """
+
+    at: I64
+    nth: I64
+    steps: int
+    transfer_ns: I64
+
+
+@dataclass
+class JointReplay:
+    """All ranks of a job, ready for a joint replay with changes in some of them.
+
+    ``unchanged`` are the runs without changes.
+    """
+
+    members: Sequence[Member]
+    meetings: Meetings
+    abandoned: int = 0
+    unchanged: Sequence[Replayed] = ()
+    _kept: dict[tuple[tuple[int, tuple[Edit, ...]], ...], NDArray[np.float64] | None] = field(default_factory=dict)
+
+    def step_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> float | None:
+        """Return the job's mean step in ms with ``edits`` of ranks (by position).
+
+        None if no counted step can be timed.
+        """
+        steps = self.steps_ms(edits)
+        return float(steps.mean()) if steps is not None and len(steps) else None
+
+    def steps_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> NDArray[np.float64] | None:
+        """Return the job's counted steps in ms; a step of the job ends when the last rank ends it."""
+        key = tuple((position, tuple(each)) for position, each in sorted((edits or {}).items()))
+        if key not in self._kept:
+            changed = [apply(m.problem, tuple((edits or {}).get(i, ()))) for i, m in enumerate(self.members)]
+            runs, abandoned = together(changed, [m.offset_ns for m in self.members], self.meetings)
+            if not key:
+                self.abandoned, self.unchanged = abandoned, runs
+            self._kept[key] = _steps_ms(self.members, changed, runs)
+        return self._kept[key]
+
+    def waits_ms(self) -> list[float | None]:
+        """Return, by rank position, the ms per counted step that a rank waits for others in collectives.
+
+        Overlapped waiting counts too. None without counted steps.
+        """
+        if self.steps_ms() is None:
+            return [None] * len(self.members)
+        waits: list[float | None] = []
+        for position in range(len(self.members)):
+            at, _, steps, transfers = self._counted(position)
+            run, meets = self.unchanged[position], transfers >= 0
+            waited = (run.op_end[at] - run.op_start[at] - transfers)[meets].sum()
+            waits.append(float(waited) / steps / 1e6 if steps else None)
+        return waits
+
+    def in_turn_ms(self, window_ms: float) -> float:
+        """Return the ms per counted step that even the least waiting rank waits, without other GPU work.
+
+        Ranks that delay each other in turn (many small collectives, no steady host) all wait within ``window_ms``, the time of
+        one utilization sample.
+        """
+        step_ms = self.step_ms()
+        if not step_ms:
+            return 0.0
+        alone = [self._alone_ms(i) for i in range(len(self.members))]
+        steps = min(len(each) for each in alone)
+        if not steps:
+            return 0.0
+        at_once = min(max(round(window_ms / step_ms), 1), steps)
+        windows = np.lib.stride_tricks.sliding_window_view([each[:steps] for each in alone], at_once, axis=1)
+        return float(windows.mean(axis=2).min(axis=0).mean())
+
+    def _alone_ms(self, position: int) -> NDArray[np.float64]:
+        """Return, by counted step, the ms that a rank's GPU waits in collectives without other work."""
+        at, nth, steps, transfers = self._counted(position)
+        run = self.unchanged[position]
+        start, end = run.op_start[at], run.op_end[at]
+        come = np.where(transfers >= 0, np.maximum(start, end - transfers), start)
+        return (_covered_ns(start, end, nth, steps) - _covered_ns(come, end, nth, steps)) / 1e6
+
+    def _counted(self, position: int) -> _Counted:
+        """Return a rank's operations in counted steps."""
+        member, of_op = self.members[position], self.meetings.of_op[position]
+        steps = np.intersect1d(member.counted, member.problem.steps)
+        ops = member.problem.ops
+        at = np.flatnonzero(np.isin(ops.step, steps))
+        transfers = [self.meetings.transfer_ns[of_op[op]] if op in of_op else -1 for op in ops.op[at].tolist()]
+        return _Counted(at, np.searchsorted(steps, ops.step[at]), len(steps), np.array(transfers, np.int64))
+
+
+def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.float64]:
+    """Return, by group, the ns that its intervals cover; overlaps count once."""
+    apart = int(end.max(initial=0)) - int(start.min(initial=0)) + 1  # a shift large enough that no group reaches into the next
+    order = np.lexsort((start, group))
+    start, end, group = (start + group * apart)[order], (end + group * apart)[order], group[order]
+    reached = np.maximum.accumulate(np.concatenate(([start.min(initial=0)], end[:-1])))
+    covered = np.zeros(groups)
+    np.add.at(covered, group, np.maximum(end - np.maximum(start, reached), 0))
+    return covered
+
+
+def _steps_ms(
+    members: Sequence[Member], problems: Sequence[ReplayProblem], runs: Sequence[Replayed]
+) -> NDArray[np.float64] | None:
+    """Return the job's steps in ms.
+
+    If the ranks do not count the same steps, these are the steps of the rank with the longest mean.
+    """
+    spans = [step_spans(p, run, m.device, m.counted) for m, p, run in zip(members, problems, runs, strict=True)]
+    counted = [
+        (starts - m.offset_ns, ends - m.offset_ns) for (starts, ends), m in zip(spans, members, strict=True) if len(starts)
+    ]
+    if not counted:
+        return None
+    if len({len(starts) for starts, _ in counted}) > 1:
+        return max(((ends - starts) / 1e6 for starts, ends in counted), key=lambda steps: float(steps.mean()))
+    began, ended = np.max([starts for starts, _ in counted], axis=0), np.max([ends for _, ends in counted], axis=0)
+    steps_ms: NDArray[np.float64] = (ended - began) / 1e6
+    return steps_ms
+
+
+def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings) -> tuple[list[Replayed], int]:
+    """Replay all ``problems`` together; return the runs, each on its own clock, and the number given up.
+
+    That is the number of collectives that were left without all members.
+    """
+    runs: list[Run] = []
+    for problem, of_op in zip(problems, meetings.of_op, strict=True):
+        there = {i: of_op[op] for i, op in enumerate(problem.ops.op.tolist()) if op in of_op and problem.ops.node[i] >= 0}
+        runs.append(stepwise(problem, there))
+    done: list[Replayed | None] = [None] * len(runs)
+    come: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by collective: (rank position, arrival on the job's clock)
+    present = _present(problems, meetings)
+    abandoned = 0
+    going: list[tuple[int, int | None]] = [(position, None) for position in range(len(runs))]
+    while True:
+        while going:
+            position, end = going.pop()
+            try:
+                meeting, start = next(runs[position]) if end is None else runs[position].send(end + offsets_ns[position])
+            except StopIteration as finished:
+                done[position] = finished.value
+                continue
+            come[meeting].append((position, start - offsets_ns[position]))
+            if len(come[meeting]) == present[meeting]:
+                going += _leave(come, meeting, meetings)
+        if not come:
+            break
+        abandoned += 1  # the ranks that have waited longest continue without the others
+        first = min(come, key=lambda meeting: min(at for _, at in come[meeting]))
+        present[first] -= len(come[first])
+        going += _leave(come, first, meetings)
+    return [run for run in done if run is not None], abandoned
+
+
+def _present(problems: Sequence[ReplayProblem], meetings: Meetings) -> dict[int, int]:
+    """Count, by collective, the ranks whose replay contains it.
+
+    A replay may end before the recording does, or an edit may remove the collective.
+    """
+    count: dict[int, int] = defaultdict(int)
+    for problem, of_op in zip(problems, meetings.of_op, strict=True):
+        for op in problem.ops.op[problem.ops.node >= 0].tolist():
+            if op in of_op:
+                count[of_op[op]] += 1
+    return count
+
+
+def _leave(come: dict[int, list[tuple[int, int]]], meeting: int, meetings: Meetings) -> list[tuple[int, int | None]]:
+    members = come.pop(meeting)
+    end = max(at for _, at in members) + meetings.transfer_ns[meeting]
+    return [(position, end) for position, _ in members]

@@ -1,0 +1,147 @@
+"""A job's collectives as recorded, and without the lateness of some ranks, as a max-plus system.
+
+Its inputs are the ranks' own times and the transfers. Between two collectives a rank takes its own time. A collective ends one
+transfer after its last member has arrived. Replays without the profiler are better evidence of a job's gain. This system needs
+no data of the hosts, so it also works if their traces do not show the waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RecordedJob:
+    """Matched collectives, grouped into levels that do not wait for each other.
+
+    A row is one member of a collective: ``position`` is its rank's position, ``own`` its own time before the collective, and
+    ``excess`` the part of it above the usual time, in ns. Rows of one collective are adjacent. ``first`` is the first row of
+    each collective, ``transfer`` its transfer time and ``step`` its step (-1 outside). ``level`` is the first collective of
+    each level; those of one level can be computed at once. ``counted`` marks the counted steps.
+    """
+
+    position: I64
+    own: F64
+    excess: F64
+    first: I64
+    transfer: F64
+    step: I64
+    level: I64
+    counted: NDArray[np.bool_]
+    ranks: int
+
+    @staticmethod
+    def of(rows: pd.DataFrame, ranks: int) -> RecordedJob:
+        """Return the job with the matched ``rows`` (of ``matching.match``)."""
+        rows = rows.sort_values(["position", "start_ns"], kind="stable")
+        rows = rows.assign(own=rows.groupby("position")["own_until_ns"].diff().fillna(0.0))
+        # a full group may be late together, so the usual time is that of all ranks before the same call
+        alike = rows.groupby(["nth", "name"])["own"]
+        # the lower middle of an even number, because half of the ranks may be late
+        usual = alike.transform("quantile", 0.5, interpolation="lower").where(
+            alike.transform("size") > 2, alike.transform("min")
+        )
+        label = dict.fromkeys(rows["step"].dropna())
+        number = {name: i for i, name in enumerate(label)}
+        rows = rows.assign(
+            excess=rows["own"] - usual,
+            level=_levels(rows["position"].to_numpy(np.int64), rows["collective"].to_numpy(np.int64)),
+            number=rows["step"].astype(object).map(number).fillna(-1).astype(np.int64),
+        )
+        counts = rows.loc[rows["counted"].to_numpy(bool), "number"].unique()
+        rows = rows.sort_values(["level", "collective"], kind="stable")
+        first = np.flatnonzero(np.diff(rows["collective"].to_numpy(np.int64), prepend=-1))
+        return RecordedJob(
+            position=rows["position"].to_numpy(np.int64),
+            own=rows["own"].to_numpy(np.float64),
+            excess=rows["excess"].to_numpy(np.float64),
+            first=first,
+            transfer=rows["shortest_ns"].to_numpy(np.float64)[first],
+            step=rows["number"].to_numpy(np.int64)[first],
+            level=np.flatnonzero(np.diff(rows["level"].to_numpy(np.int64)[first], prepend=-1)),
+            counted=np.isin(np.arange(len(number)), counts),
+            ranks=ranks,
+        )
+
+    def delay_ms(self) -> F64:
+        """Return the ranks' own time above the usual before their collectives, in ms.
+
+        The shape is (ranks, counted steps).
+        """
+        late = np.zeros((self.ranks, len(self.counted) + 1))
+        of_row = np.repeat(self.step, np.diff(self.first, append=len(self.position)))
+        np.add.at(late, (self.position, of_row), self.excess)  # rows outside the steps are added to the last column
+        return late[:, :-1][:, self.counted] / 1e6
+
+    def gain_ms(self, lost_ns: Mapping[int, float | F64]) -> float:
+        """Return the gain of a counted step in ms if each rank in ``lost_ns`` (by position) arrives earlier.
+
+        The time is per step: one value for all steps, or one per counted step. No rank arrives earlier than the others.
+        """
+        if not self.counted.any():
+            return 0.0
+        return float(np.mean((self.steps_ns() - self.steps_ns(lost_ns))[self.counted])) / 1e6
+
+    def steps_ns(self, lost_ns: Mapping[int, float | F64] | None = None) -> F64:
+        """Return the duration of each step, in ns.
+
+        A step lasts from the end of the last collective before it to the end of its own last collective.
+        """
+        now = np.zeros(self.ranks)
+        left = np.zeros((self.ranks, len(self.counted) + 1))
+        for late, ns in (lost_ns or {}).items():
+            left[late, :-1][self.counted] = ns
+        ends = np.zeros(len(self.counted) + 1)
+        row_of = np.append(self.first, len(self.position))
+        for begin, stop in pairwise([*self.level.tolist(), len(self.first)]):
+            rows = slice(row_of[begin], row_of[stop])
+            size = np.diff(row_of[begin : stop + 1])
+            position, step = self.position[rows], np.repeat(self.step[begin:stop], size)
+            arrive = now[position] + self.own[rows]
+            if lost_ns:
+                cut = np.minimum(np.maximum(self.excess[rows], 0.0), left[position, step])
+                left[position, step] -= cut
+                arrive -= cut
+            leave = np.maximum.reduceat(arrive, row_of[begin:stop] - row_of[begin]) + self.transfer[begin:stop]
+            now[position] = np.repeat(leave, size)
+            np.maximum.at(ends, self.step[begin:stop], leave)
+        return np.diff(np.maximum.accumulate(ends[:-1]), prepend=0.0)
+
+
+def _levels(position: I64, collective: I64) -> I64:
+    """Return the level of each row, counted in collectives.
+
+    A collective comes after all earlier collectives of its members. The rows of a rank are in its order. If recorded orders
+    contradict each other, the collective with the most waiting members goes first.
+    """
+    begin = np.flatnonzero(np.diff(position, prepend=-1))
+    stop = np.append(begin[1:], len(position))
+    _, meeting, members = np.unique(collective, return_inverse=True, return_counts=True)
+    level = np.full(len(position), -1, np.int64)
+    at, now = begin.copy(), 0
+    had = np.zeros(len(members), bool)
+    while (going := at < stop).any():
+        here = meeting[at[going]]
+        present = np.bincount(here, minlength=len(members))
+        ready = (present == members) & (present > 0)
+        if not ready.any():
+            first = np.where(present > 0, present, -1).argmax()
+            ready[first] = True
+            others = np.flatnonzero((meeting == first) & (level < 0))
+            level[others] = now  # these members get the level now, although their rank reaches the collective later
+        had |= ready
+        at[going] += ready[here]
+        level[at[going][ready[here]] - 1] = now
+        while (passed := (at < stop) & had[meeting[np.minimum(at, len(meeting) - 1)]]).any():
+            at[passed] += 1
+        now += 1
+    return level

@@ -1,0 +1,300 @@
+"""Stragglers found by their own time, with the job's gain from a replay without their excess.
+
+A straggler's own time exceeds that of its peers in most counted steps, by more than the errors of the estimates and the usual
+differences between ranks. Peers have the same work by design: they sum gradients together and are no other pipeline stage.
+If slow replayed hosts hide a rank's excess kernel time, the job is replayed with hosts as fast as their error allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.quantiles import MAD_TO_SIGMA
+from sawtooth.analysis.ranks.joint_replay import JointReplay
+from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
+from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, LONG_GAP_NS, UNRECORDED, WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.reasons import (
+    Reason,
+    reason_of_work,
+    shared_work_ms,
+    shares_work,
+    straggler,
+    stragglers_of,
+)
+from sawtooth.analysis.replay.edits import Edit, FasterHost
+from sawtooth.analysis.run.job import Straggler
+
+LEAST_SHARE = 0.03  # share of a step: a gain below 3 % is lost in the noise
+OUTLIER_MADS = 6.0  # MADs above the median: of 1,000 equal ranks, none is outside
+FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # peers from which their scatter is meaningful; share of the counted steps
+RECURS = 2  # steps: a loader that stalls every fourth step occurs twice in a short profile, and once is chance
+HIDES, HIDDEN_TIMES = 0.7, 3.0  # share of the late rank's loss, times its gaps: gaps of others that long wait for it
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _ExcessTime:
+    """One rank's excess over its peers: mean ns per step, by part."""
+
+    position: int
+    excess: Mapping[OwnTimePart, float]
+    own: OwnTime
+    peers: tuple[OwnTime, ...]
+    shared_work_ms: float = 0.0  # the part of the excess kernel work that remains if all peers share it
+
+    @property
+    def own_ms(self) -> float:
+        return sum(self.excess.values()) / 1e6
+
+    @property
+    def shared_ms(self) -> float:
+        work_ms = sum(ns for part, ns in self.excess.items() if part.cause == WORK) / 1e6
+        return work_ms if work_ms and self.reason == WORK and shares_work(self.own, self.peers) else 0.0
+
+    def edits(self) -> list[Edit]:
+        shared_work_ns = {WORK: self.shared_work_ms * 1e6}
+        return [
+            self.own.edit_of(part, 1 - (ns - shared_work_ns.get(part.cause, 0.0)) / float(part.ns.mean()))
+            for part, ns in self.excess.items()
+        ]
+
+    @cached_property
+    def _reason(self) -> Reason:
+        part = max(self.excess, key=lambda p: self.excess[p])
+        if part.cause != WORK:
+            return part.cause, None
+        return reason_of_work(self.own, self.peers, float(part.ns.mean()) / 1e6, self.excess[part] / 1e6)
+
+    @property
+    def reason(self) -> str | None:
+        return self._reason[0]
+
+    @property
+    def kernel_ratio(self) -> float | None:
+        return self._reason[1]
+
+
+def blame(
+    job: JointReplay,
+    recorded: RecordedJob,
+    own: Sequence[OwnTime],
+    peers: Sequence[Sequence[int]],
+    ranks: Sequence[int | None],
+    hosts: Sequence[str | None],
+) -> tuple[Straggler, ...]:
+    """Return the stragglers, most gain first; empty if there are none. All sequences are by position."""
+    step_ms = job.step_ms()
+    if not step_ms:
+        return ()
+    own_times = (_late(i, own, peers[i], LEAST_SHARE * step_ms * 1e6) for i in range(len(own)))
+    late = [each for each in own_times if each.own_ms >= LEAST_SHARE * step_ms]
+    if not late:
+        return ()
+    late = [replace(each, shared_work_ms=ms) for each, ms in zip(late, shared_work_ms(late, peers), strict=True)]
+    if _gain(job, recorded, late, step_ms) < LEAST_SHARE * step_ms:
+        return _perhaps(job, late, ranks, hosts)
+    seen = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
+    stragglers = stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
+    return tuple(replace(each, as_recorded=seen) for each in stragglers)
+
+
+def blame_recorded(
+    recorded: RecordedJob,
+    own: Sequence[OwnTime],
+    peers: Sequence[Sequence[int]],
+    ranks: Sequence[int | None],
+    hosts: Sequence[str | None],
+    step_ms: float,
+) -> tuple[Straggler, ...]:
+    """Return the stragglers if not all ranks can be replayed.
+
+    These are the ranks that lose time for which the others wait, apart from the profiler's cost. This works like ``blame``, but
+    ``step_ms`` is as recorded, and gains come from the recorded collectives. Short gaps that the profiler slows are ignored,
+    because no replay shows how much of them remains without it.
+    """
+    least_ms = LEAST_SHARE * step_ms
+    late = [_late(i, own, peers[i], least_ms * 1e6) for i in range(len(own))]
+    late = [
+        replace(
+            each,
+            excess={p: ns for p, ns in each.excess.items() if p.long or p.cause == WORK or not CAUSE_OF[p.cause].slowed},
+        )
+        for each in late
+    ]
+    delay = recorded.delay_ms()
+    comes_late = delay.sum(axis=1) >= least_ms * delay.shape[1]  # a rank that is never late waits while its host is idle
+    late = [each for each in late if each.own_ms >= least_ms > 0 and comes_late[each.position]]
+    kept = shared_work_ms(late, peers)
+
+    def gain_ms(some: Sequence[_ExcessTime]) -> float:
+        lost_ms = {each.position: each.own_ms - ms for each, ms in zip(late, kept, strict=True) if each in some}
+        return min(recorded.gain_ms({p: ms * 1e6 for p, ms in lost_ms.items()}), max(lost_ms.values()))
+
+    if not late or gain_ms(late) < least_ms:
+        return ()
+    return tuple(replace(each, as_recorded=True) for each in stragglers_of(late, ranks, hosts, gain_ms))
+
+
+def _perhaps(
+    job: JointReplay, late: Sequence[_ExcessTime], ranks: Sequence[int | None], hosts: Sequence[str | None]
+) -> tuple[Straggler, ...]:
+    """Return the rank with the largest excess kernel time, if the job gains without it on faster hosts.
+
+    The hosts are as fast as their error allows.
+    """
+    works = [(ns, each, part) for each in late for part, ns in each.excess.items() if part.cause == WORK]
+    if not works:
+        return ()
+    ns, worst, part = max(works, key=lambda work: work[0])
+    alone = replace(worst, excess={part: ns})
+    quick: dict[int, list[Edit]] = {position: [FasterHost(1 - HOST_ERROR)] for position in range(len(job.members))}
+    whole = job.step_ms(quick)
+    without = job.step_ms({**quick, worst.position: [*quick[worst.position], *alone.edits()]})
+    if whole is None or without is None or whole - without < LEAST_SHARE * whole:
+        return ()
+    return (replace(straggler("rank", [alone], hosts[worst.position], ranks, whole - without), at_most=True),)
+
+
+def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _ExcessTime:
+    mine, others = own[position], tuple(own[p] for p in peers if p != position)
+    excess = {}
+    for part in mine.parts:
+        over = _excess(part, mine, others, least_ns) if others else None
+        if over is not None:
+            excess[part] = over
+        if over is not None and part.long and not (part.cause == UNRECORDED and _hide_waiting(mine, others, over)):
+            excess[part] = min(over, _longer_ns(part.cause, mine, others))
+        if part.long and others and CAUSE_OF[part.cause].slowed:
+            single = _longer_by_gap_ns(part.cause, mine, others, least_ns)
+            excess[part] = max(excess.get(part, 0.0), min(single, float(part.ns.mean())))
+    return _ExcessTime(position, {part: ns for part, ns in excess.items() if ns > 0}, mine, others)
+
+
+def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
+    """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
+
+    It is 0 within the estimates' error. In which of the gaps, common to all hosts, a GPU runs out of work depends on the
+    profiler.
+    """
+    own = mine.long_gaps_ns.get(cause, 0.0)
+    over = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
+    return over if over > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
+
+
+def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float:
+    """Return by how much single long gaps of ``cause`` exceed those of the peers, in mean ns per step.
+
+    Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in most counted steps.
+    The profiler's cost of a full step is not the error of one gap in which nothing was recorded. A pause in every step of one
+    rank is the rank's own. But a host that is slower everywhere also has longer pauses, so they are compared with the peers'
+    pauses at its own speed.
+    """
+    common = [step for step in mine.steps if all(step in other.steps for other in others)]
+    pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
+    slowdown = max(mine.short_ns / max(float(np.median([other.short_ns for other in others])), 1.0), 1.0)
+    over = np.zeros(len(common))
+    for (i, step), pause in product(enumerate(common), pauses):
+        gaps = mine.longest_ns[pause][mine.steps.index(step)]
+        theirs = np.zeros((len(others), len(gaps)))
+        for row, other in zip(theirs, others, strict=True):
+            each = other.longest_ns[pause][other.steps.index(step)][: len(gaps)] if pause in other.longest_ns else ()
+            row[: len(each)] = each
+        usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
+        over[i] += np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
+    return float(over.mean()) if len(over) and (over >= least_ns).mean() > PERSISTENT else 0.0
+
+
+def _excess(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float | None:
+    """Return by how much ``part`` exceeds that of the peers, in mean ns per step; None if too rarely.
+
+    The excess must occur in most counted steps. For time that the profiler does not affect, ``least_ns`` in several steps and
+    in the mean of all of them is enough.
+    """
+    theirs = [_like(part, other) for other in others]
+    common = [step for step in mine.steps if all(step in other.steps for other in others)]
+    if not common:
+        return None
+    at = [mine.steps.index(step) for step in common]
+    table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)])
+    errors = np.array(
+        [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)]
+    )
+    usual = np.median(table, axis=0)
+    over: F64 = part.ns[at] - usual
+    limit = np.median(errors, axis=0) if part.cause == WORK else part.error_ns[at] + np.median(errors, axis=0)
+    if len(others) >= FEWEST_TO_SCATTER:
+        limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
+    if part.cause != WORK and not CAUSE_OF[part.cause].slowed:
+        recurs = int((over > np.maximum(limit, least_ns)).sum()) >= min(RECURS, len(common))
+        return float(over.mean()) if recurs and over.mean() >= least_ns else None
+    exceeds = over > limit
+    return float(np.maximum(over, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT else None
+
+
+def _like(part: OwnTimePart, other: OwnTime) -> OwnTimePart | None:
+    return next((p for p in other.parts if (p.cause, p.long) == (part.cause, part.long)), None)
+
+
+def _hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bool:
+    """Return whether the others' hosts wait for ``mine`` without a call that shows it.
+
+    ``lost_ns`` is the time that ``mine`` loses per step.
+    """
+    hidden = float(np.median([other.hidden_ns for other in others]))
+    return hidden >= HIDDEN_TIMES * mine.hidden_ns and hidden - mine.hidden_ns >= HIDES * lost_ns
+
+
+def _wait_instead(late: _ExcessTime) -> bool:
+    """Return whether the peers' hosts do nothing for as long as the late rank loses time.
+
+    Only losses count that recording does not cause, such as those of its loader. A host that runs ahead of its GPU waits one
+    step later, when its GPU has work again, and possibly no call shows this wait.
+    """
+    part = max(late.excess, key=lambda p: late.excess[p])
+    if part.cause == WORK or CAUSE_OF[part.cause].slowed:
+        return False
+    theirs = float(np.median([peer.long_gaps_ns.get(UNRECORDED, 0.0) for peer in late.peers]))
+    return theirs - late.own.long_gaps_ns.get(UNRECORDED, 0.0) >= HIDES * late.excess[part]
+
+
+def _wait_before(late: _ExcessTime) -> bool:
+    """Return whether the peers' hosts pause before their steps for as long as the late one loses.
+
+    The late rank's pause is after the start of its step.
+    """
+    part = max(late.excess, key=lambda p: late.excess[p])
+    if part.cause != UNRECORDED or not part.long:
+        return False
+    theirs = float(np.median([peer.pauses_ns(UNRECORDED, begun=False) for peer in late.peers]))
+    return theirs - late.own.pauses_ns(UNRECORDED, begun=False) >= HIDES * late.excess[part]
+
+
+def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], step_ms: float) -> float:
+    """Return the gain of the job's step if ``late`` take no longer than their peers.
+
+    Additional work is shared with the peers where possible. Hosts may wait for a late rank outside any recorded call, for
+    example at a barrier on the host; then their replays take as long without it. If the others have as much additional gap time
+    as the late rank loses, the gain comes from the recorded collectives.
+    """
+    gain_ms = _replayed_gain(job, late, step_ms)
+    worst = max(late, key=lambda each: each.own_ms)
+    before = _wait_before(worst)
+    if gain_ms >= LEAST_SHARE * step_ms and not before:
+        return gain_ms
+    if not (before or _hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
+        return gain_ms
+    seen_ms = min(recorded.gain_ms({each.position: each.own_ms * 1e6 for each in late}), worst.own_ms)
+    return max(gain_ms, seen_ms) if before else seen_ms
+
+
+def _replayed_gain(job: JointReplay, late: Sequence[_ExcessTime], step_ms: float) -> float:
+    without = job.step_ms({each.position: each.edits() for each in late})
+    return max(step_ms - without, 0.0) if without is not None else 0.0

@@ -1,0 +1,51 @@
+"""Stragglers in words: which ranks delay the job, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.run.job import RankGroup, Straggler
+from sawtooth.analysis.run.model import RankResult
+
+NAMED_RANKS = 4  # for more ranks, their number is more useful than their names
+TURNS = "kernels held up for milliseconds, as where another process has turns on its GPU"
+REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit", "turns": TURNS}
+
+
+def who(straggler: Straggler | RankGroup, ranks: Sequence[RankResult]) -> str:
+    """Return the straggler's name for a sentence.
+
+    Examples: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks", "16 ranks on hosts node0002 and node0005".
+    """
+    # in a job with many ranks, some late ranks have no position in the run
+    kind, names = "rank", [str(rank) for rank in straggler.ranks if rank is not None]
+    if not names and len({rank.device for rank in ranks}) == len(ranks):
+        kind, names = "device", [str(ranks[p].device) for p in straggler.positions]
+    elif not names:  # several hosts: each one counts its devices from 0
+        kind, names = "trace", [ranks[p].trace.source_name for p in straggler.positions]
+    if straggler.kind == "host":
+        return f"host {straggler.host} with its {len(straggler.ranks)} {kind}s"
+    listed = f"{kind} {names[0]}" if len(names) == 1 else f"{kind}s {_listed(names)}"
+    if len(straggler.ranks) > NAMED_RANKS:
+        known = straggler.positions if len(straggler.positions) == len(straggler.ranks) else ()
+        hosts = sorted({ranks[p].host or "" for p in known})
+        named = all(hosts) and 1 < len(hosts) <= NAMED_RANKS
+        listed = f"{len(straggler.ranks)} {kind}s{f' on hosts {_listed(hosts)}' if named else ''}"
+    return f"the pipeline stage of {listed}" if straggler.kind == "stage" else listed
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def why(straggler: Straggler) -> str | None:
+    """Return the cause of the lost time, to follow "it is …"; None if it is unknown."""
+    several = straggler.kind != "host" and len(straggler.ranks) > 1
+    if straggler.kernel_ratio is not None and straggler.reason is None:
+        gpus, most = ("their GPUs", "up to ") if len(straggler.ranks) > 1 else ("its GPU", "")
+        return f"equal kernels that take {most}{straggler.kernel_ratio:.2f} times as long on {gpus}"
+    if straggler.reason is None:
+        return None
+    reason = REASONS.get(straggler.reason) or CAUSE_OF[straggler.reason].late_rank
+    return reason.replace("its ", "their ") if several and reason is not None else reason

@@ -1,0 +1,57 @@
+"""Ranks in two groups of which most ranks are late, so that no rank is an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.quantiles import MAD_TO_SIGMA
+from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, OUTLIER_MADS, PERSISTENT
+from sawtooth.analysis.run.job import RankGroup, Split
+
+APART = 2.0  # times the spread of either group: with less distance, the ranks are one scattered group
+FEWEST_LATE = 2
+
+
+def split_of(
+    recorded: RecordedJob,
+    peers: Sequence[Sequence[int]],
+    ranks: Sequence[int | None],
+    hosts: Sequence[str | None],
+    step_ms: float,
+) -> Split | None:
+    """Return the two groups in which equal ranks arrive at their collectives, as recorded.
+
+    It is None if there are no two groups, or if fewer than half of the ranks are late. All sequences are by position;
+    ``step_ms`` is the job's step as recorded. Of several sets of peers, the one with the largest distance is returned.
+    """
+    delay = recorded.delay_ms()
+    if not delay.size:
+        return None
+    splits = []
+    for alike in {id(alike): alike for alike in peers if len(alike) > FEWEST_LATE}.values():
+        positions = np.asarray(alike)[np.argsort(delay[alike].mean(axis=1), kind="stable")]
+        mine = delay[positions]
+        mean = mine.mean(axis=1)
+        cut = int(np.diff(mean).argmax()) + 1
+        early, late = mine[:cut], mine[cut:]
+        if len(late) < max(FEWEST_LATE, len(early)):
+            continue
+        apart = late.min(axis=0) - early.max(axis=0)  # by step
+        spread = max(float(np.ptp(mean[:cut])), float(np.ptp(mean[cut:])))
+        scatter = np.median(np.abs(np.concatenate([mean[:cut] - np.median(mean[:cut]), mean[cut:] - np.median(mean[cut:])])))
+        least = max(LEAST_SHARE * step_ms, APART * spread, OUTLIER_MADS * MAD_TO_SIGMA * float(scatter))
+        if mean[cut] - mean[cut - 1] >= least and (apart > 0).mean() > PERSISTENT:
+            behind_ms = float(np.median(mean[cut:]) - np.median(mean[:cut]))
+            splits.append(Split(_side(positions[:cut], ranks, hosts), _side(positions[cut:], ranks, hosts), behind_ms))
+    return max(splits, key=lambda each: each.behind_ms, default=None)
+
+
+def _side(some: NDArray[np.int64], ranks: Sequence[int | None], hosts: Sequence[str | None]) -> RankGroup:
+    positions = sorted(some.tolist(), key=lambda p: (-1 if (rank := ranks[p]) is None else rank, p))
+    host = hosts[positions[0]]
+    whole = host is not None and len(positions) > 1 and {p for p, name in enumerate(hosts) if name == host} == set(positions)
+    return RankGroup("host" if whole else "set", tuple(positions), tuple(ranks[p] for p in positions), host if whole else None)

@@ -1,0 +1,300 @@
+"""The replay: a simulation of a recorded run, whose parts can be changed before it runs again.
+
+Host nodes are the launch and synchronization calls of the launching threads, in recorded order; the host's time between them is
+a gap. GPU operations run in order on their stream, after their launch and after the operation of another stream on which they
+depend. Waits are not stored: a call that waited has the operations for which it waited, and the duration follows. So an edit (a
+shorter gap, a removed wait, a faster kernel) has its effect wherever the host or the device is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.distinct_rows import positions_by
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+
+NEVER = -(2**60)  # "was ready long ago": smaller than all times, without overflow
+QUEUE_DEPTH = 1021  # launches that one stream holds before the next blocks: 1020 to 1021 were waiting at every blocked call
+
+
+@dataclass(frozen=True)
+class HostNodes:
+    """Launch and synchronization calls in recorded order; arrays of length n unless noted, times in ns.
+
+    ``pred`` is the node after which the host came here (-1: none, then ``gap`` is the start). ``gap_parts`` has shape (n,
+    len(causes.HOST_CAUSES)); its rows sum to ``gap`` (0 if ``pred`` is -1). ``gap_of_operator`` is the share of the gap, 0 to
+    1, inside the operator that makes the call; the time before is other work. ``own`` is time inside the call without waiting.
+    ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for. ``resume`` is the time from
+    that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue. ``operators``,
+    ``calls`` (runtime calls that are no nodes) and ``python_calls`` count recorded events that begin in the gap. ``launches``
+    marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for threads parallel to the main
+    line; the profiler's cost is not removed from their gaps. ``start`` and ``end`` are as recorded.
+    """
+
+    call: I64
+    thread: I32
+    pred: I64
+    gap: I64
+    gap_parts: I64
+    own: I64
+    wait_ptr: I64
+    wait_op: I64
+    resume: I64
+    slot_resume: I64
+    operators: I64
+    calls: I64
+    python_calls: I64
+    launches: NDArray[np.bool_]
+    wait_cause: NDArray[np.int8]
+    paced: NDArray[np.bool_]
+    start: I64
+    end: I64
+    gap_of_operator: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.gap)
+
+
+@dataclass(frozen=True)
+class DeviceOps:
+    """GPU operations in launch order (those launched by one call in order of start); times in ns.
+
+    ``node`` is the launching host node, or -1 for work launched before the replayed part, which stays at ``fixed_start``.
+    ``after_*`` are latencies after the three things for which an operation waits: its stream's previous operation, its launch,
+    and ``dep``, an operation of another stream (-1: none).
+    """
+
+    op: I64
+    node: I64
+    stream: I32
+    dur: I64
+    fixed_start: I64
+    after_stream: I64
+    after_launch: I64
+    dep: I64
+    after_dep: I64
+    step: I32
+
+    def __len__(self) -> int:
+        return len(self.dur)
+
+
+@dataclass(frozen=True)
+class ReplayProblem:
+    """The input of ``replay``. Edit it with ``dataclasses.replace`` on its parts.
+
+    ``streams[i]`` is the (device, stream) of dense stream i. ``steps`` are the recording's step numbers in the replay, in
+    order; ``new_cycle`` marks those that begin a profiling cycle. Times are relative to ``Events.origin_ns``.
+    """
+
+    host: HostNodes
+    ops: DeviceOps
+    streams: tuple[tuple[int, int], ...]
+    steps: I32
+    new_cycle: NDArray[np.bool_]
+    queue_depth: int = QUEUE_DEPTH
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Starts and ends of ``problem.host`` nodes and ``problem.ops`` in one replay (ns, recording's clock).
+
+    ``host_submit`` is when a node's work was in the queue; after it, the node only ``waited`` for GPU work (ns). ``queued`` is
+    the time before that in which it waited for a place in the queue.
+    """
+
+    host_start: I64
+    host_submit: I64
+    host_end: I64
+    waited: I64
+    queued: I64
+    op_start: I64
+    op_end: I64
+
+
+def replay(problem: ReplayProblem) -> Replayed:
+    """Run ``problem`` once. The time is linear in nodes and operations, about 1 µs for each.
+
+    Operations are launched by nodes in recorded order, so each one is computed after all that it waits for.
+    """
+    try:
+        next(stepwise(problem, {}))
+    except StopIteration as done:
+        run: Replayed = done.value
+        return run
+    raise AssertionError("a replay without meetings never pauses")
+
+
+_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # fields that determine its start and end
+
+
+def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:
+    """Run ``problem``, and pause where an operation meets those of other ranks.
+
+    ``meetings`` maps indices of ``problem.ops`` to the caller's key. At each of them the run yields (key, start of the
+    operation) and is sent the operation's end. It returns every start and end.
+    """
+    host, ops = problem.host, problem.ops
+    bounds = np.searchsorted(ops.node, np.arange(len(host) + 1))
+    fixed = int(bounds[0])
+    op_start = ops.fixed_start[:fixed].tolist()
+    op_end = (ops.fixed_start + ops.dur)[:fixed].tolist()
+    free = [NEVER] * max(len(problem.streams), 1)  # end of the work so far, by stream
+    for line, end in zip(ops.stream[:fixed].tolist(), op_end, strict=True):
+        free[line] = max(free[line], end)
+    launched = zip(*(getattr(ops, name)[fixed:].tolist() for name in _LAUNCHED), strict=True)
+    wait_op = host.wait_op.tolist()
+    host_submit, host_end = [], [0]  # the end of node n is at n + 1; a node without a predecessor begins at its own gap
+    nodes = (
+        host.pred + 1, host.gap + host.own, queue_slots(ops, bounds, problem.queue_depth), host.slot_resume,
+        np.diff(bounds), host.wait_ptr[:-1], host.wait_ptr[1:], host.resume,
+    )  # fmt: skip
+    # comparisons instead of max(), whose calls would take half of the time
+    for before, lead, place, slot_resume, launches, wait, waits_end, resume in zip(
+        *(of_each.tolist() for of_each in nodes), strict=True
+    ):
+        submit = host_end[before] + lead
+        if place >= 0 and (at := op_start[place] + slot_resume) > submit:
+            submit = at
+        if launches:
+            for line, dur, dep, after_stream, after_launch, after_dep in islice(launched, launches):
+                at = free[line] + after_stream
+                if (other := submit + after_launch) > at:
+                    at = other
+                if dep >= 0 and (other := op_end[dep] + after_dep) > at:
+                    at = other
+                end = at + dur
+                if meetings and (i := len(op_end)) in meetings:
+                    end = yield meetings[i], at
+                op_start.append(at)
+                op_end.append(end)
+                if end > free[line]:
+                    free[line] = end
+        done = submit
+        if wait < waits_end:
+            for op in wait_op[wait:waits_end]:
+                if (at := op_end[op] + resume) > done:
+                    done = at
+        host_submit.append(submit)
+        host_end.append(done)
+    submits, ends = np.array(host_submit, dtype=np.int64), np.array(host_end, dtype=np.int64)
+    starts = ends[host.pred + 1] + host.gap
+    of_ops = (np.array(of_each, dtype=np.int64) for of_each in (op_start, op_end))
+    return Replayed(starts, submits, ends[1:], ends[1:] - submits, submits - starts - host.own, *of_ops)
+
+
+def queue_slots(ops: DeviceOps, bounds: I64, depth: int = QUEUE_DEPTH) -> I64:
+    """Return, by node, the operation whose start frees the queue place of the node's first one, or -1.
+
+    Operations ``bounds[n]`` to ``bounds[n + 1]`` are those that node n launches.
+    """
+    slot = np.full(max(len(bounds) - 1, 0), -1, dtype=np.int64)
+    behind = np.full(len(ops), -1, dtype=np.int64)
+    for mine in positions_by(ops.stream).values():
+        behind[mine[depth:]] = mine[: len(mine) - depth] if len(mine) > depth else mine[:0]
+    launching = np.flatnonzero(bounds[1:] > bounds[:-1])
+    slot[launching] = behind[bounds[:-1][launching]]
+    return slot
+
+
+def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
+    """Return the end of each step on ``device``: its last operation, or the previous end if later."""
+    on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
+    ops = problem.ops
+    mine = (ops.step >= 0) & on_device[ops.stream]
+    position = np.searchsorted(problem.steps, ops.step[mine])
+    ends = np.full(len(problem.steps), NEVER, dtype=np.int64)
+    np.maximum.at(ends, position, run.op_end[mine])
+    return np.maximum.accumulate(ends)
+
+
+def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> tuple[I64, I64]:
+    """Return starts and ends of the ``counted`` steps on ``device``, from step end to step end.
+
+    Steps never span cycles. A step that begins a cycle or the replay has no end before it and is left out, unless there are no
+    others. The trace of a single step is timed from its own start.
+    """
+    ends = step_ends(problem, run, device)
+    wanted = np.isin(problem.steps, counted)
+    usable = wanted & ~problem.new_cycle
+    usable[:1] = False
+    index = np.flatnonzero(usable)
+    index = index[ends[index - 1] > NEVER] if len(index) else index
+    if len(index):
+        return ends[index - 1], ends[index]
+    alone = np.flatnonzero(wanted & (ends > NEVER))
+    begins = _beginnings(problem, run, device)[alone]
+    return begins[begins > NEVER], ends[alone][begins > NEVER]
+
+
+def _beginnings(problem: ReplayProblem, run: Replayed, device: int) -> I64:
+    """Return when each step could begin on ``device``; NEVER for a step without a launch.
+
+    It is the first launch, or the end of work from before the recording if that is later.
+    """
+    on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
+    ops = problem.ops
+    mine = (ops.step >= 0) & (ops.node >= 0) & on_device[ops.stream]
+    never = np.iinfo(np.int64).max
+    first = np.full(len(problem.steps), never, dtype=np.int64)
+    np.minimum.at(first, np.searchsorted(problem.steps, ops.step[mine]), run.host_start[ops.node[mine]])
+    earlier = run.op_end[(ops.node < 0) & on_device[ops.stream]].max(initial=NEVER)
+    return np.where(first < never, np.maximum(first, earlier), NEVER)
+
+
+def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> I64:
+    """Return the times of the steps of ``step_spans``."""
+    starts, ends = step_spans(problem, run, device, counted)
+    return ends - starts
+
+
+def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
+    """Return ``problem`` with each stream's median latencies, which must still explain the steps."""
+    ops = problem.ops
+    launched = ops.node >= 0
+    columns = {}
+    for name in ("after_stream", "after_launch", "after_dep"):
+        values = getattr(ops, name).copy()
+        known = launched & (values > NEVER)
+        if name == "after_dep":
+            known &= ops.dep >= 0
+        there = np.flatnonzero(known)
+        for mine in positions_by(ops.stream[there]).values():
+            values[there[mine]] = int(np.median(values[there[mine]]))
+        columns[name] = values
+    return replace(problem, ops=replace(ops, **columns))
+
+
+def without_ops(problem: ReplayProblem, drop: NDArray[np.bool_]) -> ReplayProblem:
+    """Return ``problem`` without the operations in ``drop``; waits go to the stream's previous operation.
+
+    The launching calls stay: set their ``own`` and ``gap`` to remove their host time as well.
+    """
+    ops, host = problem.ops, problem.host
+    keep = ~drop
+    stand_in = np.arange(len(ops), dtype=np.int64)
+    for mine in positions_by(ops.stream).values():
+        so_far = np.where(keep[mine], np.arange(len(mine)), -1)
+        last = np.maximum.accumulate(so_far)
+        stand_in[mine] = np.where(last >= 0, mine[np.maximum(last, 0)], -1)
+    renumber = np.cumsum(keep) - 1
+
+    def moved(targets: I64) -> I64:
+        there = np.where(targets >= 0, stand_in[np.maximum(targets, 0)], -1)
+        return np.where(there >= 0, renumber[np.maximum(there, 0)], -1).astype(np.int64)
+
+    fields = {name: getattr(ops, name)[keep] for name in DeviceOps.__dataclass_fields__}
+    fields["dep"] = moved(ops.dep)[keep]
+    targets = moved(host.wait_op)
+    kept = targets >= 0
+    owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))[kept]
+    wait_ptr = np.searchsorted(owner, np.arange(len(host) + 1)).astype(np.int64)
+    return replace(problem, ops=DeviceOps(**fields), host=replace(host, wait_ptr=wait_ptr, wait_op=targets[kept]))

@@ -1,0 +1,54 @@
+"""Comparison of the profiled steps with the run, which shows whether they are representative.
+
+For example, a profile of a few steps may find a full prefetch queue that the run keeps empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, longer_than_profile
+from sawtooth.analysis.units import in_words, significant
+
+SHORT_KERNEL_NS = 20_000  # utilization counts a window as busy while kernels below 20 µs follow each other, so it is too high
+
+
+@dataclass(frozen=True)
+class Representativeness:
+    """Whether the profile represents the run, and the step time from telemetry.
+
+    ``represents`` is None if telemetry does not show it, with the reason in ``sentence``. ``step_ns`` is telemetry's step time.
+    """
+
+    represents: bool | None
+    step_ns: float | None
+    sentence: str
+
+
+def judge_profile(
+    telemetry: StepTimeEvidence | str, estimate_ns: float | None, profiled_ms: float | None = None, *, bounded: bool = True
+) -> Representativeness:
+    """Compare the unprofiled step estimate and the profiled step with telemetry's evidence.
+
+    ``telemetry`` may also be the reason why there is no evidence. The estimate is not ``bounded`` if loader workers never
+    waited in the profile.
+    """
+    if isinstance(telemetry, str):
+        return Representativeness(None, None, telemetry)
+    if telemetry.ms is None:
+        return Representativeness(None, None, telemetry.notes[0])
+    if not estimate_ns:
+        return Representativeness(None, telemetry.ms * 1e6, "There is no estimate of the step to compare telemetry with.")
+    estimate = estimate_ns / 1e6
+    ratio = telemetry.ms / estimate
+    seems = telemetry.notes[0].rstrip(".")
+    if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms, bounded=bounded):
+        sentence = f"{seems}, {significant(ratio, 2)} times the {in_words(estimate)} estimated from the profile. The profiled steps are not representative of the run."
+        return Representativeness(False, telemetry.ms * 1e6, sentence)
+    agrees = "in line with" if telemetry.holds(estimate) else "where"
+    ending = (
+        f"the {in_words(estimate)} estimated from the profile."
+        if agrees != "where"
+        else f"{in_words(estimate)} are estimated from the profile."
+    )
+    return Representativeness(True, telemetry.ms * 1e6, f"{seems}, {agrees} {ending}")

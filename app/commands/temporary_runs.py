@@ -1,0 +1,131 @@
+"""Files that a command reads without storing them as runs, cached for the next command.
+
+Each set of files has a folder of its own in the data folder, as large as a data folder with only that run. If all together
+exceed MOST_BYTES, the least recently used folders are deleted. Deleting any of them costs only time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from sawtooth.analysis.version import TOOL_VERSION
+from sawtooth.app.jobs.ingest_files import Brought
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
+from sawtooth.ingest.typed import from_json
+
+FOLDER = "read"
+COMPLETE = "read.json"  # written last: a folder that contains it is complete
+MOST_BYTES = 1_000_000_000
+ABANDONED_S = 86_400  # after this time, a folder is a leftover of a killed command
+
+
+class TemporaryRuns(msgspec.Struct, frozen=True):
+    """The runs of a set of files, by id, and their reader's messages (as in ``Brought``)."""
+
+    runs: tuple[str, ...]
+    refused: tuple[str, ...]
+    notices: tuple[str, ...]
+
+
+class FilesRead(NamedTuple):
+    """The data folder with the runs of a set of files, the runs, and their reader's messages."""
+
+    folder: DataFolder
+    runs: list[Manifest]
+    read: TemporaryRuns
+
+
+@contextmanager
+def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[DataFolder], Brought]) -> Iterator[FilesRead]:
+    """Yield the content of ``files`` (path, display name), cached or read by ``read``.
+
+    If the data folder ``root`` cannot be written, nothing is cached.
+    """
+    place = root / FOLDER
+    kept = place / _key(files)
+    before = _whole(kept)
+    if before is not None:
+        with suppress(OSError):  # a folder that only other users may write
+            os.utime(kept)
+        try:
+            yield before
+        except BaseException:  # the cache may be damaged, so the next command reads the files again
+            shutil.rmtree(kept, ignore_errors=True)
+            raise
+        return
+    try:
+        DataFolder(root).create()
+        place.mkdir(mode=0o700, exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=".", dir=place))
+    except OSError:
+        with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
+            yield _brought(Path(temporary), read)
+        return
+    try:
+        made = _brought(making, read)
+        yield made
+        (making / COMPLETE).write_bytes(msgspec.json.encode(made.read))
+        shutil.rmtree(kept, ignore_errors=True)
+        making.replace(kept)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+        _make_room(place)
+
+
+def _key(files: Sequence[tuple[Path, str]]) -> str:
+    """Return the key of a set of files: their contents, their names, and the version that reads them."""
+    parts = [TOOL_VERSION, str(SCHEMA_VERSION)]
+    for path, name in files:
+        with path.open("rb") as content:
+            parts += [name, hashlib.file_digest(content, "sha256").hexdigest()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> FilesRead:
+    folder = DataFolder(place).create()
+    brought = read(folder)
+    read_of = TemporaryRuns(tuple(run.id for run in brought.runs), tuple(brought.refused), tuple(brought.notices))
+    return FilesRead(folder, brought.runs, read_of)
+
+
+def _whole(kept: Path) -> FilesRead | None:
+    """Return what an earlier command cached; None if it is missing or incomplete."""
+    folder = DataFolder(kept)
+    try:
+        before = from_json((kept / COMPLETE).read_bytes(), TemporaryRuns)
+        return FilesRead(folder, [folder.read_manifest(run) for run in before.runs], before)
+    except (OSError, msgspec.MsgspecError, SawtoothError):
+        return None
+
+
+def _make_room(place: Path) -> None:
+    """Delete the least recently used folders above MOST_BYTES, and leftovers of killed commands."""
+    used: list[tuple[float, int, Path]] = []
+    for path in place.iterdir():
+        try:
+            at = path.stat().st_mtime
+            if path.name.startswith("."):
+                if time.time() - at > ABANDONED_S:
+                    shutil.rmtree(path, ignore_errors=True)
+                continue
+            used.append((at, sum(file.stat().st_size for file in path.rglob("*") if file.is_file()), path))
+        except OSError:
+            continue  # another command is deleting it
+    left = sum(size for _, size, _ in used)
+    for _, size, path in sorted(used, key=lambda one: one[0]):
+        if left <= MOST_BYTES:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        left -= size

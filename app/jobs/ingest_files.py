@@ -1,0 +1,209 @@
+"""Ingest of files: it derives what pages need, and joins recordings into runs.
+
+The command line and the ingest child use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.run.preview import FirstLook, first_look
+from sawtooth.ingest.database import first_row
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.manifest import Manifest, RecordingRef
+from sawtooth.ingest.recording import IngestProgress, clean_title, ingest_file
+from sawtooth.ingest.runs import clocks
+from sawtooth.ingest.runs.bundle import import_bundle
+from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
+from sawtooth.ingest.runs.grouping import nearest_run
+from sawtooth.ingest.runs.manifests import attach, register_runs
+from sawtooth.ingest.runs.naming import shown_path, telling_name
+from sawtooth.ingest.runs.proposals import proposal_for
+from sawtooth.ingest.runs.recorders import recorder_of, too_new
+from sawtooth.ingest.runs.telemetry_match import misfits
+from sawtooth.ingest.schema import DataFolder
+
+# Files with these suffixes are skipped in a folder: they are never a trace or telemetry.
+SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")
+COMPILE_LOG = "dedicated_log_torch_trace"  # written by TORCH_TRACE, with the suffix .log
+LEFT_UNCHANGED = "is here already and was left as it is; the file describes it differently."
+NO_CORRECTION = clocks.ClockCorrection()
+
+
+@dataclass(frozen=True)
+class Brought:
+    """The result of an ingest: runs, a sentence for each unreadable file, and notices.
+
+    Notices are about telemetry that cannot be placed in time, or that seems to belong to another job. Others are about files of
+    a recorder newer than this Sawtooth, and about runs that exist under another name. ``proposals`` are ids of existing runs
+    that did not change, although a bundle describes them differently.
+    """
+
+    runs: list[Manifest]
+    refused: list[str]
+    notices: list[str]
+    proposals: list[str]
+
+
+def bring_in(
+    folder: DataFolder,
+    files: list[tuple[Path, str]],
+    *,
+    separate: bool = False,
+    keep_source: bool = True,
+    name: str | None = None,
+    tolerant: bool = False,
+    progress: Callable[[str, IngestProgress], None] | None = None,
+    seen: Callable[[FirstLook], None] | None = None,
+    correction: clocks.ClockCorrection = NO_CORRECTION,
+) -> Brought:
+    """Ingest ``files`` (path and display name) and register their runs.
+
+    ``correction`` is the user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as
+    it is read.
+
+    The first unreadable file raises its SawtoothError. With ``tolerant``, it is listed in ``refused`` and the other files
+    continue. If no file can be read, the first error is raised in either case, with the others in ``others``. An error in
+    ``correction`` is raised before any file is read.
+    """
+    correction.check()
+    refs: list[RecordingRef] = []
+    file_names: dict[str, str] = {}  # by recording: the name of its file
+    unpacked: list[Manifest] = []
+    refused: list[str] = []
+    notices: list[str] = []
+    first_error: SawtoothError | None = None
+    for path, shown in files:
+        report = (lambda p, shown=shown: progress(shown, p)) if progress else None
+        try:
+            if is_bundle(path):
+                runs, recorder = _unpack(path, shown, folder, keep_source, progress)
+                unpacked += runs
+                notices += _too_new(shown, recorder)
+                continue
+            ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
+            if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
+                seen(look)
+            ensure_derived(folder, ref.id)
+            ref, about = _placed(_called(ref, shown), shown, folder, correction)
+            notices += about
+        except SawtoothError as error:
+            error.file = shown
+            if not tolerant:
+                raise
+            first_error = first_error or error
+            refused.append(f"{shown}: {error}")
+        else:
+            refs.append(ref)
+            file_names[ref.id] = shown
+    if not refs and not unpacked and first_error is not None:
+        first_error.others = tuple(refused[1:])
+        raise first_error
+    refs = _logs_joined(folder, refs, unpacked)
+    before = {run.id: run for run in folder.manifests()} if refs else {}
+    made = register_runs(folder, refs, name=name, separate=separate) if refs else []
+    notices += [sentence for run in made if run.id in before for sentence in _known_as(before[run.id], run, file_names)]
+    notices += [sentence for run in made for sentence in misfits(folder, run, {ref.id for ref in refs})]
+    proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
+    return Brought([*unpacked, *made], refused, notices, list(dict.fromkeys(proposals)))
+
+
+def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:
+    """Attach logs of torch.compile without a trace to the nearest run; return the other recordings.
+
+    ``unpacked`` is updated with the changed runs.
+    """
+    traced = [run for run in unpacked if run.traces]
+    if not traced or any(ref.kind == "trace" for ref in refs):
+        return refs
+    for ref in refs:
+        if ref.kind == "compile":
+            run = nearest_run(folder, traced, ref).id
+            changed = attach(folder, run, [ref])
+            unpacked[:] = [changed if other.id == run else other for other in unpacked]
+    return [ref for ref in refs if ref.kind != "compile"]
+
+
+def _called(ref: RecordingRef, shown: str) -> RecordingRef:
+    """Return a recording whose name contains its folder if the file name alone says nothing.
+
+    An example of such a file name is trace.json. The recording itself stores the plain file name.
+    """
+    if telling_name(ref.source_name) is not None or (telling := telling_name(shown)) is None:
+        return ref
+    path = shown.replace("\\", "/")
+    return msgspec.structs.replace(ref, source_name=clean_title(path[f"/{path}".rindex(f"/{telling}/") :]))
+
+
+def _known_as(before: Manifest, now: Manifest, file_names: Mapping[str, str]) -> list[str]:
+    """Return a notice for an existing run whose name, or whose trace's name, is different now.
+
+    ``file_names`` are by recording.
+    """
+    if now.name != before.name:
+        return [f"{before.name} is here already, and is called {now.name} now."]
+    return [
+        f"{file_names[ref.id]} is here already, as {ref.source_name} of the run {now.name}: it was not read in again."
+        for ref in before.traces
+        if ref.id in file_names and Path(file_names[ref.id]).name != Path(ref.source_name).name
+    ]
+
+
+def _cut_off(shown: str, folder: DataFolder, ref: RecordingRef) -> list[str]:
+    row = first_row(folder.recording_file(ref.id), "SELECT sentence FROM diagnostics WHERE key = 'truncated'")
+    return [f"{shown}: {row[0]}"] if row else []
+
+
+def _too_new(shown: str, recorder: str) -> list[str]:
+    problem = too_new(recorder)
+    return [f"{shown}: {problem}"] if problem else []
+
+
+def _placed(
+    ref: RecordingRef, shown: str, folder: DataFolder, correction: clocks.ClockCorrection
+) -> tuple[RecordingRef, list[str]]:
+    """Return the recording (telemetry with its place in time) and notices about it."""
+    notices = _cut_off(shown, folder, ref)
+    if ref.kind == "telemetry":
+        clock, first_ns = clocks.clock_of(folder, ref)
+        ref = clocks.apply(ref, clock, first_ns, correction)
+        if (lacks := clocks.needs(ref, clock)) is not None:
+            notices = [*notices, f"{shown}: {lacks}"]
+    return ref, [*notices, *_too_new(shown, recorder_of(folder, ref))]
+
+
+def _unpack(
+    path: Path, shown: str, folder: DataFolder, keep_source: bool, progress: Callable[[str, IngestProgress], None] | None
+) -> tuple[list[Manifest], str]:
+    """Import the runs of a ``.sawtooth`` file; return them and the version that wrote the file.
+
+    Runs keep their names and facts. All derived files are written first, so that a full disk leaves no incomplete run.
+    """
+    with open_bundle(path) as bundle:
+        recorder = bundle.manifest.tool_version
+    runs = import_bundle(
+        path,
+        folder,
+        keep_source=keep_source,
+        progress=progress,
+        prepare=lambda ref: ensure_derived(folder, ref.id),
+        name=shown,
+    )
+    return runs, recorder
+
+
+def _skipped(path: Path) -> bool:
+    return path.suffix in SKIPPED_SUFFIXES and not path.name.startswith(COMPILE_LOG)
+
+
+def files_of(path: Path) -> tuple[list[tuple[Path, str]], bool]:
+    """Return the files of ``path`` (a file, or a folder with all files below), and whether it is a folder."""
+    if path.is_dir():
+        inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and not _skipped(p))
+        return [(p, shown_path(p, path)) for at, p in inside if not any(part.startswith(".") for part in at.parts)], True
+    return [(path, shown_path(path))], False

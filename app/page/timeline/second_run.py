@@ -1,0 +1,107 @@
+"""The second run on the timeline, below the first; the address stores the viewer's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.app import format as fmt
+from sawtooth.app.page import cards, current_result, frame
+from sawtooth.app.page.timeline import tracks, views
+from sawtooth.app.page.timeline.tracks import Beside
+from sawtooth.app.runs.listing import listed
+from sawtooth.ingest.manifest import Manifest
+
+RUN, STEP = (
+    "beside",
+    "aligned",
+)  # address parameters: the other run's id, and the number (from 1) of the counted step at which both are aligned
+NAME_LENGTH = 40
+
+
+def choose(result: RunResult, rank: RankResult) -> Beside | None:
+    """Let the viewer choose a run and the step at which both are aligned.
+
+    The result is None if no other run is chosen, or if the chosen run has no GPU work.
+    """
+    asked = st.query_params.get(RUN, "")
+    runs = _offered(result, asked)
+    if not runs:
+        return None
+    name = fmt.clean(runs[asked].name, NAME_LENGTH) if asked in runs else None
+    with st.popover(
+        f"With {fmt.markdown(name)}" if name else "With another run", icon=":material/stacks:", key="timeline-other"
+    ):
+        _pick("Another run, under this one", RUN, ["", *runs], lambda run: _name(runs, run), asked if asked in runs else "")
+        if asked not in runs:
+            return None
+        other = current_result.run_result(runs[asked])
+        if other.lead is None:
+            cards.small("That run has no GPU work to lay under this one.")
+            return None
+        return Beside(other, other.lead, _aligned(rank, other.lead))
+
+
+def _aligned(rank: RankResult, other: RankResult) -> int | None:
+    """Return the index of the step at which both runs are aligned; None without counted steps."""
+    both = min(len(rank.counted), len(other.counted))
+    if not both:
+        cards.small("One of the two has no steps: both recordings begin at one place.")
+        return None
+    steps = [str(number) for number in range(1, both + 1)]
+    asked = st.query_params.get(STEP, "1")
+    step = asked if asked in steps else "1"
+    _pick("Aligned where it begins", STEP, steps, lambda number: f"Counted step {number}", step)
+    return int(step) - 1
+
+
+def _pick(label: str, key: str, options: list[str], shown: Callable[[str], str], chosen: str) -> None:
+    """Offer ``options`` and write the choice into the address."""
+    widget = f"timeline-{key}"
+    st.session_state[widget] = chosen
+    st.selectbox(label, options, format_func=shown, key=widget, on_change=lambda: _write(key, st.session_state[widget]))
+
+
+def _write(key: str, value: str) -> None:
+    if value:
+        st.query_params[key] = value
+    else:
+        st.query_params.pop(key, None)
+
+
+def _offered(result: RunResult, asked: str) -> dict[str, Manifest]:
+    """Return the other runs whose traces are on this server, newest first."""
+    folder = frame.data_folder()
+    runs = listed(folder.manifests(), (asked, result.manifest.id))
+    return {
+        run.id: run
+        for run in runs
+        if run.id != result.manifest.id and run.traces and all(folder.recording_file(ref.id).exists() for ref in run.recordings)
+    }
+
+
+def _name(runs: dict[str, Manifest], run: str) -> str:
+    if not run:
+        return "None"
+    name = fmt.clean(runs[run].name, NAME_LENGTH)
+    return name if [each.name for each in runs.values()].count(runs[run].name) < 2 else f"{name} · {run[:6]}"
+
+
+def sentence(rank: RankResult, beside: Beside) -> str:
+    """Say which lanes belong to which run, and which part of the other recording is outside the picture."""
+    name = fmt.clean(beside.result.manifest.name, NAME_LENGTH)
+    at = (
+        f"Both are aligned where counted step {beside.step + 1} begins"
+        if beside.step is not None
+        else "Both recordings begin at one place"
+    )
+    cut = -tracks.shift_ns(rank, beside)
+    whole = views.extent(beside.rank.recording_id)
+    before = (
+        f"; the first {fmt.duration_ns(min(cut, whole.ns))} of B lie before A's recording and are not in the picture"
+        if cut > 0
+        else ""
+    )
+    return f"{tracks.A} is this run, {tracks.B} is {name}. {at}{before}. The tables below speak of {tracks.A}."

@@ -1,0 +1,199 @@
+"""The differences between two runs: what each one explains, the predictions, and what remains to do."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Literal
+
+from sawtooth.analysis.compare.changed.differences import Effect, SetupDifference
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.comparison_side import Side
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
+from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.waterfall import WaterfallBar
+from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons import step_parts
+from sawtooth.app.words.comparisons.comparison import about
+from sawtooth.app.words.comparisons.row import ComparisonRow
+from sawtooth.app.words.headline import action, first_change
+
+COLUMNS = ("What was changed", "A", "B", "Explains")
+TITLE = "What was changed"
+VALUE = 40  # characters of a setting's value
+# Shares of the gain: no share is stated below the first, and no "at least" above the second.
+LEAST_PART_SHARE, NEARLY_ALL = 0.1, 0.95
+PARTS = 2  # parts of the step that a line names
+
+
+def rows(comparison: Comparison) -> list[ComparisonRow]:
+    """Return each difference with its values and the part of the step's change that it explains.
+
+    The largest share comes first.
+    """
+    lines = []
+    for effect in comparison.effects:
+        for place, difference in enumerate(effect.differences):
+            lines.append(
+                ComparisonRow(
+                    *_named(difference, comparison.b), _explains(effect, comparison) if place == 0 else "part of the same gain"
+                )
+            )
+    return lines
+
+
+LEAST_MENTIONED_SHARE = Fraction(1, 100)  # share of the step: a smaller time outside the profiled steps is a rounding error
+NONE_PROFILED = "none in the profiled steps"
+NOT_RECORDED = "not recorded"  # for a side without a profile, whose step cannot be divided
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Return ``rows`` as sentences.
+
+    An example is "Batches are loaded: in the training process → in worker processes (98 % of the gain: …)".
+    """
+    return [
+        f"{what}: {a} → {b} ({explained})" if explained else f"{what}: {a} → {b}" for what, a, b, explained in rows(comparison)
+    ]
+
+
+def nothing(comparison: Comparison) -> str | None:
+    """Return why no difference is named, or None.
+
+    It is None if there is a difference, or if the runs are the same run or of different models.
+    """
+    if comparison.effects or comparison.unrelated or _unseen(comparison) is not None:
+        return None
+    same = comparison.verdict.ci95_ms == (0.0, 0.0)  # the verdict says that both sides are the same recording
+    if comparison.a.command and comparison.a.command == comparison.b.command and not same:
+        return "Both ran the same command: what differs is in the code, the data or the machine."
+    lacking = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not side.first.manifest.traces]
+    if lacking:
+        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record {' and '.join(lacking)} again with `sawtooth run`, a loop shorter than five seconds with `--after 1`."
+    if same:
+        return None
+    if step_parts.steps_divided(comparison) and words.shown(comparison):
+        return "The recordings do not show what was changed; the parts of the step below show where its time went."
+    return "The recordings do not show what was changed."
+
+
+def _named(difference: SetupDifference, b: Side) -> tuple[str, str, str]:
+    """Return the topic of a difference and its value on each side.
+
+    Another finding of B may give the same advice as one of A.
+    """
+    if difference.finding is not None:
+        advice = action(difference.finding)
+        again = any(action(finding) == advice for finding in b.first.findings if finding.claims == "gain")
+        if difference.of_b:
+            return fmt.clean(advice, 90), "not needed", "advised"
+        return fmt.clean(advice, 90), "advised", "still advised" if again else "no longer needed"
+    return fmt.clean(difference.what, VALUE), fmt.clean(difference.a or "", VALUE), fmt.clean(difference.b or "", VALUE)
+
+
+def _explains(effect: Effect, comparison: Comparison) -> str:
+    """Return the share of the gain with its parts.
+
+    If there is only one difference, it explains at least the parts that it affects.
+    """
+    recorded = [
+        each for each in comparison.effects if not each.differences[0].argument
+    ]  # the effect of an argument shows in the other differences
+    alone = recorded == [effect]
+    if effect.share is None or not comparison.verdict.shown or (alone and effect.share < LEAST_PART_SHARE):
+        # An argument may have nothing to do with the change.
+        only = len(comparison.effects) == 1 and not effect.differences[0].argument
+        return "the only difference that shows" if only and comparison.verdict.shown else ""
+    way = "gain" if comparison.verdict.word == "faster" else "loss"
+    bars = [WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
+    nothing_a, nothing_b = _nothing(comparison, "a"), _nothing(comparison, "b")
+    parts = ", ".join(f"{bar.label} {_ms(bar, bar.ms_a, nothing_a)} → {_ms(bar, bar.ms_b, nothing_b)}" for bar in bars)
+    if NOT_RECORDED in parts:  # a part that is unknown on one side has no share of the change
+        return parts
+    least = "at least " if alone and effect.share < NEARLY_ALL else ""
+    return f"{least}{fmt.share(effect.share)} of the {way}: {parts}"
+
+
+def _nothing(comparison: Comparison, side: Literal["a", "b"]) -> str:
+    """Return what is known about a lost part that does not appear on a side.
+
+    The run's time beyond its profiled steps may contain such a part.
+    """
+    if not getattr(comparison, side).first.manifest.traces:
+        return NOT_RECORDED
+    rows = comparison.waterfall_run
+    whole, outside = (
+        sum((getattr(row, f"ms_{side}") for row in rows if row.owner in owners), Fraction(0))
+        for owners in ({row.owner for row in rows}, {OUTSIDE_PROFILE})
+    )
+    return NONE_PROFILED if outside > LEAST_MENTIONED_SHARE * whole else "none"
+
+
+def _ms(bar: WaterfallBar, ms: float, nothing: str) -> str:
+    if ms:
+        return fmt.duration_ms(ms)
+    return "none" if nothing == NONE_PROFILED and bar.owner not in LOST_OWNERS else nothing
+
+
+def tested(comparison: Comparison) -> str | None:
+    """Return the prediction for the advice that B follows, next to the measured step time.
+
+    An example is "Predicted 159 ms (140 to 180 ms), measured 157 ms: …". It is None without a prediction. If B has no profile,
+    it gives A's first advice.
+    """
+    prediction = comparison.prediction
+    if prediction is None:
+        return _unseen(comparison)
+    actions = {finding.rule: action(finding) for finding in comparison.a.first.findings}
+    fixes = "; ".join(actions.get(rule, fmt.heading(rule)) for rule in prediction.rules)
+    predicted = _predicted(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
+    off = prediction.measured_ms / prediction.predicted_ms - 1
+    beside = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if prediction.held is False else ""
+    sentence = f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{beside}: {fixes}."
+    if not prediction.beside:
+        return sentence
+    return f"{sentence} B differs in more ({'; '.join(prediction.beside)}), so this does not show whether the prediction was right."
+
+
+def _came_to(comparison: Comparison, ms: float) -> str:
+    """Return B's step time and its source, such as "measured 157 ms by the stopwatch"."""
+    approximately = about(comparison.b, comparison.sources[1])
+    witnesses = " and ".join(STEP_SOURCES[source].name for source in comparison.sources[1])
+    return f"{'came to' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {witnesses}"
+
+
+def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:
+    """Return a predicted step time with its interval, such as "≈ 6.50 ms (5.60 to 8.70 ms)"."""
+    span = f" ({fmt.span_ms(low_ms, high_ms)})" if low_ms is not None and high_ms is not None else ""
+    return f"≈\u00a0{fmt.duration_ms(ms)}{span}"
+
+
+def _unseen(comparison: Comparison) -> str | None:
+    """Return A's first advice with B's step time if B has no profile that shows whether it follows it."""
+    measured = comparison.best.b
+    first = next((f for f in comparison.a.first.findings if f.claims == "gain" and f.severity != "info"), None)
+    if comparison.b.first.manifest.traces or measured is None or first is None or first.predicted_step_ms is None:
+        return None
+    known = {trait.key for trait in comparison.a.traits} & {trait.key for trait in comparison.b.traits}
+    if any(
+        choice.partition(" ")[0] in known for choice in first.explains.sets
+    ):  # both sides show the setting, so it is either a difference above or the same
+        return None
+    return (
+        f"B has no profile that shows whether it follows A's first advice, {action(first)}: predicted "
+        f"{_predicted(first.predicted_step_ms, first.predicted_low_ms, first.predicted_high_ms)}; "
+        f"B takes {about(comparison.b, comparison.sources[1])}{fmt.duration_ms(measured)}."
+    )
+
+
+def left(comparison: Comparison) -> str | None:
+    """Return what B can still gain, such as "Next in B: Use the fused optimizer: 47 → ≈ 41 ms".
+
+    It is None if nothing is advised, or if the runs are not versions of one program.
+    """
+    change = first_change(comparison.b.first) if not comparison.unrelated else None
+    if change is None:
+        return None
+    step = change[1].rstrip(".").replace(" (low confidence)", "")
+    unsure = ", low confidence" if "(low confidence)" in change[1] else ""
+    return f"Next in B: {step} (predicted{unsure})."

@@ -1,0 +1,129 @@
+"""Lost time in rows that add up: the causes of waiting on one basis, and their total."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.knowledge.lost_time import is_explained, known_by
+from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
+from sawtooth.analysis.run.model import Finding, RankResult
+from sawtooth.analysis.run.verdict import Column, StepPart, parts_of
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import colour_of
+from sawtooth.app.words import causes
+
+LEAST_ROW_SHARE = 0.01  # share of the largest cause: smaller ones are added up in one row
+NOT_OF_THE_RUN = "profiler"  # a cause that exists only under the profiler, even if a replay leaves a part of it
+REST = "everything else"
+LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own code
+
+
+@dataclass(frozen=True)
+class LostTimeRow:
+    """A cause of lost time: ``ms`` per step on the chosen basis, ``other_ms`` on the other one.
+
+    ``owner`` is "" for the sum of the small causes. The GPU copies or communicates during ``transfer_ms`` of the time.
+    """
+
+    owner: str
+    cause: str | None
+    ms: float
+    other_ms: float
+    transfer_ms: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The cause's name with a capital letter, for the start of a sentence."""
+        return self.name[0].upper() + self.name[1:]
+
+    @property
+    def name(self) -> str:
+        """The cause's name within a sentence."""
+        # Capitals inside are proper names, such as "Python on the host".
+        return colour_of(self.owner, self.cause).label if self.owner else REST
+
+    @property
+    def key(self) -> str:
+        """The key of this cause in tables of places and pieces: the cause, or the owner if there is none."""
+        return known_by(self.owner, self.cause)
+
+    @property
+    def helps(self) -> str:
+        """What to change about this cause; "" for the sum of the small causes."""
+        return causes.helps(self.owner, self.cause) if self.owner else ""
+
+
+def rows(rank: RankResult, column: Column) -> list[LostTimeRow]:
+    """Return lost time by cause as the Verdict divides it, largest first; rows sum to ``total_ms``.
+
+    The small causes are one row at the end. No row has 0 ms: if ``column`` has no lost time, there are no rows, even if the
+    other column has some.
+    """
+    other: Column = "recorded" if column == "unprofiled" else "unprofiled"
+    mine, others = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
+    largest = max((part.ms for part in mine.values()), default=0.0)
+    named, small, small_other, small_transfer = [], 0.0, 0.0, 0.0
+    for key in dict.fromkeys([*mine, *others]):
+        part = mine.get(key) or others[key]
+        ms, other_ms = (side[key].ms if key in side else 0.0 for side in (mine, others))
+        transfer_ms = mine[key].transfer_ms if key in mine else 0.0
+        if ms <= LEAST_ROW_SHARE * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
+            small, small_other, small_transfer = small + ms, small_other + other_ms, small_transfer + transfer_ms
+        else:
+            named.append(LostTimeRow(part.owner, part.cause, ms, other_ms, transfer_ms))
+    named.sort(key=lambda row: -row.ms)
+    return [*named, LostTimeRow("", None, small, small_other, small_transfer)] if small else named
+
+
+def _key(part: StepPart) -> tuple[str, str | None]:
+    return ("" if is_explained(part.cause) else part.owner, part.cause)
+
+
+def hidden_by(findings: Sequence[Finding]) -> Finding | None:
+    """Return the first finding about time outside the profiled steps, if it names a cause."""
+    return next((finding for finding in findings if "hidden" in finding.explains.topics and finding.explains.causes), None)
+
+
+def total_ms(of: Sequence[LostTimeRow]) -> float:
+    """Return the sum of the rows."""
+    return sum(row.ms for row in of)
+
+
+def sentence(rank: RankResult, column: Column, of: Sequence[LostTimeRow], hidden: Finding | None = None) -> str:
+    """Return how much of a step is lost and its main cause.
+
+    An example is "≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels". ``hidden`` is the finding
+    with the most likely cause of the time outside the profiled steps.
+    """
+    about = "≈\u00a0" if column == "unprofiled" else ""
+    whole = sum(part.ms for part in parts_of(rank, column))
+    step = f"each {fmt.duration_ms(whole)}{' profiled' if column == 'recorded' and rank.best.source != 'profile' else ''} step"
+    lost = f"{about}{fmt.duration_ms(total_ms(of))} of {step if len(rank.counted) else 'the recorded time'} is lost"
+    first = of[0]
+    to = causes.loses_to(first.owner, first.cause) if first.owner else REST
+    if first.owner == OUTSIDE_PROFILE and hidden is not None:
+        to = f"{to}, most likely {CAUSE_OF[hidden.explains.causes[0]].loses_to}"
+    return f"{lost} to {to}." if len(of) == 1 else f"{lost}, {fmt.duration_ms(first.ms)} of it to {to}."
+
+
+def largest_part(place: str, *, with_stack: bool) -> str:
+    """Return where the largest part of a cause is; without Python calls, how to record the line."""
+    at = "at " if LINE.search(place) else "" if place.startswith("before ") else "in "
+    unknown = "" if at == "at " or with_stack else ". Your own line is not recorded: `sawtooth run --stacks` records it"
+    return f"The largest part is {at}{place}{unknown}."
+
+
+def busy_meanwhile(of: Sequence[LostTimeRow]) -> str | None:
+    """Return how long the GPU copies or communicates during the lost time; None if it hardly does.
+
+    Most other counts call this time busy.
+    """
+    ms = sum(row.transfer_ms for row in of)
+    if ms < LEAST_ROW_SHARE * total_ms(of) or not ms:
+        return None
+    idle_ms = max(total_ms(of) - ms, 0.0)
+    still = f"; for the other {fmt.duration_ms(idle_ms)} it does nothing" if idle_ms >= LEAST_ROW_SHARE * ms else ""
+    return f"For {fmt.duration_ms(ms)} of this the GPU copies or communicates while nothing computes{still}."

@@ -1,0 +1,79 @@
+"""The gain of a change in words, the same on the Verdict, in the Audit and in shared files."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.run.job import Straggler
+from sawtooth.analysis.run.model import Finding
+from sawtooth.app import format as fmt
+from sawtooth.app.words.savings import between_predicted
+
+SAME = 0.05  # share of the lateness: a gain that differs by less needs no explanation
+
+
+def brings(finding: Finding) -> str:
+    """Return the gain of a finding, always in the same unit, such as "saves ≈ 265 ms a step (85 %)"."""
+    if finding.claims == "gain" and finding.predicted_step_ms is not None:
+        share = fmt.share(1 - left(finding))
+        after = finding.predicted_step_ms
+        return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
+    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
+        if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
+            return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"
+        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
+    return more_samples(finding) or caution(finding)
+
+
+def detail(finding: Finding) -> str:
+    """Return the step after a change and its confidence; "" if nothing is claimed.
+
+    An example is "then ≈ 47.0 ms (41.2 to 55.0 ms), high confidence".
+    """
+    if finding.claims == "caution":
+        return ""
+    sure = sureness(finding)
+    if finding.claims != "gain" or finding.predicted_step_ms is None:
+        return sure
+    between = f" ({between})" if (between := between_predicted(finding)) else ""
+    return f"then ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{between}, {sure}"
+
+
+def sureness(finding: Finding) -> str:
+    """Return the confidence of a change.
+
+    If the predicted range includes the present step time, the change may bring nothing. Its cause can be certain nevertheless.
+    """
+    if finding.may_gain_nothing and finding.confidence != "low":
+        return "may bring nothing"
+    return f"{finding.confidence} confidence"
+
+
+def left(finding: Finding) -> float:
+    """Return the share of the step that remains after a change with a predicted gain."""
+    after = finding.predicted_step_ms or 0.0
+    return after / (after + finding.gain_ms)
+
+
+def more_samples(finding: Finding) -> str | None:
+    """Return the gain of a change that does more work in a step of the same length, else None."""
+    if finding.claims != "throughput" or finding.samples_per_second_times is None:
+        return None
+    return f"up to {fmt.factor(finding.samples_per_second_times)} the samples a second, in steps as long as now"
+
+
+def caution(finding: Finding) -> str:
+    """Return the text for a finding that claims no gain."""
+    if finding.predicted_step_ms is not None:
+        return "no gain on its own: another bottleneck takes over"
+    if finding.observed:
+        return "by telemetry alone"
+    return "ends the run" if finding.ends_the_run else "gain not predicted"
+
+
+def delay_and_gain(late: Straggler, gain_ms: float) -> str:
+    """Return why the gain is smaller than the lateness; "" if both are about equal."""
+    if late.at_most or gain_ms >= (1 - SAME) * late.own_ms:
+        return ""
+    gains = f"Of these {fmt.duration_ms(late.own_ms)} a step gains ≈\u00a0{fmt.duration_ms(gain_ms)}"
+    if late.reason == "work":
+        return f"{gains}: shared out evenly, part of the work goes to the others."
+    return f"{gains}: for the rest of them the others are at work themselves, and do not wait."

@@ -1,0 +1,143 @@
+"""The runs in a run's folder: one run, or one for each profile if profiles were repeated.
+
+The first run has all step marks. A later run has the marks near its profile, so that two runs can be compared over many steps and not only
+over the few profiled ones. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest.capture.command.hook import AT, OF_SIGN
+from sawtooth.ingest.capture.marks import MARK
+from sawtooth.ingest.loop import batch_files
+from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
+
+NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart
+STEP = "step"  # the setting that tells these runs apart
+LEAST_STEPS = 10  # of a process that is told of as a training of its own
+LEFT_OUT = "{count} processes trained: this is of the one that stepped most, {steps:,} of {all:,} steps. Record each by a sawtooth run of its own."
+
+Sources = list[tuple[Path, dict[str, Any]]]
+
+
+@dataclass
+class RecordedRun:
+    """A run: the step before its profile, its files with their manifest entries, and its facts."""
+
+    step: int = 0
+    sources: Sources = field(default_factory=list)
+    facts: dict[str, float | str] = field(default_factory=dict)
+
+
+def runs_of(folder: Path) -> list[RecordedRun]:
+    """Return the runs to pack, in the order of their profiles.
+
+    The training is the process with the most steps, or all ranks of a job.
+    """
+    marks = _by_size(folder)
+    ranked = [path for path in marks if path.stem.startswith("marks-rank")]
+    by_step: dict[int, RecordedRun] = {}
+    for path in sorted(ranked) or marks[:1]:
+        for stretch in _of_process(folder, path):
+            by_step.setdefault(stretch.step, RecordedRun(stretch.step)).sources.extend(stretch.sources)
+    runs = [by_step[step] for step in sorted(by_step)]
+    telemetry = folder / "telemetry.jsonl"
+    if telemetry.exists():
+        runs = runs or [RecordedRun()]
+        runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
+    with contextlib.suppress(Exception):  # the loader's times are the least of a recording
+        if runs and (loading := batch_files.loading_of(folder)) is not None:
+            runs[0].facts.update(batch_files.facts_of(loading))
+    return runs
+
+
+def left_out(folder: Path) -> list[str]:
+    """Return a sentence that says which process was recorded, if several trained outside one job."""
+    marks = _by_size(folder)
+    trained = [steps for steps, _ in map(loop_of, marks) if steps >= LEAST_STEPS]
+    if len(trained) < 2 or any(path.stem.startswith("marks-rank") for path in marks):
+        return []
+    return [LEFT_OUT.format(count=len(trained), steps=trained[0], all=sum(trained))]
+
+
+def _by_size(folder: Path) -> list[Path]:
+    """Return the files of step marks, the largest first.
+
+    If a process has two files, skip the one from its optimizer, which stepped at most once.
+    """
+    every = sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
+    of_signs = {path.with_stem(path.stem.removesuffix(OF_SIGN)) for path in every if path.stem.endswith(OF_SIGN)}
+    return [path for path in every if path not in of_signs]
+
+
+def loop_of(marks: Path) -> tuple[int, float]:
+    """Return the number of loop steps in a file of marks, and the seconds from the first to the last."""
+    loop, times = LeadingOptimizer(), []
+    with marks.open("rb") as lines:
+        for mark in filter(None, map(MARK.search, lines)):
+            if loop.takes(int(mark[4])):
+                times.append(int(mark[2]))
+    return loop.steps, (times[-1] - times[0]) / 1e9 if times else 0.0
+
+
+def _of_process(folder: Path, marks: Path) -> list[RecordedRun]:
+    who = marks.stem.removeprefix("marks-")
+    rank = {"rank": int(who.removeprefix("rank").removesuffix(OF_SIGN))} if who.startswith("rank") else {}
+    trace, called = folder / f"trace-{who}.json", who.removesuffix(OF_SIGN) if rank else "trace"
+    traces = [trace] if trace.exists() else []
+    traces += sorted(folder.glob(f"trace-{who}{AT}*.json"), key=_began)
+    if len(traces) <= 1:
+        steps, parts = [0], [marks]
+    else:
+        steps = [_first(marks), *map(_began, traces[1:])]
+        parts = _split(marks, steps)
+    stretches = []
+    for number, (step, part) in enumerate(zip(steps, parts, strict=True)):
+        sources: Sources = []
+        if number < len(traces):
+            sources.append((traces[number], {"source_name": f"{called}.json.gz", "kind": "trace", **rank}))
+        sources.append(
+            (part, {"source_name": f"marks{'-' + who.removesuffix(OF_SIGN) if rank else ''}.jsonl", "kind": "marks", **rank})
+        )
+        stretches.append(RecordedRun(step, sources))
+    return stretches
+
+
+def _began(trace: Path) -> int:
+    return int(trace.stem.rpartition(AT)[2])
+
+
+def _first(marks: Path) -> int:
+    """Return the loop's step after which the first profile began."""
+    loop = LeadingOptimizer()
+    with marks.open("rb") as lines:
+        for mark in filter(None, map(MARK.search, lines)):
+            if mark[3] == b"profile":
+                break
+            loop.takes(int(mark[4]))
+    return max(loop.steps - 1, 0)
+
+
+def _split(marks: Path, steps: list[int]) -> list[Path]:
+    """Return one file of marks for each profile; a later file has the head and the steps near its profile.
+
+    The first file has all marks. Lines of optimizers other than the leading one are assigned by time.
+    """
+    parts = [marks]
+    for before, step in pairwise(steps):
+        near = (step - before) // NEAR
+        parts.append(marks.with_suffix(f".{step}.jsonl"))
+        loop = LeadingOptimizer()
+        with marks.open("rb") as lines, parts[-1].open("wb") as out:
+            out.write(next(lines, b""))
+            for line in lines:
+                if mark := MARK.search(line):
+                    loop.takes(int(mark[4]))
+                if step - near < loop.steps - 1 <= step + near:
+                    out.write(line)
+    return parts

@@ -1,0 +1,82 @@
+"""The sampler process that runs next to a training loop.
+
+It starts and stops with the loop, and its session becomes one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest import children
+from sawtooth.ingest.json_checksum import unsealed
+from sawtooth.ingest.sampler.segments import join_segments
+
+SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
+PUSHING_START_S = 12.0  # it asks the dashboard first, which may take a request's whole time
+SAMPLER_START_S = 1.0  # it starts in 0.2 to 0.5 s; a slower one is not waited for
+LOOK_EVERY_S = 0.02
+
+
+def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
+    """Start a sampler that writes a session under ``out`` until it is stopped or this process ends.
+
+    ``more`` are options of the sampler.
+    """
+    command = children.command("sawtooth.ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid()), *more)
+    return subprocess.Popen(
+        command, env=children.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic, limit_s: float = SAMPLER_START_S) -> bool:
+    """Wait up to ``limit_s`` for the sampler to find its GPUs; return False if it ended.
+
+    It ends if there is no GPU or no permission.
+    """
+    until = clock() + limit_s
+    while clock() < until and not any(live.glob("*/meta.json")):
+        if process.poll() is not None:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
+
+
+def says_at_start(live: Path) -> str | None:
+    """Return the session's reason for having no GPU samples; None if it samples GPUs."""
+    for meta in live.glob("*/meta.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return json.loads(unsealed(meta.read_bytes())).get("host_only")
+    return None
+
+
+def stop_sampler(process: Any) -> str | None:
+    """Stop the sampler; return its last error message, or None."""
+    if process.poll() is None:
+        process.terminate()  # not SIGINT, which whatever a shell started in the background ignores until it listens
+    try:
+        _, stderr = process.communicate(timeout=SAMPLER_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, stderr = process.communicate()
+    every = (stderr or b"").decode(errors="replace").splitlines()
+    lines = [line for line in every if not line.startswith(("sampling into", "watch it at"))]
+    if process.returncode == -signal.SIGTERM:
+        return "the training ended before the sampler had started"
+    return lines[-1].removeprefix("sawtooth sample: ") if lines else None
+
+
+def take_session(process: Any, live: Path, target: Path) -> str | None:
+    """Stop the sampler and write its session as one file; return None, or why there is no file."""
+    trouble = stop_sampler(process)
+    sessions = sorted(live.glob("*/meta.json"))
+    if not sessions:
+        return trouble or "the sampler wrote nothing"
+    return None if join_segments(sessions[0].parent, target) else trouble or "the sampler took no sample"

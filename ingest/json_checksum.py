@@ -1,0 +1,55 @@
+"""A checksum inside a JSON file, because a flipped bit in a number leaves valid but wrong JSON.
+
+It is the last entry of the object: ``"seal": "…"``, computed from all bytes before it. A file without one, written by hand or
+by an older version, is read unchanged. Whoever edits such a file removes the line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+DIGEST_BYTES = 8  # one flip in 2^64 matches by chance
+ANY = ord("?")
+ENDING = b',\n  "seal": "????????????????"\n}'  # ? stands for a digit
+CHECKSUM = re.compile(rb',\n  "seal": "([0-9a-f]{16})"\n}\n?')
+
+
+def sealed(content: bytes) -> bytes:
+    """Return an indented JSON object with its checksum.
+
+    Raises ValueError if ``content`` is no such object, or an empty one.
+    """
+    body, end = content[:-2], content[-2:]
+    if end != b"\n}" or not body.rstrip(b"{"):
+        raise ValueError("only an indented JSON object can be sealed")
+    return b'%s,\n  "seal": "%s"\n}' % (body, _digest(body))
+
+
+def unsealed(content: bytes) -> bytes:
+    """Return the object without its checksum, or unchanged if it has none.
+
+    Raises ValueError if the checksum does not match.
+    """
+    append_checksum = CHECKSUM.search(content)
+    if append_checksum is None:
+        if _nearly_sealed(content):
+            raise ValueError("its checksum is damaged")
+        return content
+    body = content[: append_checksum.start()]
+    if append_checksum.end() != len(content) or append_checksum.group(1) != _digest(body):
+        raise ValueError("its checksum does not fit")
+    return body + b"\n}"
+
+
+def _nearly_sealed(content: bytes) -> bool:
+    """Return whether a file ends with a checksum except for one or two characters.
+
+    Then the checksum itself was damaged.
+    """
+    tail = content.removesuffix(b"\n")[-len(ENDING) :]
+    return len(tail) == len(ENDING) and sum(a not in (b, ANY) for a, b in zip(ENDING, tail, strict=True)) <= 2
+
+
+def _digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=DIGEST_BYTES).hexdigest().encode()

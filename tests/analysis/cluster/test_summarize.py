@@ -1,0 +1,111 @@
+"""A summary says of its rank what the recording does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sawtooth.analysis.cluster.storage import SourceVersion, list_sources
+from sawtooth.analysis.cluster.summary import ABOUT, SCHEMA, pack, unpack
+from sawtooth.analysis.ranks.contention import kernels_of
+from sawtooth.analysis.ranks.stragglers.outliers import RankLosses
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+from tests.support.paths import ROOT
+
+PLANTED = Planted(loader_us={1: 800.0})
+
+
+def summary_of(path: Path, to: Path) -> dict:
+    (source,) = list_sources([str(path)])
+    outcome = summarise(source, str(to))
+    assert (outcome.ranks, outcome.refused, outcome.failed) == (1, None, None)
+    (written,) = to.iterdir()
+    assert written.stat().st_size < 20_000
+    (row,) = unpack(written.read_bytes()).to_pylist()
+    return row
+
+
+def test_a_summary_holds_what_the_rank_loses_its_steps_and_collectives(tmp_path: Path) -> None:
+    path = job(2, 2, PLANTED)[1].write(tmp_path / "1.json")
+    row = summary_of(path, tmp_path / "summaries")
+    data = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(data, [(path, path.name)]).runs
+    library = Library(data)
+    result = analyse(run, library)
+    rank = result.ranks[0]
+    assert (row["kind"], row["rank"], row["world"], row["host"], row["id"]) == ("trace", 1, 2, "node0000", rank.recording_id)
+    assert [step["label"] for step in row["step"] if step["counted"]] == rank.counted["name"].tolist()
+    with library.open(rank.recording_id) as recording:
+        kernels = kernels_of(recording, rank.device)
+        trace = RankLosses.of(recording, rank, kernels, {shape: ns for shape, (ns, _) in kernels.quiet.items()})
+    assert {lost["cause"]: lost["ms"] for lost in row["lost"]} == {cause: ms for cause, ms in trace.lost_ms.items() if ms}
+    assert {lost["cause"]: lost["ms"] for lost in row["lost"]}["data_wait"] == pytest.approx(0.8, rel=0.02), "as planted"
+    assert sorted((kernel["ns"], kernel["calls"]) for kernel in row["quiet"]) == sorted(trace.quiet.values())
+    assert [call["name"] for call in row["call"]] == ["allreduce"] * len(rank.steps)
+    assert row["step_ms"] == rank.best.mean_ms
+
+
+def test_what_cannot_be_read_has_a_summary_that_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "truth.json"
+    path.write_text('{"answer": 42}')
+    (source,) = list_sources([str(path)])
+    outcome = summarise(source, str(tmp_path / "summaries"))
+    assert outcome.refused is not None
+    assert "traceEvents" in outcome.refused
+    (row,) = unpack(next((tmp_path / "summaries").iterdir()).read_bytes()).to_pylist()
+    assert (row["kind"], row["why"]) == ("refused", outcome.refused)
+
+
+def test_telemetry_is_summarised_by_gpu(tmp_path: Path) -> None:
+    (listed,) = list_sources([str(ROOT / "tests" / "telemetry" / "dcgmi.txt")])
+    assert summarise(listed, str(tmp_path)).ranks > 0
+    rows = unpack(next(tmp_path.iterdir()).read_bytes()).to_pylist()
+    assert {row["kind"] for row in rows} == {"telemetry"}
+    assert all(row["sampled"] for row in rows)
+
+
+def test_a_source_that_went_away_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    outcome = summarise(SourceVersion(str(tmp_path / "gone.json"), "1-1", 1), str(tmp_path / "summaries"))
+    assert outcome.failed is not None
+    assert "not there any more" in outcome.failed
+    assert not (tmp_path / "summaries").exists()
+
+
+def test_a_summary_of_the_version_before_is_read_and_says_nothing_of_what_is_sent() -> None:
+    call = {"name": "allreduce", "group": "0", "described": True, "step": -1, "sends": 1, "receives": 0}
+    call |= dict.fromkeys(("start_ns", "dur_ns", "exposed_ns", "exposed_from_ns"), 5)
+    row = {"kind": "trace", "source": "a", "call": [call]}
+    table = unpack(pack([row]))
+    fields = [field for field in SCHEMA.field("call").type.value_type if field.name not in ("sends", "receives")]
+    calls = [[{field.name: call[field.name] for field in fields} for call in table["call"][0].as_py()]]
+    column = table.schema.get_field_index("call")
+    old = table.set_column(column, "call", pa.array(calls, pa.list_(pa.struct(fields)))).append_column(
+        "family", pa.nulls(1, pa.string())
+    )
+    content = pa.BufferOutputStream()
+    with pq.ParquetWriter(content, old.schema) as writer:
+        writer.write_table(old)
+        writer.add_key_value_metadata({ABOUT: "2"})
+    now = unpack(content.getvalue().to_pybytes())
+    assert now.schema.equals(SCHEMA)
+    (before,), (after,) = table["call"][0].as_py(), now["call"][0].as_py()
+    assert after == {**before, "sends": None, "receives": None}
+
+
+def test_only_files_of_ours_are_read_as_summaries(tmp_path: Path) -> None:
+    content = pack([{"kind": "refused", "source": "a", "why": "b"}])
+    assert unpack(content).schema.equals(SCHEMA)
+    other = tmp_path / "other.parquet"
+    pq.write_table(unpack(content), other, store_schema=False)
+    for bytes_ in (other.read_bytes(), content[:-9], b"", b"PAR1"):
+        with pytest.raises(SawtoothError, match="no summary of a rank"):
+            unpack(bytes_)

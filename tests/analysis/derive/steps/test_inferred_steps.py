@@ -1,0 +1,108 @@
+"""Steps that nobody marked, on loops small enough to read and on recordings without their marks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.derive.events import Calls, CpuOps, GpuOps, TraceEvents
+from sawtooth.analysis.derive.steps.host import find_host_steps
+from sawtooth.analysis.derive.steps.inferred_steps import find_periods
+from tests.support.paths import RECORDINGS
+from tests.support.unmarked import marked_and_not
+
+LAYER = ["aten::linear", "aten::relu", "aten::add"]
+FORWARD = ["aten::embedding", *LAYER * 6, "aten::nll_loss"]
+BACKWARD = [f"autograd::engine::evaluate_function: {name}" for name in ("NllLoss", *["Add", "Relu", "Linear"] * 6, "Embedding")]
+OPTIMIZER = ["aten::addcdiv_", "aten::lerp_"] * 8
+STEP = [*FORWARD, *BACKWARD, *OPTIMIZER]
+
+
+def host_does(names: list[str]) -> TraceEvents:
+    """Return the events of a host that begins one operator each 10 ns and launches nothing but a kernel from each."""
+    texts = ["cudaLaunchKernel", "kernel", *dict.fromkeys(names)]
+    n = len(names)
+    begin = np.arange(n, dtype=np.int64) * 10
+    each, none = np.arange(n, dtype=np.int64), np.full(n, -1, np.int64)
+    zero, one = np.zeros(n, np.int32), np.ones(n, np.int32)
+    return TraceEvents(
+        0,
+        texts,
+        GpuOps(np.zeros(n, np.int8), one, zero, one.astype(np.int64), begin + 5, begin + 9, each, each, none, none),
+        Calls(zero, zero, begin + 2, begin + 4, each, each, one),
+        CpuOps(
+            np.zeros(n, bool),
+            np.array([texts.index(name) for name in names], np.int32),
+            zero,
+            begin,
+            begin + 8,
+            none,
+            none,
+            none,
+            np.full(n, -1, np.int32),
+        ),
+    )
+
+
+def begins_at(names: list[str]) -> list[int] | None:
+    """Return the index of the operator that begins each period."""
+    periods = find_periods(host_does(names))
+    return None if periods is None else (periods[0] // 10).tolist()
+
+
+def test_a_step_is_found_though_its_layers_and_its_updates_repeat_too() -> None:
+    assert begins_at(STEP * 4) == [k * len(STEP) for k in range(4)]
+
+
+def test_each_period_ends_where_the_next_begins() -> None:
+    starts, ends = find_periods(host_does(STEP * 3)) or ([], [])
+    assert ends[:-1].tolist() == starts[1:].tolist()
+
+
+def test_micro_batches_that_share_an_update_are_one_step() -> None:
+    step = [*FORWARD, *BACKWARD] * 4 + OPTIMIZER
+    assert begins_at(step * 3) == [k * len(step) for k in range(3)]
+
+
+@pytest.mark.parametrize("step", [STEP, [*FORWARD, *BACKWARD] * 4 + OPTIMIZER], ids=["one batch", "micro-batches"])
+def test_one_step_is_not_cut_into_its_layers_or_micro_batches(step: list[str]) -> None:
+    assert begins_at(step) is None
+    assert find_host_steps(host_does(step)).source == "none"
+
+
+def test_a_checkpoint_every_second_step_does_not_make_two_steps_one() -> None:
+    save = ["aten::detach", "aten::to", "aten::copy_"] * 60
+    at = begins_at([*STEP, *STEP, *save, *STEP, *STEP, *save])
+    assert at == [0, len(STEP), 2 * len(STEP) + len(save), 3 * len(STEP) + len(save)]
+
+
+def test_lengths_that_vary_do_not_hide_the_loop() -> None:
+    loop: list[str] = []
+    wanted = []
+    for layers in (5, 9, 6, 8, 7):
+        wanted.append(len(loop))
+        loop += ["aten::embedding", *LAYER * layers, "aten::nll_loss", *BACKWARD, *OPTIMIZER]
+    assert begins_at(loop) == wanted
+
+
+def test_a_capture_that_starts_within_a_step_gives_whole_steps_between() -> None:
+    at = begins_at((STEP * 5)[30:-20])
+    assert at is not None
+    assert set(np.diff(at)) == {len(STEP)}
+
+
+def test_a_generation_loop_gives_a_step_a_token_and_no_layer() -> None:
+    token = ["aten::embedding", "aten::cos", *LAYER * 24, "aten::argmax", "aten::cat"]
+    assert begins_at(token * 20) == [k * len(token) for k in range(20)]
+
+
+def test_what_does_not_repeat_has_no_steps() -> None:
+    assert begins_at([f"aten::op_{i}" for i in range(50)]) is None
+    assert begins_at([]) is None
+
+
+@pytest.mark.parametrize("name", ["gpt_small", "adam_single", "checkpointing_io", "mlp_graph", "recompiles"])
+def test_a_recording_without_its_marks_keeps_its_step_time(name: str) -> None:
+    marked, bare = marked_and_not(RECORDINGS / name / "trace.json.gz")
+    assert (marked.source, bare.source) == ("profiler_step", "inferred")
+    assert bare.ms == pytest.approx(marked.ms, rel=0.01)

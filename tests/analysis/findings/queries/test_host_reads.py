@@ -1,0 +1,64 @@
+"""Which GPU operations only serve reads, by hand, and that many reads among many operators need no time that grows with both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import process_time
+from types import SimpleNamespace
+from typing import Any
+
+import duckdb
+import pytest
+
+from sawtooth.analysis.findings.queries.host_reads import only_read
+from sawtooth.analysis.store.library import Recording
+from sawtooth.ingest.schema import schema_sql
+
+OPERATORS, STEPS = 10, 20_000  # ids are in the order of starts: two threads take steps in turn
+# A step's annotation has id 0 of its ten, 1 to 5 add, 6 and 7 are norms, 8 reads and 9 is what that calls. Each but the first launches one operation.
+TRAINING = f"""
+INSERT INTO names VALUES (0, 'ProfilerStep#1'), (1, 'aten::add'), (6, 'aten::norm'), (8, 'aten::item'), (9, 'aten::_local_scalar_dense');
+CREATE TEMP TABLE made AS SELECT i AS id, i % {OPERATORS} AS place, i - place AS step_id, i // {OPERATORS} % 2 AS thread_id FROM range({OPERATORS * STEPS}) t(i);
+INSERT INTO cpu_ops (cpu_op_id, kind, name_id, thread_id, start_ns, dur_ns, parent_id, depth)
+    SELECT id, if(place = 0, 'annotation', 'op'), CASE WHEN place BETWEEN 1 AND 5 THEN 1 WHEN place = 7 THEN 6 ELSE place END, thread_id, id * 10,
+        CASE place WHEN 0 THEN 100 WHEN 8 THEN 19 ELSE 9 END, CASE place WHEN 0 THEN NULL WHEN 9 THEN id - 1 ELSE step_id END, (place > 0)::INTEGER FROM made;
+INSERT INTO runtime_calls SELECT id, 1, thread_id, id * 10 + 2, 3, id, id, (place > 0)::INTEGER FROM made;
+INSERT INTO gpu_ops (gpu_op_id, kind, name_id, device, stream, start_ns, dur_ns, call_id) SELECT id, 'kernel', 1, 0, 7, id * 10 + 5, 4, id FROM made WHERE place > 0;
+CREATE VIEW named_cpu_ops AS FROM cpu_ops JOIN names USING (name_id)"""
+
+
+@pytest.fixture(scope="module")
+def context() -> Iterator[Any]:
+    with duckdb.connect() as con:
+        con.execute(f"{schema_sql()} {TRAINING}")
+        yield SimpleNamespace(recording=Recording(con, "training"))
+
+
+def waiting(every: int) -> tuple[int, ...]:
+    """Return the calls of the reads of every so many steps."""
+    return tuple(range(9, OPERATORS * STEPS, OPERATORS * every))
+
+
+@pytest.mark.parametrize("every", [1, 3, STEPS])
+def test_what_stands_directly_before_a_read_serves_it(context: Any, every: int) -> None:
+    # Of a step two norms, the read and what it calls: not the additions before, nor reads that do not wait.
+    assert only_read(context, waiting(every)) == tuple(call - back for call in waiting(every) for back in (3, 2, 1, 0))
+
+
+def test_no_call_no_operation(context: Any) -> None:
+    assert only_read(context, ()) == only_read(context, (3,)) == ()  # 3 is in an addition
+
+
+def test_a_read_more_costs_no_look_at_all_operators(context: Any) -> None:
+    """Twenty times as many reads take little longer: each was once held against each operator of its thread."""
+    assert spent_s(context, waiting(1)) < 6 * spent_s(context, waiting(20))
+
+
+def spent_s(context: Any, calls: tuple[int, ...]) -> float:
+    """Return the least processor time of three queries."""
+    spent = []
+    for _ in range(3):
+        began = process_time()
+        only_read(context, calls)
+        spent.append(process_time() - began)
+    return min(spent)

@@ -1,0 +1,111 @@
+"""A late rank beside other findings: what it alone loses brings no more than it does, and what is seen stands before what an estimate tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.findings.checking import all_rules, found_by
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.ordering import ordered
+from sawtooth.analysis.findings.rules.straggling_rank import APART, NOT_TOGETHER, RULE, WITHIN_ERROR
+from sawtooth.analysis.findings.straggler_limits import BOUNDED, bounded_by_late
+from sawtooth.analysis.replay.edits import WithoutHostCause
+from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
+from sawtooth.analysis.run.model import Explains, Finding
+from tests.support.actions import act
+from tests.support.run_results import run_of
+
+LATE = Finding("straggling-rank", "warning", "Rank 1 is late", act("Feed it"), "medium", 4.0, 36.0, predicted_speedup=40 / 36,
+               explains=Explains(topics=frozenset({"late_rank"})))  # fmt: skip
+LOADER = Finding("data-loader-starves-gpu", "critical", "The GPU waits for the loader", act("Feed it"), "high", 12.0, 28.0, 26.0, 31.0, 40 / 28,
+                 edits=(WithoutHostCause("data_wait"),), explains=Explains(("data_wait",)))  # fmt: skip
+PACE = Finding("launch-bound", "critical", "The GPU waits for launches", act("Capture"), "medium", 20.0, 20.0, predicted_speedup=2.0,
+               explains=Explains(("launch_bound",), topics=frozenset({"host_pace"})))  # fmt: skip
+CASTS = Finding("casts", "critical", "Casts", act("Cast once"), "high", 9.0, 31.0, predicted_speedup=40 / 31)
+
+
+class NoGaps:
+    """A recording without gaps."""
+
+    def frame(self, sql: str, parameters: object = None) -> pd.DataFrame:
+        return pd.DataFrame(columns=["start_ns", "end_ns"])
+
+
+def context(
+    *, reason: str = "data_wait", gain_ms: float = 4.0, own_ms: float = 8.0, waited_ms: float = 9.0, other_waits_ms: float = 0.0
+) -> RuleContext:
+    """Return a job of two ranks, 40 ms a step, of which rank 1 loses 12 ms to its loader and is late; recorded, rank 0 waits ``waited_ms`` for it."""
+    run = run_of(ledger=[("idle", "data_wait", 12_000_000, 12.0), ("other_compute", None, 28_000_000, 28.0)], source="estimate")
+    other = run_of("b" * 16, ledger=[("idle", "data_wait", 1_000_000, 1.0), ("exposed_comm", "comm_wait", 39_000_000, 39.0)])
+    assert run.lead is not None and other.lead is not None
+    waits = (
+        RankWaits(0, 0, 0, 0.0, other_waits_ms, None, None, None),
+        RankWaits(1, 1, 0, 0.0, waited_ms, None, None, None),
+    )
+    late = Straggler("rank", (1,), (1,), None, reason, None, own_ms, gain_ms)
+    communication = Communication(pd.DataFrame(), waits, 0, (), (late,), 40.0)
+    job = replace(run, ranks=[other.lead, run.lead], communication=communication)
+    return RuleContext(job, run.lead, NoGaps())  # type: ignore[arg-type]
+
+
+def test_what_a_late_rank_alone_loses_brings_no_more_than_the_rank_as_fast_as_its_peers() -> None:
+    late, loader = bounded_by_late(context(), [LATE, LOADER])
+    assert late is LATE
+    assert (loader.severity, loader.predicted_step_ms, loader.gain_ms) == ("warning", 36.0, pytest.approx(4.0))
+    assert (loader.predicted_low_ms, loader.predicted_high_ms, loader.edits) == (None, None, ())
+    assert loader.prediction_note == BOUNDED.format(title=LATE.title)
+
+
+def test_what_its_peers_lose_as_well_or_the_rank_is_not_late_by_stays() -> None:
+    run = context().run
+    both = replace(context(), run=replace(run, ranks=[run.ranks[1], run.ranks[1]]))
+    assert bounded_by_late(both, [LATE, LOADER]) == [LATE, LOADER]
+    assert bounded_by_late(context(), [LATE, PACE, CASTS]) == [LATE, PACE, CASTS]
+    assert bounded_by_late(context(reason="work"), [LATE, LOADER]) == [LATE, LOADER]
+    assert bounded_by_late(context(), [LOADER]) == [LOADER], "nobody is late"
+
+
+def test_a_late_rank_that_others_are_seen_to_wait_for_stands_before_what_the_hosts_pace_would_bring() -> None:
+    assert ordered(context(), [PACE, CASTS, LATE], all_rules()) == [CASTS, LATE, PACE]
+    assert ordered(context(reason="python_host"), [PACE, LATE], all_rules()) == [PACE, LATE], "recording slows it, too"
+    assert ordered(context(other_waits_ms=9.0), [PACE, LATE], all_rules()) == [PACE, LATE], "they wait for each other"
+    info = replace(LATE, severity="info", predicted_step_ms=None)
+    assert ordered(context(), [PACE, info], all_rules()) == [PACE, info], "only the profiler makes it late"
+
+
+@pytest.mark.parametrize(
+    ("measured", "severity"),
+    [
+        ({}, "critical"),  # 4 of 40 ms are gained, 9 are waited and 8 are its own: 20 %
+        ({"gain_ms": 2.5}, "warning"),  # 6 % are gained: a sixth it is not
+        ({"own_ms": 5.0}, "warning"),  # 12 %: what is waited beyond it, recording makes
+        ({"waited_ms": 5.0}, "warning"),
+        ({"other_waits_ms": 9.0}, "warning"),
+    ],
+)
+def test_a_late_rank_is_critical_by_what_the_others_are_seen_to_wait_for_it(measured: dict[str, float], severity: str) -> None:
+    (found,) = found_by(RULE, context(**measured))  # type: ignore[arg-type]
+    assert found.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("of_other_ms", "said", "note"),
+    [
+        (1.1, "without it the ranks take about equally long", WITHIN_ERROR),  # 2.8 % of 40 ms
+        (1.3, "whether it is without it is not known", APART.format(apart="1.3 ms")),
+        (None, "whether it is without it is not known", NOT_TOGETHER),
+    ],
+)
+def test_ranks_are_called_equally_long_where_replayed_together_they_wait_alike(
+    of_other_ms: float | None, said: str, note: str
+) -> None:
+    late = context()
+    assert late.run.communication is not None
+    other, mine = late.run.communication.ranks
+    waits = (replace(other, unprofiled_wait_ms=of_other_ms), replace(mine, unprofiled_wait_ms=0.0, late_ms=9.0))
+    job = replace(late.run, communication=replace(late.run.communication, ranks=waits, stragglers=()))
+    (found,) = found_by(RULE, RuleContext(job, late.rank, NoGaps()))  # type: ignore[arg-type]
+    assert (found.severity, found.title.endswith(said), found.prediction_note) == ("info", True, note)

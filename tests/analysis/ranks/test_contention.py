@@ -1,0 +1,69 @@
+"""Kernels beside communication: what a collective that waits costs them is taken off, what the transfer costs stays, and turns of another process are seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.ranks.contention import Kernels, held_ms, quietest, slowed_by_waits
+
+MATMUL, ADD, UNSEEN = ("matmul", "8"), ("add", "1"), ("scan", "2")
+
+
+def kernels(quiet: dict[tuple[str, str], float], *ops: tuple[tuple[str, str], int, int]) -> Kernels:
+    """``ops`` are (shape, start, duration in ns), all of step 1."""
+    frame = pd.DataFrame(
+        [
+            {"gpu_op_id": i, "start_ns": at, "end_ns": at + ns, "dur_ns": ns, "step": 1, "name": n, "shape": s}
+            for i, ((n, s), at, ns) in enumerate(ops)
+        ]
+    )
+    return Kernels(frame, np.zeros(0, np.int64), {shape: (ns, 1) for shape, ns in quiet.items()})
+
+
+def collective(position: int, start: int, wait: int) -> dict[str, int]:
+    return {"position": position, "start_ns": start, "wait_ns": wait}
+
+
+def test_what_a_waiting_collective_costs_is_taken_off_and_what_its_transfer_costs_is_not() -> None:
+    """It waits from 0 to 1,000 and transfers after. Alone the product takes 100."""
+    early = kernels(
+        {MATMUL: 100.0},
+        (MATMUL, 0, 130),  # all of it beside the waiting: 30 off
+        (MATMUL, 935, 130),  # half of it, 65 of 130: 15 off
+        (MATMUL, 1_100, 130),  # beside the transfer: none
+        (MATMUL, 200, 90),  # quicker than usual: none
+        (MATMUL, 300, 500),  # five times as long is no sharing of SMs: none
+    )
+    (off,) = slowed_by_waits([early], pd.DataFrame([collective(0, 0, 1_000)]))
+    assert off.to_dict() == {0: 30, 1: 15, 3: 0, 4: 0}
+
+
+def test_a_kernel_never_alone_on_its_rank_counts_as_on_the_quickest() -> None:
+    early = kernels({}, (ADD, 0, 30), (UNSEEN, 50, 30))
+    late = kernels({ADD: 20.0}, (ADD, 5_000, 20))
+    off, none = slowed_by_waits([early, late], pd.DataFrame([collective(0, 0, 1_000), collective(1, 900, 0)]))
+    assert off.to_dict() == {0: 10, 1: 0}  # nobody knows what the scan takes alone
+    assert none.empty
+
+
+@pytest.mark.parametrize(
+    ("took_ns", "expected"),
+    [
+        ([2_100_000, 100_000], 1.0),  # one kernel of two steps is given 2 ms away: 1 ms a step
+        ([350_000, 350_000], 0.0),  # longer, but by less than a turn
+        ([100_000, 100_000], 0.0),
+    ],
+)
+def test_single_kernels_that_take_milliseconds_longer_are_held_up(took_ns: list[int], expected: float) -> None:
+    shared = kernels({MATMUL: 100_000.0}, *[(MATMUL, i * 10**7, ns) for i, ns in enumerate(took_ns)])
+    own = kernels({MATMUL: 100_000.0}, (MATMUL, 0, 100_000))
+    shared.ops.loc[1, "step"] = 2
+    assert held_ms(shared, np.array([1, 2], np.int32), quietest([shared, own])) == pytest.approx(expected)
+
+
+def test_a_gpu_whose_kernels_all_take_longer_is_slow_and_not_held_up() -> None:
+    slow = kernels({MATMUL: 1_400_000.0}, (MATMUL, 0, 1_400_000))
+    own = kernels({MATMUL: 1_000_000.0}, (MATMUL, 0, 1_000_000))
+    assert held_ms(slow, np.array([1], np.int32), quietest([slow, own])) == 0.0

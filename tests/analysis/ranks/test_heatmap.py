@@ -1,0 +1,75 @@
+"""The table of ranks and steps, from jobs whose times are planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.ranks.heatmap import HEAT, pooled, rank_steps
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+
+
+def heat_of(folder: Path, planted: Planted) -> pd.DataFrame:
+    data = DataFolder(folder / "data").create()
+    paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(4, 2, planted))]
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    result = analyse(run, Library(data))
+    assert result.communication is not None
+    heat = rank_steps(result.ranks, result.communication)
+    for rank in result.ranks:
+        mine = heat[heat["rank"] == rank.rank]
+        assert (mine["own_ms"] + mine["wait_ms"]).tolist() == pytest.approx(rank.device_step_ms, abs=1e-9)
+    return heat
+
+
+def test_a_rank_that_is_late_in_two_steps_makes_the_others_wait_in_those(tmp_path: Path) -> None:
+    heat = heat_of(tmp_path, Planted(loader_us={3: 800.0}, loads_in=frozenset({2, 4})))
+    assert tuple(heat.columns) == HEAT
+    waits = heat.pivot(index="rank", columns="step", values="wait_ms")
+    assert list(waits.index) == [0, 1, 2, 3]
+    late = [0.8 if step in ("ProfilerStep#2", "ProfilerStep#4") else 0.0 for step in waits]
+    for rank in (0, 1, 2):
+        assert waits.loc[rank].tolist() == pytest.approx(late, abs=0.001)
+    assert waits.loc[3].tolist() == pytest.approx([0.0] * len(late), abs=0.001)
+    assert heat.drop_duplicates("rank")["host"].tolist() == ["node0000", "node0000", "node0001", "node0001"]
+    assert heat["stage"].isna().all()
+
+
+def table(ranks: int, steps: int = 2) -> pd.DataFrame:
+    """Rank r takes r ms by itself in the first of two steps and waits r ms in the second; two ranks a host, no stages."""
+    rows = [
+        {"rank": r, "host": f"n{r // 2}", "stage": None, "step": f"s{s}", "own_ms": r * (1 - s), "wait_ms": r * s}
+        for r in range(ranks)
+        for s in range(steps)
+    ]
+    return pd.DataFrame(rows, columns=list(HEAT))
+
+
+def test_neighbours_share_a_row_beyond_the_most_and_the_worst_of_them_shows() -> None:
+    """Seven ranks in at most three rows: three, three and one."""
+    rows = pooled(table(7), most_rows=3)
+    assert list(dict.fromkeys(rows["label"])) == ["rank 0 to 2", "rank 3 to 5", "rank 6"]
+    assert rows.loc[rows["step"] == "s0", "own_ms"].tolist() == [2, 5, 6]
+    assert rows.loc[rows["step"] == "s1", "wait_ms"].tolist() == [2, 5, 6]
+    assert rows.loc[rows["step"] == "s0", "rank"].tolist() == [0, 3, 6]
+
+
+@pytest.mark.parametrize(("ranks", "steps", "rows"), [(1_024, 2, 512), (1_024, 20, 114), (60, 100, 60)])
+def test_a_picture_has_fewer_rows_where_it_has_many_steps(ranks: int, steps: int, rows: int) -> None:
+    """At most 512 rows and 2,500 squares, but up to 64 rows always: of 1,024 ranks and 20 steps nine share each of 114 rows."""
+    assert pooled(table(ranks, steps))["label"].nunique() == rows
+
+
+def test_hosts_and_stages_are_rows_where_they_are_known() -> None:
+    rows = pooled(table(4), "host")
+    assert rows.loc[rows["step"] == "s0", ["label", "own_ms"]].to_numpy().tolist() == [["n0", 1], ["n1", 3]]
+    assert pooled(table(4), "stage").empty
+    staged = table(4).assign(stage=[0, 0, 0, 0, 1, 1, 1, 1])
+    rows = pooled(staged, "stage")
+    assert rows.loc[rows["step"] == "s1", ["label", "wait_ms"]].to_numpy().tolist() == [["stage 0", 1], ["stage 1", 3]]

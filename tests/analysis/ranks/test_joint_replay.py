@@ -1,0 +1,74 @@
+"""Ranks replayed together: what a step of the job is, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.ranks.joint_replay import JointReplay, Meetings, Member
+from tests.support.replay_traces import problem_of
+from tests.support.tiny_trace import TinyTrace
+
+
+def member(ends: list[float]) -> Member:
+    """A rank whose steps end on its GPU at ``ends``, µs."""
+    trace, before = TinyTrace(), 0.0
+    for end in ends:
+        trace.launch((end - 6, end - 4), (end - 2, end))
+        trace.step(before, end - 1)
+        before = end - 1
+    return Member(problem_of(trace), 0, np.array([1, 2], np.int32), 0)
+
+
+def test_a_step_of_the_job_ends_when_its_last_rank_ends_it() -> None:
+    # One rank is ahead before the counted steps and level with the other after: its own steps take 190 and 100, the job's 100 each.
+    job = JointReplay([member([10, 200, 300]), member([100, 200, 300])], Meetings(({}, {}), {}, {}))
+    assert job.steps_ms() == pytest.approx([0.1, 0.1])
+    assert job.waits_ms() == [0.0, 0.0]
+
+
+def test_ranks_that_count_different_steps_tell_the_longest_of_them() -> None:
+    short = member([100, 200])
+    job = JointReplay([short, member([100, 250, 400])], Meetings(({}, {}), {}, {}))
+    assert job.steps_ms() == pytest.approx([0.15, 0.15])
+
+
+def with_collectives(calls: list[float], odd: list[float] | None = None) -> Member:
+    """A rank that launches a collective at each of ``calls`` (``odd``: of the second step), µs into each of three steps of 200 µs."""
+    trace = TinyTrace()
+    for step in range(3):
+        for call in odd or calls if step == 1 else calls:
+            at = 200 * step + call
+            trace.launch((at, at + 2), (at + 4, at + 8))
+        trace.step(200 * step, 200 * (step + 1))
+    return Member(problem_of(trace), 0, np.array([1, 2], np.int32), 0)
+
+
+def together(first: list[float], second: list[float], odd: tuple[list[float], list[float]] | None = None) -> JointReplay:
+    """Two ranks that meet in every collective, each of which takes 4 µs once both have come."""
+    first_odd, second_odd = odd or (first, second)
+    members = [with_collectives(first, first_odd), with_collectives(second, second_odd)]
+    of_op = {int(op): number for number, op in enumerate(members[0].problem.ops.op)}
+    return JointReplay(members, Meetings((of_op, of_op), dict.fromkeys(range(6), 4_000), dict.fromkeys(range(6), 2)))
+
+
+def test_ranks_that_hold_each_other_up_by_turns_all_wait() -> None:
+    job = together([20, 120], [50, 100])  # the first waits 30 µs in the first collective, the second 20 in the other
+    assert job.waits_ms() == pytest.approx([0.03, 0.02])
+    assert job.in_turn_ms(0.2) == pytest.approx(0.02)
+
+
+def test_ranks_that_wait_for_one_of_them_do_not_wait_by_turns() -> None:
+    job = together([20, 100], [50, 120])
+    assert job.waits_ms() == pytest.approx([0.05, 0.0])
+    assert job.in_turn_ms(0.2) == 0.0
+
+
+def test_ranks_that_lead_in_one_step_each_wait_by_turns_where_both_steps_are_seen_at_once() -> None:
+    """Of the two counted steps the first rank is late by 50 µs in one, the second in the other: within both, each waits half of that a step."""
+    job = together([20, 100], [50, 120], odd=([50, 120], [20, 100]))
+    one_step_ms = job.step_ms()
+    assert one_step_ms is not None
+    assert job.in_turn_ms(one_step_ms) == pytest.approx(0.0, abs=1e-6)
+    assert job.in_turn_ms(2 * one_step_ms) == pytest.approx(min(w for w in job.waits_ms() if w is not None), rel=0.05)
+    assert job.in_turn_ms(2 * one_step_ms) > 0.01

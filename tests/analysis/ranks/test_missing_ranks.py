@@ -1,0 +1,38 @@
+"""Ranks of a job that are not here are named, whether its traces or their summaries are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.ranks.missing_ranks import absent, absent_note
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+
+
+@pytest.mark.parametrize(
+    ("without", "note"),
+    [
+        ((), None),
+        ((2,), "Rank 2 has no trace here."),
+        ((0, 3), "2 of 5 ranks (0, 3) have no trace here."),
+        ((1, 2, 3, 4), None),  # one rank by itself: what a run of one recording says of its job is another sentence
+    ],
+)
+def test_a_folder_without_some_ranks_of_its_job_says_which(tmp_path: Path, without: tuple[int, ...], note: str | None) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    traces = {i: trace for i, trace in enumerate(job(5, 5, Planted())) if i not in without}
+    paths = [trace.write(tmp_path / f"{i}.json") for i, trace in traces.items()]
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    communication = analyse(run, Library(data)).communication
+    notes = communication.notes if communication is not None else ()
+    assert [each for each in notes if "no trace here" in each] == ([note] if note else [])
+
+
+def test_of_many_how_many_there_are() -> None:
+    assert absent_note(absent([0, 1], 20), 20) == "18 of 20 ranks (2, 3, 4, 5, 6, 7, 8, 9 …) have no trace here."
+    assert absent([0, None], 8) == absent([0], None) == absent([], 8) == [], "who is here is not known"

@@ -1,0 +1,63 @@
+"""The ledger brought to the best step time: columns that sum to the step that is spoken of."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sawtooth.analysis.metrics.registry import Reading
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.run.model import LedgerRow
+from sawtooth.analysis.run.scaled_ledger import at_best
+
+
+def best(ms: float, source: str = "telemetry") -> BestStepTime:
+    return BestStepTime(source, Reading(ms), Reading(71.0), Reading(49.2), 71.0)
+
+
+def ledger(works: float = 30.0, launch: float = 15.0, python: float = 4.2, recorded_lost: float = 41.0) -> list[LedgerRow]:
+    return [
+        LedgerRow(0, "tensor_core_compute", None, 10**9, works, works, 0.4),
+        LedgerRow(0, "idle", "launch_bound", 10**9, recorded_lost, launch, 0.5),
+        LedgerRow(0, "idle", "python_host", 10**8, 0.0, python, 0.1),
+    ]
+
+
+def column(rows: list[LedgerRow]) -> dict[str | None, float]:
+    return {row.cause: row.ms_per_step_unprofiled_est or 0.0 for row in rows}
+
+
+@given(st.floats(1, 500), st.floats(0.1, 100), st.floats(0, 100), st.floats(0, 100), st.floats(0, 200))
+def test_the_column_sums_to_the_step(step: float, works: float, launch: float, python: float, recorded: float) -> None:
+    rows = at_best(ledger(works, launch, python, recorded), best(step))
+    assert math.fsum(column(rows).values()) == pytest.approx(step)
+    assert all(value >= 0 for value in column(rows).values())
+
+
+def test_a_gpu_that_is_busy_leaves_no_room_for_a_slow_host() -> None:
+    found = column(at_best(ledger(), best(31.9)))
+    assert found[None] == 30.0 and found["launch_bound"] == pytest.approx(1.9 * 15 / 19.2) and "unattributed" not in found
+
+
+def test_what_no_profiled_step_shows_is_not_put_on_a_cause() -> None:
+    found = column(at_best(ledger(recorded_lost=25.0), best(130.0)))
+    assert found["launch_bound"] + found["python_host"] == pytest.approx(25.0)
+    assert found["unattributed"] == pytest.approx(75.0)
+
+
+def test_a_copy_of_known_length_does_not_grow_with_a_slow_host() -> None:
+    copy = LedgerRow(0, "exposed_memcpy", "unattributed", 7 * 10**8, 0.7, 0.7, 0.01)
+    rows = at_best(
+        [*ledger(), copy], best(60.0)
+    )  # 30 ms of work: 30 are lost, of which the replay leaves 19.2 to the host and 0.7
+    copied = next(row for row in rows if row.owner == "exposed_memcpy")
+    assert copied.ms_per_step_unprofiled_est == pytest.approx(0.7)
+    assert column(rows)["launch_bound"] == pytest.approx(15.0 * 29.3 / 19.2)
+
+
+def test_the_trace_alone_stays_as_replayed() -> None:
+    for source in ("profile", "estimate"):
+        assert at_best(ledger(), best(49.2, source)) == ledger()

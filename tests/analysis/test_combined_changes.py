@@ -1,0 +1,63 @@
+"""Several changes at once: one replay, not a sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.combined_changes import CombinedPrediction
+from sawtooth.analysis.combined_changes import combined_prediction as outlook_of
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
+
+
+def test_no_change_is_the_step_as_it_is_and_changes_do_not_make_it_slower(tmp_path: Path) -> None:
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0]
+    result = analyse(run, library)
+    assert result.lead is not None
+    best = result.lead.best.ms
+    assert best is not None
+    unchanged = outlook_of(library, result.lead, 1, [])
+    assert unchanged is not None and unchanged.after_ms == pytest.approx(best)
+    alone = [outlook_of(library, result.lead, 1, [finding]) for finding in result.findings]
+    forecast = outlook_of(library, result.lead, 1, result.findings)
+    assert forecast is not None
+    assert all(one is not None and forecast.after_ms <= one.after_ms * 1.001 for one in alone)
+    assert forecast.low_ms is not None and forecast.high_ms is not None
+    assert forecast.low_ms <= forecast.after_ms <= forecast.high_ms
+    library.close()
+
+
+def test_changes_ticked_together_have_the_interval_of_their_plan(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for k in range(5):  # 42 ms, of which the step loads for 40 in its own process
+        at = 42_000.0 * k
+        trace.step(k + 1, at, at + 42_000)
+        trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 5, at + 40_005)
+        for start in (at + 40_010, at + 40_900):
+            trace.op("aten::add", start, start + 80, [[64, 64], [64, 64]], ["float", "float"])
+            trace.launch((start + 40, start + 50), (start + 60, start + 65), "add")
+    library = Library(DataFolder(tmp_path / "data"))
+    result = analyse(bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0], library)
+    assert result.lead is not None and result.plan
+    planned = [finding for finding in result.findings if finding.rule in {step.rule for step in result.plan}]
+    forecast, last = outlook_of(library, result.lead, 1, planned), result.plan[-1]
+    assert forecast is not None and (forecast.low_ms, forecast.high_ms) == (last.predicted_low_ms, last.predicted_high_ms)
+    library.close()
+
+
+def combined_prediction(after: float, mfu: float | None = 0.005, gpus: int = 8) -> CombinedPrediction:
+    return CombinedPrediction(before_ms=312.0, after_ms=after, mfu_before=mfu, gpus=gpus)
+
+
+def test_what_changes_bring_is_said_of_a_day_and_of_the_steps_to_go() -> None:
+    # 312 → 26 ms: 12 times as fast; MFU 0.5 % × 12 = 6 %; a million steps take 86.7 and 7.2 h
+    found = combined_prediction(26.0)
+    assert found.speedup == pytest.approx(12)
+    assert found.mfu == pytest.approx(0.06)
+    assert found.hours_of(1e6) == (pytest.approx(86.667, rel=1e-4), pytest.approx(7.2222, rel=1e-4))

@@ -1,0 +1,92 @@
+"""What is said of a file as it comes in."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sawtooth.app.jobs.ingest_files import bring_in, files_of
+from sawtooth.ingest.manifest import RecordingRef
+from sawtooth.ingest.runs import telemetry_match
+from sawtooth.ingest.schema import DataFolder
+from tests.support import sampled_loop
+from tests.support.bundles import manifest_bytes, packed
+from tests.support.chrome_trace import matmul_loop
+from tests.support.paths import GRAPH_BREAKS
+
+
+def test_a_trace_that_was_cut_off_is_said_to_be_when_it_comes_in(tmp_path: Path) -> None:
+    whole = matmul_loop().write(tmp_path / "whole.json")
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(whole.read_bytes()[: int(0.8 * whole.stat().st_size)])
+    folder = DataFolder(tmp_path / "data").create()
+    assert bring_in(folder, [(whole, "whole.json")], name="whole").notices == []
+    (notice,) = bring_in(folder, [(cut, "cut.json")], name="cut").notices
+    assert notice.startswith("cut.json: The trace ends before its closing bracket")
+
+
+def test_a_log_of_torch_compile_that_comes_with_a_bundle_joins_its_run(tmp_path: Path) -> None:
+    """The capture helper and `sawtooth run` write the bundle, TORCH_TRACE the log beside it."""
+    trace, log = matmul_loop().write(tmp_path / "trace.json"), GRAPH_BREAKS / "breaks_1.log.gz"
+    bundle = packed(
+        tmp_path / "run.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(trace.read_bytes())}
+    )
+    folder = DataFolder(tmp_path / "data").create()
+    files = [(bundle, bundle.name), (log, log.name)]
+    for given in (files, files[::-1], files[:1]):  # in any order; and a second time, without the log
+        (run,) = bring_in(folder, given).runs
+        assert [ref.kind for ref in run.recordings] == ["trace", "compile"]
+    assert len(folder.manifests()) == 1
+
+
+def test_a_trace_that_is_here_already_is_said_to_be_and_what_became_of_its_name(tmp_path: Path) -> None:
+    trace = matmul_loop().write(tmp_path / "baseline.json")
+    folder = DataFolder(tmp_path / "data").create()
+    assert bring_in(folder, [(trace, "baseline.json")]).notices == []
+    assert bring_in(folder, [(trace, "baseline.json")]).notices == [], "the same file again is no news"
+    other = bring_in(folder, [(trace, "other.json")])
+    assert other.runs[0].name == "baseline"
+    assert other.notices == ["other.json is here already, as baseline.json of the run baseline: it was not read in again."]
+    (named,) = bring_in(folder, [(trace, "other.json")], name="with reads").notices
+    assert named == "baseline is here already, and is called with reads now."
+
+
+@pytest.mark.parametrize(
+    ("later_s", "changed", "said"),
+    [
+        (0, {}, None),
+        (20, {}, None),
+        (3600, {}, "its samples begin more than a minute after the trace"),
+        (-3600, {}, "its samples end more than a minute before the trace"),
+        (0, {"host": "b"}, "it was sampled on b, and the trace recorded on a"),
+        (0, {"gpus": frozenset({"NVIDIA A100"})}, "it is of NVIDIA A100, and the trace of NVIDIA H200"),
+    ],
+)
+def test_telemetry_of_another_time_host_or_gpu_than_its_trace_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: int, changed: dict[str, str], said: str | None
+) -> None:
+    trace, telemetry = sampled_loop.write(tmp_path, later_s=later_s)
+    taken = telemetry_match._taken
+
+    def told(folder: DataFolder, ref: RecordingRef) -> telemetry_match._Taken | None:
+        mine = taken(folder, ref)
+        assert mine is not None
+        here = replace(mine, host="a", gpus=frozenset({"NVIDIA H200"}))
+        return replace(here, **changed) if ref.kind == "telemetry" else here
+
+    monkeypatch.setattr(telemetry_match, "_taken", told)
+    brought = bring_in(DataFolder(tmp_path / "data").create(), [(trace, trace.name), (telemetry, telemetry.name)])
+    assert len(brought.runs) == 1
+    assert brought.notices == ([f"{telemetry.name}: {said}: {telemetry_match.ANOTHER_JOB}"] if said else [])
+
+
+def test_a_file_called_as_all_are_has_its_folder_s_name(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "data").create()
+    for number, name in enumerate(("baseline", "larger-batch")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        trace = matmul_loop(steps=4 + number).write(tmp_path / "runs" / name / "trace.json")
+        (run,) = bring_in(folder, files_of(trace)[0]).runs
+        assert (run.name, run.recordings[0].source_name) == (name, f"{name}/trace.json")

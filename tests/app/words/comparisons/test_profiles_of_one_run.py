@@ -1,0 +1,54 @@
+"""One training compared with itself: the sides are steps, and what a later one loses time to is said only where it is slower."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.run.model import Explains, Finding
+from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons import profiles_of_one_run
+from tests.support.actions import act
+from tests.support.run_results import run_of, side
+
+MS = 1_000_000
+STEPS = 40
+
+
+def stretch(identifier, step, *, allocator_ms, compute_ms=7.0, notes="Recorded by `sawtooth run train.py`.", findings=()):
+    """Forty steps: compute, 3 ms of launches, and what the allocator takes."""
+    parts = [("other_compute", None, compute_ms), ("idle", "launch_bound", 3.0), ("idle", "allocator", allocator_ms)]
+    ledger = tuple((owner, cause, int(ms * STEPS * MS), ms) for owner, cause, ms in parts if ms)
+    run = run_of(identifier * 16, ledger=ledger, counted=STEPS, settings={"step": str(step)} if step else {})
+    run.findings.extend(findings)
+    object.__setattr__(run, "manifest", msgspec.structs.replace(run.manifest, notes=notes))
+    return side(run)
+
+
+def test_a_later_step_that_is_slower_says_what_grew():
+    comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8))
+    assert words.headline(comparison).startswith("step 40,000 takes about 1.08\u00a0× as long as step 1,000")
+    (sentence, *_) = words.sentences(comparison)
+    assert sentence.startswith("Most of the change is allocator, +800\u00a0µs a step: memory is allocated and freed")
+    assert "in pieces" not in sentence, "nothing shows it"
+
+
+def test_what_the_later_profile_shows_of_the_cause_itself_is_said():
+    title, fix = "Memory is in pieces (2 of 7 GB free): the allocator asks again", "Use expandable segments."
+    finding = Finding("allocator-churn", "warning", title, act(fix), "high", 0.8, explains=Explains(("allocator",)))
+    comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8, findings=[finding]))
+    assert profiles_of_one_run.why(comparison).endswith(f"a step: {title}. {fix}")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        stretch("b", 40_000, allocator_ms=0.05),  # 0.5 %: nothing shown
+        stretch("b", 40_000, allocator_ms=0.0, compute_ms=6.0),  # quicker
+        stretch("b", 40_000, allocator_ms=0.8, notes="Recorded by `sawtooth run other.py`."),  # another training
+        stretch("b", None, allocator_ms=0.8),
+    ],
+)
+def test_it_says_nothing_of_the_cause_otherwise(later):
+    assert profiles_of_one_run.why(compare(stretch("a", 1000, allocator_ms=0.0), later)) is None

@@ -1,0 +1,97 @@
+"""A flipped bit of a manifest is told or changes nothing; manifests from before the seal open; unknown keys are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.json_checksum import sealed, unsealed
+from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts, new_manifest
+from sawtooth.ingest.runs.proposals import Proposal, proposal_for, propose
+from sawtooth.ingest.schema import DataFolder
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> tuple[DataFolder, Manifest]:
+    folder = DataFolder(tmp_path).create()
+    refs = [RecordingRef("0" * 16, "trace", "t.json", 0), RecordingRef("1" * 16, "telemetry", "n", offset_ns=5)]
+    for ref in refs:  # no proposal of what is not here
+        folder.recording_file(ref.id).touch()
+    facts = UserFacts(step_time_ms=46.8, samples_per_step=16)
+    run = msgspec.structs.replace(new_manifest(refs, "run é"), facts=facts, settings={"lr": "1"}, tags=["a"], notes="n")
+    folder.write_manifest(run)
+    return folder, run
+
+
+def test_every_single_bit_flip_of_a_manifest_is_told(kept: tuple[DataFolder, Manifest]) -> None:
+    folder, run = kept
+    path = folder.manifest_file(run.id)
+    content = path.read_bytes()
+    for bit in range(len(content) * 8):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(flipped))
+        with pytest.raises(NotFoundError, match="damaged"):
+            folder.read_manifest(run.id)
+    path.write_bytes(content)
+    assert folder.read_manifest(run.id) == run
+
+
+def test_every_single_bit_flip_of_a_proposal_makes_it_none(kept: tuple[DataFolder, Manifest]) -> None:
+    folder, run = kept
+    propose(folder, Proposal(run.id, "x.sawtooth", run.recordings, facts=UserFacts(step_time_ms=1.0)))
+    path = folder.proposal_file(run.id)
+    content = path.read_bytes()
+    assert proposal_for(folder, run.id) is not None
+    for bit in range(len(content) * 8):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(flipped))
+        assert proposal_for(folder, run.id) is None
+
+
+def test_a_manifest_without_a_seal_opens(kept: tuple[DataFolder, Manifest]) -> None:
+    folder, run = kept
+    path = folder.manifest_file(run.id)
+    for old in (unsealed(path.read_bytes()), msgspec.json.encode(run)):
+        path.write_bytes(old)
+        assert folder.read_manifest(run.id) == run
+
+
+@pytest.mark.parametrize("key", ["fact", "Name", "sael"])
+def test_an_unknown_key_is_refused_and_named(kept: tuple[DataFolder, Manifest], key: str) -> None:
+    folder, run = kept
+    content = msgspec.json.decode(msgspec.json.encode(run)) | {key: "x"}
+    folder.manifest_file(run.id).write_bytes(msgspec.json.encode(content))
+    with pytest.raises(NotFoundError, match=f"`{key}`"):
+        folder.read_manifest(run.id)
+
+
+def test_only_an_indented_object_is_sealed() -> None:
+    for content in (b"{}", b"[]", b'{"a":1}', b"{\n}"):
+        with pytest.raises(ValueError, match="sealed"):
+            sealed(content)
+
+
+def test_a_flipped_bit_of_the_seal_itself_is_told_too() -> None:
+    """In a file that takes unknown keys, a seal under another name would else pass for a file that has none."""
+    content = sealed(b'{\n "a": 1\n}') + b"\n"
+    for bit in range(len(content) * 8):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            assert msgspec.json.decode(unsealed(bytes(flipped))) == {"a": 1}, bit
+        except ValueError:
+            continue
+    assert unsealed(b'{"a": 1}') == b'{"a": 1}'
+
+
+@pytest.mark.parametrize("more", [b" ", b"}", b'{\n  "notes": "more"\n}'])
+def test_what_stands_behind_a_seal_is_refused(more: bytes) -> None:
+    content = sealed(b'{\n  "a": 1\n}')
+    assert unsealed(content + b"\n") == b'{\n  "a": 1\n}'
+    with pytest.raises(ValueError, match="does not fit"):
+        unsealed(content + more)

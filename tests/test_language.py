@@ -1,0 +1,138 @@
+"""What a person reads: docstrings, names of classes and identifiers, and sentences."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+PACKAGES = ("analysis", "app", "ingest", "recorder")
+LONGEST_FIRST_LINE = 100
+# Words of older code for which docs/glossary.md has the field's term.
+DENIED = {
+    "witness",
+    "seal",
+    "seals",
+    "stranger",
+    "strangers",
+    "lateness",
+    "coupled",
+    "told",
+    "outlook",
+    "promise",
+    "whose",
+    "hole",
+    "holes",
+    "worth",
+}
+TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, each by the name that users import
+MOST_WORDS = 25  # on average, in the sentences of a module that writes to users
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _trees() -> Iterator[tuple[str, ast.Module]]:
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _first_lines(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+            yield text.splitlines()[0]
+
+
+def _named(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a module gives: functions, classes, parameters and variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+
+
+def _sentences(text: str) -> list[str]:
+    return [part for part in re.split(r"(?<=[.!?:])\s+", text) if len(part.split()) > 2]
+
+
+def _texts(tree: ast.Module) -> Iterator[str]:
+    """Yield a module's strings of several words that end like sentences; a value in an f-string counts as one word."""
+    documented = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, DOCUMENTED) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    inside = {
+        id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node) if part is not node
+    }
+    for node in ast.walk(tree):
+        if id(node) in documented or id(node) in inside:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if text.rstrip().endswith((".", "!", "?")) and " " in text:
+            yield text
+
+
+def test_first_docstring_lines_are_short() -> None:
+    long = {f"{path}: {line}" for path, tree in _trees() for line in _first_lines(tree) if len(line) > LONGEST_FIRST_LINE}
+    assert long == set()
+
+
+def test_a_class_name_exists_once() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path, tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name not in TWICE:
+                places[node.name].append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_names_use_the_words_of_the_glossary() -> None:
+    denied = {f"{path}: {name}" for path, tree in _trees() for name in _named(tree) if _words(name) & DENIED}
+    assert denied == set()
+
+
+def test_a_denied_word_is_noticed_inside_a_name() -> None:
+    names = set(_named(ast.parse("def with_holes(x, step_witness):\n    LossWorthNaming = 1")))
+    assert {name for name in names if _words(name) & DENIED} == {"with_holes", "step_witness", "LossWorthNaming"}
+
+
+def test_sentences_to_users_are_short_on_average() -> None:
+    counts = {
+        path: [len(sentence.split()) for text in _texts(tree) for sentence in _sentences(text)]
+        for path, tree in _trees()
+        if path.startswith(("app/words/", "app/commands/", "app/reports/", "analysis/findings/"))
+    }
+    means = {path: sum(words) / len(words) for path, words in counts.items() if len(words) >= 5}
+    assert len(means) > 50
+    assert {path: mean for path, mean in means.items() if mean > MOST_WORDS} == {}
+
+
+def test_long_sentences_are_counted() -> None:
+    tree = ast.parse(f'print(f"{{a}} {"word " * 30}ends. Short one here.")')
+    assert [len(sentence.split()) for text in _texts(tree) for sentence in _sentences(text)] == [32, 3]
+
+
+def test_documents_are_for_people() -> None:
+    """The README and each guide stay within what a reader takes in at once."""
+    words = {
+        path: len(path.read_text(encoding="utf-8").split())
+        for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+    }
+    limits = {path: 900 if path.name == "README.md" else 1500 for path in words}
+    assert {str(Path(path).relative_to(ROOT)): count for path, count in words.items() if count > limits[path]} == {}
