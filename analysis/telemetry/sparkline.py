@@ -51,19 +51,22 @@ def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float
     ]
 
 
-def recent_utilization(library: Library, manifest: Manifest) -> list[float | None]:
+def recent_utilization(library: Library, manifest: Manifest, gpu: tuple[str, int] | None = None) -> list[float | None]:
     """Return the run's last SPARKLINE_SECONDS of utilization as shares (0 to 1).
 
-    The first sampled device is used. None marks a telemetry gap. Empty without telemetry.
+    It is that of ``gpu`` (recording and number), else of the first sampled device. None marks a telemetry gap. Empty without
+    telemetry.
     """
     for ref in manifest.telemetry:
+        if gpu is not None and ref.id != gpu[0]:
+            continue
         ensure_derived(library.folder, ref.id)
         with library.open(ref.id) as recording:
             rows = recording.rows(
                 """SELECT time_ns, util_pct FROM samples
-                   WHERE util_pct IS NOT NULL AND device = (SELECT min(device) FROM samples WHERE util_pct IS NOT NULL)
+                   WHERE util_pct IS NOT NULL AND device = coalesce(?, (SELECT min(device) FROM samples WHERE util_pct IS NOT NULL))
                      AND time_ns >= (SELECT max(time_ns) FROM samples) - ? ORDER BY time_ns""",
-                [SPARKLINE_SECONDS * 1_000_000_000],
+                [gpu[1] if gpu is not None else None, SPARKLINE_SECONDS * 1_000_000_000],
             )
         if len(rows) > 1:
             return _with_gaps([(int(t), float(v) / 100) for t, v in rows])

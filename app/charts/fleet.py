@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from sawtooth.analysis.findings.sampled.fleet import CELLS, Fleet
+from sawtooth.analysis.findings.sampled.fleet import Fleet
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import PAGE, colour_of_quantity
@@ -19,7 +19,8 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
     shown = fleet.rows[:MOST_ROWS]
     length_s = (fleet.end_ns - fleet.start_ns) / 1e9
     _, unit_s, unit = next(entry for entry in UNITS if length_s >= entry[0])
-    at = [length_s / unit_s * (cell + 0.5) / CELLS for cell in range(CELLS)]
+    count = len(shown[0].cells)
+    at = [length_s / unit_s * (cell + 0.5) / count for cell in range(count)]
     labels = [row.label for row in shown]
     figure = go.Figure(
         go.Heatmap(

@@ -159,7 +159,8 @@ def _panorama(result: RunResult) -> dict[str, Any] | None:
         return None
     step = _one_step(result, telemetry)
     colour, length = colour_of_quantity(column), fmt.duration_ns(telemetry.span.ns)
-    name = BY_COLUMN[column].label
+    several = result.lead is None and len(result.telemetry.devices) > 1
+    name = BY_COLUMN[column].label + (f" of GPU {telemetry.device}" if several else "")
     return {
         "name": name,
         "length": length,

@@ -20,6 +20,7 @@ from sawtooth.analysis.telemetry.sparkline import recent_utilization
 from sawtooth.app.words.advice import below
 from sawtooth.app.words.headline import headline
 from sawtooth.app.words.run import lost_to
+from sawtooth.app.words.telemetry import first_gpu
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder, write_atomically
@@ -86,7 +87,7 @@ def _made(manifest: Manifest, library: Library) -> Card:
         headline=headline(result),
         state=below(result) or "",
         readings={key: result.metrics[key] for key in READINGS},
-        utilization=recent_utilization(library, manifest),
+        utilization=recent_utilization(library, manifest, first_gpu(result)),
         problem=lost[0] if lost else result.manifest.failure,
         lost_to=lost_to(result),
         parts=_parts(result),
@@ -108,6 +109,10 @@ def _parts(result: RunResult) -> list[tuple[str, str | None, float]]:
 
 
 def _gpu(result: RunResult) -> str:
+    if not result.ranks and len(sampled := result.telemetry.devices):
+        models = ", ".join(sorted({device.name for device in sampled if device.name}))
+        several = f"{len(sampled):,} × {models}" if models else f"{len(sampled):,} GPUs"
+        return several if len(sampled) > 1 else models
     names = sorted({rank.device_name or (rank.gpu.name if rank.gpu else "") for rank in result.ranks} - {""})
     ranks = f"{result.gpus:,} × " if result.gpus > 1 else ""
     return ranks + ", ".join(names) if names else ""

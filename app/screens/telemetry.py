@@ -112,10 +112,17 @@ def _chosen(result: RunResult) -> tuple[RecordingRef, TelemetrySeries] | None:
     if not options:
         return None
     labels = {f"{ref.id}-{device}": f"{fmt.clean(ref.source_name, 40)} · device {device}" for ref, device, _ in options}
-    key = next(iter(labels))
+    named = words.first_gpu(result)
+    key = f"{named[0]}-{named[1]}" if named is not None else next(iter(labels))
     if len(options) > 1:
         key = st.selectbox(
-            "Device", list(labels), format_func=labels.__getitem__, key="sampled", bind="query-params", width=360
+            "Device",
+            list(labels),
+            index=list(labels).index(key),
+            format_func=labels.__getitem__,
+            key="sampled",
+            bind="query-params",
+            width=360,
         )
     recording, device = key.rsplit("-", 1)
     return next(ref for ref in refs if ref.id == recording), telemetry_strip.read(result, recording, int(device))

@@ -19,11 +19,8 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "bytes": fmt.bytes_,
     "share": fmt.share,
 }
-_PLACE = (
-    "start_ns",
-    "end_ns",
-    "devices",
-)  # times on the timeline, which a link shows better, and numbers that another column names
+# Times on the timeline, which a link shows better, and ids of what another column names.
+_PLACE = ("start_ns", "end_ns", "devices", "recording")
 _NAMED_BY = ("place", "operator", "flop_operator", "module")  # names to search for in the code, the most reliable first
 _HEADINGS = {"ms": "Time", "share": "Share", "bytes": "Bytes"}
 

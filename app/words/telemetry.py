@@ -52,6 +52,15 @@ def first_finding(result: RunResult) -> Finding | None:
     return next((finding for finding in result.findings if finding.observed and finding.severity != "info"), None)
 
 
+def first_gpu(result: RunResult) -> tuple[str, int] | None:
+    """Return recording and number of the GPU that the first finding of samples is about; None if it is about all."""
+    finding = first_finding(result)
+    row = finding.evidence[0] if finding is not None else {}
+    if not row or len(row["devices"]) == sum(known.recording_id == row["recording"] for known in result.telemetry.devices):
+        return None
+    return str(row["recording"]), int(row["devices"][0])
+
+
 def busiest(result: RunResult) -> str | None:
     """Return step time and utilization of the busiest GPU in words; None without utilization."""
     util, gpus = result.metrics["nvml_gpu_util_mean"], len(result.telemetry.devices)

@@ -209,6 +209,7 @@ class _Rows:
             taken = set(self.devices.values())
             device = wanted if wanted not in taken else next(n for n in itertools.count() if n not in taken)
             self.devices[key] = device
+            self.table.places[device] = (host, index or uuid)
             self._describe(device, host, uuid, row)
         return self.devices[key]
 

@@ -72,6 +72,7 @@ class SampleTable:
     of_host: dict[str, Series] = field(default_factory=dict)
     gaps: list[tuple[int, int, int, str | None]] = field(default_factory=list)
     diagnostics: dict[str, ImportDiagnostic] = field(default_factory=dict)
+    places: dict[int, tuple[str, str]] = field(default_factory=dict)  # device → its host, and its number or id there
 
     def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
         """Add values of one device and time.
@@ -163,6 +164,8 @@ class SampleTable:
             known = np.isfinite(columns[name])
             columns[name] = np.where(known, np.where(known, columns[name], 0).round().astype(np.int64), NULL)
         columns["device"] = columns["device"].astype(np.int64)
+        if len({host for host, _ in self.places.values()}) > 1:
+            self.metadata["places"] = {str(n): f"{host} GPU {own}" for n, (host, own) in self.places.items()}
         gaps = list(self.gaps)
         for device in self.device_numbers():
             for start, end in find_gaps(self.polled_times(device)):

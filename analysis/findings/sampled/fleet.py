@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sawtooth.analysis.findings.sampled.from_telemetry import places_of
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
@@ -14,18 +15,19 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
 from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
-CELLS = 240  # spans of time: one for about four pixels of a laptop's page
+MOST_CELLS, PERIODS = 240, 2  # spans of time: one for about four pixels of a laptop's page, and at least so many samples in one
 
 
 @dataclass(frozen=True)
 class FleetRow:
-    """One GPU: its host (None if there is only one), its first finding, and its share of time in use.
+    """One GPU: its host (None if there is only one file), its place in a file of several hosts, what the samples show of it first, and its share of time in use.
 
     ``cells`` are means of the activity in percent, None without samples.
     """
 
     sampled: DeviceTelemetry
     host: str | None
+    place: str | None
     finding: Finding | None
     in_use: float | None
     cells: tuple[float | None, ...]
@@ -33,6 +35,8 @@ class FleetRow:
     @property
     def label(self) -> str:
         """The GPU's name in the run."""
+        if self.place is not None:
+            return self.place
         return f"{self.host} GPU {self.sampled.device}" if self.host else f"GPU {self.sampled.device}"
 
 
@@ -53,17 +57,20 @@ def fleet_of(result: RunResult, library: Library) -> Fleet | None:
     start, end = min(device.first_ns for device in sampled), max(device.last_ns for device in sampled)
     refs = {ref.id: ref for ref in result.manifest.telemetry}
     several = len({device.recording_id for device in sampled}) > 1
+    period_s = max((device.period_s[column] for device in sampled for column in BUSY if column in device.period_s), default=1.0)
+    count = int(np.clip((end - start) / max(PERIODS * period_s * 1e9, 1.0), 1, MOST_CELLS))
     rows: list[FleetRow] = []
     for recording_id in dict.fromkeys(device.recording_id for device in sampled):
         with library.open(recording_id, derived=False) as recording:
-            cells = _cells(recording, start, end, result.telemetry.clocks.get(recording_id, AS_RECORDED))
+            cells = _cells(recording, start, end, count, result.telemetry.clocks.get(recording_id, AS_RECORDED))
+            places = places_of(recording)
         for device in sampled:
             if device.recording_id != recording_id:
                 continue
             host = (device.host or refs[recording_id].source_name) if several else None
-            values = cells.get(device.device, (None,) * CELLS)
-            finding = _finding(result.findings, device.device, host)
-            rows.append(FleetRow(device, host, finding, device.works_pct, values))
+            values = cells.get(device.device, (None,) * count)
+            finding = _finding(result.findings, device.device, recording_id)
+            rows.append(FleetRow(device, host, places.get(str(device.device)), finding, device.works_pct, values))
     return Fleet(tuple(sorted(rows, key=_place)), start, end)
 
 
@@ -72,21 +79,21 @@ def _place(row: FleetRow) -> tuple[int, float]:
     return severity, row.in_use if row.in_use is not None else 0.0
 
 
-def _finding(findings: Sequence[Finding], device: int, host: str | None) -> Finding | None:
+def _finding(findings: Sequence[Finding], device: int, recording_id: str) -> Finding | None:
     """Return the most severe finding about this GPU and not about all of them."""
     about = [
         finding
         for finding in findings
         for row in finding.evidence[:1]
-        if finding.observed and device in row.get("devices", ()) and row.get("host") == host
+        if finding.observed and device in row.get("devices", ()) and row.get("recording") == recording_id
     ]
     return min(
         about, key=lambda finding: (SEVERITIES.index(finding.severity), len(finding.evidence[0]["devices"])), default=None
     )
 
 
-def _cells(recording: Recording, start: int, end: int, clock: SampleClock) -> dict[int, tuple[float | None, ...]]:
-    """Return the mean activity of each GPU in CELLS spans of the time, by one query."""
+def _cells(recording: Recording, start: int, end: int, count: int, clock: SampleClock) -> dict[int, tuple[float | None, ...]]:
+    """Return the mean activity of each GPU in ``count`` spans of the time, by one query."""
     there = {row[0] for row in recording.rows("SELECT column_name FROM (DESCRIBE samples)")}
     busy = [column for column in BUSY if column in there]
     first = recording.rows("SELECT min(time_ns) FROM samples")[0][0]
@@ -94,12 +101,12 @@ def _cells(recording: Recording, start: int, end: int, clock: SampleClock) -> di
         return {}
     offset = int(clock.times(np.array([first], np.int64))[0]) - int(first)
     rows = recording.rows(
-        f"SELECT device, least(((time_ns + ? - ?) * {CELLS}) // ?, {CELLS - 1})::INTEGER AS cell, avg(coalesce({', '.join(busy)})) "
+        f"SELECT device, least(((time_ns + ? - ?) * {count}) // ?, {count - 1})::INTEGER AS cell, avg(coalesce({', '.join(busy)})) "
         "FROM samples GROUP BY 1, 2 HAVING avg(coalesce(" + ", ".join(busy) + ")) IS NOT NULL",
         [offset, start, max(end - start, 1)],
     )
     cells: dict[int, list[float | None]] = {}
     for device, cell, mean in rows:
-        if 0 <= cell < CELLS:
-            cells.setdefault(int(device), [None] * CELLS)[int(cell)] = round(float(mean), 1)
+        if 0 <= cell < count:
+            cells.setdefault(int(device), [None] * count)[int(cell)] = round(float(mean), 1)
     return {device: tuple(values) for device, values in cells.items()}

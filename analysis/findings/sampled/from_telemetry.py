@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.run.model import Action, Finding, NotChecked, RankResult
-from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.telemetry.attribution import metadata_of
 from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES, of_recording
 from sawtooth.analysis.telemetry.diagnosis.observation import Kind, Observation, named
 from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen
@@ -25,14 +27,21 @@ BESIDE_PROFILE: frozenset[Kind] = frozenset(
 )  # fmt: skip
 
 
+_NUMBERED = re.compile(r"\bGPUs? ((?:\d+(?:, | and )?)+)")
+
+
 class _Host(NamedTuple):
-    """What the samples of one recording show and cannot show; ``name`` is None if the run has only one."""
+    """What the samples of one recording show and cannot show; ``name`` is None if the run has only one.
+
+    ``places`` has host and number of each GPU, if the recording is of several hosts.
+    """
 
     recording_id: str
     observed: tuple[Observation, ...]
     unseen: tuple[Unseen, ...]
     gpus: int
     name: str | None
+    places: dict[str, str]
 
 
 def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> tuple[list[Finding], list[NotChecked]]:
@@ -73,8 +82,22 @@ def _hosts(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> Ite
         with library.open(ref.id, derived=False) as recording:
             observed, lacking = of_recording(recording, telemetry.clocks[ref.id])
             (gpus,) = recording.rows("SELECT count(DISTINCT device) FROM samples")[0]
+            places = places_of(recording)
         name = ref.host or telemetry.origins[ref.id].host or ref.source_name
-        yield _Host(ref.id, observed, lacking, int(gpus), name if len(sampled) > 1 else None)
+        yield _Host(ref.id, observed, lacking, int(gpus), name if len(sampled) > 1 else None, places)
+
+
+def places_of(recording: Recording) -> dict[str, str]:
+    """Return host and number of each GPU, such as "node-2 GPU 3", by its number in a recording of several hosts."""
+    places = metadata_of(recording).get("places")
+    return {str(number): str(place) for number, place in places.items()} if isinstance(places, dict) else {}
+
+
+def placed(text: str, places: Mapping[str, str]) -> str:
+    """Return the text with GPUs named by host and number there."""
+    if not places:
+        return text
+    return _NUMBERED.sub(lambda some: re.sub(r"\d+", lambda one: places.get(one[0], f"GPU {one[0]}"), some[1]), text)
 
 
 def _slug(kind: Kind) -> str:
@@ -82,13 +105,14 @@ def _slug(kind: Kind) -> str:
 
 
 def _finding(one: Observation, host: _Host) -> Finding:
+    verb, of, how = one.action
     return Finding(
         rule=_slug(one.kind),
         severity=one.severity,
-        title=f"{host.name}: {one.title}" if host.name else one.title,
-        action=Action(*one.action),
+        title=placed(f"{host.name}: {one.title}" if host.name else one.title, host.places),
+        action=Action(verb, placed(of, host.places), placed(how, host.places)),
         confidence=one.confidence,
-        observed=f"{one.seen} {one.basis}",
+        observed=placed(f"{one.seen} {one.basis}", host.places),
         prediction_note=f"Telemetry alone predicts no gain. Record next: {one.record_next}.",
         evidence=(_row(one, host),),
     )
@@ -97,8 +121,9 @@ def _finding(one: Observation, host: _Host) -> Finding:
 def _row(one: Observation, host: _Host) -> Row:
     row: Row = {"host": host.name} if host.name else {}
     row |= {
-        "gpus": named(one.devices, host.gpus),
+        "gpus": placed(named(one.devices, host.gpus), host.places),
         "devices": list(one.devices),
+        "recording": host.recording_id,
         "start_ns": one.start_ns,
         "end_ns": one.end_ns,
         "share": one.share,

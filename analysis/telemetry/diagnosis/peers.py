@@ -66,6 +66,6 @@ def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
                 f"the process on GPU {gpu.device} with the others",
                 ": rank, batch size, data, and whether they are one job.",
             ),
-            record_next=f"a profile of the process on GPU {gpu.device} and of one other: sawtooth run --profile, or nsys profile",
+            record_next=f"a profile of the process on GPU {gpu.device} and of one other: sawtooth run, or nsys profile",
             details={"busy_pct": own, "peers_pct": peers},
         )

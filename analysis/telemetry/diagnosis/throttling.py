@@ -116,7 +116,7 @@ def _highest(gpus: Sequence[DeviceSamples]) -> float | None:
 def _seen(gpu: DeviceSamples, on: NDArray[np.bool_], clock: float | None, free: float | None, ratio: float | None, of: int) -> str:  # fmt: skip
     """Return the reason, clock and temperature, and the meaning for a job on several GPUs."""
     named_reasons = [f"{reason.label} (0x{reason.bit:x})" for reason in holding(_reasons(gpu, on)) if reason.kind != "power"]
-    reason = f": {' and '.join(named_reasons)}" if named_reasons else " (a violation counter)"
+    reason = f": {' and '.join(named_reasons)}" if named_reasons else ", by its violation counter"
     parts = [f"The driver gives the reason in {samples_of(int(on.sum()), len(on))}, {gpu.share(on):.0%} of the time{reason}."]
     if clock is not None:
         parts.append(f"The SM clock is {clock:,.0f} MHz in them" + (f", else {free:,.0f} MHz." if free else "."))
@@ -124,7 +124,7 @@ def _seen(gpu: DeviceSamples, on: NDArray[np.bool_], clock: float | None, free: 
         parts.append(f"The GPU reaches {np.nanmax(gpu.values['temp_c'][on]):.0f} °C.")
     if ratio is not None and of > 1:
         parts.append(
-            f"If all {of} GPUs share a job and wait for each other, a step then takes up to {1 / ratio:.2f} times as long."
+            f"If {'both' if of == 2 else f'all {of}'} GPUs share a job and wait for each other, a step then takes up to {1 / ratio:.2f} times as long."
         )
     return " ".join(parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,11 @@ WINDOWS, LEAST_WINDOWS, SAMPLES_PER_WINDOW = 40, 20, 3
 CHANGE = 0.10  # of the level at the start: a smaller drift is ordinary
 LEAST_POINTS = 8.0  # percentage points
 ORDERED = 0.75  # rank correlation of level and time; without a trend, 40 windows stay below 0.5 in 999 of 1,000 runs
-STRAIGHT = 0.7  # share of the scatter that a line explains: else the means of first and last fifth say from what to what
+AT_WORK = 0.1  # of the highest level: lower windows are a pause, start-up or the end
+STEPPED, LEAST_OF_LEVEL = 0.85, 4  # share of the scatter that two levels explain, and windows that one of them lasts
+SUDDEN = "another job on the host, a lost worker, storage that slows down, or another phase of the training"
+GRADUAL = "data that grows with each step, slower storage, or longer inputs"
+STRAIGHT = 0.85  # share of the scatter that a line explains: else the means of first and last fifth say from what to what
 WORKING = 0.3  # of the highest level: windows below it are start-up, pauses and the end
 GROWTH, LEAST_BYTES = 0.05, 256 << 20
 STEADY_GROWTH = 0.9  # rank correlation; and the last half must grow too, at REMAINS of the first half's rate
@@ -26,7 +31,7 @@ def trends(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield trends of utilization and of memory; GPUs with the same trend are one observation."""
     drifting = [(gpu, line) for gpu in gpus if (line := _drift(gpu)) is not None]
     for falls in (True, False):
-        alike = [(gpu, line) for gpu, line in drifting if (line[1] < line[0]) is falls]
+        alike = [(gpu, line) for gpu, line in drifting if (line.end < line.start) is falls]
         if alike:
             yield _utilization(alike, len(gpus), falls=falls)
     growing = [(gpu, growth) for gpu in gpus if (growth := _growth(gpu)) is not None]
@@ -47,42 +52,81 @@ def order(values: F64) -> float:
     return float(np.corrcoef(ranks, np.arange(len(values)))[0, 1])
 
 
-def _drift(gpu: DeviceSamples) -> tuple[float, float, int, int, int] | None:
-    """Return the drift of utilization with its times and number of windows; None without a trend."""
+class _Drift(NamedTuple):
+    """A change of utilization in percent, between which times, in how many windows; ``at_ns`` if it happened at once."""
+
+    start: float
+    end: float
+    first_ns: int
+    last_ns: int
+    windows: int
+    at_ns: int | None
+
+
+def _drift(gpu: DeviceSamples) -> _Drift | None:
+    """Return how utilization drifts, or the one time at which it changed for good; None without either."""
     edges = _edges(gpu)
     if edges is None:
         return None
     level = gpu.windows(None, edges)
-    loop = np.isfinite(level) & (level >= WORKING * float(np.nanmax(level, initial=0.0)))
+    loop = np.isfinite(level) & (level >= AT_WORK * float(np.nanmax(level, initial=0.0)))
     if int(loop.sum()) < LEAST_WINDOWS:
         return None
     # start-up and the last window describe both sides of an edge
     inner = np.flatnonzero(loop)[1:-1]
     values = level[inner]
-    if abs(order(values)) < ORDERED:
-        return None
     slope, first = np.polyfit(np.arange(len(values)), values, 1)
     fit = first + slope * np.arange(len(values))
-    explained = 1 - float(((values - fit) ** 2).sum() / max(((values - values.mean()) ** 2).sum(), 1e-12))
+    by_line = _explained(values, fit)
+    at, by_step = _step(values)
     part = max(len(values) // 5, 1)
-    ends = (
-        (float(fit[0]), float(fit[-1]))
-        if explained >= STRAIGHT
-        else (float(values[:part].mean()), float(values[-part:].mean()))
-    )
+    stepped = by_step >= STEPPED and by_step > by_line
+    if stepped:
+        ends = float(values[:at].mean()), float(values[at:].mean())
+    elif abs(order(values)) < ORDERED:
+        return None
+    elif by_line >= STRAIGHT:
+        ends = float(fit[0]), float(fit[-1])
+    else:
+        ends = float(values[:part].mean()), float(values[-part:].mean())
     if abs(ends[1] - ends[0]) < max(LEAST_POINTS, CHANGE * max(ends)):
         return None
-    return (*ends, int(edges[inner[0]]), int(edges[inner[-1] + 1]), len(inner))
+    return _Drift(
+        *ends, int(edges[inner[0]]), int(edges[inner[-1] + 1]), len(inner), int(edges[inner[at]]) if stepped else None
+    )
 
 
-def _utilization(
-    alike: Sequence[tuple[DeviceSamples, tuple[float, float, int, int, int]]], of: int, *, falls: bool
-) -> Observation:
+def _explained(values: F64, fit: F64) -> float:
+    """Return the share of the scatter that a fit explains."""
+    return 1 - float(((values - fit) ** 2).sum() / max(((values - values.mean()) ** 2).sum(), 1e-12))
+
+
+def _step(values: F64) -> tuple[int, float]:
+    """Return where to split the values into two levels, and the share of the scatter that these explain."""
+    fits = [
+        (at, _explained(values, np.where(np.arange(len(values)) < at, values[:at].mean(), values[at:].mean())))
+        for at in range(LEAST_OF_LEVEL, len(values) - LEAST_OF_LEVEL + 1)
+    ]
+    return max(fits, key=lambda fit: fit[1])
+
+
+def _utilization(alike: Sequence[tuple[DeviceSamples, _Drift]], of: int, *, falls: bool) -> Observation:
     devices = tuple(gpu.device for gpu, _ in alike)
-    start = float(np.mean([line[0] for _, line in alike]))
-    end = float(np.mean([line[1] for _, line in alike]))
-    first, last = min(line[2] for _, line in alike), max(line[3] for _, line in alike)
-    changed, windows = "falls" if falls else "rises", min(line[4] for _, line in alike)
+    start = float(np.mean([line.start for _, line in alike]))
+    end = float(np.mean([line.end for _, line in alike]))
+    first, last = min(line.first_ns for _, line in alike), max(line.last_ns for _, line in alike)
+    changed, windows = "falls" if falls else "rises", min(line.windows for _, line in alike)
+    window = duration((last - first) / 1e9 / windows)
+    steps = [line.at_ns for _, line in alike if line.at_ns is not None]
+    at = float(np.median(steps)) if len(steps) > len(alike) / 2 else None
+    when = (
+        f"after {duration((at - alike[0][0].times[0]) / 1e9)}" if at is not None else f"within {duration((last - first) / 1e9)}"
+    )
+    how = (
+        f"It {changed} within a window of {window} and stays there"
+        if at is not None
+        else f"The means of {windows} windows of {window} {changed[:-1]} in order"
+    )
     return Observation(
         kind="utilization-trend",
         devices=devices,
@@ -91,11 +135,11 @@ def _utilization(
         measure="percentage points",
         size=end - start,
         share=1.0,
-        start_ns=first,
+        start_ns=int(at) if at is not None else first,
         end_ns=last,
-        title=f"Utilization of {lowered(named(devices, of))} {changed} from {start:.0f} to {end:.0f} % within {duration((last - first) / 1e9)}",
-        seen=f"The means of {windows} windows of {duration((last - first) / 1e9 / windows)} {'fall' if falls else 'rise'} in order. Samples do not show why.",
-        action=("Compare", "a profile of the start with one of the end", ": possible are data that grows with each step, slower storage, or longer inputs.") if falls
+        title=f"Utilization of {lowered(named(devices, of))} {changed} from {start:.0f} to {end:.0f} % {when}",
+        seen=f"{how}. Samples do not show why.",
+        action=("Compare", "a profile of the start with one of the end", f": possible are {SUDDEN if at is not None else GRADUAL}.") if falls
         else ("Measure", "from the time when the level is steady", ": warm-up, compilation or caches can raise it at first."),
         record_next="a profile at the start and one at the end of the run (sawtooth run), and samples of the host (sawtooth sample)",
         details={"from_pct": start, "to_pct": end},

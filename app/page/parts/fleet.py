@@ -44,6 +44,6 @@ def _cells(row: FleetRow) -> tuple[str, ...]:
         fmt.in_unit(row.in_use, "percent") if row.in_use is not None else fmt.MISSING,
         shown("clock_sm_mhz", "MHz"),
         shown("power_w", "W"),
-        shown("temp_c", "C"),
+        shown("temp_c", "°C"),
         fmt.bytes_(memory) if memory is not None else fmt.MISSING,
     )

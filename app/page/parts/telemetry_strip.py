@@ -43,12 +43,15 @@ def read(result: RunResult, recording_id: str, device: int) -> TelemetrySeries:
 def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
     """Return the telemetry of a traced device; None if the run has no telemetry.
 
-    If no telemetry matches the traced device, return that of the same ordinal, else the first.
+    If no telemetry matches the traced device, return that of the same ordinal, else the first. Without a trace it is that of the
+    GPU which the first finding is about.
     """
     own = result.lead.telemetry if result.lead is not None and result.lead.device == device else None
     if own is not None:
         return read(result, own.recording_id, own.device)
     root = str(frame.data_folder().root)
+    if device is None and (named := words.first_gpu(result)) is not None:
+        return read(result, *named)
     for ref in result.manifest.telemetry:
         known = [d for d, _ in devices(root, ref.id)]
         if known:

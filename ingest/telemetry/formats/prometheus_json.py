@@ -125,6 +125,7 @@ def _device(labels: dict[str, str], table: SampleTable, numbers: dict[tuple[str,
             numbers[key] += 1
         table.devices[numbers[key]] = {"name": first(NAME_LABELS), "uuid": uuid}
         table.host = host or None
+        table.places[numbers[key]] = (host, index or uuid or "")
     return numbers[key]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.schema import DataFolder
-from tests.support.pages import headline_of, opened, run_of, words_of
+from tests.support.pages import charts, headline_of, opened, run_of, staircase_of, words_of
 from tests.support.sampled_hosts import Trouble, host
 from tests.support.smi_log import smi_log
 
@@ -18,3 +20,31 @@ def test_the_verdict_shows_what_the_samples_show(app_data: DataFolder, tmp_path:
     assert "in 240 of 600 samples, 40 % of the time: hardware thermal slowdown (0x40)" in text
     assert "Record next: nvidia-smi -q -d PERFORMANCE,TEMPERATURE while it happens." in text
     assert "Narrow PCIe link: not checked, because the samples have no PCIe link" in text
+
+
+def test_the_gpus_of_two_hosts_stand_below_each_other_the_worst_first(app_data: DataFolder, tmp_path: Path) -> None:
+    """GPU 1 of node-b is hot; node-a has no samples from 200 to 400 s."""
+    hot = (Trouble("thermal-throttling", (1,), 0.6, 100, 590),)
+    logs = [
+        smi_log(tmp_path / "node-a.csv", host(4, gpus=2, seconds=600), hole=(200, 400)),
+        smi_log(tmp_path / "node-b.csv", host(4, gpus=2, seconds=600, troubles=hot)),
+    ]
+    run = run_of(app_data, *logs)
+    page = opened("telemetry", run)
+    (drawn,) = [chart["data"][0] for chart in charts(page) if chart["data"][0]["type"] == "heatmap"]
+    assert drawn["y"][0] == "node-b.csv GPU 1" and set(drawn["y"][1:]) == {
+        "node-b.csv GPU 0",
+        "node-a.csv GPU 0",
+        "node-a.csv GPU 1",
+    }
+    rows = dict(zip(drawn["y"], drawn["z"], strict=True))
+    assert all(value is None for value in rows["node-a.csv GPU 0"][82:158])  # of 240 cells
+    assert all(value is not None for value in rows["node-b.csv GPU 0"])
+    text = words_of(page).replace("\u00a0", " ").replace("\u202f", " ")
+    assert "4 GPUs over 9.98 min, the worst first" in text or "4 GPUs over 599 s, the worst first" in text
+    assert "node-b.csv: Heat slows GPU 1 to 60 % of its clock" in text
+    assert "GPU utilization (NVML) of GPU 1" in str(staircase_of(opened("verdict", run)))
+    library = Library(app_data)
+    card = card_of(app_data.resolve_run(run), library)
+    library.close()
+    assert card.headline.startswith("node-b.csv: Heat slows GPU 1") and card.gpu == "4 GPUs"

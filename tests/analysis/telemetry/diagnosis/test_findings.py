@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.findings.sampled.from_telemetry import placed
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.diagnosis import device_samples
 from sawtooth.app.reports import html, text
 from sawtooth.app.words.headline import below, headline
 from sawtooth.ingest.schema import DataFolder
@@ -127,3 +129,35 @@ def test_beside_a_profile_the_samples_name_what_it_cannot_see(tmp_path: Path) ->
         ("thermal-slowdown", "GPU 2")
     ]
     assert "Heat slows GPU 2 to 50 % of its clock" in said(result)
+
+
+def test_a_fleet_too_large_for_memory_is_thinned_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 3,600 rows there is room for 1,200, so every third is read."""
+    monkeypatch.setattr(device_samples, "MOST_VALUES", 1200 * len(device_samples.USED))
+    heat = Trouble("thermal-throttling", (2,), 0.5, 300, 699)
+    result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=900, troubles=(heat,))))
+    (finding,) = [finding for finding in result.findings if finding.severity == "critical"]
+    assert finding.rule == "thermal-slowdown" and finding.evidence[0]["devices"] == [2]
+    assert finding.evidence[0]["share"] == pytest.approx(400 / 900, abs=0.01)
+    assert "Based on 300 samples over 15 min, one every 3 s." in finding.observed
+
+
+def test_a_gpu_of_a_scrape_of_several_hosts_is_named_with_its_host(tmp_path: Path) -> None:
+    """GPU 1 of node-2 is busy 20 % of the time, the other seven 95 %."""
+    lines = [
+        f'DCGM_FI_DEV_GPU_UTIL{{gpu="{gpu}",UUID="GPU-{host}{gpu}",Hostname="node-{host}"}} {20 if (host, gpu) == (2, 1) else 95} {at}'
+        for at in range(1790496000000, 1790496000000 + 100 * 30_000, 30_000)
+        for host in (1, 2)
+        for gpu in range(4)
+    ]
+    (tmp_path / "scrapes.txt").write_text("\n".join(lines))
+    result = analysed(tmp_path, tmp_path / "scrapes.txt")
+    (finding,) = [finding for finding in result.findings if finding.severity == "warning"]
+    assert finding.title == "node-2 GPU 1 is busy 20 % of the time, its 7 peers 95 %"
+    assert "the process on node-2 GPU 1 with the others" in finding.fix and finding.evidence[0]["gpus"] == "node-2 GPU 1"
+
+
+def test_places_replace_every_number_of_a_list() -> None:
+    places = {"0": "a GPU 0", "3": "a GPU 3", "4": "b GPU 0"}
+    assert placed("GPUs 0, 3 and 4 wait; GPU 4, or GPU 7", places) == "a GPU 0, a GPU 3 and b GPU 0 wait; b GPU 0, or GPU 7"
+    assert placed("All 8 GPUs, 0.9 GPU-hours", places) == "All 8 GPUs, 0.9 GPU-hours"

@@ -22,6 +22,8 @@ PLANTED = [
     Trouble("gpu-unlike-peers", (7,), -60),
     Trouble("utilization-trend", ALL, -40),
     Trouble("utilization-trend", (2,), -25),
+    Trouble("utilization-trend", ALL, -50, 1500, 1501),
+    Trouble("utilization-trend", (6,), -30, 700, 701),
     Trouble("memory-creep", ALL, 6 * GIB),
     Trouble("memory-creep", (3,), 9 * GIB),
     Trouble("utilization-sawtooth", ALL, 8),
@@ -70,6 +72,16 @@ def test_healthy_hours_give_no_alarm() -> None:
         observed = diagnose(host(seed, gpus=4 if seed % 2 else 8, every=2.0))
         alarms += [(seed, one.title) for one in observed if one.severity != "info"][:1]
     assert len(alarms) <= 2, alarms
+
+
+def test_a_sudden_fall_is_named_with_its_time() -> None:
+    (fall,) = [
+        one
+        for one in diagnose(host(2, troubles=(Trouble("utilization-trend", ALL, -50, 1500, 1501),)))
+        if one.kind == "utilization-trend"
+    ]
+    assert fall.title.endswith("after 25 min") and "stays there" in fall.seen
+    assert abs((fall.start_ns - START) / 1e9 - 1500) <= 90
 
 
 def test_energy_by_a_counter_that_wraps() -> None:
