@@ -130,7 +130,8 @@ class RunComparison:
     ``verdict`` is about ``after`` against ``before``: faster, slower, faster_size_unknown, slower_size_unknown, no_change or
     cannot_tell. ``confidence`` and ``why`` are about the verdict.
 
-    ``change_ms`` is after minus before with its 95 % interval. ``parts`` divide it by owner and cause of time.
+    ``change_ms`` is after minus before with its 95 % interval. ``parts`` divide it by owner and cause of time. ``also_differs`` are
+    conditions with other values on both sides, such as the GPU, its clock, versions and the batch size.
     """
 
     before: dict[str, str]
@@ -150,6 +151,7 @@ class RunComparison:
     findings_new: list[str]
     prediction: dict[str, Any] | None
     reasons_not_to_compare: list[str]
+    also_differs: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,9 @@ def comparison_of(comparison: Comparison) -> RunComparison:
         findings_new=[finding["rule"] for finding in plain["findings_new"]],
         prediction=plain["prediction"],
         reasons_not_to_compare=[reason["sentence"] for reason in plain["reasons_not_to_compare"]],
+        also_differs=[
+            {key: fmt.clean(row[key], 200) for key in ("what", "a", "b")} for row in plain["conditions"] if row["differs"]
+        ],
     )
 
 

@@ -14,6 +14,7 @@ from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
+from sawtooth.app.agent.answers import comparison_of
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports import comparison as report
 from sawtooth.app.words.comparisons import conditions as words
@@ -75,6 +76,7 @@ def test_every_condition_that_differs_is_in_the_table_and_mirrored(tmp_path: Pat
     assert "The same on both sides: GPU, CUDA version, world size, sequence length" in words.rest(there)
     as_json = {row["what"]: (row["a"], row["b"]) for row in compare_json(there)["conditions"] if row["differs"]}
     assert as_json == expected
+    assert {row["what"]: (row["a"], row["b"]) for row in comparison_of(there).also_differs} == expected
     for text in (report.text(there), report.markdown(there)):
         assert text.index(words.TITLE) < text.index("580.500") < text.index("Not recorded on both sides")
 
