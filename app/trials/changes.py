@@ -103,14 +103,14 @@ CHANGES = {
         Change(
             outermost.COMPILE,
             "rounding",
-            "model.compile()",
+            "model = torch.compile(model)",
             ("elementwise-chains", "unfused-activation", "unfused-norm"),
             "compile",
         ),
         Change(
             outermost.GRAPHS,
             "rounding",
-            'model.compile(mode="reduce-overhead")',
+            'model = torch.compile(model, mode="reduce-overhead")',
             ("launch-bound", "python-between-operators"),
             "compile",
             needs_gpu=True,
@@ -134,6 +134,7 @@ CHANGES = {
             "other result",
             'torch.set_float32_matmul_precision("high")',
             ("tf32-off",),
+            "products",
             needs_gpu=True,
         ),
         Change(
@@ -141,6 +142,7 @@ CHANGES = {
             "other result",
             "with torch.autocast(device.type, dtype=torch.bfloat16):\n    output = model(x)",
             ("fp32-products",),
+            "products",
         ),
         Change(loader.BATCH, "other result", "DataLoader(…, batch_size=$batch)", ("small-batch",)),
     )

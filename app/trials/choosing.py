@@ -201,9 +201,16 @@ def _optimizer(way: str, seen: Seen) -> Mapping[str, Any] | str:
     optimizers = [each for each in seen.every("optimizer") if way in each["accepts"]]
     if not optimizers:
         return NOT_THERE
-    if all(each[way] for each in optimizers):
+    if all(each[way] for each in optimizers) or _updates_by(way, seen):
         return HAS_IT
     return {"kind": optimizers[0]["kind"]}
+
+
+def _updates_by(way: str, seen: Seen) -> bool:
+    """Return whether every optimizer that made a step updated by ``way``, as PyTorch chooses it by itself."""
+    start = {"fused": "_fused_", "foreach": "_multi_tensor_"}[way]
+    ways = [entry["way"] for entry in seen.every("update")]
+    return bool(ways) and all(each.startswith(start) for each in ways)
 
 
 def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[str, Any] | str:

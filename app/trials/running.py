@@ -70,7 +70,7 @@ class RunRequest:
 class Ran:
     """How a run ended, its bundle (None without steps), and the notes of its training processes.
 
-    ``start_s`` is from the start to the first step. ``why`` says what went wrong.
+    ``start_s`` is from the start to the first step, with what the first steps took longer. ``why`` says what went wrong.
     """
 
     how: How
@@ -118,7 +118,8 @@ def run(order: RunRequest) -> Ran:
     every = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
     files = [file for each in every for file in each["files"]]
     bundle = _packed(order, parts) if took else None
-    return Ran(how, bundle, notes, took, watch.start_s, watch.memory / MIB, time.monotonic() - began, why, left, files)
+    start_s = watch.start_s + steps.compiling_s(took) if watch.start_s is not None else None
+    return Ran(how, bundle, notes, took, start_s, watch.memory / MIB, time.monotonic() - began, why, left, files)
 
 
 class _Watch:
@@ -147,7 +148,7 @@ class _Watch:
                 self.memory = max(self.memory, self._training.memory_bytes())
             took, loop_s = steps.step_ms(self._parts)
             self._note(took)
-            if self._is_known(took, loop_s):
+            if self._is_known(took, loop_s - steps.compiling_s(took)):
                 return "measured"
             if self._hangs():
                 return "hung"

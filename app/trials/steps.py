@@ -16,6 +16,7 @@ LEAST_STEPS = 40  # fewer say nothing about how steps vary
 BLOCKS = 8  # means of neighbouring steps: these are nearly independent, and eight give an interval
 WARM_UP = 0.2  # share of the steps that is left out at the start, while the trial runs
 TAIL = 0.975
+FIRST_STEPS, LONG = 10, 5.0  # a step is long from this many times the median on
 
 
 def step_ms(folder: Path) -> tuple[list[float], float]:
@@ -35,6 +36,12 @@ def step_ms(folder: Path) -> tuple[list[float], float]:
     led = every.get(loop.number, []) if every else []
     took = [(b[1] - a[1]) / 1e6 for a, b in pairwise(led) if b[0] == a[0] + 1 and a[2] == b[2] == b"train"]
     return took, (led[-1][1] - led[0][1]) / 1e9 if led else 0.0
+
+
+def compiling_s(took: Sequence[float]) -> float:
+    """Return what the first steps took longer than the usual step because they compile, allocate or search, s."""
+    usual = statistics.median(took) if took else 0.0
+    return sum(ms - usual for ms in took[:FIRST_STEPS] if ms > LONG * usual) / 1e3
 
 
 def mean_and_half_width(took: Sequence[float]) -> tuple[float, float]:

@@ -7,8 +7,10 @@ it: a module that is compiled already, or one without convolutions. Standard lib
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 COMPILE, GRAPHS, LAYOUT, AUTOCAST = "compile", "compile-cuda-graphs", "channels-last", "bf16-autocast"
 NO_CONVOLUTION = "The model has no two-dimensional convolution."
 PROVEN_AFTER = 3  # steps
-REPLAYED_AFTER = 5  # steps: CUDA graphs are replayed from the third on, and the second may compile again
+COMPILED_AFTER = 1  # steps: Dynamo must not see the patched ``Module.__call__``, or it compiles the patch with each layer
+REPLAYED_AFTER = 6  # steps: of compiled steps, CUDA graphs are replayed from the third on
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
@@ -64,24 +67,37 @@ def _change(its: Any, inside: Inside) -> None:
     if inside.values(AUTOCAST) is not None and first is not None:
         _autocast(its, first.device.type, torch, inside)
     for slug, options in ((COMPILE, {}), (GRAPHS, {"mode": "reduce-overhead"})):
-        if inside.values(slug) is None:
+        if (values := inside.values(slug)) is None:
             continue
         if compiled:
             inside.notes.refuses(slug, "The training compiles already.")
             return
-        its.compile(**options)
-        inside.after_step(PROVEN_AFTER if slug == COMPILE else REPLAYED_AFTER, lambda: _prove_compiled(inside))
+        inside.after_step(COMPILED_AFTER, functools.partial(_compile, its, **options, **values))
+        inside.after_step(REPLAYED_AFTER, lambda: _prove_compiled(inside))
+
+
+def _compile(its: Any, **options: Any) -> None:
+    """Compile a module in place, as ``torch.compile(its)`` does.
+
+    ``its.compile()`` compiles each part of an ``nn.Sequential`` by itself, because Dynamo skips the code of PyTorch's own modules.
+    """
+    torch = sys.modules["torch"]
+    dynamo = importlib.import_module("torch._dynamo")
+    call = its._call_impl
+    if isinstance(its.forward, MethodType) and dynamo.trace_rules.check(its.forward):
+        call = dynamo.external_utils.wrap_inline(call)
+    its._compiled_call_impl = torch.compile(call, **options)
 
 
 def _prove_compiled(inside: Inside) -> None:
     graphs = sys.modules["torch._dynamo.utils"].counters["stats"]["unique_graphs"]
     if graphs:
-        inside.notes.proves(COMPILE, f"Dynamo compiled {graphs} graphs.")
+        inside.notes.proves(COMPILE, f"Dynamo compiled {graphs} graph{'s' if graphs > 1 else ''}.")
     if inside.values(GRAPHS) is not None:
         trees = sys.modules.get("torch._inductor.cudagraph_trees")
         manager = trees and trees.get_manager(sys.modules["torch"].cuda.current_device(), create_if_none_exists=False)
-        if manager is not None and (recorded := sum(len(roots) for roots in manager.roots.values())):
-            inside.notes.proves(GRAPHS, f"Inductor recorded CUDA graphs for {recorded} compiled functions.")
+        if manager is not None and any(manager.roots.values()):
+            inside.notes.proves(GRAPHS, f"torch.compile recorded CUDA graphs of {graphs} compiled functions.")
         else:
             inside.notes.refuses(GRAPHS, "torch.compile recorded no CUDA graph.")
 
@@ -118,16 +134,20 @@ def _autocast(its: Any, device: str, torch: Any, inside: Inside) -> None:
     def in_bf16(*arguments: Any, **named: Any) -> Any:
         with torch.autocast(device, dtype=torch.bfloat16):
             result = forward(*arguments, **named)
-            if AUTOCAST not in inside.notes.content["proofs"]:
-                inside.quietly(prove)
         return _in_fp32(result, torch)
+
+    def first(*arguments: Any, **named: Any) -> Any:
+        its.forward = in_bf16
+        with torch.autocast(device, dtype=torch.bfloat16):
+            inside.quietly(prove)
+        return in_bf16(*arguments, **named)
 
     def prove() -> None:
         one = torch.ones(1, 1, device=device)
         if (one @ one).dtype == torch.bfloat16:
             inside.notes.proves(AUTOCAST, "A product inside forward gives bfloat16.")
 
-    its.forward = in_bf16
+    its.forward = first
 
 
 def _in_fp32(result: Any, torch: Any) -> Any:

@@ -14,7 +14,10 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, dataloader
 
 from sawtooth.ingest.capture.command.launch import hooked_environment
-from sawtooth.ingest.capture.trials.changes import environment, loader
+from sawtooth.ingest.capture.trials import files
+from sawtooth.ingest.capture.trials.changes import environment, loader, outermost
+from sawtooth.ingest.capture.trials.inside import Inside
+from sawtooth.ingest.capture.trials.notes import Notes
 from sawtooth.ingest.capture.trials.settings import STOPPED_BY_GUARD, TRIAL, TrialSettings
 
 TRAINING = """
@@ -116,3 +119,30 @@ def test_workers_are_refused_where_they_would_do_harm(
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "train.py"), raising=False)
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     assert loader.refusal(dataloader, {"dataset": dataset, "multiprocessing_context": method}) == why
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(x)
+
+
+def test_a_container_of_layers_is_compiled_as_one_graph(tmp_path: Path) -> None:
+    settings = TrialSettings(str(tmp_path), {"compile": {"backend": "eager"}}, guards=False)
+    inside = Inside(settings, Notes(lambda: tmp_path / "notes.json"), files.Guard(settings, Notes(lambda: tmp_path / "n.json")))
+    original = torch.nn.Module.__call__
+    model = torch.nn.Sequential(_Layer(), _Layer(), torch.nn.Linear(4, 1))
+    try:
+        outermost.WATCHED["torch.nn.modules.module"](torch.nn.modules.module, inside)
+        for _ in range(8):
+            model(torch.ones(2, 4)).sum().backward()
+            inside.step()
+        assert inside.notes.content["errors"] == []
+        assert inside.notes.content["proofs"] == {"compile": "Dynamo compiled 1 graph."}
+        assert torch.nn.Module.__call__ is original
+    finally:
+        torch.nn.Module.__call__ = original  # type: ignore[method-assign]
+        torch._dynamo.reset()
