@@ -92,7 +92,7 @@ CHANGES = {
             ("optimizer-not-fused", "optimizer-foreach"),
             "update",
         ),
-        Change(optimizer.FOREACH, "rounding", "torch.optim.$kind(…, foreach=True)", ("optimizer-foreach",), "update"),
+        Change(optimizer.FOREACH, "rounding", "torch.optim.$kind(…, foreach=True)", (), "update"),
         Change(
             switches.ATTENTION,
             "rounding",
