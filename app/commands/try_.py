@@ -37,6 +37,7 @@ HAS_CHANGED = (
 )
 CHANGED_LATER = "A trial changed existing files, so no further trial was started: {files}."
 NO_BASE = "The run without changes gave no step time, so nothing was tried. {why}"
+STORED = "The result is stored in {path}."
 NONE = "Nothing can be tried from inside this training."
 
 
@@ -100,8 +101,11 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
         session.decide()
         session.trials = [trial for trial in session.trials if trial.status]
         session.remember()
+        result = json_text(table.plain(session), 1)
+        if session.bases:
+            _note(STORED.format(path=session.store(result)))
         if arguments.json:
-            say(json_text(table.plain(session), 1))
+            say(result)
         else:
             for line in table.lines(session):
                 say(line)

@@ -23,7 +23,7 @@ from sawtooth.app.trials.trial import MEASURED, Base, Trial
 from sawtooth.ingest.capture.command.interpreter import words_of
 from sawtooth.ingest.capture.trials.settings import TrialSettings
 from sawtooth.ingest.loop.command import name_of
-from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.schema import DataFolder, write_atomically
 
 NARROW = 0.1  # of the gain: the interval at which a trial's step time is known
 BASE_NARROW = 0.02  # of the step: the base run's interval at which it is known
@@ -187,6 +187,13 @@ class TrialSession:
             if trial.run_id and one.rule and one.predicted_ms and trial.measured_ms:
                 pair = Prediction((one.rule,), one.predicted_ms, trial.measured_ms, one.low_ms, one.high_ms)
                 remember(self._data, self.bases[0].run_id, trial.run_id, pair)
+
+    def store(self, result: str) -> Path:
+        """Store the result in the data folder under the number of the runs' tag ``try=…``, and return its path."""
+        path = self._data.root / "trials" / f"{int(self.began_s)}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, result.encode())
+        return path
 
     def changed_files(self) -> list[str]:
         """Return the files of the working folder that the runs changed, which no audit event showed."""

@@ -131,6 +131,8 @@ def test_workers_feed_a_loop_that_its_loader_starves(starved: tuple[int, dict[st
     workers = trial["values"]["workers"]
     assert workers >= 2 and trial["proof"] == f"{workers} worker processes of the loader were alive."
     assert trial["code"] == [f"DataLoader(…, num_workers={workers})"] and trial["result"] == "same result"
+    stored = Path(messages.strip().splitlines()[-1].removeprefix("sawtooth: The result is stored in ").removesuffix("."))
+    assert json.loads(stored.read_text()) == result
 
 
 @pytest.mark.slow
