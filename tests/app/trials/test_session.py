@@ -128,6 +128,13 @@ def test_a_trial_that_ends_badly_does_not_end_the_others(
     assert trials["fused-optimizer"]["status"] == "kept"
 
 
+def test_a_command_without_steps_says_so(session: TrialSession) -> None:
+    arguments = command.try_parser().parse_args(["train.py"])
+    assert command._refused(session, ran("ended", bundle=None), arguments) == command.NO_BASE.format(why=command.NO_STEP)
+    failed = ran("failed", bundle=None, why="The training ended with exit code 1: ValueError")
+    assert "exit code 1: ValueError" in (command._refused(session, failed, arguments) or "")
+
+
 def test_one_rank_without_proof_means_no_effect(session: TrialSession, monkeypatch: pytest.MonkeyPatch) -> None:
     good = sessions.run
     silent = {"proofs": {}, "refused": {}, "errors": []}
