@@ -3,6 +3,7 @@
 The commands load no PyTorch, so they cost little.
 """
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -55,11 +56,12 @@ def test_the_end_of_a_run_is_named(code: str, how: str, why: str, tmp_path: Path
 
 def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "HANGS_S", 0.0)  # the first step must come within four times the base run's 0.2 s
-    child = "import time; time.sleep(600)"
+    child = f"import time; time.sleep(600)  # {tmp_path}"
     one = ran(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])")
-    assert one.how == "hung" and one.why == "The first step did not end within 800\N{NO-BREAK SPACE}ms, so the run was ended."
+    assert one.how == "hung"
+    assert one.why == "The first step did not end within 800\N{NO-BREAK SPACE}ms, so the run was ended."
     for process in psutil.process_iter():
-        if process.pid != psutil.Process().pid and process.status() != psutil.STATUS_ZOMBIE:
+        with contextlib.suppress(psutil.Error):  # other programs end meanwhile
             assert child not in process.cmdline()
 
 
