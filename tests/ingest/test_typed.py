@@ -14,14 +14,14 @@ from tests.support.paths import ROOT
 
 AT_ONCE = """
 import sys, threading
-from sawtooth.analysis import kept
+from sawtooth.analysis import result_cache
 from sawtooth.ingest.errors import SawtoothError
 sys.setswitchinterval(1e-6)
-content, start = kept.sealed(b"\\x81\\xa6result\\x80"), threading.Barrier(6)
+content, start = result_cache.sealed(b"\\x81\\xa6result\\x80"), threading.Barrier(6)
 def open_it():
     start.wait()
     try:
-        kept.load(content, None)
+        result_cache.load(content, None)
     except SawtoothError:
         refused.append(1)
 refused = []

@@ -56,7 +56,7 @@ def test_views_of_a_recording_hold_what_is_stored_of_a_large_one(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from sawtooth.analysis.derive import sums
+from sawtooth.analysis.derive import screen_sums as sums
 from sawtooth.ingest.schema import DataFolder
 publish = sums.commit
 def die(temporary, target):

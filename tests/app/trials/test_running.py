@@ -6,6 +6,7 @@ The commands load no PyTorch, so they cost little.
 import contextlib
 import sys
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -77,3 +78,14 @@ def test_a_run_ends_before_it_changes_an_existing_file(writes: str, tmp_path: Pa
 def test_a_run_may_change_files_if_the_user_allows_it(tmp_path: Path) -> None:
     one = ran(tmp_path, "open('last.txt', 'w').write('new')", guards=False)
     assert one.how == "ended" and (tmp_path / "training" / "last.txt").read_text() == "new"
+
+
+def test_one_long_step_of_a_change_that_compiles_is_no_measurement(tmp_path: Path) -> None:
+    """Compiling takes longer than all the time to measure; on a GPU, a trial ended after its first step of 25.8 s."""
+    compiled = TrialSettings(str(tmp_path), changes={"compile-cuda-graphs": {}})
+    known = {}
+    for changes, settings in (("compiles", compiled), ("no change", TrialSettings(str(tmp_path)))):
+        order = RunRequest([], [], "a trial", tmp_path, tmp_path, settings, seconds=4.0, start_s=0.2)
+        watch = running._Watch(order, tmp_path, mock.Mock(), mock.Mock(), began=0.0)
+        known[changes] = [watch._is_known(took, sum(took) / 1e3) for took in ([25_833.0], [25_833.0] + [2.0] * 2100)]
+    assert known == {"compiles": [False, True], "no change": [True, True]}

@@ -199,10 +199,10 @@ import os, signal, sys, time, torch
 from pathlib import Path
 from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.ingest import children
-from sawtooth.ingest.capture import beside
+from sawtooth.ingest.capture import sampler_process
 from sawtooth.capture import profile
 from tests.support.sampler_bench import recorded
-beside.start_sampler = lambda out: recorded(out)
+sampler_process.start_sampler = lambda out: recorded(out)
 with profile(sys.argv[1]) as capture:
     for _ in range(5):
         torch.ones(2).sum()
