@@ -130,7 +130,7 @@ SPREAD = 0.03  # share of the median: rows that differ by less count as equal
 
 
 def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
-    """Draw ranks (or hosts, or stages) × steps from ``rows`` of ``analysis.ranks.heat.pooled``.
+    """Draw ranks (or hosts, or stages) × steps from ``rows`` of ``analysis.ranks.heatmap.pooled``.
 
     A selected point has the rank in ``customdata``.
     """
@@ -227,7 +227,7 @@ def _named(label: object) -> str:
 
 
 def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
-    """Draw who waits for whom, from ``rows`` of ``analysis.ranks.heat.waits_between``."""
+    """Draw who waits for whom, from ``rows`` of ``analysis.ranks.heatmap.waits_between``."""
     sides = sorted({*rows["waiter"], *rows["late"]}, key=_by_numbers)
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
     few, colour = len(sides) <= 12, CAUSES["comm_wait"].on(dark)

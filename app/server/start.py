@@ -16,7 +16,7 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
-UNTIL_STOPPED = Path(__file__).with_name("until_stopped.py")
+UNTIL_STOPPED = Path(__file__).with_name("streamlit_server.py")
 PORTS_TRIED = 20  # more servers than anyone leaves running on one machine
 NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # also read by sawtooth.app.settings and sawtooth.app.server.process
 

@@ -84,7 +84,7 @@ def test_serve_execs_streamlit_with_the_absolute_script(monkeypatch, tmp_path) -
         port = probe.getsockname()[1]
     environment = server.environment_for(data=tmp_path, external=False, demo=True, open_browser=True)
     server.serve(port=port, tls=(tmp_path / "cert", tmp_path / "key"), environment=environment)
-    assert seen["argv"][1] == "-P" and seen["argv"][2].endswith("/app/server/until_stopped.py")
+    assert seen["argv"][1] == "-P" and seen["argv"][2].endswith("/app/server/streamlit_server.py")
     assert seen["argv"][3].endswith("/app/main.py")
     assert seen["env"]["SAWTOOTH_DATA"] == str(tmp_path)
     assert seen["env"]["SAWTOOTH_NO_EXTERNAL"] == "1"
