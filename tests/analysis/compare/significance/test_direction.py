@@ -83,7 +83,7 @@ def test_many_equal_steps_do_not_make_no_change_of_an_unbounded_step_time():
 def test_kernels_of_jobs_of_several_gpus_decide_nothing():
     a, b, _ = CASES["kernels alone"]
     assert direction(a, b) is not None
-    assert direction([replace(a[0], kernels_ms=None)], b) is None  # comparison_side.py gives none where ranks wait for each other
+    assert direction([replace(a[0], kernels_ms=None)], b) is None  # a side whose ranks wait has none
 
 
 def test_a_contradiction_is_named():
