@@ -62,7 +62,7 @@ class Told(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(prediction_record.getMessage())
+        self.lines.append(record.getMessage())
 
 
 def prepared(folder: DataFolder) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import RecordingRow
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.clock import ClockOrigin, SampleClock, place
 from sawtooth.app.cli import cli
@@ -130,7 +131,7 @@ def test_local_telemetry_is_laid_over_nothing_until_its_zone_is_given(tmp_path: 
     library = Library(folder)
     result = analyse(bare.runs[0], library)
     told = read(library, result, bare.runs[0])
-    span = series.Span(BASE_NS, BASE_NS + 10**9)
+    span = TimelineSpan(BASE_NS, BASE_NS + 10**9)
     assert not told.clock.known
     assert not series.overlap(told, span, "unix")
     placed = bring_in(folder, [(trace, "trace.json"), (log, "smi.csv")], correction=ClockCorrection(time_zone="+02:00"))

@@ -35,9 +35,9 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     def take(_process: object, _live: Path, target: Path) -> None:
         target.write_text("{}\n")
 
-    monkeypatch.setattr(launch.beside, "start_sampler", lambda live, *more: object())
-    monkeypatch.setattr(launch.beside, "starts", lambda process, live, limit_s: True)
-    monkeypatch.setattr(launch.beside, "take_session", take)
+    monkeypatch.setattr(launch.sampler_process, "start_sampler", lambda live, *more: object())
+    monkeypatch.setattr(launch.sampler_process, "starts", lambda process, live, limit_s: True)
+    monkeypatch.setattr(launch.sampler_process, "take_session", take)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
 def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch.beside, "SAMPLER_STOP_S", 240.0)  # it ends by the signal, however busy the machine is
+    monkeypatch.setattr(launch.sampler_process, "SAMPLER_STOP_S", 240.0)  # it ends by the signal, however busy the machine is
     code = "import time; print('ready', flush=True); time.sleep(60)"
     python = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert python.stdout is not None and python.stdout.readline()
-    told = launch.beside.take_session(python, tmp_path, tmp_path / "telemetry.jsonl")
+    told = launch.sampler_process.take_session(python, tmp_path, tmp_path / "telemetry.jsonl")
     assert told == "the training ended before the sampler had started"
 
 
@@ -146,7 +146,7 @@ def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
 ) -> None:
     refusing = [sys.executable, "-c", f"import sys; sys.exit('sawtooth sample: {complaint}')"]
     monkeypatch.setattr(
-        launch.beside,
+        launch.sampler_process,
         "start_sampler",
         lambda live, *more: subprocess.Popen(refusing, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE),
     )
@@ -253,7 +253,7 @@ def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> No
     ticks = iter(range(100))
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        assert launch.beside.starts(process, tmp_path, clock=lambda: next(ticks) * 0.4)
+        assert launch.sampler_process.starts(process, tmp_path, clock=lambda: next(ticks) * 0.4)
         assert next(ticks) <= 5
     finally:
         process.kill()
