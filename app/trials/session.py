@@ -189,7 +189,7 @@ class TrialSession:
                 remember(self._data, self.bases[0].run_id, trial.run_id, pair)
 
     def store(self, result: str) -> Path:
-        """Store the result in the data folder under the number of the runs' tag ``try=…``, and return its path."""
+        """Store the result in the data folder by the number in the runs' tag, and return its path."""
         path = self._data.root / "trials" / f"{int(self.began_s)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, result.encode())

@@ -39,7 +39,7 @@ def step_ms(folder: Path) -> tuple[list[float], float]:
 
 
 def compiling_s(took: Sequence[float]) -> float:
-    """Return what the first steps took longer than the usual step because they compile, allocate or search, s."""
+    """Return how much longer the first steps took than usual (compilation, allocation, search), s."""
     usual = statistics.median(took) if took else 0.0
     return sum(ms - usual for ms in took[:FIRST_STEPS] if ms > LONG * usual) / 1e3
 

@@ -53,7 +53,7 @@ def first_finding(result: RunResult) -> Finding | None:
 
 
 def first_gpu(result: RunResult) -> tuple[str, int] | None:
-    """Return recording and number of the GPU that the first finding of samples is about; None if it is about all."""
+    """Return recording and number of the first finding's GPU; None if it is about all GPUs."""
     finding = first_finding(result)
     row = finding.evidence[0] if finding is not None else {}
     if not row or len(row["devices"]) == sum(known.recording_id == row["recording"] for known in result.telemetry.devices):

@@ -20,7 +20,7 @@ MOST_CELLS, PERIODS = 240, 2  # spans of time: one for about four pixels of a la
 
 @dataclass(frozen=True)
 class FleetRow:
-    """One GPU: its host (None if there is only one file), its place in a file of several hosts, what the samples show of it first, and its share of time in use.
+    """One GPU: host, place in a file of several hosts, first finding, and share of time in use.
 
     ``cells`` are means of the activity in percent, None without samples.
     """

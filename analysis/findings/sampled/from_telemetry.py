@@ -88,7 +88,7 @@ def _hosts(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> Ite
 
 
 def places_of(recording: Recording) -> dict[str, str]:
-    """Return host and number of each GPU, such as "node-2 GPU 3", by its number in a recording of several hosts."""
+    """Return host and number of each GPU, such as "node-2 GPU 3", by its number in a recording."""
     places = metadata_of(recording).get("places")
     return {str(number): str(place) for number, place in places.items()} if isinstance(places, dict) else {}
 

@@ -53,7 +53,7 @@ def order(values: F64) -> float:
 
 
 class _Drift(NamedTuple):
-    """A change of utilization in percent, between which times, in how many windows; ``at_ns`` if it happened at once."""
+    """A change of utilization in percent: its times, its windows, and ``at_ns`` if it was sudden."""
 
     start: float
     end: float
