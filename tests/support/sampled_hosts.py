@@ -108,7 +108,7 @@ def _plant(trouble: Trouble, values: dict[str, F64], at: F64, boost: float) -> N
         values["util_pct"] = util + size
     elif trouble.kind == "utilization-trend":
         values["util_pct"] = util + size * since
-    elif trouble.kind == "memory-creep":
+    elif trouble.kind == "memory-growth":
         values["mem_used_bytes"] = values["mem_used_bytes"] + size * since
     elif trouble.kind == "utilization-sawtooth":
         values["util_pct"] = np.where(during & (at % size < 0.3 * size), 2.0, util)

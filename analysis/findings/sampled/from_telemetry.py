@@ -17,7 +17,11 @@ from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
 
 # The same fault has one slug, whether a profile or telemetry alone shows it.
-SLUGS: dict[Kind, str] = {"thermal-throttling": "thermal-slowdown", "power-throttling": "power-cap"}
+SLUGS: dict[Kind, str] = {
+    "thermal-throttling": "thermal-slowdown",
+    "power-throttling": "power-cap",
+    "memory-growth": "memory-creep",
+}
 
 
 # What a profile of some steps on one GPU cannot show. The rest is a matter of the rules, which see its cause.

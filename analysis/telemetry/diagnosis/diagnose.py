@@ -26,7 +26,7 @@ SEVERITIES = ("critical", "warning", "info")
 # Of equal severity, what a person acts on first: the hardware, then the job, then what is merely worth knowing.
 ORDER = (
     "xid-error", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "utilization-trend",
-    "utilization-sawtooth", "idle-stretch", "memory-creep", "low-activity", "narrow-pcie-link", "several-processes", "memory-bound", "power-throttling",
+    "utilization-sawtooth", "idle-stretch", "memory-growth", "low-activity", "narrow-pcie-link", "several-processes", "memory-bound", "power-throttling",
 )  # fmt: skip
 
 

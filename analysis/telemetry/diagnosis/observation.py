@@ -13,7 +13,7 @@ Kind = Literal[
     "low-clock",
     "gpu-unlike-peers",
     "utilization-trend",
-    "memory-creep",
+    "memory-growth",
     "utilization-sawtooth",
     "idle-stretch",
     "low-activity",

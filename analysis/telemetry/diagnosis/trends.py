@@ -178,7 +178,7 @@ def _memory(growing: Sequence[tuple[DeviceSamples, tuple[float, float, float]]],
     length = duration((growing[0][0].times[-1] - growing[0][0].times[0]) / 1e9)
     gib = 1 << 30
     return Observation(
-        kind="memory-creep",
+        kind="memory-growth",
         devices=devices,
         severity="warning",
         confidence="high",

@@ -13,7 +13,7 @@ NEEDS: tuple[tuple[Kind, tuple[str, ...], str], ...] = (
     ("thermal-throttling", ("clock_event_mask", "thermal_violation_pct"),
      "the samples have no reasons for lower clocks: add clocks_event_reasons.active, clocks.sm and clocks.max.sm to nvidia-smi --query-gpu"),
     ("utilization-trend", BUSY, "the samples have no utilization: add utilization.gpu"),
-    ("memory-creep", ("mem_used_bytes",), "the samples have no memory in use: add memory.used"),
+    ("memory-growth", ("mem_used_bytes",), "the samples have no memory in use: add memory.used"),
     ("low-activity", ("sm_active_pct", "tensor_active_pct", "power_limit_w"),
      "the samples have no activity of SMs and tensor cores: record it with sawtooth sample or dcgmi dmon -e 1002,1004,1005"),
     ("narrow-pcie-link", ("pcie_width", "pcie_gen"), "the samples have no PCIe link: add pcie.link.width.current and pcie.link.width.max"),

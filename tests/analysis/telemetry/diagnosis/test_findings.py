@@ -78,7 +78,7 @@ def test_a_hole_is_unknown_and_not_idle(tmp_path: Path) -> None:
     assert not [
         finding for finding in result.findings if finding.rule == "idle-stretch" and finding.evidence[0]["share"] > 0.06
     ]
-    creeping = host(5, gpus=2, seconds=900, troubles=(Trouble("memory-creep", (0, 1), 9 * GIB),))
+    creeping = host(5, gpus=2, seconds=900, troubles=(Trouble("memory-growth", (0, 1), 9 * GIB),))
     found = analysed(
         tmp_path / "creep", smi_log(tmp_path / "creep.csv", creeping, ("util_pct", "mem_used_bytes"), hole=(400, 700))
     )

@@ -60,15 +60,15 @@ WANTED: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(folder: Path) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """Run TRAINING with every change in ``folder``; return how it ended, and the folder of its notes."""
-    parts = folder / "parts"
-    parts.mkdir(parents=True)
-    (folder / "train.py").write_text(TRAINING)
-    (folder / "old.txt").write_text("old")
-    about = (folder / "old.txt").stat()
+@pytest.mark.slow  # beside other tests, two idle workers and a waiting loader hung in three of four runs; alone in none of twelve
+def test_every_change_is_proven_and_an_existing_file_stays(tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    (tmp_path / "train.py").write_text(TRAINING)
+    (tmp_path / "old.txt").write_text("old")
+    about = (tmp_path / "old.txt").stat()
     # The file is older than the session. Temporary folders are exempt from the guard, and this test works in one.
-    settings = TrialSettings(str(folder / "saves"), {**WANTED, "tf32": {}}, began_s=about.st_ctime + 1e-3, losses=True)
+    settings = TrialSettings(str(tmp_path / "saves"), {**WANTED, "tf32": {}}, began_s=about.st_ctime + 1e-3, losses=True)
     variables = {
         **hooked_environment(parts, {}),
         **environment.variables(WANTED, {}),
@@ -76,17 +76,7 @@ def trained(folder: Path) -> tuple[subprocess.CompletedProcess[str], Path]:
         "TMPDIR": str(parts),
     }
     command = [sys.executable, "train.py"]
-    return subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=HANGS_S, check=False
-    ), parts
-
-
-def test_every_change_is_proven_and_an_existing_file_stays(tmp_path: Path) -> None:
-    # In one of about forty runs the loader waited for ever for a batch of two idle workers, in PyTorch's own queues.
-    try:
-        done, parts = trained(tmp_path := tmp_path / "first")
-    except subprocess.TimeoutExpired:
-        done, parts = trained(tmp_path := tmp_path.with_name("second"))
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=HANGS_S, check=False)
     assert done.returncode == STOPPED_BY_GUARD, done.stderr
     # The training sees a float32 loss, no anomaly detection, and the checkpoint that is not in its folder.
     assert done.stdout == "torch.float32 False 4 False 1\n"
