@@ -86,8 +86,12 @@ class Recording:
 
         Columns that are newer than the recording become NULL.
         """
-        there = self.once(_columns, table)
+        there = self.columns(table)
         return ", ".join(column if column in there else f"NULL::DOUBLE AS {column}" for column in columns)
+
+    def columns(self, table: str) -> set[str]:
+        """Return the names of the columns that this recording's ``table`` has."""
+        return self.once(_columns, table)
 
     def once(self, make: Callable[..., T], *arguments: Any) -> T:
         """Return ``make`` of this recording and ``arguments``, computed once while it is open.

@@ -26,7 +26,8 @@ IN_A_LINE = 3  # quantities in one line of a heading, which fits on a phone
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # signals in which a sawtooth is searched for, the fastest first
 # NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
 SLOW = "util_pct"
-FAINT, NAMED_SHARE = 0.45, 0.2  # opacity of a background line; share of the width below which a shaded range has no text
+FAINT = 0.45  # opacity of a background line
+NAMED_SHARE = 0.2  # share of the width: a narrower shaded range has no room for its text
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from sawtooth.app.trials import steps
 from sawtooth.app.trials.processes import Training
 from sawtooth.ingest.capture.command import settings as hook
 from sawtooth.ingest.capture.command.launch import hooked_environment, session_of, start_sampler
+from sawtooth.ingest.capture.command.progress import MarksTail
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.trials.changes import environment as variables
@@ -111,7 +112,7 @@ def run(order: RunRequest) -> Ran:
         left = training.end()
         if sampler is not None:
             session_of(sampler, parts)
-    took, _ = steps.step_ms(parts)
+    took, _ = steps.step_ms(MarksTail(parts, most=None).marks())
     tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
     how, why = _outcome(how, process.returncode, tail, order, watch)
     notes = _notes(parts)
@@ -132,6 +133,7 @@ class _Watch:
         self.start_s: float | None = None
         self.memory = 0
         self._count, self._newest = 0, began
+        self._marks = MarksTail(parts, most=None)
         self._longest_s = 0.0
 
     def until_known(self) -> How:
@@ -146,7 +148,7 @@ class _Watch:
             looks += 1
             if looks % 5 == 1:
                 self.memory = max(self.memory, self._training.memory_bytes())
-            took, loop_s = steps.step_ms(self._parts)
+            took, loop_s = steps.step_ms(self._marks.marks())
             self._note(took)
             if self._is_known(took, loop_s - steps.compiling_s(took)):
                 return "measured"

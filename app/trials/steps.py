@@ -6,11 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from sawtooth.analysis.quantiles import student_t
-from sawtooth.ingest.capture.marks import MARK
-from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
 LEAST_STEPS = 40  # fewer say nothing about how steps vary
 BLOCKS = 8  # means of neighbouring steps: these are nearly independent, and eight give an interval
@@ -19,23 +16,13 @@ TAIL = 0.975
 FIRST_STEPS, LONG = 10, 5.0  # a step is long from this many times the median on
 
 
-def step_ms(folder: Path) -> tuple[list[float], float]:
-    """Return the times of the unprofiled steps so far (ms), and the seconds of the loop.
+def step_ms(marks: Sequence[tuple[int, int, str]]) -> tuple[list[float], float]:
+    """Return the times of the unprofiled steps (ms), and the seconds of the loop.
 
-    They are those of the process with the most marks.
+    ``marks`` are in order: step, end (ns) and phase.
     """
-    marks = max(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, default=None)
-    if marks is None:
-        return [], 0.0
-    loop = LeadingOptimizer()
-    every: dict[int, list[tuple[int, int, bytes]]] = {}
-    for mark in map(MARK.search, marks.read_bytes().split(b"\n")):
-        if mark is not None:
-            loop.takes(int(mark[4]))
-            every.setdefault(int(mark[4]), []).append((int(mark[1]), int(mark[2]), mark[3]))
-    led = every.get(loop.number, []) if every else []
-    took = [(b[1] - a[1]) / 1e6 for a, b in pairwise(led) if b[0] == a[0] + 1 and a[2] == b[2] == b"train"]
-    return took, (led[-1][1] - led[0][1]) / 1e9 if led else 0.0
+    took = [(b[1] - a[1]) / 1e6 for a, b in pairwise(marks) if b[0] == a[0] + 1 and a[2] == b[2] == "train"]
+    return took, (marks[-1][1] - marks[0][1]) / 1e9 if marks else 0.0
 
 
 def compiling_s(took: Sequence[float]) -> float:
@@ -55,7 +42,7 @@ def mean_and_half_width(took: Sequence[float]) -> tuple[float, float]:
 
 
 def halves(took: Sequence[float]) -> tuple[float, float] | None:
-    """Return the means of both halves of a run's steps, which show how it drifts; None for too few steps."""
+    """Return the medians of both halves of a run's steps, its drift; None for too few steps."""
     counted = took[int(WARM_UP * len(took)) :]
     if len(counted) < LEAST_STEPS:
         return None

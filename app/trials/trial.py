@@ -50,7 +50,7 @@ class Trial:
 
     @property
     def is_inside(self) -> bool | None:
-        """Whether the measured step time is inside the predicted interval; None if one of them is not known."""
+        """Whether the measured step time is inside the predicted interval; None if one is unknown."""
         known = self.predicted_low_ms, self.measured_ms, self.predicted_high_ms
         if None in known or self.times_work != 1.0 or self.status not in MEASURED:
             return None

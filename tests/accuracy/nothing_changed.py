@@ -1,4 +1,4 @@
-"""Count the changes that a comparison claims where nothing changed, and those that it calls where the truth is known.
+"""Count the changes that a comparison claims: where nothing changed, and where the truth is known.
 
     python -m tests.accuracy.nothing_changed [FOLDER …] [--data FOLDER]     (default: the recordings with step marks)
 

@@ -94,7 +94,7 @@ def _finding(findings: Sequence[Finding], device: int, recording_id: str) -> Fin
 
 def _cells(recording: Recording, start: int, end: int, count: int, clock: SampleClock) -> dict[int, tuple[float | None, ...]]:
     """Return the mean activity of each GPU in ``count`` spans of the time, by one query."""
-    there = {row[0] for row in recording.rows("SELECT column_name FROM (DESCRIBE samples)")}
+    there = recording.columns("samples")
     busy = [column for column in BUSY if column in there]
     first = recording.rows("SELECT min(time_ns) FROM samples")[0][0]
     if not busy or first is None:

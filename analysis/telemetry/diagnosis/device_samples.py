@@ -107,7 +107,7 @@ def load(recording: Recording, clock: SampleClock = AS_RECORDED, host: str | Non
 
     Of a fleet with more than MOST_VALUES values, every n-th sample is read: rows lie in order of GPU and time.
     """
-    there = {row[0] for row in recording.rows("SELECT column_name FROM (DESCRIBE samples)")}
+    there = recording.columns("samples")
     columns = [column for column in USED if column in there]
     listed = "".join(f', "{column}"::DOUBLE AS {column}' for column in columns)
     every = -(-int(recording.rows("SELECT count(*) FROM samples")[0][0]) * len(columns) // MOST_VALUES)

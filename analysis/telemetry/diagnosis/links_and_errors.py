@@ -35,7 +35,7 @@ def _observed(
     usual: dict[str, object] = {
         "devices": (gpu.device,), "confidence": "high", "measure": "count", "share": 1.0, "start_ns": int(gpu.times[0]), "end_ns": int(gpu.times[-1]),
     }  # fmt: skip
-    return Observation(kind=kind, title=title, seen=seen, action=action, **(usual | more))  # type: ignore[arg-type]
+    return Observation(kind=kind, title=title, seen=seen, action=action, **(usual | more))  # type: ignore[arg-type]  # the fields of an Observation
 
 
 def _link(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:

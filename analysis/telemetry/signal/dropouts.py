@@ -25,7 +25,7 @@ def dropouts(recording: Recording, device: int) -> NDArray[np.int64]:
 
 
 def _dropouts(recording: Recording, device: int) -> NDArray[np.int64]:
-    there = {row[0] for row in recording.rows("SELECT column_name FROM (DESCRIBE samples)")}
+    there = recording.columns("samples")
     counters = [column for column in ALWAYS_ABOVE_0 if column in there]
     if not counters or "util_pct" not in there:
         return np.empty(0, np.int64)

@@ -65,18 +65,28 @@ def step_rate_of(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
 
 
 class MarksTail:
-    """Reads what was added to the files of marks in ``folder``, of the process that steps most."""
+    """Reads what was added to the files of marks in ``folder``, of the process that steps most.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Of each optimizer, it remembers the ``most`` last marks; all of them if ``most`` is None.
+    """
+
+    def __init__(self, folder: Path, most: int | None = RECENT + 1) -> None:
+        self._folder, self._most = folder, most
         self._path: Path | None = None
         self._at = 0
         self._torn = b""
         self._loop = LeadingOptimizer()
         self._by_optimizer: dict[int, list[tuple[int, int, str]]] = {}
 
+    def marks(self) -> Sequence[tuple[int, int, str]]:
+        """Return the marks of the optimizer that leads the loop, in order: step, end (ns) and phase."""
+        with contextlib.suppress(OSError):
+            self._choose()
+            self._read()
+        return self._by_optimizer[self._loop.number] if self._by_optimizer else ()
+
     def step_rate(self) -> StepRate | None:
-        """Return the pace now, None where no step came since the last time."""
+        """Return the step rate now; None if no step came since the last time."""
         with contextlib.suppress(OSError):
             self._choose()
             if self._read():
@@ -107,7 +117,8 @@ class MarksTail:
                     self._loop.takes(optimizer)
                     kept = self._by_optimizer.setdefault(optimizer, [])
                     kept.append((int(mark[1]), int(mark[2]), mark[3].decode()))
-                    del kept[: -RECENT - 1]
+                    if self._most is not None:
+                        del kept[: -self._most]
         return self._at > before and bool(self._by_optimizer)
 
 

@@ -1,10 +1,12 @@
 """Step times of a trial: their mean with its interval, and what compiling takes at the start."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from sawtooth.app.trials import steps
+from sawtooth.ingest.capture.command.progress import MarksTail
 
 
 def test_steps_that_compile_are_a_cost_of_the_start() -> None:
@@ -26,3 +28,15 @@ def test_the_mean_leaves_out_the_warm_up_and_has_an_interval_of_eight_blocks() -
 def test_halves_show_the_drift() -> None:
     assert steps.halves([0.0] * 20 + [10.0] * 40 + [12.0] * 40) == (10.0, 12.0)
     assert steps.halves([10.0] * 48) is None
+
+
+def test_steps_read_in_two_looks_are_those_of_one(tmp_path: Path) -> None:
+    """Evaluation between two training steps, and a mark that is only half written at the first look."""
+    ends = [(i, 1_000_000_000 + i * 20_000_000, "eval" if i == 2 else "train") for i in range(6)]
+    lines = [f'{{"k": "mark", "i": {i}, "w": {w}, "p": "{phase}", "o": 0}}\n' for i, w, phase in ends]
+    path, tail = tmp_path / "marks-7.jsonl", MarksTail(tmp_path, most=None)
+    path.write_text("".join(lines[:4])[:-9])
+    assert steps.step_ms(tail.marks()) == ([20.0], 0.04)
+    path.write_text("".join(lines))
+    assert steps.step_ms(tail.marks()) == steps.step_ms(MarksTail(tmp_path, most=None).marks()) == ([20.0] * 3, 0.1)
+    assert steps.step_ms(MarksTail(tmp_path / "none").marks()) == ([], 0.0)

@@ -1,4 +1,4 @@
-"""Changes that a pair of traces shows only together are named: no_sync, micro-batches, nn.LSTM and padded sizes, both ways."""
+"""Name changes that only a pair of traces shows: no_sync, micro-batches, nn.LSTM, padded sizes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_parts_and_changes_sum_to_the_verdict_s_difference_and_mirror(pair: tupl
 
 
 def shapes(width: int, tokens: int = 4096) -> set[str]:
-    """Return the shapes of a transformer's products: attention, MLP and head, of a width and a number of tokens."""
+    """Return the shapes of a transformer's products (attention, MLP, head) by width and tokens."""
     pairs = [(tokens, width), (width, width), (width, 4 * width), (tokens, 4 * width), (width, 3 * width), (tokens, 3 * width)]
     return {",".join(map(str, sorted(pair))) for pair in [*pairs, (50304, width), (tokens, 50304)]}
 

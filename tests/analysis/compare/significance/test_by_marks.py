@@ -38,7 +38,10 @@ def test_the_interval_holds_both_step_times_and_what_two_runs_differ_by() -> Non
 
 
 def test_steps_before_the_profile_are_compared_where_both_sides_have_them() -> None:
-    """Two real loops of 14.2 and 11.9 ms took 16.7 and 16.1 ms after their profiles; a stopwatch said 1.19 times as fast."""
+    """Two real loops of 14.2 and 11.9 ms took 16.7 and 16.1 ms after their profiles.
+
+    A stopwatch said 1.19 times as fast.
+    """
     slowed = {
         name: replace(marked(best_ms, 0.02, name), high_ms=after_ms, before_high_ms=best_ms * 1.02)
         for name, best_ms, after_ms in (("a", 14.2, 16.7), ("b", 11.9, 16.1))
