@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,10 @@ LAYER_NORM = "aten::native_layer_norm"
 MANY_VALUES = 1e8
 
 
-def flop_work(row: Any, dtype: str, *, padded_to: int | None = None) -> KernelOperands | None:
+def flop_work(row: Any, dtype: str, *, resized: Mapping[int, int] | None = None) -> KernelOperands | None:
     """Return the work of a row's FLOP operator in ``dtype``; None if it is unknown.
 
-    Sizes are padded to multiples of ``padded_to`` if it is set.
+    ``resized`` has the new value of sizes that change: of products, and of the head size of attention.
     """
     operator, dims = row.flop_operator, row.flop_dims
     if not isinstance(operator, str) or not dims:
@@ -55,19 +55,29 @@ def flop_work(row: Any, dtype: str, *, padded_to: int | None = None) -> KernelOp
         return convolution_work(operator, dims, row.flop_strides, row.flop_concrete, dtype)
     if row.category == "attention":
         name = operator.replace("_efficient_", "_flash_") if dtype in HALF_BITS else operator
-        return recorded_attention(name, dims, row.flop_concrete, dtype)
-    return product_work(operator, dims, row.flop_strides, dtype, padded_to=padded_to)
+        return recorded_attention(name, _with_heads(dims, resized or {}), row.flop_concrete, dtype)
+    return product_work(operator, dims, row.flop_strides, dtype, resized=resized)
 
 
-def retimed_products(rows: pd.DataFrame, gpu: GpuPeaks, dtype: str, *, padded_to: int | None = None) -> TimedOps | None:
+def _with_heads(dims: list[Any], resized: Mapping[int, int]) -> list[Any]:
+    """Return the shapes of an attention with its head size, their last dimension, as in ``resized``."""
+    return [
+        [*shape[:-1], resized.get(shape[-1], shape[-1])] if isinstance(shape, list) and len(shape) == 4 else shape
+        for shape in dims
+    ]
+
+
+def retimed_products(
+    rows: pd.DataFrame, gpu: GpuPeaks, dtype: str, *, resized: Mapping[int, int] | None = None
+) -> TimedOps | None:
     """Return the edit that runs these products, convolutions and attentions in ``dtype``.
 
-    Every size becomes a multiple of ``padded_to`` if it is set. A kernel whose new time is not known keeps its time. None
-    becomes slower, because the library would then keep the old kernel. None if nothing is known.
+    ``resized`` has the new value of sizes that change. A kernel whose new time is not known keeps its time. None becomes
+    slower, because the library would then keep the old kernel. None if nothing is known.
     """
 
     def as_wanted(row: Any) -> KernelTimeEstimate | None:
-        work = flop_work(row, dtype, padded_to=padded_to)
+        work = flop_work(row, dtype, resized=resized)
         return estimate(work, gpu) if work is not None else None
 
     return _timed(rows, _by_operator(rows, as_wanted), slower=False)

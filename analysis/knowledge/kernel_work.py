@@ -8,6 +8,7 @@ know.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES
@@ -30,10 +31,12 @@ CAUSAL_AT = {
 }
 
 
-def product_work(operator: str, dims: Any, strides: Any, dtype: str, *, padded_to: int | None = None) -> KernelOperands | None:
+def product_work(
+    operator: str, dims: Any, strides: Any, dtype: str, *, resized: Mapping[int, int] | None = None
+) -> KernelOperands | None:
     """Return the work of a matrix product in ``dtype``.
 
-    If ``padded_to`` is set, every size is rounded up to a multiple of it.
+    If ``resized`` is set, it has the new value of sizes that change; all rows are then aligned.
     """
     pair = _operands(operator, dims)
     if pair is None:
@@ -41,10 +44,10 @@ def product_work(operator: str, dims: Any, strides: Any, dtype: str, *, padded_t
     first = FIRST_OPERAND.get(operator, 0)
     batch, m, n, k = pair
     aligned = True
-    if padded_to is None:
+    if resized is None:
         aligned = _aligned(strides, first, dtype, n, k)
     else:
-        m, n, k = (-(-size // padded_to) * padded_to for size in (m, n, k))
+        m, n, k = (resized.get(size, size) for size in (m, n, k))
     size, out = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
     moved = batch * (size * (m * k + k * n) + out * m * n)
     return KernelOperands(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))

@@ -8,8 +8,8 @@ Why it costs time
     The library uses kernels that load element by element, or copies the data into padded form. On an H200 this is four times
     slower for 4093 instead of 4096.
 What to do
-    Round sizes up to a multiple of 64: vocabulary, hidden sizes, sequence buckets. The model never samples the added rows of
-    a vocabulary.
+    Change a model's width to a multiple of 64, and its head size with it (width = heads · head size): the sizes of queries, keys,
+    values and MLP are multiples of the width and follow. Pad a vocabulary alone; the model never samples its added rows.
 When it is wrong
     The sizes come from the data (ragged batches): pad or bucket them instead. FP8 needs multiples of 16.
 References
@@ -18,14 +18,18 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -33,12 +37,22 @@ from sawtooth.analysis.units import in_words
 ALIGNED_KERNEL = "align8"  # CUTLASS puts the alignment of a kernel's loads, in elements, into its name.
 PADDED_TO = 64  # The multiple that the fix advises: whole tiles.
 
+LEAST_HEAD, MOST_HEAD = 32, 256  # Head sizes of attention in use.
+MOST_OF_WIDTH = 8  # Multiples of a model's width in a layer: 3 for queries, keys and values, 4 and 8/3 for an MLP.
+MOST_MULTIPLES = 128 * MOST_OF_WIDTH  # A width has at most about 128 heads.
+NEAR = 0.07  # Share of a size: 774 becomes 768, which is another model, but hardly a smaller one.
+
+HEAD_SIZES = """SELECT DISTINCT TRY_CAST(s.input_dims->>'$[0][#-1]' AS BIGINT) FROM named_cpu_ops JOIN signatures s USING (signature_id)
+    WHERE name = 'aten::scaled_dot_product_attention'"""
+
 VOCABULARY = 8192  # A size from here on most likely belongs to a vocabulary. Nothing else depends on its padding.
 OF_TOKENIZER = CodeChange(
     "Transformers",
     "model.resize_token_embeddings(len(tokenizer))",
     "model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)",
 )
+PADDED_MODEL = "A padded vocabulary or hidden size changes the model's shape: old checkpoints need padding too."
+OTHER_MODEL = "Another width is another model: old checkpoints do not fit. Keep width = heads · head size."
 
 
 def is_slow(row: Any) -> bool:
@@ -51,6 +65,71 @@ def is_slow(row: Any) -> bool:
     return bool(misaligned_rows(row.flop_operator, row.flop_dims, row.flop_strides, ALIGNMENT_16_BIT))
 
 
+@dataclass(frozen=True)
+class _ModelWidth:
+    """A model's width and the head size that divides it, each as recorded and as advised.
+
+    ``head`` is None if no head size is misaligned. ``follow`` are the further recorded sizes that are multiples of the width.
+    """
+
+    width: tuple[int, int]
+    head: tuple[int, int] | None
+    follow: tuple[int, ...]
+
+    @property
+    def action(self) -> str:
+        """The change of the width, in short."""
+        return f"the model's width {self.width[1]} instead of {self.width[0]}"
+
+    @property
+    def how(self) -> str:
+        """The sizes that change with the width, as the end of a sentence."""
+        old = self.width[0]
+        others = " and ".join(f"{n} = {n // old} · {old}" for n in self.follow)
+        follow = f"{others} {'follows' if len(self.follow) == 1 else 'follow'} from it" if others else ""
+        heads = f"{old // self.head[0]} heads of {self.head[1]} instead of {self.head[0]}" if self.head else ""
+        return f": {'. '.join(filter(None, (heads, follow)))}."
+
+    def resized(self, sizes: Iterable[int]) -> dict[int, int]:
+        """Return the new values of those of ``sizes`` that are multiples of the width, or of the head size."""
+        old, new = self.head or self.width
+        return {n: n // old * new for n in sizes if n % old == 0 and n // old <= MOST_MULTIPLES}
+
+
+def _aligned(size: int) -> int:
+    """Return the multiple of PADDED_TO next to a width or head size; of ALIGNMENT_16_BIT if that is not near."""
+    whole = max(round(size / PADDED_TO), 1) * PADDED_TO
+    return whole if abs(whole - size) <= NEAR * size else _next_multiple(size, ALIGNMENT_16_BIT)
+
+
+def _model_width(odd: Sequence[int], sizes: Collection[int]) -> _ModelWidth | None:
+    """Return the width of the model if the misaligned sizes ``odd`` are multiples of one, such as 774 and 2322 = 3 · 774.
+
+    ``sizes`` are all sizes of the products and attentions. A padded size would no longer be a multiple of the width, so the
+    width itself must change. None if each size stands alone.
+    """
+    features = [n for n in sorted(odd) if n >= LEAST_HEAD]
+    for base in features:
+        if base >= VOCABULARY:
+            break
+        most = MOST_MULTIPLES if base <= MOST_HEAD else MOST_OF_WIDTH
+        multiples = sorted(n for n in sizes if n > base and n % base == 0 and n // base <= most)
+        if not multiples:
+            continue
+        widths = [n for n in multiples if n in odd]
+        if base > MOST_HEAD or not widths:
+            return _ModelWidth((base, _aligned(base)), None, tuple(multiples))
+        width, head = widths[0], (base, _aligned(base))
+        follow = tuple(n for n in multiples if n > width and n % width == 0)
+        return _ModelWidth((width, width // base * head[1]), head, follow)
+    return None
+
+
+def _next_multiple(size: int, of: int = PADDED_TO) -> int:
+    """Return the smallest multiple of ``of`` that is not below ``size``."""
+    return -(-size // of) * of
+
+
 def _in_short(sizes: list[int]) -> str:
     """Return one or two sizes by name, such as "774 and 50257", and more sizes by the largest."""
     if len(sizes) <= 2:
@@ -58,16 +137,48 @@ def _in_short(sizes: list[int]) -> str:
     return f"{sizes[0]} and {len(sizes) - 1} other sizes"
 
 
-def _changes(sizes: list[int]) -> tuple[CodeChange, ...]:
-    """Return the code change that pads the two largest of the run's own sizes."""
+def _changes(alone: list[int], width: _ModelWidth | None) -> tuple[CodeChange, ...]:
+    """Return the code change of the run's own sizes: the model's width, and the two largest that stand alone."""
     lines = []
-    for size in sizes[:2]:
+    if width is not None:
+        old, new = (f"width = {of}" for of in width.width)
+        if width.head is not None:
+            heads = width.width[0] // width.head[0]
+            old, new = (f"{line}   # {heads} heads of {head}" for line, head in zip((old, new), width.head, strict=True))
+        lines.append((old, new))
+    for size in alone[:2]:
         name, unused = ("vocabulary", "; the added tokens never occur") if size >= VOCABULARY else ("features", "")
-        padded = -(-size // PADDED_TO) * PADDED_TO
-        lines.append((f"{name} = {size}", f"{name} = {padded}   # next multiple of {PADDED_TO}{unused}"))
+        lines.append((f"{name} = {size}", f"{name} = {_next_multiple(size)}   # next multiple of {PADDED_TO}{unused}"))
     before, after = ("\n".join(side) for side in zip(*lines, strict=True))
     own = CodeChange("PyTorch", before, after, of_run=True)
-    return (own, OF_TOKENIZER) if sizes[0] >= VOCABULARY else (own,)
+    return (own, OF_TOKENIZER) if alone and alone[0] >= VOCABULARY else (own,)
+
+
+def _action(alone: list[int], width: _ModelWidth | None) -> Action:
+    padding = f"{_in_short(alone)} to {'a multiple' if len(alone) == 1 else 'multiples'} of {PADDED_TO}"
+    if width is None:
+        return Action("Pad", padding)
+    if not alone:
+        return Action("Make", width.action, width.how)
+    return Action("Make", f"{width.action} and pad {_in_short(alone)}", f"{width.how} Pad {padding}.")
+
+
+def _sizes_of(rows: pd.DataFrame) -> set[int]:
+    """Return the numbers of rows and columns of the matrices that ``rows`` multiply."""
+    found: set[int] = set()
+    for operator, dims in zip(rows["flop_operator"], rows["flop_dims"], strict=True):
+        first = FIRST_OPERAND.get(operator, 0)
+        shapes = [shape for shape in (dims or [])[first : first + 2] if isinstance(shape, list)]
+        found.update(n for shape in shapes for n in shape[-2:] if isinstance(n, int))
+    return found
+
+
+def _odd_heads(context: RuleContext, attention: pd.DataFrame) -> set[int]:
+    """Return the misaligned head sizes of the step's fused ``attention``, as the model calls it."""
+    if attention.empty:
+        return set()
+    rows = context.recording.rows(HEAD_SIZES)
+    return {int(size) for (size,) in rows if size is not None and int(size) % ALIGNMENT_16_BIT}
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -77,32 +188,42 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     work = context.work
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
+    attention = work[(work["category"] == "attention") & work["flop_operator"].notna()]
     slow = chosen(products, is_slow)
     cost = ms_per_step(slow, steps)
     if context.is_trifle(cost):
         return
-    edit = retimed_products(slow, gpu, "bf16" if gpu.peak_tflops("bf16") else "fp16", padded_to=PADDED_TO)
+    evidence = evidence_of(slow, steps, ("flop_operator", "kernel"))
+    inputs = zip(slow["flop_operator"], slow["flop_dims"], slow["flop_strides"], strict=True)
+    odd = {n for operator, dims, strides in inputs for n in misaligned_rows(operator, dims, strides, ALIGNMENT_16_BIT)}
+    heads = _odd_heads(context, attention)
+    sizes = _sizes_of(products) | heads
+    width = _model_width(sorted(odd | heads), sizes)
+    resized = width.resized(sizes) if width is not None else {}
+    alone = sorted(odd - resized.keys(), reverse=True)
+    resized |= {n: _next_multiple(n) for n in alone}
+    dtype = "bf16" if gpu.peak_tflops("bf16") else "fp16"
+    if width is not None and width.head is not None and heads:
+        slow = pd.concat([slow, attention])
+        resized |= {_next_multiple(width.head[0], ALIGNMENT_16_BIT): width.head[1]}  # PyTorch pads heads before a fused kernel.
+    edit = retimed_products(slow, gpu, dtype, resized=resized)
     gain = context.predict_ms([edit]) if edit else None
     if gain is not None and context.step_ms and context.is_trifle(context.step_ms - gain):
         return  # The products are misaligned, but as fast as aligned ones, because the library has a fast kernel for them.
-    inputs = zip(slow["flop_operator"], slow["flop_dims"], slow["flop_strides"], strict=True)
-    sizes = sorted(
-        {n for operator, dims, strides in inputs for n in misaligned_rows(operator, dims, strides, ALIGNMENT_16_BIT)},
-        reverse=True,
-    )
-    shown = ", ".join(str(n) for n in sizes[:3]) + (" and others" if len(sizes) > 3 else "")
+    largest = sorted(odd, reverse=True)
+    shown = ", ".join(str(n) for n in largest[:3]) + (" and others" if len(largest) > 3 else "")
     yield Evidence(
         Advice(
             f"Products with dimensions of {shown}, no multiples of 8, take {in_words(cost)} of each step",
-            Action("Pad", f"{_in_short(sizes)} to {'a multiple' if len(sizes) == 1 else 'multiples'} of 64"),
-            note="These products as long as padded ones take; kernels around them that also work on the odd size gain on top.",
-            risk="A padded vocabulary or hidden size changes the model's shape: old checkpoints need padding too.",
-            changes=_changes(sizes),
+            _action(alone, width),
+            note="These products as long as aligned ones take; kernels around them that also work on the odd size gain on top.",
+            risk=OTHER_MODEL if width is not None else PADDED_MODEL,
+            changes=_changes(alone, width),
         ),
         lost_ms=cost,
         cost_ms=cost,
         edits=[edit] if edit else [],
-        rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
+        rows=evidence,
         weighed_by="both",
     )
 

@@ -27,3 +27,15 @@ def test_few_large_tensors_are_a_checkpoint_and_no_losses(name: str) -> None:
     assert first.rule == "checkpoint-in-the-loop"
     assert not [f for f in result_of(name).findings if "losses and norms" in f.fix]
     assert first.predicted_step_ms is not None and 0.6 <= first.predicted_step_ms < 1.5, "a product takes 600 µs"
+
+
+def test_a_models_width_changes_with_all_its_multiples_and_its_heads() -> None:
+    """774 = 6 · 129, and 2322 = 3 · 774: padded alone, 2322 would be 2368, which is not divisible by 3."""
+    found = finding("odd_model_width", "misaligned-dimensions")
+    assert found is not None
+    assert found.action.short == "Make the model's width 768 instead of 774 and pad 50257"
+    assert "6 heads of 128 instead of 129. 2322 = 3 · 774 and 3096 = 4 · 774 follow from it." in found.fix
+    assert found.changes[0].after.splitlines()[0] == "width = 768   # 6 heads of 128"
+    # A step is 940 + 8000 + 200 µs. At 989 TFLOP/s the vocabulary's product (2 · 4096 · 768 · 50304 FLOP) takes 320 µs, the
+    # layer's four (24 · 4096 · 768² FLOP) 59 µs; kernels reach half of that and more. The attention takes at most 200 µs.
+    assert found.predicted_step_ms is not None and 0.38 < found.predicted_step_ms < 2 * 0.38 + 0.2

@@ -119,7 +119,7 @@ CASES = {
     "memory-headroom": Case(beside=("gpt_small",), quiet=("memory_full",), condition=("USED", 0.0)),
     "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy"), condition=("NEAR", 1.01)),
     "misaligned-dimensions": Case(
-        leads=("mlp_4093", "vocab_50257"),
+        leads=("mlp_4093", "vocab_50257", "odd_model_width"),
         quiet=("mlp_4096", "vocab_50304"),
         measured=(("mlp_4093", "mlp_4096", 0.15), ("vocab_50257", "vocab_50304", 0.15)),
     ),
