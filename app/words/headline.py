@@ -18,6 +18,7 @@ from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
 LEAST_HEADLINE_SHARE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
+MUCH_SURER = 2.0  # ratio of the lower bounds of two gains: from here on, the larger one leads although another order is usual
 LEAST_SAID_SHARE = 0.01  # share of the step: smallest mean time between steps that is mentioned
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
@@ -197,7 +198,11 @@ def action(finding: Finding) -> str:
 
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
-    """Return the first finding that is large enough for the headline, and its sentence."""
+    """Return the change for the headline, and its sentence.
+
+    It is the first change that is large enough, or one that surely brings much more. A change that may bring nothing never
+    leads, and one of low confidence only if there is no other.
+    """
     rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
     if result.withdrawn_by is not None or (rank is not None and verdict is None) or healthy(result) is not None:
@@ -207,22 +212,26 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
         findings = [sure] if sure is not None and sure.claims == "gain" else []
     step_ms = best_ms(result)
     claimed = [
-        (finding, sentence) for finding in findings if (sentence := _claimed(finding, _whole_action(finding, result), step_ms))
+        (finding, sentence)
+        for finding in findings
+        if not finding.may_gain_nothing and (sentence := _claimed(finding, _whole_action(finding, result), step_ms))
     ]
     if not claimed:
         return None
-    first = claimed[0][0]
-    return next((change for change in claimed if _is_better(change[0], first)), claimed[0])
+    first = next((change for change in claimed if change[0].confidence != "low"), claimed[0])
+    if first[0].claims != "gain" or first[0].ends_the_run:
+        return first
+    surer = [c for c in claimed if _is_surer(c[0], first[0]) and first[0] not in needed_before(c[0], result.findings)]
+    return max(surer, key=lambda change: change[0].sure_gain_ms, default=first)
 
 
-def _is_better(finding: Finding, first: Finding) -> bool:
-    """Return whether a change should come before a first change that may bring nothing.
+def _is_surer(finding: Finding, first: Finding) -> bool:
+    """Return whether the lower bound of a gain is much larger than that of the first change.
 
-    It must gain more, be as sure, and gain something in the worst case.
+    A choice with costs of its own, such as compiling, does not come before a fault.
     """
-    as_sure = finding.confidence == first.confidence or finding.confidence == "high"
-    more = finding.claims == "gain" and not finding.may_gain_nothing and finding.gain_ms > first.gain_ms
-    return first.may_gain_nothing and not first.ends_the_run and more and as_sure
+    comparable = finding.claims == "gain" and finding.confidence != "low" and "choice" not in finding.explains.topics
+    return comparable and finding.sure_gain_ms > MUCH_SURER * first.sure_gain_ms
 
 
 def leading(result: RunResult) -> Finding | None:
@@ -232,10 +241,10 @@ def leading(result: RunResult) -> Finding | None:
 
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
-    """Return the change that must come before ``finding`` and gains little alone, or None."""
+    """Return the change that must come before ``finding`` and gains little alone, or perhaps nothing; else None."""
     little = LEAST_HEADLINE_SHARE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
-    return next((f for f in needed if f.claims != "gain" or f.gain_ms < little), None)
+    return next((f for f in needed if f.claims != "gain" or f.gain_ms < little or f.may_gain_nothing), None)
 
 
 def _whole_action(finding: Finding, result: RunResult) -> str:
