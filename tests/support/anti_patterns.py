@@ -127,7 +127,13 @@ def odd_width(trace: ChromeTrace, at: float, width: int, heads: int) -> float:
         trace.launch((at + 2, at + 7), (free, free + kernel_us), kernel)
         at, free = at + 10, free + kernel_us
 
-    products = ((width, 3 * width, 240), (width, width, 100), (width, 4 * width, 300), (4 * width, width, 300), (width, 50257, 8000))
+    products = (
+        (width, 3 * width, 240),
+        (width, width, 100),
+        (width, 4 * width, 300),
+        (4 * width, width, 300),
+        (width, 50257, 8000),
+    )
     for rows, columns, kernel_us in products:
         strides = {"Input Strides": [[rows, 1], [1, rows]]}
         launch("aten::mm", [[tokens, rows], [rows, columns]], kernel_us, ODD_GEMM, **strides)
