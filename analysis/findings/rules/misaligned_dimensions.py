@@ -165,12 +165,12 @@ def _action(alone: list[int], width: _ModelWidth | None) -> Action:
 
 def _sizes_of(rows: pd.DataFrame) -> set[int]:
     """Return the numbers of rows and columns of the matrices that ``rows`` multiply."""
-    found: set[int] = set()
+    sizes: set[int] = set()
     for operator, dims in zip(rows["flop_operator"], rows["flop_dims"], strict=True):
         first = FIRST_OPERAND.get(operator, 0)
         shapes = [shape for shape in (dims or [])[first : first + 2] if isinstance(shape, list)]
-        found.update(n for shape in shapes for n in shape[-2:] if isinstance(n, int))
-    return found
+        sizes.update(n for shape in shapes for n in shape[-2:] if isinstance(n, int))
+    return sizes
 
 
 def _odd_heads(context: RuleContext, attention: pd.DataFrame) -> set[int]:
