@@ -176,14 +176,6 @@ class Finding:
             self.predicted_high_ms, (self.predicted_step_ms or 0.0) + self.gain_ms
         )
 
-    @property
-    def sure_gain_ms(self) -> float:
-        """The lower bound of a predicted gain, ms a step; 0 without a prediction."""
-        if self.claims != "gain" or self.predicted_step_ms is None:
-            return 0.0
-        before_ms = self.predicted_step_ms + self.gain_ms
-        return max(before_ms - (self.predicted_high_ms if self.predicted_high_ms is not None else self.predicted_step_ms), 0.0)
-
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
         """Return whether the finding explains time lost to ``cause`` here; with places, only at one of them."""
         if cause not in self.explains.causes:

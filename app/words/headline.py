@@ -14,6 +14,7 @@ from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes, telemetry
 from sawtooth.app.words.efficiency import throttled
+from sawtooth.app.words.predicted_gain import sure_gain_ms
 from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
@@ -198,10 +199,9 @@ def action(finding: Finding) -> str:
 
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
-    """Return the change for the headline, and its sentence.
+    """Return the change for the headline: the first that surely gains, or one that surely gains much more.
 
-    It is the first change that is large enough, or one that surely brings much more. A change that may bring nothing never
-    leads, and one of low confidence only if there is no other.
+    A change of low confidence leads only if there is no other. The second value is its sentence.
     """
     rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
@@ -211,18 +211,15 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
         sure = explains(verdict, findings)
         findings = [sure] if sure is not None and sure.claims == "gain" else []
     step_ms = best_ms(result)
-    claimed = [
-        (finding, sentence)
-        for finding in findings
-        if not finding.may_gain_nothing and (sentence := _claimed(finding, _whole_action(finding, result), step_ms))
-    ]
+    gaining = [finding for finding in findings if not finding.may_gain_nothing]
+    claimed = [(f, text) for f in gaining if (text := _claimed(f, _whole_action(f, result), step_ms))]
     if not claimed:
         return None
     first = next((change for change in claimed if change[0].confidence != "low"), claimed[0])
     if first[0].claims != "gain" or first[0].ends_the_run:
         return first
     surer = [c for c in claimed if _is_surer(c[0], first[0]) and first[0] not in needed_before(c[0], result.findings)]
-    return max(surer, key=lambda change: change[0].sure_gain_ms, default=first)
+    return max(surer, key=lambda change: sure_gain_ms(change[0]), default=first)
 
 
 def _is_surer(finding: Finding, first: Finding) -> bool:
@@ -231,7 +228,7 @@ def _is_surer(finding: Finding, first: Finding) -> bool:
     A choice with costs of its own, such as compiling, does not come before a fault.
     """
     comparable = finding.claims == "gain" and finding.confidence != "low" and "choice" not in finding.explains.topics
-    return comparable and finding.sure_gain_ms > MUCH_SURER * first.sure_gain_ms
+    return comparable and sure_gain_ms(finding) > MUCH_SURER * sure_gain_ms(first)
 
 
 def leading(result: RunResult) -> Finding | None:
@@ -241,7 +238,7 @@ def leading(result: RunResult) -> Finding | None:
 
 
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
-    """Return the change that must come before ``finding`` and gains little alone, or perhaps nothing; else None."""
+    """Return the change that ``finding`` needs first and that gains little alone; else None."""
     little = LEAST_HEADLINE_SHARE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
     return next((f for f in needed if f.claims != "gain" or f.gain_ms < little or f.may_gain_nothing), None)

@@ -15,7 +15,6 @@ from tests.support.chrome_trace import ChromeTrace
 HALF, FLOAT = "c10::BFloat16", "float"
 KERNEL = "void at::native::vectorized_elementwise_kernel<4, at::native::{}<float>>(int)"
 GEMM = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"
-ODD_GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x128_32x4_tn_align1>(cutlass::Params)"
 FLASH = "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits>"
 OP_US, KERNEL_US = 6.0, 4.0  # Time of one small operator on the host and on the GPU. The kernel begins 3 µs after its launch.
 SLOW_US = 24.0  # Time of one small operator on a host that is slower than the GPU.
@@ -115,34 +114,6 @@ def padded_attention(trace: ChromeTrace, at: float, padded: bool) -> float:
     )
     trace.op("aten::scaled_dot_product_attention", start - 0.4, at - 0.1)
     return at
-
-
-def odd_width(trace: ChromeTrace, at: float, width: int, heads: int) -> float:
-    """Add the forward pass of a layer and of a vocabulary over 4 x 1024 tokens, after which the host waits for the GPU."""
-    tokens, head, free = 4096, width // heads, at + 8
-
-    def launch(name: str, dims: list[Any], kernel_us: float, kernel: str, **more: Any) -> None:
-        nonlocal at, free
-        trace.op(name, at, at + 9, dims, [HALF] * len(dims), **more)
-        trace.launch((at + 2, at + 7), (free, free + kernel_us), kernel)
-        at, free = at + 10, free + kernel_us
-
-    products = (
-        (width, 3 * width, 240),
-        (width, width, 100),
-        (width, 4 * width, 300),
-        (4 * width, width, 300),
-        (width, 50257, 8000),
-    )
-    for rows, columns, kernel_us in products:
-        strides = {"Input Strides": [[rows, 1], [1, rows]]}
-        launch("aten::mm", [[tokens, rows], [rows, columns]], kernel_us, ODD_GEMM, **strides)
-    start, padded = at, -(-head // 8) * 8
-    causal = {"Concrete Inputs": ["", "", "", "0.", "True", "False", ""]}
-    launch("aten::_scaled_dot_product_flash_attention", [[4, heads, 1024, padded]] * 3, 200, FLASH, **causal)
-    trace.op("aten::scaled_dot_product_attention", start - 0.4, at - 0.1, [[4, heads, 1024, head]] * 3, [HALF] * 3)
-    trace.host("cuda_runtime", "cudaDeviceSynchronize", at, free)
-    return free
 
 
 def copies_in(trace: ChromeTrace, at: float, count: int, size: int) -> float:
@@ -293,7 +264,6 @@ ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "attention_by_hand": partial(loop, add=partial(math_attention, math=False)),
     "padded_heads": partial(loop, add=partial(padded_attention, padded=True)),
     "aligned_heads": partial(loop, add=partial(padded_attention, padded=False)),
-    "odd_model_width": partial(loop, add=partial(odd_width, width=774, heads=6)),
     "many_small_copies": partial(loop, add=partial(copies_in, count=40, size=4096)),
     "large_copies": partial(loop, add=partial(copies_in, count=40, size=1 << 20)),
     "two_small_copies": partial(loop, add=partial(copies_in, count=2, size=4096)),

@@ -18,6 +18,7 @@ from tests.support.collective_loops import COLLECTIVE_LOOPS
 from tests.support.expert_loops import EXPERT_LOOPS
 from tests.support.gradient_loops import GRADIENT_LOOPS
 from tests.support.length_loops import LENGTH_LOOPS
+from tests.support.model_loops import MODEL_LOOPS
 from tests.support.paths import GRAPH_BREAKS
 from tests.support.refused_loops import REFUSED_LOOPS
 from tests.support.sample_loops import SAMPLE_LOOPS
@@ -192,6 +193,7 @@ def graph_breaks(folder: Path, count: int) -> list[Path]:
 
 HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     **LENGTH_LOOPS,
+    **MODEL_LOOPS,
     **ACTING_LOOPS,
     **ANTI_PATTERNS,
     **COLLECTIVE_LOOPS,

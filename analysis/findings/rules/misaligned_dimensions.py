@@ -97,15 +97,18 @@ class _ModelWidth:
 
 
 def _aligned(size: int) -> int:
-    """Return the multiple of PADDED_TO next to a width or head size; of ALIGNMENT_16_BIT if that is not near."""
+    """Return the multiple of PADDED_TO next to a width or head size.
+
+    If none is near, return the next multiple of ALIGNMENT_16_BIT.
+    """
     whole = max(round(size / PADDED_TO), 1) * PADDED_TO
     return whole if abs(whole - size) <= NEAR * size else _next_multiple(size, ALIGNMENT_16_BIT)
 
 
 def _model_width(odd: Sequence[int], sizes: Collection[int]) -> _ModelWidth | None:
-    """Return the width of the model if the misaligned sizes ``odd`` are multiples of one, such as 774 and 2322 = 3 · 774.
+    """Return the model's width if the sizes ``odd`` are multiples of one, such as 2322 = 3 · 774.
 
-    ``sizes`` are all sizes of the products and attentions. A padded size would no longer be a multiple of the width, so the
+    ``odd`` are misaligned, ``sizes`` are all sizes of the products and attentions. A padded size would no longer be a multiple of the width, so the
     width itself must change. None if each size stands alone.
     """
     features = [n for n in sorted(odd) if n >= LEAST_HEAD]
@@ -138,7 +141,7 @@ def _in_short(sizes: list[int]) -> str:
 
 
 def _changes(alone: list[int], width: _ModelWidth | None) -> tuple[CodeChange, ...]:
-    """Return the code change of the run's own sizes: the model's width, and the two largest that stand alone."""
+    """Return the code change of the model's width, and of the two largest sizes that stand alone."""
     lines = []
     if width is not None:
         old, new = (f"width = {of}" for of in width.width)
