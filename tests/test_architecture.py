@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.app.page.frame import SCREENS, SCREENS_FOLDER
 from sawtooth.app.page.reference import HEADINGS, columns, rules
+from sawtooth.app.places import SCREENS
 from tests.support import installed_layout
 from tests.support.paths import ROOT
 
+SCREENS_FOLDER = ROOT / "app" / "screens"
 OURS = ("app", "ingest", "analysis")
 STDLIB = sys.stdlib_module_names
 
@@ -201,9 +202,9 @@ def test_no_name_in_app_shadows_a_package_of_somebody_else() -> None:
 def test_every_screen_file_is_registered_once_and_every_registered_screen_has_a_docstring() -> None:
     names = [screen.name for screen in SCREENS]
     assert len(names) == len(set(names))
-    assert {p.stem for p in SCREENS_FOLDER.glob("*.py")} - {"__init__"} <= set(names)
-    for screen in SCREENS:
-        assert ast.get_docstring(ast.parse(screen.file.read_text(encoding="utf-8"))), screen.name
+    assert {p.stem for p in SCREENS_FOLDER.glob("*.py")} - {"__init__"} == set(names)
+    for path in SCREENS_FOLDER.glob("*.py"):
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.name
 
 
 def test_commands_print_where_names_are_made_harmless() -> None:

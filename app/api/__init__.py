@@ -1,18 +1,19 @@
-"""HTTP routes under ``/api/v1``: uploads, jobs, pushed samples, traces, timeline tiles and reports."""
+"""HTTP routes: the pages' addresses; under ``/api/v1`` uploads, jobs, pushed samples, traces, timeline tiles and reports."""
 
 from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from sawtooth.app.api import jobs, live, metrics, runs, sessions, timeline, timeline_details, uploads
+from sawtooth.app.api import addresses, jobs, live, metrics, runs, sessions, timeline, timeline_details, uploads
 
 
 def routes() -> list[BaseRoute]:
-    """Return every route of the API.
+    """Return every route of the app that is not Streamlit's.
 
     ``sawtooth.app.server.access`` guards the methods that write (Origin and X-Sawtooth).
     """
     return [
+        *addresses.routes(),
         Route("/metrics", metrics.metrics, methods=["GET"]),
         Route("/api/v1/uploads", uploads.put, methods=["PUT"]),
         Route("/api/v1/jobs", jobs.create, methods=["POST"]),

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 import streamlit as st
 from streamlit.runtime.state.session_state_proxy import get_session_state
 
+RANGE = ("t0", "t1", "slice", "finding", "find", "lanes")  # parameters that describe a range of the timeline
+
 
 def write(values: Mapping[str, str], names: Iterable[str]) -> None:
     """Write ``values`` into the address and remove the other ``names`` from it.

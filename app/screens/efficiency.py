@@ -26,7 +26,7 @@ SHOWN_ON = {
     "idle": ("idle", "Every wait, and what causes it", ":material/hourglass_empty:"),
     "exposed_memcpy": ("idle", "Every copy that nothing computes beside", ":material/hourglass_empty:"),
     "exposed_comm": ("ranks", "Which collectives are exposed", ":material/lan:"),
-    "other_kernels": ("kernels", "Which kernels these are", ":material/memory:"),
+    "other_kernels": ("work", "Which kernels these are", ":material/memory:"),
     "clock": ("telemetry", "Clocks, power and why they are held down", ":material/monitoring:"),
 }
 

@@ -163,7 +163,7 @@ def _end_of(info: SessionInfo, live: bool) -> None:
     ours = info.pid is not None and info.pid == local_sampler().pid
     label = "Finish and analyse" if live and ours else "Analyse so far" if live else "Analyse"
     goes_on = " The sampler keeps running; stop it where it was started." if live and not ours else ""
-    if st.button(label, type="primary", help=f"Makes a run of the samples and opens its Telemetry page.{goes_on}"):
+    if st.button(label, type="primary", help=f"Makes a run of the samples and opens its telemetry.{goes_on}"):
         name = info.name or f"{info.host} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(info.started_ns / 1e9))}"
         st.session_state["live_job"] = finish(info, fmt.clean(name, 80)).id
         st.rerun()
@@ -200,7 +200,7 @@ def _opened_run() -> None:
     job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
     if job is not None and job.stage == "done" and job.outcome.run_ids:
         st.session_state.pop("live_job")
-        st.switch_page(frame.page_of("telemetry"), query_params={"run": job.outcome.run_ids[0]})
+        frame.switch("telemetry", run=job.outcome.run_ids[0])
 
 
 def _started(here: list[SessionInfo]) -> None:

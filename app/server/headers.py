@@ -1,11 +1,15 @@
-"""The headers that tell a browser what a page of this server may do and who may embed it."""
+"""The index page, and the headers that tell a browser what it may do and who may embed it."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
+from functools import lru_cache
 from pathlib import Path
+
+# Without a base address, Streamlit's page first asks below its own address, where nothing answers: two failed requests on each page.
+_BASE_ADDRESS = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin + '/' };</script>"
 
 
 def content_security_policy(index_html: str = "") -> str:
@@ -33,13 +37,21 @@ def content_security_policy(index_html: str = "") -> str:
     )
 
 
-def security_headers() -> dict[str, str]:
-    """Return the headers of every response."""
+@lru_cache(maxsize=1)
+def index_page() -> str:
+    """Return Streamlit's index page with the address of its server; "" if it is missing."""
     import streamlit
 
     index = Path(streamlit.__file__).with_name("static") / "index.html"
+    if not index.exists():
+        return ""
+    return index.read_text(encoding="utf-8").replace("<head>", f"<head>{_BASE_ADDRESS}", 1)
+
+
+def security_headers() -> dict[str, str]:
+    """Return the headers of every response."""
     return {
-        "content-security-policy": content_security_policy(index.read_text(encoding="utf-8") if index.exists() else ""),
+        "content-security-policy": content_security_policy(index_page()),
         "x-content-type-options": "nosniff",
         "x-frame-options": "DENY",
         "referrer-policy": "no-referrer",

@@ -124,14 +124,10 @@ class Screen:
 def open_screen(name: str, run: str) -> Opened:
     """Open a screen as a viewer does whom nothing in memory helps, but for the process that has its modules loaded."""
     import streamlit as st
-    from streamlit.testing.v1 import AppTest
 
-    from sawtooth.app.page.frame import page_of
+    from tests.support.pages import unopened_at
 
-    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=300)
-    test.query_params["run"] = run
-    test.switch_page(page_of(name))
-    test.query_params["run"] = run
+    test = unopened_at(name, run=run)
     st.cache_data.clear()
     st.cache_resource.clear()
     with timed_queries() as seen:
@@ -232,12 +228,12 @@ def _length(frame: dict[str, Any]) -> int:
     return len(text) if frame["opcode"] == 1 else 3 * len(text) // 4  # of binary frames it is told in base64
 
 
-def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: int) -> dict[str, tuple[float, float]]:
+def clicks(folder: DataFolder, run: str, names: list[str], rounds: int) -> dict[str, tuple[float, float]]:
     """Return by screen the median seconds from the click on its link until its first sentence stands on the page, and the median bytes of the screen."""
     sys.path.insert(0, str(ROOT / "tests"))  # as the tests' own imports
     from playwright.sync_api import sync_playwright
 
-    from tests.support.chromium import executable, log_in
+    from tests.support.chromium import click_to, executable, log_in
     from tests.support.servers import start_server
 
     server = start_server(folder.root, SAWTOOTH_DEMO="0")
@@ -255,11 +251,10 @@ def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: i
                 page.goto(f"{server.url}/verdict?run={run}")
                 page.locator(TITLE).first.wait_for()
                 received.whole(page)
-                for name, title in names:
+                for name in names:
                     before = page.locator(TITLE).first.text_content() or ""
                     start, received.bytes = time.perf_counter(), 0
-                    page.get_by_test_id("stSidebar").get_by_role("link", name=title, exact=True).click()
-                    page.wait_for_url(f"**/{name}?*")
+                    click_to(page, name)
                     page.locator(TITLE).filter(has_not_text=before).first.wait_for()
                     times.setdefault(name, []).append(time.perf_counter() - start)
                     sizes.setdefault(name, []).append(received.whole(page))
@@ -308,7 +303,7 @@ def main() -> None:
     try:
         manifest = _largest(folder) if given.data else ingested(folder, given.trace, given.events)
         analysed(folder, manifest)
-        from sawtooth.app.page.frame import SCREENS
+        from sawtooth.app.places import SCREENS
 
         screens = [Screen(s.name) for s in SCREENS if s.needs_run and (not given.screens or s.name in given.screens)]
         for _ in range(given.rounds):
@@ -316,8 +311,8 @@ def main() -> None:
                 screen.rounds.append(open_screen(screen.name, manifest.id))
         print(f"\n{table(screens)}\n")
         if given.browser:
-            titles = [(s.name, s.title) for s in SCREENS if s.name in {screen.name for screen in screens}]
-            for name, (seconds, sent) in clicks(folder, manifest.id, titles, given.rounds).items():
+            names = [screen.name for screen in screens if screen.name != "verdict"]
+            for name, (seconds, sent) in clicks(folder, manifest.id, names, given.rounds).items():
                 print(f"click to answer, {name}: {seconds:.2f} s; {sent / 1e3:.0f} kB sent")
         print(
             f"sawtooth report: {statistics.median(report_seconds(folder, manifest.id) for _ in range(given.rounds)):.2f} s, start included"

@@ -56,7 +56,7 @@ def test_a_session_advances_outlives_the_server_and_becomes_a_run(tmp_path: Path
         sampler.wait(20)
         expect(page.get_by_text("ended: stopped")).to_be_visible(timeout=60_000)
         page.get_by_role("button", name="Analyse").click()
-        page.wait_for_url(re.compile(r"/telemetry\?run=[0-9a-f]{16}"), timeout=90_000)
+        page.wait_for_url(re.compile(r"/timeline\?view=telemetry&run=[0-9a-f]{16}"), timeout=90_000)
         expect(page.get_by_text(re.compile("samples over .*, one every")).first).to_be_visible(timeout=60_000)
         (run,) = DataFolder(data).manifests()
         assert run.name == "a replay"

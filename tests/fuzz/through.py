@@ -43,7 +43,7 @@ from sawtooth.app import library as app_library
 from sawtooth.app.api import routes
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.jobs.whole_job import bring_in_job
-from sawtooth.app.page.frame import SCREENS
+from sawtooth.app.places import SCREENS
 from sawtooth.app.reports import comparison as comparison_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import text as report_text

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from sawtooth.app.page.frame import SCREENS
+from sawtooth.app.places import SCREENS, address
 from tests.support.chromium import executable, log_in
 from tests.support.servers import Server, fetch, start_server
 
@@ -76,8 +76,8 @@ def _runs(server: Server) -> dict[str, str]:
 def _addresses(runs: dict[str, str], asked: str | None) -> dict[str, str]:
     """Return the address of each screen: of the run asked for, else of the bundled one that starves."""
     run = runs[asked or "resnet_starved"]
-    by_screen = {screen.name: f"{screen.name}?run={run}" for screen in SCREENS}
-    return by_screen | {"runs": "", "live": "live", "compare": f"compare?a={runs['resnet_starved']}&b={runs['resnet_fixed']}"}
+    by_screen = {screen.name: address(screen.name, {"run": run} if screen.needs_run else {}) for screen in SCREENS}
+    return by_screen | {"compare": address("compare", {"a": runs["resnet_starved"], "b": runs["resnet_fixed"]})}
 
 
 def _pictures(browser: Browser, url: str, addresses: dict[str, str], options: argparse.Namespace) -> int:
@@ -89,7 +89,7 @@ def _pictures(browser: Browser, url: str, addresses: dict[str, str], options: ar
             page = context.new_page()
             for name in options.screens.split(","):
                 if width >= NARROW or name in ON_A_PHONE:
-                    problems = _picture(page, f"{url}/{addresses[name]}", options.out / f"{name}-{width}-{theme}.png")
+                    problems = _picture(page, f"{url}{addresses[name]}", options.out / f"{name}-{width}-{theme}.png")
                     failed += bool(problems)
                     print(f"{name} {width} {theme}: {'; '.join(problems) or 'fine'}", flush=True)
             context.close()

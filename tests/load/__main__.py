@@ -21,15 +21,17 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 import psutil
 
+from sawtooth.app.places import screen_named, with_view
 from tests.load.viewer import LoadError, Page, Viewer
 from tests.support.servers import LOGGED_IN, Server, fetch, start_server
 
-SCREENS = ("verdict", "kernels", "operators", "idle", "efficiency", "timeline")
-FILTERS = {"kernels": ("gemm", "elementwise"), "operators": ("aten::mm", "add")}
+SCREENS = ("verdict", "work", "operators", "idle", "efficiency", "timeline")
+FILTERS = {"work": ("gemm", "elementwise"), "operators": ("aten::mm", "add")}
 THINK_SECONDS = (2.0, 5.0)
 BAR_SECONDS = 2.0
 MEGABYTE = 1 << 20
@@ -54,8 +56,9 @@ class Phase:
 
 async def ask(viewer: Viewer, run: str, screen: str, word: str) -> Page:
     """Show a screen, filtered by ``word`` where it is given: the page is opened first, as a person would."""
-    page = await viewer.show(screen, f"run={run}")
-    return await viewer.show(screen, f"run={run}", {page.widgets["Search"]: word}) if word else page
+    place, query = screen_named(screen).place, urlencode(with_view(screen, {"run": run}))
+    page = await viewer.show(place, query)
+    return await viewer.show(place, query, {page.widgets["Search"]: word}) if word else page
 
 
 async def alone(url: str, runs: list[str]) -> Known:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sawtooth.app.places import screen_named
 from tests.support.servers import COOKIE
 
 if TYPE_CHECKING:
@@ -55,3 +56,14 @@ class Seen:
         """
         own = (server_url, server_url.replace("http", "ws", 1), "data:", "blob:")
         return [url for url in self.urls if not url.startswith(own)]
+
+
+def click_to(page: Page, name: str) -> None:
+    """Open a screen by the links that a viewer has: its place in the sidebar, then its tab."""
+    place, screen = screen_named(screen_named(name).place), screen_named(name)
+    if f"/{place.name}?" not in page.url or not screen.of:
+        page.get_by_test_id("stSidebar").get_by_role("link", name=place.title, exact=True).click()
+        page.wait_for_url(f"**/{place.name}*")
+    if screen.of:
+        page.locator(".st-views").get_by_role("link", name=screen.title, exact=True).click()
+        page.wait_for_url(f"**/{place.name}?view={name}*")

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
-from sawtooth.app.page.frame import page_of
+from sawtooth.app.places import screen_named, with_view
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
 from tests.support.prepared import prepared
@@ -16,11 +16,15 @@ from tests.support.prepared import prepared
 
 def opened_at(screen: str, **query: str) -> AppTest:
     """Return the screen that an address with ``query`` opens."""
-    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=90)
-    test.switch_page(page_of(screen))
-    for key, value in query.items():
+    return unopened_at(screen, **query).run()
+
+
+def unopened_at(screen: str, **query: str) -> AppTest:
+    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=300)
+    test.switch_page(f"screens/{screen_named(screen).place}.py")
+    for key, value in with_view(screen, query).items():
         test.query_params[key] = value
-    return test.run()
+    return test
 
 
 def opened(screen: str, run: str, **query: str) -> AppTest:

@@ -54,7 +54,7 @@ def heat(result: RunResult, communication: Communication) -> None:
             cards.small(f"The trace of rank {rank} is not open here. Reduce the job again with --open {rank}.")
             return
         current_result.choose_rank(position)
-        st.switch_page(frame.page_of("timeline"), query_params={"run": result.manifest.id})
+        frame.switch("timeline", run=result.manifest.id)
 
 
 def position_of(rank: int, result: RunResult, communication: Communication) -> int | None:

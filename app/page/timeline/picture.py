@@ -86,7 +86,7 @@ def drawn() -> bool:
 def _keep(key: str) -> None:
     """Write the visible range that the component reports into the address."""
     place: Any = st.session_state[key].place or {}
-    address.write({name: str(place[name]) for name in frame.PLACE if name in place}, frame.PLACE)
+    address.write({name: str(place[name]) for name in address.RANGE if name in place}, address.RANGE)
 
 
 def visit(source: str, slice_id: int) -> None:
@@ -144,7 +144,7 @@ def _data(
         "notes": timeline_notes.places(frame.data_folder().read_manifest(result.manifest.id).notes),
         "visit": st.session_state.get(VISIT),
         "waits": not drawn(),
-        "place": {name: st.query_params[name] for name in frame.PLACE if name in st.query_params},
+        "place": {name: st.query_params[name] for name in address.RANGE if name in st.query_params},
     }
 
 

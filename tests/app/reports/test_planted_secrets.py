@@ -18,8 +18,8 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.ingest_files import bring_in
-from sawtooth.app.page.frame import SCREENS
 from sawtooth.app.page.sharing import slide
+from sawtooth.app.places import SCREENS
 from sawtooth.ingest.schema import DataFolder
 from tests.support.pages import opened_at
 from tests.support.paths import SAMPLES

@@ -22,7 +22,7 @@ from tests.support.paths import RECORDINGS
 from tests.support.sent_steps import written_out
 from tests.support.telemetry_files import telemetry_file
 
-SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "modules", "efficiency", "ranks", "memory", "telemetry")
+SCREENS = ("verdict", "timeline", "idle", "work", "operators", "modules", "efficiency", "ranks", "memory", "telemetry")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
     assert minute["data"][0]["line"]["shape"] == "vh"  # a sample describes the window before it
 
 
-@pytest.mark.parametrize("screen", ["timeline", "kernels", "efficiency"])
+@pytest.mark.parametrize("screen", ["timeline", "work", "efficiency"])
 def test_a_screen_that_opens_before_the_sums_of_a_large_recording_are_stored_makes_them(
     screen: str, loop: str, app_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +86,7 @@ def _numbers(values: object) -> list[float]:
 
 
 def test_kernels_are_per_step_and_follow_the_group_and_the_search(loop: str) -> None:
-    test = opened("kernels", loop)
+    test = opened("work", loop)
     assert "86\u00a0% of GPU work is one kernel: nvjet_sm90" in words_of(test)
     rows = test.dataframe[0].value
     assert list(rows["ms"]) == pytest.approx([0.6, 0.1])
@@ -100,7 +100,7 @@ def test_kernels_are_per_step_and_follow_the_group_and_the_search(loop: str) -> 
 
 
 def test_a_kernel_s_operator_stands_beside_what_the_gpu_can_do(loop: str) -> None:
-    text = words_of(opened("kernels", loop))
+    text = words_of(opened("work", loop))
     # 2 × 1024³ FLOPs at 989.4 TFLOP/s take 2.17 µs; 3 × 2 MiB at 4.8 TB/s 1.31 µs
     assert "aten::mm (1024×1024, 1024×1024) takes 600\u00a0µs; timed kernels of such work take ≈" in text
     assert "and it needs 2.17\u00a0µs at" in text
@@ -109,7 +109,7 @@ def test_a_kernel_s_operator_stands_beside_what_the_gpu_can_do(loop: str) -> Non
 
 @pytest.mark.parametrize("group", ["Category", "Tensor cores", "Operator", "Operator and shape"])
 def test_every_group_of_kernels_sums_to_the_same_time(loop: str, group: str) -> None:
-    test = opened("kernels", loop, kernels_by=group)
+    test = opened("work", loop, kernels_by=group)
     words_of(test)
     rows = test.dataframe[0].value
     assert rows["ms"].sum() == pytest.approx(0.7)
@@ -514,7 +514,7 @@ def test_no_name_of_a_trace_is_a_formula_in_a_spreadsheet() -> None:
     assert panel._csv(rows).split() == ["name,ms", "'=HYPERLINK(1),-1.5", "'@x,2.0", "'-1+1,3.0", "gemm,4.0", ",5.0"]
 
 
-@pytest.mark.parametrize("name", ["kernels", "operators", "modules"])
+@pytest.mark.parametrize("name", ["work", "operators", "modules"])
 def test_a_table_shows_what_answers_first_and_everything_when_asked(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     run = run_of(app_data, small_training().write(tmp_path / "t.json"))
     test = opened(name, run)

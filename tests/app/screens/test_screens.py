@@ -1,5 +1,6 @@
 """Every screen in every empty state: it says what is missing and what to do, and never fails."""
 
+import re
 from itertools import count
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.page import frame
-from sawtooth.app.page.frame import SCREENS, SECTIONS
+from sawtooth.app.places import SCREENS, screen_named
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import markdown, text
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -34,14 +35,14 @@ def _fine(test: AppTest) -> str:
 @pytest.mark.parametrize("name", BUILT)
 def test_without_any_run(app_data: DataFolder, name: str) -> None:
     text = _fine(opened_at(name))
-    if next(s for s in SCREENS if s.name == name).needs_run:
+    if screen_named(name).needs_run:
         assert "no run yet" in text
 
 
 @pytest.mark.parametrize("name", BUILT)
 def test_with_a_link_to_a_run_that_is_not_here(app_data: DataFolder, name: str) -> None:
     text = _fine(opened_at(name, run="0123456789abcdef"))
-    if next(s for s in SCREENS if s.name == name).needs_run:
+    if screen_named(name).needs_run:
         assert "no run" in text
 
 
@@ -87,20 +88,40 @@ def test_the_dashboard_stays_a_frame() -> None:
     assert len((ROOT / "app" / "dashboard.py").read_text().splitlines()) <= 40
 
 
-def test_the_navigation_groups_every_screen(app_data: DataFolder) -> None:
-    assert {screen.section for screen in SCREENS} == {"", *SECTIONS}
+def test_the_navigation_lists_five_places_on_every_page_and_a_menu(app_data: DataFolder) -> None:
     _missing(app_data)
-    labels = [str(getattr(element.proto, "body", "")) for element in opened_at("verdict").sidebar]
-    assert [section for section in SECTIONS if any(f">{section}<" in label for label in labels)] == list(SECTIONS)
+    for name in ("runs", "idle", "compare", "sql"):
+        sidebar = opened_at(name).sidebar
+        assert [link.proto.label for link in sidebar.get("page_link")] == [
+            "Runs", "Verdict", "Timeline", "Work", "Compare", "SQL", "Reference",
+        ]  # fmt: skip
+        assert [box.label for box in sidebar.selectbox] == ["Run"]
 
 
-@pytest.mark.parametrize("name", [screen.name for screen in SCREENS if not screen.needs_run and screen.name != "logins"])
-def test_a_page_of_all_runs_shows_no_run_in_the_navigation(app_data: DataFolder, name: str) -> None:
-    _missing(app_data)
-    sidebar = opened_at(name).sidebar
-    assert not [box for box in sidebar.selectbox if box.label == "Run"]
-    labels = [str(getattr(element.proto, "body", "")) for element in sidebar]
-    assert [section for section in SECTIONS if any(f">{section}<" in label for label in labels)] == ["All runs"]
+def test_a_run_chosen_beside_all_runs_opens_its_verdict(app_data: DataFolder) -> None:
+    old = _missing(app_data)
+    app_data.write_manifest(Manifest(id="a" * 16, name="newer", recordings=[], created_ns=old.created_ns + 1))
+    test = opened_at("runs")
+    assert test.sidebar.selectbox[0].value == "a" * 16
+    test.sidebar.selectbox[0].set_value(old.id).run()
+    assert test.query_params["run"] == old.id and "runs on this machine" not in text_of(test)
+
+
+def test_a_place_shows_its_views_as_links_and_marks_the_empty_ones(app_data: DataFolder) -> None:
+    run = _missing(app_data).id
+    row = next(body for body in _bodies(opened_at("idle", run=run, device="0", cause="data_wait")) if "st-views" in body)
+    assert f'href="/timeline?run={run}&amp;device=0"' in row  # the cause is of Idle alone
+    assert re.findall(r'<a href="/timeline\?view=idle[^"]*" aria-current="page">Idle</a>', row)
+    assert row.count("aria-current") == 1
+    assert re.findall(r'title="Empty: this run has (.*?)">(\w+)<', row) == [
+        ("one rank", "Ranks"),
+        ("no telemetry", "Telemetry"),
+    ]
+    assert not [body for body in _bodies(opened_at("compare")) if "st-views" in body]
+
+
+def _bodies(test: AppTest) -> list[str]:
+    return [str(getattr(element.proto, "body", "")) for element in test.main]
 
 
 def test_a_screen_is_dimmed_that_the_recordings_have_nothing_for(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +138,7 @@ def test_a_screen_is_dimmed_that_the_recordings_have_nothing_for(app_data: DataF
         app_data.write_manifest(manifest)
         monkeypatch.setattr(frame.st, "session_state", {"run": manifest.id})
         monkeypatch.setattr(frame, "data_folder", lambda: app_data)
-        assert frame.empty_screens() == empty
+        assert set(frame.empty_screens()) == empty
 
 
 def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
@@ -132,8 +153,8 @@ def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
     assert not frame.remember_gpu_work(run, worked=False)  # known: nothing to draw anew
     assert frame.remember_gpu_work(run, worked=True) and frame.remember_gpu_work(run, worked=False)
     dimmed = frame.empty_screens()
-    assert {"idle", "kernels", "efficiency", "memory"} <= dimmed
-    assert not dimmed & {"verdict", "timeline", "sql", "compare"}
+    assert {"idle", "work", "efficiency", "memory"} <= set(dimmed)
+    assert not set(dimmed) & {"verdict", "timeline", "sql", "compare"}
 
 
 def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFolder, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The Kernels screen: busy time by kernel, category, operator and shape."""
+"""The first view of Work, Kernels: busy time by kernel, category, operator and shape."""
 
 from __future__ import annotations
 

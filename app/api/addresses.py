@@ -1,0 +1,24 @@
+"""The addresses of the pages: the index page for each place, and redirects from addresses of older versions."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from sawtooth.app.places import MOVED, SCREENS, moved
+from sawtooth.app.server.headers import index_page
+
+
+def routes() -> list[BaseRoute]:
+    """Return the routes of the places and of the addresses that moved."""
+    places = [screen.name for screen in SCREENS if not screen.of]
+    return [*(Route(f"/{path}", _index) for path in places), *(Route(f"/{path}", _moved) for path in MOVED)]
+
+
+async def _index(request: Request) -> Response:
+    return HTMLResponse(index_page(), headers={"cache-control": "no-cache"})
+
+
+async def _moved(request: Request) -> Response:
+    return RedirectResponse(moved(request.url.path, request.url.query))

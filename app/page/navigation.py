@@ -1,0 +1,147 @@
+"""The navigation: the sidebar with the five places, the chosen run and a few quiet links, and the tabs of a place's views."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import streamlit as st
+
+from sawtooth.app import format as fmt
+from sawtooth.app import templates
+from sawtooth.app.live.info import sessions
+from sawtooth.app.page import address, frame, keys
+from sawtooth.app.page.default_pair import likely_pair
+from sawtooth.app.page.drop_zone import drop_zone
+from sawtooth.app.places import MENU, PLACES, SCREENS, screen_named, views_of
+from sawtooth.app.places import address as address_of
+from sawtooth.app.runs.listing import listed
+from sawtooth.app.settings import settings
+
+KEPT = ("device", "basis")  # address parameters that mean the same in each view of a place
+_HTML = templates.pieces("navigation.html")
+
+
+def pages() -> list[Any]:
+    """Return a page for each place, and the page at ``/``.
+
+    That page is Runs too, but has no link: Streamlit gives a link to it with parameters a wrong address.
+    """
+    root = st.Page("screens/runs.py", title="Runs", url_path="start", default=True)
+    return [root, *(frame.page_of(screen.name) for screen in SCREENS if not screen.of)]
+
+
+def show(page: Any) -> None:
+    """Show the sidebar, the tabs of the place's views, and the page."""
+    place = page.url_path or "runs"
+    with st.sidebar:
+        frame.guarded(lambda: _sidebar(place))
+    frame.guarded(lambda: _tabs(place))
+    frame.guarded(page.run)
+
+
+def _sidebar(place: str) -> None:
+    live = sum(session.live(time.time()) for session in sessions(frame.data_folder().live))
+    frame.link("runs", f"Runs :green-badge[{live} live]" if live else "Runs", icon=screen_named("runs").icon)
+    _choose_run(place)
+    empty = frame.empty_screens()
+    for name in PLACES[1:]:
+        with st.container(key=f"nav-{'empty' if _is_empty(name, empty) else 'full'}-{name}"):
+            first = next((view for view in views_of(name) if view.name not in empty), screen_named(name))
+            frame.link(first.name, screen_named(name).title, icon=screen_named(name).icon, **_sides(name))
+    with st.container(key="nav-menu", horizontal=True, gap=None):
+        for name in MENU:
+            if name != "logins" or settings().token is not None:
+                frame.link(name, screen_named(name).title)
+    if place != "runs":
+        _drop_anywhere()
+    keys.listen(place)
+
+
+def _is_empty(place: str, empty: dict[str, str]) -> bool:
+    """Return whether no view of a place has content."""
+    return all(view.name in empty for view in views_of(place))
+
+
+def _choose_run(place: str) -> None:
+    """Let the viewer choose the run: the ``run`` of the address, else the last one, else the newest.
+
+    The choice survives navigation, reload and Back. On a page that is not about one run, it opens the Verdict. Streamlit's own
+    binding would write the option's label into the address. A link must contain the run's id, which is the same on every server.
+    """
+    asked = st.query_params.get("run")
+    names = {manifest.id: manifest.name for manifest in listed(frame.data_folder().manifests(), (asked,) if asked else ())}
+    st.session_state["asked_run"] = asked if asked and asked not in names else None
+    if not names:
+        st.session_state["run"] = None
+        return
+    last = st.session_state.get("run")
+    compared = st.query_params.get("b", "").split(",")[0]
+    run = next((each for each in (asked, last, compared) if each in names), next(iter(names)))
+    st.session_state["run"] = run
+    about_one = screen_named(place).needs_run
+    if asked is None and about_one:
+        st.query_params["run"] = run  # so that the viewer can copy the address
+    if opened := st.session_state.pop("opened_run", None):
+        frame.switch("verdict", run=opened)
+    st.session_state["run_choice"] = None if st.session_state["asked_run"] else run
+    st.selectbox(
+        "Run",
+        list(names),
+        format_func=lambda option: _run_label(option, names),
+        key="run_choice",
+        on_change=_follow_choice,
+        args=(about_one,),
+        index=None if st.session_state["asked_run"] else 0,
+        placeholder="Choose a run",
+    )
+
+
+def _run_label(run: str, names: dict[str, str]) -> str:
+    name = fmt.clean(names.get(run) or "", 60)
+    return name if list(names.values()).count(names.get(run) or "") < 2 else f"{name} · {run[:6]}"
+
+
+def _follow_choice(about_one: bool) -> None:
+    chosen = st.session_state["run_choice"]
+    if about_one:  # the address may name a range of the previous run, which does not exist in this one
+        address.write({"run": chosen}, address.RANGE)
+    else:
+        st.session_state["opened_run"] = chosen
+
+
+def _sides(name: str) -> dict[str, str]:
+    """Return the parameters of the link to Compare, complete, so that Back works; none for other places."""
+    if name != "compare":
+        return {}
+    asked = st.query_params.get("run")
+    pair = likely_pair(listed(frame.data_folder().manifests(), (asked,) if asked else ()), asked, frame.products_of_run)
+    return {"a": pair[0].id, "b": pair[1].id} if pair else {"b": asked} if asked else {}
+
+
+def _drop_anywhere() -> None:
+    """Accept files that are dropped on any screen; the Runs page then shows their progress."""
+    started = drop_zone(note="", compact=True, key="drop_anywhere")
+    if started:
+        st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
+        frame.switch("runs")
+
+
+def _tabs(place: str) -> None:
+    """Show the views of a place as links; a view without content for the run is quiet and says what is missing."""
+    views = views_of(place)
+    if len(views) < 2:
+        return
+    empty = frame.empty_screens()
+    shown = frame.shown_view(place)
+    kept = {name: st.query_params[name] for name in KEPT if name in st.query_params}
+    tabs = [
+        (
+            view.tab or view.title,
+            address_of(view.name, frame.parameters(view.name, None, kept)),
+            view is shown,
+            empty.get(view.name),
+        )
+        for view in views
+    ]
+    st.html(_HTML.tabs(screen_named(place).title, tabs))

@@ -1,0 +1,66 @@
+"""Addresses of older versions, in links, reports and chats, open the same screen with the same parameters."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from sawtooth.app.api.addresses import routes
+from sawtooth.app.places import SCREENS, view_at
+from sawtooth.app.server.headers import security_headers
+
+RUN = "run=b1fd5309824382b0"
+# One address for every screen and option of version 0.9, and the file of app/screens that it opens.
+OLD = [
+    ("/", "runs"),
+    ("/?find=resnet&tag=model%3Dresnet&sort=step&group=gpu", "runs"),
+    ("/?view=table", "runs"),
+    (f"/verdict?{RUN}&fixes=1%2C3&open=2&steps=250&price=3.5", "verdict"),
+    (f"/audit?{RUN}&chain=c9a7a8b5098381fc&chain=75184225fa06de76", "audit"),
+    (f"/timeline?{RUN}&t0=1.5&t1=2&slice=0%3A12&lanes=gpu&find=gemm&finding=2", "timeline"),
+    (f"/timeline?{RUN}&device=1&ranks=true&in_view=Host+in+view", "timeline"),
+    (f"/timeline?{RUN}&beside=c9a7a8b5098381fc&beside_step=2", "timeline"),
+    (f"/idle?{RUN}&device=1&basis=recorded&cause=data_wait", "idle"),
+    (f"/kernels?{RUN}&device=1&kernels_by=Category&kernel=a%26b&columns=true", "work"),
+    (f"/operators?{RUN}&operators_by=Operator&order=Calls&operator=mm", "operators"),
+    (f"/modules?{RUN}&modules_by=Class&module=layer1", "modules"),
+    (f"/efficiency?{RUN}&device=1", "efficiency"),
+    (f"/ranks?{RUN}&heat=Own+time&rows=Host", "ranks"),
+    (f"/memory?{RUN}", "memory"),
+    (f"/telemetry?{RUN}&sampled=0123456789abcdef-1", "telemetry"),
+    ("/compare?a=b1fd5309824382b0&b=c9a7a8b5098381fc&ledger=recorded&changed=Operators&named=addmm", "compare"),
+    ("/live?session=20261125-120000&window=10+s&gpu=1", "live"),
+    (f"/sql?{RUN}&recording=0123456789abcdef&sql=SELECT+1", "sql"),
+    ("/reference?q=MFU", "reference"),
+    ("/logins", "logins"),
+]
+
+
+@pytest.fixture
+def client() -> TestClient:
+    return TestClient(Starlette(routes=routes()), base_url="http://localhost:8501")
+
+
+@pytest.mark.parametrize(("old", "screen"), OLD)
+def test_an_old_address_opens_its_screen_with_all_parameters(client: TestClient, old: str, screen: str) -> None:
+    answer = client.get(old)
+    assert answer.status_code == 200 and '<div id="root">' in answer.text
+    asked, new = parse_qs(urlsplit(old).query), parse_qs(answer.url.query.decode())
+    assert view_at(answer.url.path[1:], (new.get("view") or [None])[-1]).name == screen
+    assert {key: new.get(key) for key in asked} == asked
+
+
+def test_every_screen_has_an_old_address() -> None:
+    assert {screen for _, screen in OLD} == {screen.name for screen in SCREENS}
+
+
+def test_a_view_of_runs_in_a_link_to_another_screen_is_left_out(client: TestClient) -> None:
+    assert client.get(f"/idle?{RUN}&view=table").url.query.decode() == f"view=idle&{RUN}"
+
+
+def test_a_page_asks_nothing_below_its_own_address(client: TestClient) -> None:
+    """Streamlit's page asks there first, unless it knows the server's address: two failed requests on each page."""
+    page = client.get("/work").text
+    assert page.index("BACKEND_BASE_URL: location.origin") < page.index("static/js/index.")
+    assert security_headers()["content-security-policy"].count("'sha256-") == 2  # that script may run, and Streamlit's own
