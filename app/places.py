@@ -73,7 +73,7 @@ def view_at(place: str, asked: str | None) -> Screen:
 
 
 def with_view(name: str, parameters: Mapping[str, T]) -> dict[str, str | T]:
-    """Return the address parameters of a screen: ``view``, unless it is its place's first view, and ``parameters``."""
+    """Return ``parameters`` of a screen's address, with its ``view`` if it is not its place's first."""
     return {**({"view": name} if screen_named(name).of else {}), **parameters}
 
 
@@ -84,7 +84,7 @@ def address(name: str, parameters: Mapping[str, str] | Mapping[str, list[str]]) 
 
 
 def moved(path: str, query: str) -> str:
-    """Return the address of what an older version showed at ``path``, one of ``MOVED``, with its parameters."""
+    """Return the new address, with all parameters, of a path of ``MOVED``."""
     name = MOVED[path.strip("/")]
     kept = parse_qs(query, keep_blank_values=True)
     return address(name, {key: value for key, value in kept.items() if key != "view" or name == "runs"})

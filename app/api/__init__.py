@@ -1,4 +1,4 @@
-"""HTTP routes: the pages' addresses; under ``/api/v1`` uploads, jobs, pushed samples, traces, timeline tiles and reports."""
+"""HTTP routes: index pages, and uploads, jobs, samples, traces, tiles and reports under ``/api/v1``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses of the pages: the index page for each place, and redirects from addresses of older versions."""
+"""The index page of each place, and redirects from addresses of older versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every screen needs: the current run, the store, the theme, links to other screens, and the handling of errors."""
+"""What every screen needs: the run, the store, the theme, links, and the handling of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The navigation: the sidebar with the five places, the chosen run and a few quiet links, and the tabs of a place's views."""
+"""The navigation: the sidebar with the places and the chosen run, and the tabs of a place."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _drop_anywhere() -> None:
 
 
 def _tabs(place: str) -> None:
-    """Show the views of a place as links; a view without content for the run is quiet and says what is missing."""
+    """Show the views of a place as links; a view without content is quiet and says what is missing."""
     views = views_of(place)
     if len(views) < 2:
         return
