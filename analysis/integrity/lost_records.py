@@ -55,6 +55,9 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
         if 2 * facts.lost_graphs > facts.lost_launches:
             what = f"{facts.lost_graphs:,} launches of CUDA graphs have no record of their kernels"
             headline, advice = "The kernels of CUDA graphs are missing: record their nodes too.", NODES
+        elif 2 * facts.lost_unseen > facts.lost_launches:
+            what = f"Operators launched at least {facts.lost_launches:,} fewer GPU operations than in other steps with the same inputs"
+            headline, advice = "Launches and their kernels are missing: record again with fewer steps.", FEWER
         else:
             what = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record"
             headline = f"{_share(facts.lost_share)} of the GPU's records are missing: record again with fewer steps."

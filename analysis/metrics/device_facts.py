@@ -42,8 +42,8 @@ class DeviceFacts:
 
     ``carried_over`` operations were launched before the recording began; ``orphan`` ones have no launch in it. ``graph_ns`` is
     the part of ``gpu_ns`` launched by CUDA graphs. ``launches`` are operations of the counted steps with a record on the GPU,
-    ``lost_launches`` those without one (``lost_graphs`` of them launch CUDA graphs). In the full trace, ``lost_anywhere``
-    launches have no record, and ``lacking_steps`` steps contain one. ``gpus_left_out`` is the number of GPUs that were not
+    ``lost_launches`` those without one. ``lost_graphs`` of them launch CUDA graphs, and ``lost_unseen`` are not in the trace
+    themselves. In the full trace, ``lost_anywhere`` launches have no record, and ``lacking_steps`` steps contain one. ``gpus_left_out`` is the number of GPUs that were not
     analysed, those with the fewest operations. ``phases`` are the rows of the report's ``phases``.
     """
 
@@ -59,6 +59,7 @@ class DeviceFacts:
     launches: int = 0
     lost_launches: int = 0
     lost_graphs: int = 0
+    lost_unseen: int = 0
     lost_anywhere: int = 0
     lacking_steps: int = 0
     estimate: StepEstimate | None = None

@@ -71,6 +71,7 @@ def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
     return {
         "lost_launches": int(here.sum()),
         "lost_graphs": int((here & lost.graph).sum()),
+        "lost_unseen": int((here & lost.unseen).sum()),
         "lost_anywhere": len(lost),
         "lacking_steps": lacking,
     }

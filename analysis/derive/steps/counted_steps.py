@@ -16,6 +16,7 @@ HEAVY_FROM = 1.2  # times the usual number of GPU operations: evaluations and ch
 SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal distribution
 SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, even if the MAD is smaller
 RECURS_FROM = 0.5  # share of the excess over the usual step: recurring waits differ by a factor of two, warm-up does not recur
+FEWEST_BORDERED = 2  # whole steps that follow a whole one: only these begin at a known time, and one alone shows no spread
 
 I64 = NDArray[np.int64]
 
@@ -50,13 +51,14 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    """Return the table and which steps lack GPU records; all False if every step lacks some.
+    """Return the table and which steps lack GPU records; all False if too few whole steps follow each other.
 
     In that case no step is better than another. After a step that lacks records, the next step begins at an end that may be
     wrong. So it begins a new cycle, like a step after a pause of the profiler.
     """
     lacks = table["lost"].to_numpy() > 0 if "lost" in table else np.zeros(len(table), bool)
-    if not lacks.any() or lacks.all():
+    bordered = ~lacks[1:] & ~lacks[:-1]
+    if not lacks.any() or bordered.sum() < FEWEST_BORDERED:
         return table, np.zeros(len(table), bool)
     cycle = table["cycle"].to_numpy()
     begins = np.concatenate(([0], (np.diff(cycle) != 0) | (np.diff(lacks.astype(int)) != 0)))

@@ -1,7 +1,8 @@
-"""Launches whose GPU operations the profiler lost.
+"""GPU operations that the profiler lost, by their launches.
 
 Every kernel launch, graph launch and asynchronous copy leaves a record on the GPU. There are two legitimate exceptions:
-launches captured into a CUDA graph do not run, and fills of 0 bytes leave no record (fills are not checked).
+launches captured into a CUDA graph do not run, and fills of 0 bytes leave no record (fills are not checked). Where a launch
+was lost too, its operator shows it (``silent_operators``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import I64, columns_of
+from sawtooth.analysis.derive.steps.silent_operators import silent_operators
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.knowledge.host_names import CAPTURE_BEGINS, CAPTURE_ENDS, GRAPH_LAUNCH, LEAVES_RECORD
 
@@ -22,11 +24,12 @@ class LostLaunches:
     """Launches without a record on the GPU.
 
     ``start`` is the host time of each, ascending, relative to the events' origin. ``graph`` is true if it launched a CUDA
-    graph.
+    graph. ``unseen`` is true if the launch is not in the trace either; then ``start`` is that of its operator.
     """
 
     start: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     graph: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    unseen: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
     def __len__(self) -> int:
         return len(self.start)
@@ -40,8 +43,8 @@ FEWEST_LAUNCHES = 2  # launches at one place of the steps: a single one cannot b
 def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals | None = None) -> LostLaunches:
     """Return the launches of the recording that ``con`` uses that have no record on the GPU.
 
-    With ``steps`` (host intervals), kernels missing inside CUDA graphs count too. Each one counts as one more launch at the
-    time of its graph's launch.
+    With ``steps`` (host intervals), two more kinds count. Each kernel missing inside a CUDA graph is one more launch at the
+    time of its graph's launch. So is each launch that an operator lacks, compared with the other steps.
     """
     names = con.execute("SELECT name_id, name FROM names").fetchall()
     launching = [name_id for name_id, name in names if LEAVES_RECORD.match(name)]
@@ -58,11 +61,13 @@ def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals 
     if len(start):
         run = ~_captured(con, origin, names, start)
         start, graph = start[run], graph[run]
-    if len(short):
-        start, graph = np.concatenate([start, short]), np.concatenate([graph, np.zeros(len(short), bool)])
-        order = np.argsort(start, kind="stable")
-        start, graph = start[order], graph[order]
-    return LostLaunches(start, graph)
+    silent = silent_operators(con, origin, launching, steps) if steps is not None else start[:0]
+    kinds = (len(start), len(short), len(silent))
+    every = np.concatenate([start, short, silent])
+    order = np.argsort(every, kind="stable")
+    graph = np.concatenate([graph, np.zeros(len(short) + len(silent), bool)])
+    unseen = np.repeat([False, False, True], kinds)
+    return LostLaunches(every[order], graph[order], unseen[order])
 
 
 def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int], steps: Intervals) -> I64:

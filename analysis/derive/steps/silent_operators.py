@@ -1,0 +1,84 @@
+"""Launches that were lost together with their kernels, seen by operators that launched more in other steps.
+
+A step that repeats an operator with the same inputs launches the same work. Operators are compared by name, inputs, enclosing
+operator and position within their step. Where inputs change from step to step, the comparison is only whether an operator
+launched anything. Steps whose operators differ by design are not compared.
+"""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+
+from sawtooth.analysis.derive.events import I64, columns_of
+from sawtooth.analysis.intervals import Intervals
+
+# The first step of a profile initializes libraries and searches algorithms, so it may launch more: two others say what is usual.
+FEWEST_STEPS = 3
+COMPARABLE = 0.5  # share of the launches of these steps that has to be comparable: below it, the steps differ by design
+# Of the usual number of operators. Steps that evaluate have more of them, and a compiler runs operators on tensors without
+# data, which launch nothing.
+ALIKE = 0.2
+_WORK = """CREATE OR REPLACE TEMP TABLE operators_of_steps AS
+WITH started AS (SELECT cpu_op_id FROM runtime_calls WHERE name_id IN ({launching}) AND cpu_op_id IS NOT NULL
+    UNION ALL SELECT cpu_op_id FROM gpu_ops WHERE call_id IS NULL AND cpu_op_id IS NOT NULL),
+launched AS (SELECT cpu_op_id, count(*) AS launches FROM started GROUP BY cpu_op_id),
+kinds AS (SELECT DISTINCT o.name_id FROM launched JOIN cpu_ops o USING (cpu_op_id) WHERE o.kind = 'op'),
+steps AS (SELECT unnest($starts::BIGINT[]) AS begins, unnest($ends::BIGINT[]) AS ends, unnest(range(len($starts))) AS step),
+operators AS (SELECT o.cpu_op_id, o.name_id, o.signature_id, o.parent_id, o.start_ns - {origin} AS start
+    FROM cpu_ops o SEMI JOIN kinds USING (name_id) WHERE o.kind = 'op')
+SELECT o.cpu_op_id, o.start, s.step, coalesce(l.launches, 0) AS launches,
+    hash(o.name_id, o.signature_id, p.name_id) AS by_inputs, hash(o.name_id, p.name_id) AS by_name
+FROM operators o ASOF JOIN steps s ON o.start >= s.begins
+LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id AND p.kind = 'op'
+LEFT JOIN launched l ON l.cpu_op_id = o.cpu_op_id
+WHERE o.start < s.ends"""
+# At one place, a step is to launch what all but one of the others launch at most: one alone may search for an algorithm.
+_MISSING = """WITH numbers AS (SELECT step, count(*) AS operators FROM operators_of_steps GROUP BY step),
+alike AS (SELECT step FROM numbers
+    WHERE abs(operators / (SELECT median(operators) FROM numbers WHERE step > 0) - 1) <= {alike}),
+placed AS (SELECT {kind} AS kind, step, start, {launches} AS launches,
+    row_number() OVER (PARTITION BY step, {kind} ORDER BY start, cpu_op_id) AS place
+    FROM operators_of_steps SEMI JOIN alike USING (step)),
+sizes AS (SELECT kind, step, max(place) AS size FROM placed GROUP BY kind, step),
+usual AS (SELECT kind, mode(size) AS size FROM sizes WHERE step > 0 GROUP BY kind),
+compared AS (SELECT w.* FROM placed w JOIN sizes s USING (kind, step) JOIN usual u ON u.kind = w.kind AND u.size = s.size),
+places AS (SELECT kind, place, CASE WHEN count(*) > 2 THEN max(launches, 2)[2] ELSE max(launches) END AS launches
+    FROM compared WHERE step > 0 GROUP BY kind, place HAVING count(*) > 1)
+SELECT c.step, c.start, c.launches, greatest(p.launches - c.launches, 0) AS missing FROM compared c JOIN places p USING (kind, place)"""
+
+# Operations whose launch alone was lost: their operators are silent, but nothing is missing on the GPU.
+_WITHOUT_LAUNCH = """SELECT count(*) FROM gpu_ops WHERE call_id IS NULL
+    AND start_ns >= (SELECT min(start_ns) FROM gpu_ops WHERE call_id IS NOT NULL)"""
+
+
+def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: list[int], steps: Intervals) -> I64:
+    """Return the start times of operators that launched too little, once for each missing launch, in order.
+
+    ``launching`` are the names of calls that launch, ``steps`` are host intervals relative to ``origin``.
+    """
+    if len(steps.starts) < FEWEST_STEPS or not launching:
+        return np.zeros(0, np.int64)
+    sql = _WORK.format(origin=origin, launching=", ".join(map(str, launching)))
+    con.execute(sql, {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()})
+    missing = _missing(con, steps)
+    con.execute("DROP TABLE operators_of_steps")
+    return missing if len(missing) > int(con.execute(_WITHOUT_LAUNCH).fetchall()[0][0]) else missing[:0]
+
+
+def _missing(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:
+    """Return the start times of missing launches by the strictest comparison that covers these steps; empty if none does.
+
+    If every compared step lacks launches, the other steps are not believed either: each of them lacks one at its start.
+    """
+    for kind, launches in (("by_inputs", "launches"), ("by_name", "least(launches, 1)")):
+        rows = columns_of(con, _MISSING.format(alike=ALIKE, kind=kind, launches=launches))
+        every = f"SELECT coalesce(sum({launches}), 0) FROM operators_of_steps WHERE step > 0"
+        step, missing = rows["step"].astype(np.int64), rows["missing"].astype(np.int64)
+        if rows["launches"][step > 0].sum() >= COMPARABLE * int(con.execute(every).fetchall()[0][0]):
+            start = np.repeat(rows["start"].astype(np.int64), missing)
+            compared = np.unique(step)
+            if len(compared) and len(np.unique(step[missing > 0])) == len(compared):
+                start = np.concatenate([start, np.delete(steps.starts, compared)])
+            return np.sort(start)
+    return np.zeros(0, np.int64)
