@@ -43,8 +43,9 @@ class DeviceFacts:
     ``carried_over`` operations were launched before the recording began; ``orphan`` ones have no launch in it. ``graph_ns`` is
     the part of ``gpu_ns`` launched by CUDA graphs. ``launches`` are operations of the counted steps with a record on the GPU,
     ``lost_launches`` those without one. ``lost_graphs`` of them launch CUDA graphs, and ``lost_unseen`` are not in the trace
-    themselves. In the full trace, ``lost_anywhere`` launches have no record, and ``lacking_steps`` steps contain one. ``gpus_left_out`` is the number of GPUs that were not
-    analysed, those with the fewest operations. ``phases`` are the rows of the report's ``phases``.
+    themselves. In the full trace, ``lost_anywhere`` launches have no record, and ``lacking_steps`` steps contain one. ``unmarked_steps`` lost their mark and lie between two marked ones;
+    ``lost_marks`` is the number of other places where marks are missing.
+    ``gpus_left_out`` is the number of GPUs that were not analysed, those with the fewest operations. ``phases`` are the rows of the report's ``phases``.
     """
 
     carried_over: int = 0
@@ -62,6 +63,8 @@ class DeviceFacts:
     lost_unseen: int = 0
     lost_anywhere: int = 0
     lacking_steps: int = 0
+    unmarked_steps: int = 0
+    lost_marks: int = 0
     estimate: StepEstimate | None = None
     phases: list[dict[str, Any]] = field(default_factory=list)
     flops: FlopTotals | None = None

@@ -18,6 +18,7 @@ GRAPH_CAUTION = 0.50  # most of the time has no operators, so attribution by ope
 
 WAITS_CAUTION = 0.05  # of the step: profile and estimate may differ by this before the profile is distrusted
 MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
+LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ def apply(metrics: dict[str, Reading], facts: DeviceFacts, *, truncated: bool) -
     if share > ORPHANS_CAUTION:
         note = f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
         out = _doubted(out, "lost_launches", note)
+    if facts.lost_marks:
+        out = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in out.items()}
     if truncated:
         note = "The trace file ends early; the numbers speak of what it holds."
         out = {key: lowered(reading, "caution", note) for key, reading in out.items()}
@@ -98,6 +101,13 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
         if left_out := facts.gpus_left_out:
             sentence = f"{left_out} further GPUs of this trace, those with the fewest operations, are not analysed: only the Timeline shows them."
             diagnostics.append(Diagnostic("gpus_left_out", "data_loss", sentence, left_out))
+        if facts.unmarked_steps:
+            sentence = (
+                f"{facts.unmarked_steps} of the steps lost their mark. Each is taken to fill the time between its neighbours."
+            )
+            diagnostics.append(Diagnostic("marks_lost", "info", sentence, facts.unmarked_steps))
+        if facts.lost_marks:
+            diagnostics.append(Diagnostic("steps_without_marks", "data_loss", LOST_MARKS, facts.lost_marks))
         if facts.carried_over:
             sentence = (
                 f"{facts.carried_over:,} GPU operations ({in_words(facts.carried_over_ns / 1e6)}) on {where} were launched before the "

@@ -94,9 +94,10 @@ def _busy(run: RunResult) -> Reading:
         return missing(NO_TRACE)
     if run.withdrawn_by is not None:
         return missing(run.withdrawn_by.sentence)
-    share = busy_share_of_best(run.lead)
+    share, step = busy_share_of_best(run.lead), run.metrics["best_step_time_ms"]
+    trusts = (run.metrics["gpu_busy_share"].trust, *([step.trust] if step.value is not None else []))
     return (
-        Reading(share, trust=run.metrics["gpu_busy_share"].trust)
+        Reading(share, trust=worst(*trusts))
         if share is not None
         else missing(run.metrics["gpu_busy_share"].why_missing or NO_TRACE)
     )

@@ -12,6 +12,7 @@ from sawtooth.analysis.derive.host_only import host_only
 from sawtooth.analysis.derive.parts.part import DerivedPart
 from sawtooth.analysis.derive.parts.work import ClassifiedWork
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
+from sawtooth.analysis.derive.steps.host import LOST_MARK
 
 
 def facts_of(work: ClassifiedWork) -> dict[str, Any]:
@@ -36,6 +37,8 @@ def facts_of(work: ClassifiedWork) -> dict[str, Any]:
             "kernels_in_counted_steps": int((is_kernel & in_counted).sum()),
             "graph_kernels_in_counted_steps": int((is_kernel & in_counted & in_graph).sum()),
             "counted_steps": int(counted.sum()) if part.first else 0,
+            "lost_marks": part.host.lost_marks if part.first else 0,
+            "unmarked_steps": sum(name.endswith(LOST_MARK) for name in part.host.names) if part.first else 0,
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
             **({"gpus_left_out": left_out} if left_out else {}),

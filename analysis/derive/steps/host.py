@@ -30,6 +30,9 @@ ALIKE = 0.1  # relative spread of fused steps of one optimizer, whose kernels do
 APART = 1.5  # least ratio of kernel times of two optimizers: the sizes of a generator and its critic differ by more
 LEAST_ROUNDS = 3  # rounds of kernel times: with two, any pattern can be chance
 CALLS_OFF = 2  # driver calls by which steps of one optimizer differ: an event record, a synchronization at the profile's end
+LOST_MARK = " (mark lost)"  # end of the name of a step whose mark is not in the trace
+RECORDED = 0.5  # of the calls of a marked step: fewer may be those around a loop
+FEWEST_CALLS = 10  # the profiler itself makes a few calls when it starts and stops: 3 in 171 traces
 
 I64 = NDArray[np.int64]
 
@@ -38,7 +41,8 @@ I64 = NDArray[np.int64]
 class HostSteps:
     """Host intervals of the steps, in order; times are relative to the events' origin.
 
-    ``source`` is profiler_step, annotation, inferred or none.
+    ``source`` is profiler_step, annotation, inferred or none. ``lost_marks`` is the number of places where steps were recorded
+    whose marks are not in the trace.
     """
 
     source: str
@@ -47,6 +51,7 @@ class HostSteps:
     starts: I64
     ends: I64
     cycle: I64
+    lost_marks: int = 0
 
 
 def find_host_steps(events: TraceEvents) -> HostSteps:
@@ -185,16 +190,32 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]]) -> HostS
     rows.sort(key=lambda i: int(events.ops.start[i]))
     names = [events.names[events.ops.name[i]] for i in rows]
     numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]  # they were chosen by this pattern
+    starts, ends = events.ops.start[rows], events.ops.end[rows]
+    single, others = _lost_marks(numbers, starts, ends, np.sort(events.calls.start))
+    if len(single):
+        names = np.insert(
+            np.array(names, object), single, [f"ProfilerStep#{n - 1}{LOST_MARK}" for n in numbers[single]]
+        ).tolist()
+        starts, ends = np.insert(starts, single, ends[single - 1]), np.insert(ends, single, starts[single])
+        numbers = np.insert(numbers, single, numbers[single] - 1)
     # Gaps in the numbers mean that the schedule waited between two profiling cycles.
     cycle = np.concatenate(([0], np.cumsum(np.diff(numbers) != 1))).astype(np.int64)
-    return HostSteps(
-        source="profiler_step",
-        annotation=None,
-        names=names,
-        starts=events.ops.start[rows],
-        ends=events.ops.end[rows],
-        cycle=cycle,
-    )
+    return HostSteps("profiler_step", None, names, starts, ends, cycle, others)
+
+
+def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, int]:
+    """Return which marked steps follow exactly one step whose mark is lost, and at how many other places marks are lost.
+
+    While a schedule waits, nothing is recorded. So a missing number is a lost mark if the calls of its step were recorded, and
+    so are calls before the first mark or after the last. The times of several lost marks in a row are not known.
+    """
+    in_step = np.median(np.searchsorted(calls, ends) - np.searchsorted(calls, starts))
+    borders = np.searchsorted(calls, starts, side="right"), np.searchsorted(calls, ends)
+    between = np.append(borders[0], len(calls)) - np.insert(borders[1], 0, 0)
+    recorded = between >= max(RECORDED * in_step, FEWEST_CALLS)
+    missing = np.concatenate(([1], np.diff(numbers) - 1, [1]))
+    single = np.flatnonzero(recorded[1:-1] & (missing[1:-1] == 1)) + 1
+    return single, int((recorded & (missing > 0)).sum()) - len(single)
 
 
 def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSteps:

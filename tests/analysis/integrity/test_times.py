@@ -40,6 +40,27 @@ def test_impossible_times_are_the_headline_and_no_number_rests_on_them(shift_us,
     assert not result.findings
 
 
+@pytest.mark.parametrize(("since", "shift_us", "late"), [(6, 2000, True), (11, 500, True), (0, 15, False)])
+def test_no_operation_begins_after_the_call_that_waited_for_it(since: int, shift_us: float, late: bool) -> None:
+    # 12 steps of 1,000 µs: step k's kernels begin at 1,000 k + 40 and 640. The wait returns 10 µs after the last has ended, at
+    # 11,740. From the jump on, all kernels begin later: of the last step's two, one begins 500 µs later at 11,540 and one at 12,140.
+    trace = matmul_loop(12)
+    trace.host("cuda_runtime", "cudaDeviceSynchronize", 11_200, 11_750, correlation=9000)
+    for event in kernels(trace):
+        event["ts"] += shift_us if event["ts"] >= 1000 * since else 0
+    result = result_of(trace)
+    assert ("clocks_disagree" in {check.key for check in result.failed}) == late
+    if late:
+        assert headline(result) == "The clocks of GPU and host do not agree: record again."
+
+
+def test_a_last_operation_of_wrong_duration_is_no_wrong_clock() -> None:
+    trace = matmul_loop(12)
+    trace.host("cuda_runtime", "cudaDeviceSynchronize", 11_200, 11_750, correlation=9000)
+    kernels(trace)[-1]["dur"] += 400
+    assert result_of(trace).failed == ()
+
+
 def test_one_operation_that_is_early_and_one_that_is_long_are_no_fault() -> None:
     trace = matmul_loop(12)
     first, *others = kernels(trace)
