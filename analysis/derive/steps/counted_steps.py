@@ -51,7 +51,7 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    """Return the table and which steps lack GPU records; all False if too few whole steps follow each other.
+    """Return the table and which steps lack GPU records; all False if too few are whole.
 
     In that case no step is better than another. After a step that lacks records, the next step begins at an end that may be
     wrong. So it begins a new cycle, like a step after a pause of the profiler.

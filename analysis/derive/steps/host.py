@@ -204,7 +204,7 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]]) -> HostS
 
 
 def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, int]:
-    """Return which marked steps follow exactly one step whose mark is lost, and at how many other places marks are lost.
+    """Return the steps that follow one lost mark, and the number of other places of lost marks.
 
     While a schedule waits, nothing is recorded. So a missing number is a lost mark if the calls of its step were recorded, and
     so are calls before the first mark or after the last. The times of several lost marks in a row are not known.

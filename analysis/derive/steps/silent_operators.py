@@ -1,4 +1,4 @@
-"""Launches that were lost together with their kernels, seen by operators that launched more in other steps.
+"""Launches that were lost together with their kernels, by operators that launched elsewhere.
 
 A step that repeats an operator with the same inputs launches the same work. Operators are compared by name, inputs, enclosing
 operator and position within their step. Where inputs change from step to step, the comparison is only whether an operator
@@ -53,7 +53,7 @@ _WITHOUT_LAUNCH = """SELECT count(*) FROM gpu_ops WHERE call_id IS NULL
 
 
 def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: list[int], steps: Intervals) -> I64:
-    """Return the start times of operators that launched too little, once for each missing launch, in order.
+    """Return the start of operators that launched too little, once for each missing launch.
 
     ``launching`` are the names of calls that launch, ``steps`` are host intervals relative to ``origin``.
     """
@@ -67,7 +67,7 @@ def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: lis
 
 
 def _missing(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:
-    """Return the start times of missing launches by the strictest comparison that covers these steps; empty if none does.
+    """Return the start of each missing launch by the strictest comparison that covers the steps.
 
     If every compared step lacks launches, the other steps are not believed either: each of them lacks one at its start.
     """
