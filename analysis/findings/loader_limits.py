@@ -29,8 +29,8 @@ DECODED_ONCE = CodeChange(
 )
 SENT_SMALL = CodeChange(
     "PyTorch",
-    "def __getitem__(self, i):\n    return decode(self.paths[i]).float() / 255\n…\nx = x.to(device, non_blocking=True)",
-    "def __getitem__(self, i):\n    return decode(self.paths[i])   # uint8: a quarter of the bytes\n…\nx = x.to(device, non_blocking=True).float() / 255",
+    "def __getitem__(self, i):\n    return decode(self.paths[i]).float() / 255\n# in the loop\nx = x.to(device, non_blocking=True)",
+    "def __getitem__(self, i):\n    return decode(self.paths[i])   # uint8: a quarter of the bytes\n# in the loop\nx = x.to(device, non_blocking=True).float() / 255",
 )
 
 VECTORISED = CodeChange(
@@ -41,7 +41,7 @@ VECTORISED = CodeChange(
 BUCKETED = CodeChange(
     "PyTorch",
     "DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=pad)",
-    "order = sorted(range(len(dataset)), key=dataset.length)\nbatches = [order[i:i + 32] for i in range(0, len(order), 32)]\nrandom.shuffle(batches)\nDataLoader(dataset, batch_sampler=batches, collate_fn=pad)",
+    "order = sorted(range(len(dataset)), key=lambda i: len(dataset[i]))\nbatches = [order[i:i + 32] for i in range(0, len(order), 32)]\nrandom.shuffle(batches)\nDataLoader(dataset, batch_sampler=batches, collate_fn=pad)",
 )
 # CUDA allocates pinned blocks in powers of two and reuses them for batches of the same size. A driver call for a new block
 # takes milliseconds.

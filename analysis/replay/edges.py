@@ -22,6 +22,6 @@ def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
             return edit if share is None else WithoutHostCause(edit.cause, share, edit.calls)
         case FasterHost(factor, calls, low, high):
             return FasterHost((low, high)[slow] or factor, calls)
-        case AsGraph(first_ops=()) if slow:
-            return AsGraph(waits_stay=True)  # it is unknown whether the read values can be read elsewhere
+        case AsGraph(first_ops=(), outside_ops=outside) if slow:
+            return AsGraph(waits_stay=True, outside_ops=outside)  # it is unknown whether the read values can be read elsewhere
     return edit

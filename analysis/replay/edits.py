@@ -79,11 +79,12 @@ class AsGraph(msgspec.Struct, frozen=True, tag=True):
     """Each step is one CUDA graph: one launch, and kernels without delay. Long Python work stays.
 
     With ``waits_stay``, the host's waits separate several graphs. With ``first_ops``, a graph begins at each of these
-    operations, the host waits as before, and earlier launches of a step stay single.
+    operations, the host waits as before, and earlier launches of a step stay single. ``outside_ops`` are launched singly too.
     """
 
     waits_stay: bool = False
     first_ops: tuple[int, ...] = ()
+    outside_ops: tuple[int, ...] = ()
 
 
 class FasterHost(msgspec.Struct, frozen=True, tag=True):
@@ -162,8 +163,8 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             return problem  # these times are set already
         case WithoutOps(which, host_too):
             return _without_ops(problem, np.isin(ops.op, np.array(which)), host_too)
-        case AsGraph(waits_stay, first_ops):
-            return _as_graph(problem, waits_stay or bool(first_ops), np.array(first_ops, np.int64))
+        case AsGraph():
+            return _as_graph(problem, edit)
         case FasterHost(factor, calls):
             quicker = np.where(_before(host, calls), factor, 1.0)
             parts = (host.gap_parts * quicker[:, None]).astype(np.int64)
@@ -255,16 +256,16 @@ def _beside_graph(cause: str) -> str | None:
     return on_host.beside_graph if on_host is not None else None
 
 
-def _as_graph(problem: ReplayProblem, waits_stay: bool, first_ops: I64) -> ReplayProblem:
-    """Launch each step's operations at once: the first node pays one graph launch, the others nothing.
-
-    With ``waits_stay``, each wait begins another graph; with ``first_ops``, graphs begin only there.
-    """
+def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
+    """Launch each step's operations at once: the first node pays one graph launch, the others nothing."""
     host, ops = problem.host, problem.ops
+    first_ops, waits_stay = np.array(edit.first_ops, np.int64), edit.waits_stay or bool(edit.first_ops)
     launched = ops.node >= 0
     step_of_node = np.full(len(host), -1, np.int64)
     step_of_node[ops.node[launched]] = ops.step[launched]
     first = np.zeros(len(host), bool)
+    eager = np.isin(np.arange(len(host)), ops.node[launched & np.isin(ops.op, np.array(edit.outside_ops, np.int64))])
+    step_of_node[eager] = -1
     if len(first_ops):
         first[ops.node[launched & np.isin(ops.op, first_ops)]] = True
     for step in np.unique(step_of_node[step_of_node >= 0]):
@@ -285,7 +286,7 @@ def _as_graph(problem: ReplayProblem, waits_stay: bool, first_ops: I64) -> Repla
     # Between two graph launches, the loader and its Python code still run; only captured work is removed.
     stays = [_beside_graph(key) for key in HOST_CAUSES]
     everywhere, between = (np.array([stay == where for stay in stays]) for where in ("all", "between"))
-    eager = step_of_node < 0 if len(first_ops) else np.zeros(len(host), bool)
+    eager |= (step_of_node < 0) & bool(len(first_ops))
     parts = np.where(everywhere | (between & first[:, None]) | eager[:, None], host.gap_parts, 0)
     python = HOST_CAUSES.index("python_host")  # time above that of calling the next operator is work that no graph replays
     parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)

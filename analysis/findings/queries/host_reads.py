@@ -152,6 +152,8 @@ SAME_SHAPE = (  # Code that keeps the shape, where a mask's result has a shape o
         "target = target.masked_fill(~mask, -100)\nloss = F.cross_entropy(logits, target, ignore_index=-100)",
     ),
     CodeChange(
-        "PyTorch", "x[mask] = 0                     # nonzero inside", "x = torch.where(mask, 0, x)     # same shape, no wait"
+        "PyTorch",
+        "total = x[mask].sum()   # nonzero inside",
+        "total = x.masked_fill(~mask[..., None], 0).sum()   # same shape, no wait",
     ),
 )

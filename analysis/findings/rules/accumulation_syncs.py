@@ -36,12 +36,16 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "for batch in micro_batches:\n    loss(model(batch)).backward()",
+        "from contextlib import nullcontext\n"
         "for i, batch in enumerate(micro_batches):\n"
-        "    with model.no_sync() if i < len(micro_batches) - 1 else nullcontext():\n"
+        "    last = i == len(micro_batches) - 1\n"
+        "    with nullcontext() if last else model.no_sync():   # FSDP2: model.set_requires_gradient_sync(last)\n"
         "        loss(model(batch)).backward()",
     ),
     CodeChange(
-        "Lightning", "manual optimization with fabric.backward(loss)", "fabric.no_backward_sync(model, enabled=accumulating)"
+        "Lightning",
+        "fabric.backward(loss)",
+        "with fabric.no_backward_sync(model, enabled=accumulating):\n    fabric.backward(loss)",
     ),
 )
 

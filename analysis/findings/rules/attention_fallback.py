@@ -42,7 +42,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
-        "with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION):   # says why it cannot be used\n    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "from torch.nn.attention import SDPBackend, sdpa_kernel\nwith sdpa_kernel(SDPBackend.FLASH_ATTENTION):   # warns why it cannot be used\n    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)   # is_causal=True only instead of a causal mask",
     ),
 )
 

@@ -33,8 +33,8 @@ COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "model = $model.cuda()                      # FP32 weights, cast in every forward pass",
-        "model = $model.to('cuda', torch.bfloat16)  # with FP32 master weights in the optimizer\n# or: model = torch.compile(model), which fuses casts",
+        "model = $model.cuda()   # FP32 weights, cast in every forward pass",
+        "model = torch.compile($model.cuda())   # fuses casts into the kernels around them\n# or, with FSDP2: fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))",
         usual=MODEL,
     ),
 )

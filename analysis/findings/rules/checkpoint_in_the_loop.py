@@ -30,7 +30,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "if step % 2 == 0:\n    torch.save(state, path)",
-        "if step % 1000 == 0:\n    if pending: pending.result()\n    pending = torch.distributed.checkpoint.async_save(state, checkpoint_id=path)",
+        "from torch.distributed.checkpoint import async_save\nif step % 1000 == 0:\n    if pending: pending.result()\n    pending = async_save(state, checkpoint_id=path)   # pending = None before the loop",
     ),
     CodeChange("Lightning", "ModelCheckpoint(every_n_train_steps=2)", "ModelCheckpoint(every_n_train_steps=1000)"),
     CodeChange("Transformers", "TrainingArguments(save_steps=2)", "TrainingArguments(save_steps=1000)"),

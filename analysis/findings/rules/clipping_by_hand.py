@@ -42,10 +42,10 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "for p in model.parameters():\n    norm = p.grad.norm()\n    p.grad.mul_(torch.clamp(1.0 / norm, max=1))",
-        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)   # by the norm of all gradients, not of each",
     ),
-    CodeChange("Lightning", "def on_before_optimizer_step(self, optimizer): ...", "Trainer(gradient_clip_val=1.0)"),
-    CodeChange("Transformers", "TrainingArguments(max_grad_norm=0)   # and a loop", "TrainingArguments(max_grad_norm=1.0)"),
+    CodeChange("Lightning", "Trainer()", "Trainer(gradient_clip_val=1.0)"),
+    CodeChange("Transformers", "TrainingArguments(max_grad_norm=0)", "TrainingArguments(max_grad_norm=1.0)"),
 )
 
 

@@ -28,27 +28,24 @@ from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes, in_words
 
 PREFETCH = """copy = torch.cuda.Stream()
+def moved(batch):   # pinned by the loader: pin_memory=True
+    if torch.is_tensor(batch): return batch.to("cuda", non_blocking=True)
+    if isinstance(batch, dict): return {key: moved(value) for key, value in batch.items()}
+    return type(batch)(map(moved, batch)) if isinstance(batch, (list, tuple)) else batch
+def used(batch):   # the copy's memory may be reused only after this stream
+    if torch.is_tensor(batch): batch.record_stream(torch.cuda.current_stream())
+    for part in batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else (): used(part)
 def batches(loader):
-    def fetch(it):
-        with torch.cuda.stream(copy):
-            return [t.to("cuda", non_blocking=True) for t in next(it)]
-    it = iter(loader); ahead = fetch(it)
-    while ahead is not None:
+    ahead = None
+    for batch in loader:
+        with torch.cuda.stream(copy): following = moved(batch)
+        if ahead is not None: yield ahead
         torch.cuda.current_stream().wait_stream(copy)
-        batch = ahead
-        for t in batch: t.record_stream(torch.cuda.current_stream())
-        try: ahead = fetch(it)
-        except StopIteration: ahead = None
-        yield batch"""
+        used(following); ahead = following
+    if ahead is not None: yield ahead
+for x, y in batches(loader): ..."""
 
-CHANGES = (
-    CodeChange("PyTorch", 'for x, y in loader:\n    x = x.to("cuda", non_blocking=True)', PREFETCH),
-    CodeChange(
-        "Lightning",
-        "class Net(LightningModule): …",
-        "wrap the loader as for PyTorch in train_dataloader(), and return the batch from transfer_batch_to_device",
-    ),
-)
+CHANGES = (CodeChange("PyTorch", 'for x, y in loader:\n    x = x.to("cuda", non_blocking=True)', PREFETCH),)
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:

@@ -41,7 +41,9 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "for i, expert in enumerate(self.experts):\n    rows = (chosen == i).nonzero().squeeze(1)\n    out.index_add_(0, rows, expert(x[rows]))",
-        "order = chosen.argsort()\nends = chosen.bincount(minlength=len(self.w)).cumsum(0).int()\nout[order] = F.grouped_mm(x[order], self.w, offs=ends)",
+        "order = chosen.argsort()\nexperts = torch.arange(len(self.w), device=x.device)\n"
+        "ends = torch.searchsorted(chosen[order], experts, right=True).int()   # bincount would wait for the GPU\n"
+        "out[order] = F.grouped_mm(x[order], self.w, offs=ends)",
     ),
     CodeChange(
         "Transformers",

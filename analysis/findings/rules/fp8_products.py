@@ -35,7 +35,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "model = $model.cuda()",
-        "from torchao.float8 import convert_to_float8_training\nmodel = convert_to_float8_training($model.cuda())",
+        "from torchao.float8 import convert_to_float8_training   # sizes must be multiples of 16\nmodel = torch.compile(convert_to_float8_training($model.to(torch.bfloat16).cuda()))",
         usual=MODEL,
     ),
 )

@@ -34,7 +34,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "for block in model.blocks:\n    fully_shard(block)",
-        "for block in model.blocks:\n    fully_shard(block)\n"
+        "from itertools import pairwise\nfor block in model.blocks:\n    fully_shard(block)\n"
         "for block, following in pairwise(model.blocks):\n    block.set_modules_to_forward_prefetch([following])",
     ),
 )

@@ -42,8 +42,8 @@ CHANGES = (
     ),
     CodeChange(
         "Transformers",
-        'TrainingArguments(fsdp="full_shard")',
-        'TrainingArguments(fsdp="shard_grad_op")',
+        "TrainingArguments(fsdp=True)",
+        'TrainingArguments(fsdp=True, fsdp_config={"reshard_after_forward": False})   # before Transformers 5: fsdp="shard_grad_op"',
     ),
 )
 

@@ -47,7 +47,7 @@ CHANGES = (
         "if loss.item() > limit:\n    scale = scale / 2",
         "scale = torch.where(loss > limit, scale / 2, scale)   # no value of the GPU decides in Python",
     ),
-    CodeChange("Lightning", "model = torch.compile(LitNet())", "model = torch.compile(LitNet(), fullgraph=True)"),
+    CodeChange("Lightning", "model.compile()", "model.compile(fullgraph=True)"),
     CodeChange(
         "Transformers",
         "TrainingArguments(torch_compile=True)",

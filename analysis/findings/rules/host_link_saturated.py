@@ -59,7 +59,7 @@ FROM_HOST = Direction(
     CodeChange(
         "PyTorch",
         'images = transform(images)   # float32 on the CPU\nimages = images.to("cuda", non_blocking=True)',
-        'images = images.to("cuda", non_blocking=True)   # uint8: a quarter of the bytes\nimages = (images.float() - mean) / std',
+        'images = images.to("cuda", non_blocking=True)   # uint8: a quarter of the bytes\nimages = (images.float() - mean) / std   # mean and std are on the GPU',
     ),
 )
 TO_HOST = Direction(

@@ -24,11 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sawtooth.analysis.findings.actions import MODEL
+from sawtooth.analysis.findings.actions import optimizers
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.generation import Generation, generation
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, outside_acting
+from sawtooth.analysis.findings.loops.graph_code import BY_HAND, CAPTURABLE, CHANGES, LENGTHS, OPTIMIZER_STEPS, SHARDED_CHANGES
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
@@ -39,6 +40,7 @@ from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_build
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
 from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
+from sawtooth.analysis.findings.recorded.counted_operations import launched_inside
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
@@ -50,46 +52,22 @@ SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which short
 
 LOADS_CODE = 0.05  # Share of the step. The time of a run's first launches does not represent later ones.
 
-BY_HAND = CodeChange(
-    "PyTorch",
-    "for x, y in loader:\n    train_step(x, y)",
-    "graph = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(graph):\n    train_step(static_x, static_y)\n"
-    "for x, y in loader:\n    static_x.copy_(x, non_blocking=True); static_y.copy_(y, non_blocking=True)\n    graph.replay()",
-)
-CHANGES = (
-    CodeChange(
-        "PyTorch",
-        "model = $model.cuda()",
-        'model = torch.compile($model.cuda(), mode="reduce-overhead")   # CUDA graphs inside',
-        usual=MODEL,
-    ),
-    BY_HAND,
-    CodeChange("Lightning", "model = LitNet()", 'model = torch.compile(LitNet(), mode="reduce-overhead")'),
-    CodeChange(
-        "Transformers",
-        "TrainingArguments(...)",
-        'TrainingArguments(..., torch_compile=True, torch_compile_mode="reduce-overhead")',
-    ),
-)
-LENGTHS = CodeChange(
-    "PyTorch",
-    "for x, y in loader:\n    train_step(x, y)",
-    "for x, y in loader:   # x padded to one of a few lengths\n    graph, static_x, static_y = graphs[x.shape]   # captured once for each\n"
-    "    static_x.copy_(x, non_blocking=True); static_y.copy_(y, non_blocking=True)\n    graph.replay()",
-)
-SHARDED_CHANGES = (
-    CodeChange(
-        "PyTorch",
-        "for block in model.blocks:\n    wrap(block)",
-        "for block in model.blocks:\n    block.compile()   # fewer, larger kernels; the host gathers weights between the blocks as before\n    wrap(block)",
-    ),
-)
-SHARDED = r"^FullyShardedDataParallel\."  # Prefix of the older FSDP's annotations. Those of fully_shard begin with FSDP::.
+SHARDED = r"^(FullyShardedDataParallel\.|FSDP::)"  # Prefixes of FSDP's annotations: of the older class, and of fully_shard.
 
 STEP_FIX = Action(
     "Launch",
     "the step as one CUDA graph",
-    ", by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch.",
+    ", captured by hand; torch.compile(mode='reduce-overhead') captures the model's two passes alone. Or give each launch more work with a larger batch.",
+)
+PASS_FIX = Action(
+    "Launch",
+    "the step as one CUDA graph",
+    " with torch.compile(mode='reduce-overhead'), or by hand; or give each launch more work with a larger batch.",
+)
+MODEL_FIX = Action(
+    "Launch",
+    "the model's passes as CUDA graphs",
+    " with torch.compile(mode='reduce-overhead'), which leaves the optimizer outside; or give each launch more work with a larger batch.",
 )
 TOKEN_FIX = Action(
     "Keep",
@@ -101,7 +79,9 @@ BY_HAND_FIX = (
 )
 PACKED_RISK = " Packed sequences are of other lengths in each batch: pad them to one length first."
 CAPTURED_NOTE = "Each step launched as one graph; kernels keep their durations."
-STEP_NOTE = "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them."
+STEP_NOTE = "Each step launched as one graph; kernels keep their durations."
+MODEL_NOTE = "Forward and backward pass launched as a graph, and the {kernels} of {optimizer} as before: it cannot be captured. Kernels keep their durations."
+COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: ≈ {ms} a step. Compiling would also fuse kernels."
 SHARDED_FIX = Action(
     "Compile",
     "the model block by block",
@@ -115,7 +95,7 @@ LENGTHS_FIX = Action(
 )
 LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph holds one shape. How many lengths will do, and how much work padding adds, nothing tells."
 SHARDED_NOTE = (
-    "Not predicted: how many launches compiling takes away. A CUDA graph does not hold a step of FullyShardedDataParallel."
+    "Not predicted: how many launches compiling takes away. A CUDA graph does not hold a step whose weights are sharded."
 )
 AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
 AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps hide. Launching sooner brings nothing before they give more."
@@ -256,7 +236,7 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
     beside = f"{_masks(context)}{_python(context)}"
     layer = recurrent_layer(context)
     if layer is None:
-        return _GraphAdvice(STEP_FIX, STEP_NOTE + beside)
+        return _of_step(context, beside)
     risk = GRAPH_RISK + (PACKED_RISK if packs_sequences(context) else "")
     return _GraphAdvice(
         Action("Launch", "the step as one CUDA graph", BY_HAND_FIX.format(layer=layer)),
@@ -264,6 +244,26 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
         risk,
         (BY_HAND,),
     )
+
+
+def _of_step(context: RuleContext, beside: str) -> _GraphAdvice:
+    """Return the advice for a training step: one graph, or the model's passes if the optimizer cannot be captured.
+
+    ``beside`` is what else a graph skips or cannot contain.
+    """
+    updates = tuple(launched_inside(context.recording, context.rank.device, OPTIMIZER_STEPS).tolist())
+    compiled = tuple(change for change in CHANGES if change is not BY_HAND)
+    if not updates:
+        return _GraphAdvice(PASS_FIX, STEP_NOTE + beside, changes=compiled)
+    kernels = in_number(len(updates) / max(len(context.rank.steps), 1), "launch", "launches")
+    model_alone = AsGraph(outside_ops=updates)
+    foreign = [name for name in optimizers(context.recording) if name not in CAPTURABLE]
+    if foreign:
+        note = MODEL_NOTE.format(kernels=kernels, optimizer=foreign[0])
+        return _GraphAdvice(MODEL_FIX, note + beside, changes=compiled, edits=(model_alone,))
+    compiled_ms = context.predict_ms([model_alone])
+    more = COMPILED_NOTE.format(kernels=kernels, ms=in_words(compiled_ms)) if compiled_ms is not None else ""
+    return _GraphAdvice(STEP_FIX, STEP_NOTE + more + beside)
 
 
 def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:

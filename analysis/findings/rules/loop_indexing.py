@@ -50,7 +50,11 @@ MAY_DEPEND = "Each row meets something that is no row: where that is what the ro
 
 CHANGES = (
     CodeChange("PyTorch", "for i in range(len(x)):\n    y[i] = x[i] * weight[i]", "y = x * weight[:, None]"),
-    CodeChange("PyTorch", "for i, row in enumerate(rows):\n    out[row] += x[i]", "out.index_add_(0, rows, x)"),
+    CodeChange(
+        "PyTorch",
+        "for i, row in enumerate(rows):\n    out[row] += x[i]",
+        "out.index_add_(0, torch.as_tensor(rows, device=x.device), x)   # on a GPU in no fixed order",
+    ),
 )
 
 

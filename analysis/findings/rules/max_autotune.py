@@ -38,7 +38,7 @@ COMPILED = "^triton_|^Torch-Compiled Region"
 
 CHANGES = (
     CodeChange("PyTorch", "model = torch.compile(model)", 'model = torch.compile(model, mode="max-autotune-no-cudagraphs")'),
-    CodeChange("Lightning", "torch.compile(LitNet())", 'torch.compile(LitNet(), mode="max-autotune-no-cudagraphs")'),
+    CodeChange("Lightning", "model.compile()", 'model.compile(mode="max-autotune-no-cudagraphs")'),
     CodeChange(
         "Transformers",
         "TrainingArguments(torch_compile=True)",

@@ -39,7 +39,7 @@ CHANGES = (
     CodeChange(
         "Lightning",
         "self.outputs.append(logits)",
-        "self.outputs.append(logits.detach().cpu()); self.outputs.clear() in on_train_epoch_end",
+        "self.outputs.append(logits.detach().cpu())   # and self.outputs.clear() in on_train_epoch_end",
     ),
 )
 

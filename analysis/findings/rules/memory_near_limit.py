@@ -25,7 +25,11 @@ from sawtooth.analysis.units import in_bytes
 NEAR = 0.90  # Share of the memory. Above it, a batch that is a tenth larger no longer fits.
 
 CHANGES = (
-    CodeChange("PyTorch", "python train.py", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"),
+    CodeChange(
+        "PyTorch",
+        "python train.py",
+        "PYTORCH_ALLOC_CONF=expandable_segments:True python train.py   # before PyTorch 2.9: PYTORCH_CUDA_ALLOC_CONF",
+    ),
     CodeChange(
         "Transformers",
         "TrainingArguments(per_device_train_batch_size=64)",

@@ -32,7 +32,11 @@ CHANGES = (
         "torch.optim.$optimizer(model.parameters(), $options, $fused)",
         usual=OPTIMIZER,
     ),
-    CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArguments(..., optim="adamw_torch_fused")'),
+    CodeChange(
+        "Transformers",
+        'TrainingArguments(optim="adamw_torch")',
+        'TrainingArguments(optim="adamw_torch_fused")   # the default since Transformers 4.46',
+    ),
 )
 
 

@@ -62,7 +62,11 @@ CHANGES = (
         "return torch.optim.AdamW(self.parameters(), foreach=False)",
         "return torch.optim.AdamW(self.parameters(), fused=True)",
     ),
-    CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArguments(..., optim="adamw_torch_fused")'),
+    CodeChange(
+        "Transformers",
+        'TrainingArguments(optim="adamw_torch")',
+        'TrainingArguments(optim="adamw_torch_fused")   # the default since Transformers 4.46',
+    ),
 )
 
 

@@ -45,7 +45,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "if step % 10 == 0:\n    log(loss.item()); save()",
-        "if step % 1000 == 0:\n    log(loss.item()); save_in_background()",
+        "if step % 1000 == 0:\n    log(loss.item()); save()",
     ),
 )
 

@@ -67,7 +67,7 @@ BACKEND = (
     CodeChange(
         "PyTorch",
         "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
-        "with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION):\n    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        "from torch.nn.attention import SDPBackend, sdpa_kernel\nwith sdpa_kernel(SDPBackend.FLASH_ATTENTION):\n    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
     ),
     CodeChange(
         "Transformers",

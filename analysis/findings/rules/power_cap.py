@@ -25,7 +25,7 @@ from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttle
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_mhz
 
-CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d POWER   # the limit and the draw"),)
+CHANGES = (CodeChange("PyTorch", "# nothing in the code", "nvidia-smi -q -d POWER   # the limit and the draw"),)
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:

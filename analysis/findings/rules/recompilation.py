@@ -64,7 +64,7 @@ MARK = CodeChange(
 CACHE_EXAMPLE = CodeChange(
     "PyTorch",
     "model(x, scale=step / 1000)",
-    "model(x, scale=torch.tensor(step / 1000))   # a value of Python is compiled in, one of a tensor is not",
+    "model(x, scale=torch.tensor(step / 1000, device=x.device))   # the value of a tensor is not compiled in",
 )
 CHANGES = (
     CodeChange("PyTorch", "model = torch.compile(model)", "model = torch.compile(model, dynamic=True)"),

@@ -53,7 +53,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "for t in range(x.size(1)):\n    h, c = self.cell(x[:, t], (h, c))\n    outputs.append(h)",
-        "self.lstm = nn.LSTM(width, hidden, batch_first=True)\noutputs, _ = self.lstm(x)",
+        "self.lstm = nn.LSTM(width, hidden, batch_first=True)   # in __init__; old checkpoints: weight_ih is weight_ih_l0\noutputs, _ = self.lstm(x)",
     ),
 )
 

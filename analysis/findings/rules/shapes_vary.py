@@ -32,9 +32,13 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "DataLoader(dataset, …, shuffle=True, collate_fn=pad)",
-        "DataLoader(dataset, batch_sampler=by_length(dataset, tokens=32768), collate_fn=pad)   # batches of about as many tokens",
+        "order = sorted(range(len(dataset)), key=lambda i: len(dataset[i]))\nbatches = [order[i:i + 32] for i in range(0, len(order), 32)]\nrandom.shuffle(batches)   # anew for each epoch\nDataLoader(dataset, …, batch_sampler=batches, collate_fn=pad)",
     ),
-    CodeChange("Transformers", "TrainingArguments()", "TrainingArguments(group_by_length=True)"),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments()",
+        'TrainingArguments(train_sampling_strategy="group_by_length")   # before Transformers 5: group_by_length=True',
+    ),
 )
 
 

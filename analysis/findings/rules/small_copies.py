@@ -39,7 +39,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "batch = {name: value.cuda() for name, value in batch.items()}   # fifty scalars",
-        'values = torch.stack(scalars).pin_memory().cuda(non_blocking=True)   # one copy\nbatch["weight"] = values[0]',
+        'values = torch.tensor(scalars).pin_memory().cuda(non_blocking=True)   # one copy\nbatch["weight"] = values[0]',
     ),
 )
 

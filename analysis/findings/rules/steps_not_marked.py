@@ -35,7 +35,9 @@ CHANGES = (
         "Trainer(profiler=PyTorchProfiler(schedule=schedule(wait=5, warmup=3, active=5)))",
     ),
     CodeChange(
-        "Transformers", "trainer.train()", "class Step(TrainerCallback):\n    def on_step_end(self, *a, **k): prof.step()"
+        "Transformers",
+        "trainer.train()",
+        "class Step(TrainerCallback):\n    def on_step_end(self, *a, **k): prof.step()\ntrainer.add_callback(Step())\ntrainer.train()",
     ),
 )
 

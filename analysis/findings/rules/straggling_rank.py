@@ -46,10 +46,10 @@ SLOW_LOADER = CodeChange(
 )
 UNEVEN_LENGTHS = CodeChange(
     "PyTorch",
-    "batches of very different lengths on each rank",
-    "sort or bucket by length, so that every rank gets the same work",
+    "# batches of very different lengths on each rank",
+    "# sort or bucket by length, so that every rank gets the same work",
 )
-EXTRA_WORK = CodeChange("PyTorch", "if rank == 1: extra_work()", "do it on every rank, or outside the loop")
+EXTRA_WORK = CodeChange("PyTorch", "if rank == 1: extra_work()", "extra_work()   # on every rank, or outside the loop")
 
 # What to look at in the code, by the reason of the lateness.
 CHANGES_OF: dict[str | None, tuple[CodeChange, ...]] = {

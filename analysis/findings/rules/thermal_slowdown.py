@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.policy import THERMAL_THROTTLING
 from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttled
 from sawtooth.analysis.run.model import Action, CodeChange
 
-CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d PERFORMANCE,TEMPERATURE   # what the driver says"),)
+CHANGES = (CodeChange("PyTorch", "# nothing in the code", "nvidia-smi -q -d PERFORMANCE,TEMPERATURE   # what the driver says"),)
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:

@@ -34,7 +34,11 @@ CHANGES = (
         "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight",
         "F.rms_norm(x, (x.size(-1),), weight, eps)",
     ),
-    CodeChange("PyTorch", "(x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)", "F.layer_norm(x, (x.size(-1),))"),
+    CodeChange(
+        "PyTorch",
+        "(x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)",
+        "F.layer_norm(x, (x.size(-1),))   # divides by n, x.std by n - 1: results differ a little",
+    ),
 )
 
 

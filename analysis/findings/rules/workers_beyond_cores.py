@@ -34,12 +34,12 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "DataLoader(dataset, …, num_workers=64)",
-        "DataLoader(dataset, …, num_workers=len(os.sched_getaffinity(0)) - 1)",
+        "DataLoader(dataset, …, num_workers=max(1, len(os.sched_getaffinity(0)) - 1))",
     ),
     CodeChange(
         "Lightning",
         "DataLoader(dataset, …, num_workers=64)",
-        "DataLoader(dataset, …, num_workers=len(os.sched_getaffinity(0)) - 1)",
+        "DataLoader(dataset, …, num_workers=max(1, len(os.sched_getaffinity(0)) - 1))",
     ),
     CodeChange("Transformers", "TrainingArguments(dataloader_num_workers=64)", "TrainingArguments(dataloader_num_workers=15)"),
 )

@@ -136,6 +136,12 @@ def decoding() -> ReplayProblem:
     return problem_of(trace)
 
 
+def test_operations_outside_a_graph_are_launched_as_before() -> None:
+    problem = decoding()
+    # 20 to the first launch, and 10 for the graph of three operations. The last operation keeps its gap of 35 and its launch of 5.
+    assert step_us(problem, AsGraph(outside_ops=(3, 7, 11))) == [20 + 10 + 35 + 5] * 2
+
+
 def test_a_graph_from_given_operations_on_leaves_what_is_launched_before_and_the_waits() -> None:
     problem = decoding()
     assert step_us(problem) == [140, 140]

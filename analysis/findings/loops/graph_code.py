@@ -1,0 +1,71 @@
+"""Code that launches a step, or its parts, as CUDA graphs, and which optimizers a graph can contain."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.findings.actions import MODEL
+from sawtooth.analysis.run.model import CodeChange
+
+OPTIMIZER_STEPS = r"^Optimizer\.step#"
+# PyTorch's optimizers whose step a CUDA graph can contain: those with ``capturable``, and SGD, which needs none.
+CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+
+EAGER = "opt = torch.optim.AdamW(model.parameters(), lr=3e-4)\nfor x, y in loader:\n    train_step(x, y)"
+# Warm-up on a side stream, static inputs, and an optimizer whose state and learning rate are on the GPU, as capture needs them.
+CAPTURE = """opt = torch.optim.AdamW(model.parameters(), lr=torch.tensor(3e-4, device="cuda"), capturable=True)   # SGD as it is
+def capture(x, y):
+    x, y = x.to("cuda"), y.to("cuda")
+    def train_step():
+        opt.zero_grad(set_to_none=True)
+        loss = loss_fn(model(x), y)
+        loss.backward(); opt.step()
+        return loss
+    side = torch.cuda.Stream(); side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3): train_step()   # these train; 11 with DistributedDataParallel
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):   # a loader may pin memory meanwhile
+        loss = train_step()
+    return graph, x, y, loss
+"""
+BY_HAND = CodeChange(
+    "PyTorch",
+    EAGER,
+    CAPTURE
+    + "graph, static_x, static_y, loss = capture(*next(iter(loader)))   # drop_last=True: one shape\nfor x, y in loader:\n"
+    "    static_x.copy_(x, non_blocking=True); static_y.copy_(y, non_blocking=True)\n    graph.replay()",
+)
+COMPILED = CodeChange(
+    "PyTorch",
+    "model = $model.cuda()",
+    'model = torch.compile($model.cuda(), mode="reduce-overhead")   # graphs of forward and backward pass, not of the optimizer',
+    usual=MODEL,
+)
+CHANGES = (
+    BY_HAND,
+    COMPILED,
+    CodeChange(
+        "Lightning",
+        "model = LitNet()",
+        'model = LitNet()\nmodel.compile(mode="reduce-overhead")   # torch.compile(LitNet()) stops at self.log',
+    ),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(...)",
+        'TrainingArguments(..., torch_compile=True, torch_compile_mode="reduce-overhead")',
+    ),
+)
+LENGTHS = CodeChange(
+    "PyTorch",
+    EAGER,
+    CAPTURE + "graphs = {}   # one for each length\nfor x, y in loader:   # x padded to one of a few lengths\n"
+    "    if x.shape not in graphs: graphs[x.shape] = capture(x, y)\n    graph, static_x, static_y, loss = graphs[x.shape]\n"
+    "    static_x.copy_(x, non_blocking=True); static_y.copy_(y, non_blocking=True)\n    graph.replay()",
+)
+SHARDED_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for block in model.blocks:\n    fully_shard(block)",
+        "for block in model.blocks:\n    block.compile()   # fewer, larger kernels; the host gathers weights between the blocks as before\n    fully_shard(block)",
+    ),
+)
