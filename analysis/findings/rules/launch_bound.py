@@ -247,7 +247,7 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
 
 
 def _of_step(context: RuleContext, beside: str) -> _GraphAdvice:
-    """Return the advice for a training step: one graph, or the model's passes if the optimizer cannot be captured.
+    """Return the advice for a step: one graph, or the model's passes if its optimizer cannot be captured.
 
     ``beside`` is what else a graph skips or cannot contain.
     """
