@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from sawtooth.app.api import addresses, jobs, live, metrics, runs, sessions, timeline, timeline_details, uploads
+from sawtooth.app.api import addresses, find, jobs, live, metrics, runs, sessions, timeline, timeline_details, uploads
 
 
 def routes() -> list[BaseRoute]:
@@ -20,6 +20,7 @@ def routes() -> list[BaseRoute]:
         Route("/api/v1/jobs", jobs.index, methods=["GET"]),
         Route("/api/v1/jobs/{job}", jobs.show, methods=["GET"]),
         Route("/api/v1/jobs/{job}", jobs.cancel, methods=["DELETE"]),
+        Route("/api/v1/find", find.index, methods=["GET"]),
         Route("/api/v1/live/{session}", live.show, methods=["GET"]),
         Route("/api/v1/live/{session}", live.push, methods=["POST"]),
         Route("/api/v1/sessions", sessions.index, methods=["GET"]),

@@ -1,41 +1,51 @@
-// One set of listeners for the whole app: "/" searches, "j" and "k" walk through what the page lists, "?" shows the keys;
-// links to another view of the place open without a new page.
+// What runs on every page: Ctrl-K finds runs, kernels, findings and places; "/" searches the page, "j" and "k" walk through what it
+// lists, "?" shows the keys; links to our places open without a new page.
 const LISTED = "[class*=st-key-run_cards] [data-testid=stPageLink] a, .st-title";
-let dialog;
+const SHOWN = 50; // more would be slower to read than to narrow down
+let root, data, entries, found, at;
 
 function walk(step) {
   const items = [...document.querySelectorAll(`[data-testid=stMain] :is(${LISTED})`)].filter((item) => item.checkVisibility());
   if (!items.length) return;
-  const at = items.indexOf(document.activeElement);
-  const next = items[Math.min(Math.max(at + step, 0), items.length - 1)];
+  const now = items.indexOf(document.activeElement);
+  const next = items[Math.min(Math.max(now + step, 0), items.length - 1)];
   if (next.tabIndex < 0) next.tabIndex = -1; // a heading takes the focus without a stop of its own for Tab
   next.focus();
   next.scrollIntoView({ block: "nearest" });
 }
 
 function pressed(event) {
+  if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    return openSearch();
+  }
   const target = event.composedPath()[0];
   if (event.ctrlKey || event.metaKey || event.altKey || target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) return;
+  const keys = root.querySelector(".keys");
   if (event.key === "/") {
     const search = document.querySelector("[data-testid=stMain] [data-testid=stTextInput] input");
     if (search) { event.preventDefault(); search.focus(); }
   } else if (event.key === "j") walk(1);
   else if (event.key === "k") walk(-1);
-  else if (event.key === "?" && dialog && !dialog.open) dialog.showModal();
+  else if (event.key === "?" && !keys.open) keys.showModal();
 }
 
 // The views of a place share one page. Streamlit follows a link to the page that it shows without changing the address or the
-// widgets that it binds; what it does on Back is what such a link needs.
+// widgets that it binds; what it does on Back is what every link needs.
+function open(href) {
+  if (href !== location.href) history.pushState({}, "", href);
+  dispatchEvent(new PopStateEvent("popstate"));
+}
+
 function followed(event) {
-  const link = event.target.closest?.("a[href]");
-  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.target === "_blank") return;
-  const tab = link.closest(".st-views");
-  if (!tab && !(link.closest("[data-testid=stPageLink]") && link.pathname === location.pathname)) return;
+  const link = event.composedPath().find((element) => element.tagName === "A");
+  if (!link?.href || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.target === "_blank" || link.hasAttribute("download")) return;
+  if (link.origin !== location.origin || !data.screens.some(([, address]) => address.split("?")[0] === link.pathname)) return;
   event.preventDefault();
   event.stopPropagation();
-  if (link.href !== location.href) history.pushState({}, "", link.href);
-  dispatchEvent(new PopStateEvent("popstate"));
-  if (tab && !event.detail) focusTab(link.href, 100); // by keyboard: the tabs are drawn anew
+  root.querySelector(".search").close();
+  open(link.href);
+  if (link.closest(".st-views") && !event.detail) focusTab(link.href, 100); // by keyboard: the tabs are drawn anew
 }
 
 function focusTab(href, looks) {
@@ -49,12 +59,61 @@ function markPlace() {
     link.pathname === location.pathname ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
 }
 
+function openSearch() {
+  const dialog = root.querySelector(".search");
+  if (dialog.open) return dialog.close();
+  entries = data.screens.map(([name, address]) => ["Place", name, address]);
+  dialog.querySelector("input").value = "";
+  list();
+  dialog.showModal();
+  fetch(`/api/v1/find?run=${data.run || ""}`)
+    .then((answer) => (answer.ok ? answer.json() : { entries: [] }))
+    .then((answer) => { entries = [...entries, ...answer.entries]; list(); })
+    .catch(() => {}); // the places are there
+}
+
+function list() {
+  const input = root.querySelector(".search input"), box = root.querySelector("#found");
+  const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+  found = entries.filter(([kind, name]) => words.every((word) => `${kind} ${name}`.toLowerCase().includes(word))).slice(0, SHOWN);
+  box.replaceChildren(...found.map(([kind, name, address], number) => {
+    const item = document.createElement("li"), link = document.createElement("a");
+    Object.assign(item, { id: `found-${number}`, role: "option" });
+    Object.assign(link, { href: address, tabIndex: -1 });
+    for (const [tag, text] of [["span", name], ["small", kind]]) link.appendChild(document.createElement(tag)).textContent = text;
+    item.append(link);
+    return item;
+  }));
+  if (!found.length) box.append(Object.assign(document.createElement("li"), { className: "none", textContent: "Nothing of this name." }));
+  select(0);
+}
+
+function select(number) {
+  at = Math.min(Math.max(number, 0), found.length - 1);
+  root.querySelectorAll("#found [role=option]").forEach((item, each) => item.setAttribute("aria-selected", String(each === at)));
+  root.querySelector(".search input").setAttribute("aria-activedescendant", found.length ? `found-${at}` : "");
+  root.querySelector(`#found-${at}`)?.scrollIntoView({ block: "nearest" });
+}
+
+function searched(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step) { event.preventDefault(); select(at + step); }
+  else if (event.key === "Enter" && found.length) { event.preventDefault(); root.querySelector(`#found-${at} a`).click(); }
+}
+
 export default function (component) {
-  dialog = component.parentElement.querySelector("dialog");
-  if (window.sawtoothKeys) window.sawtoothKeys.abort();
+  root = component.parentElement;
+  data = component.data;
+  window.sawtoothKeys?.abort();
   window.sawtoothKeys = new AbortController();
   const { signal } = window.sawtoothKeys;
   document.addEventListener("keydown", pressed, { signal });
   document.addEventListener("click", followed, { capture: true, signal });
+  const dialog = root.querySelector(".search");
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close(), { signal });
+  dialog.querySelector("input").addEventListener("input", list, { signal });
+  dialog.querySelector("input").addEventListener("keydown", searched, { signal });
+  root.querySelector(".find").addEventListener("click", openSearch, { signal });
+  if (/Mac|iP/.test(navigator.platform)) root.querySelectorAll("kbd").forEach((key) => { key.textContent = key.textContent.replace("Ctrl ", "⌘"); });
   markPlace();
 }

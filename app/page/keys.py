@@ -1,10 +1,11 @@
-"""Keyboard shortcuts of the app, and links between the views of a place.
+"""What runs in the browser on every page: the search (Ctrl-K), shortcuts, and quick links.
 
-/ searches, j and k move through a list, ? shows the shortcuts.
+/ searches the page, j and k move through a list, ? shows the shortcuts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -12,12 +13,16 @@ import streamlit as st
 _HERE = Path(__file__).resolve().parents[1] / "components"
 
 
-def listen(place: str) -> None:
-    """Activate the shortcuts on this page, and mark the navigation's link to it as the current one."""
+def listen(place: str, screens: Sequence[tuple[str, str]], run: str | None) -> None:
+    """Show the button of the search, activate the shortcuts, and mark the link to ``place``.
+
+    ``screens`` are the names and addresses that the search offers before it asks the server for runs, and for the findings and
+    kernels of ``run``.
+    """
     component = st.components.v2.component(
         "sawtooth.keys",
         html=(_HERE / "keys.html").read_text(encoding="utf-8"),
         css=(_HERE / "keys.css").read_text(encoding="utf-8"),
         js=(_HERE / "keys.js").read_text(encoding="utf-8"),
     )
-    component(key="keys", height="content", data={"place": place})
+    component(key="keys", height="content", data={"place": place, "screens": list(screens), "run": run})

@@ -13,7 +13,7 @@ from sawtooth.app.live.info import sessions
 from sawtooth.app.page import address, frame, keys
 from sawtooth.app.page.default_pair import likely_pair
 from sawtooth.app.page.drop_zone import drop_zone
-from sawtooth.app.places import MENU, PLACES, SCREENS, screen_named, views_of
+from sawtooth.app.places import MENU, PLACES, SCREENS, Screen, screen_named, views_of
 from sawtooth.app.places import address as address_of
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
@@ -50,12 +50,25 @@ def _sidebar(place: str) -> None:
             first = next((view for view in views_of(name) if view.name not in empty), screen_named(name))
             frame.link(first.name, screen_named(name).title, icon=screen_named(name).icon, **_sides(name))
     with st.container(key="nav-menu", horizontal=True, gap=None):
-        for name in MENU:
-            if name != "logins" or settings().token is not None:
-                frame.link(name, screen_named(name).title)
+        for name in filter(_offered, MENU):
+            frame.link(name, screen_named(name).title)
+    screens = [(_path_to(screen), _address(screen.name)) for screen in SCREENS if _offered(screen.name)]
+    keys.listen(place, screens, st.session_state["run"])
     if place != "runs":
         _drop_anywhere()
-    keys.listen(place)
+
+
+def _offered(name: str) -> bool:
+    """Return whether the navigation shows a screen: Logins only if the server requires a login."""
+    return name != "logins" or settings().token is not None
+
+
+def _path_to(screen: Screen) -> str:
+    return f"{screen_named(screen.of).title} › {screen.title}" if screen.of else screen.title
+
+
+def _address(name: str, **query: str) -> str:
+    return address_of(name, frame.parameters(name, None, query))
 
 
 def _is_empty(place: str, empty: dict[str, str]) -> bool:
@@ -135,13 +148,5 @@ def _tabs(place: str) -> None:
     empty = frame.empty_screens()
     shown = frame.shown_view(place)
     kept = {name: st.query_params[name] for name in KEPT if name in st.query_params}
-    tabs = [
-        (
-            view.tab or view.title,
-            address_of(view.name, frame.parameters(view.name, None, kept)),
-            view is shown,
-            empty.get(view.name),
-        )
-        for view in views
-    ]
+    tabs = [(view.tab or view.title, _address(view.name, **kept), view is shown, empty.get(view.name)) for view in views]
     st.html(_HTML.tabs(screen_named(place).title, tabs))

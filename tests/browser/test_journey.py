@@ -102,3 +102,23 @@ def test_every_screen_shows_its_answer_first_and_fits_the_page(
     assert watched.foreign(server.url) == []
     assert watched.errors == []
     context.close()
+
+
+def test_the_search_of_every_page_opens_a_kernel_and_a_tab_keeps_the_focus(server: Server, page: Page) -> None:
+    while not (runs := [run.id for run in DataFolder(server.data).manifests() if run.name == "resnet_starved"]):
+        page.wait_for_timeout(250)  # the bundled recordings are being read
+    page.goto(f"{server.url}/verdict?run={runs[0]}")
+    expect(page.get_by_role("region", name="The step now")).to_be_visible(timeout=60_000)
+    page.keyboard.press("Control+k")
+    found = page.get_by_role("option")
+    expect(found.filter(has_text="Work › Memory")).to_be_visible()
+    page.keyboard.type("kernel batch norm")
+    expect(found.first).to_contain_text("batch_norm")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/work\?run=[0-9a-f]{16}&kernel="))
+    expect(page.get_by_role("heading", name=re.compile("What to do about batch_norm"))).to_be_visible()
+    page.locator(".st-views").get_by_role("link", name="Modules").press("Enter")
+    page.wait_for_url(re.compile(r"/work\?view=modules&run="))
+    expect(page.locator(".st-views [aria-current=page]")).to_be_focused()
+    page.go_back()
+    expect(page.get_by_role("textbox", name="Search")).to_have_value(re.compile("batch_norm"))

@@ -1,0 +1,67 @@
+"""``/api/v1/find``: what the search of every page (Ctrl-K) offers beside the places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sawtooth.analysis.result_cache import STAIRS, cached_file, cached_result, stairs_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.tables.kernels import kernels
+from sawtooth.app.api.answers import errors_answered, json
+from sawtooth.app.charts import rankings
+from sawtooth.app.library import library
+from sawtooth.app.places import address
+from sawtooth.app.runs.listing import listed
+from sawtooth.app.settings import settings
+from sawtooth.app.words import advice
+from sawtooth.ingest.errors import SawtoothError
+
+MOST_RUNS, MOST_KERNELS = 2000, 300
+SHOWN_CHARACTERS, SOUGHT_CHARACTERS = 64, 200  # of a kernel's name in the list, and in an address that searches for it
+
+Entry = tuple[str, str, str]  # kind, name and address
+
+
+@errors_answered
+async def index(request: Request) -> Response:
+    """Return the runs, newest first, and the findings and kernels of the run ``?run=``, if it is analysed."""
+    return json({"entries": await run_in_threadpool(_entries, request.query_params.get("run", ""))})
+
+
+def _entries(run: str) -> list[Entry]:
+    manifests = settings().data.manifests()
+    chosen = next((manifest for manifest in manifests if manifest.id == run), None)
+    found: list[Entry] = [
+        ("Run", manifest.name, address("verdict", {"run": manifest.id})) for manifest in listed(manifests)[:MOST_RUNS]
+    ]
+    if chosen is not None and (result := cached_result(chosen, settings().data)) is not None:
+        found += [*_findings(result), *_kernels(result)]
+    return found
+
+
+def _findings(result: RunResult) -> Iterator[Entry]:
+    """Yield the findings; one that is a bar of the Verdict's staircase opens there."""
+    known = cached_file(settings().data, result.manifest, STAIRS).exists()  # replaying it here would take seconds
+    stairs = stairs_of(library(), result) if known else None
+    bars = {rule: str(number) for number, rule in enumerate(stairs.changes if stairs is not None else (), 1)}
+    for number, finding in advice.numbered(result):
+        opened = {"open": bars[finding.rule]} if finding.rule in bars else {}
+        yield f"Finding {number}", finding.title, address("verdict", {"run": result.manifest.id, **opened})
+
+
+def _kernels(result: RunResult) -> Iterator[Entry]:
+    """Yield the longest kernels of the slowest rank; none if its recording cannot be read."""
+    if result.lead is None:
+        return
+    try:
+        with open_rank(library(), result.lead) as view:
+            names = kernels(view)["name"].head(MOST_KERNELS).tolist()
+    except SawtoothError:
+        return
+    for name, short in zip(names, rankings.distinct_names(names, SHOWN_CHARACTERS), strict=True):
+        yield "Kernel", short, address("work", {"run": result.manifest.id, "kernel": name[:SOUGHT_CHARACTERS]})
