@@ -7,6 +7,7 @@ columns sum exactly to the rank's device step in ns.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -23,6 +24,16 @@ MOST_SQUARES = 2_500  # cells of a heatmap: each one sends about 60 bytes
 ALWAYS_ROWS = 64  # with up to this number of ranks, each has its own row
 MOST_SIDES = 32  # sides in the table of waits between ranks: more cells cannot be distinguished
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
+STALLS, QUIET = 0.5, 0.25  # shares of the largest excess: what counts as a stall, and what the other steps may have
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """The few steps in which a rank takes longer than the others, and the mean excess in them."""
+
+    steps: int
+    of: int
+    mean_ms: float
 
 
 def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages: Sequence[int | None] = ()) -> pd.DataFrame:
@@ -57,6 +68,21 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
         )
     heat = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(HEAT))
     return heat.sort_values("rank", kind="stable", ignore_index=True)
+
+
+def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
+    """Return the steps in which ``rank`` takes longer than the others by itself.
+
+    None if these are most of the counted steps, or if the excess varies without clear stalls.
+    """
+    own = heat.pivot(index="step", columns="rank", values="own_ms")
+    if rank not in own or len(own.columns) < 2:
+        return None
+    excess = own[rank] - own.drop(columns=rank).median(axis=1)
+    long = excess >= STALLS * excess.max()
+    if not excess.max() > 0 or long.sum() > len(own) / 2 or excess[~long].max() > QUIET * excess.max():
+        return None
+    return Stalls(int(long.sum()), len(own), float(excess[long].mean()))
 
 
 def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = None) -> pd.DataFrame:

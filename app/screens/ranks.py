@@ -6,8 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.ranks.communication import collective_table, side_by_side
+from sawtooth.analysis.ranks.heatmap import Stalls, rank_steps, stalls
 from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
-from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
@@ -18,7 +19,6 @@ from sawtooth.app.words import run as words
 
 SKEW_SHARE = 0.03  # share of a profiled step: a smaller difference is not mentioned
 MOST_BARS = 16  # ledgers side by side: of more ranks, the most important are shown
-FEW = 4  # ranks: the bars of so few ranks already show everything
 HARDLY_MS = 0.0005  # ms that would be shown as 0
 MOST_NAMED = 32  # late ranks that a line lists
 INGEST = "sawtooth ingest rank*.trace.json.gz"
@@ -48,21 +48,15 @@ def main() -> None:
         return
     cards.headline(*_finding(result, communication))
     first_change.show(result)
+    if len(communication.rows) or communication.heat is not None:  # representatives may have no common collective
+        rank_panels.heat(result, communication)
+        _late_in_the_profile(result, communication)
     for note in communication.notes if len(communication.rows) or communication.unmatched else ():
         cards.small(note)
     _late(result, communication)
     of_many = communication.job_ranks is not None
     if not of_many:
         _side_by_side(result, communication)
-    if len(communication.rows) or communication.heat is not None:  # representatives may have no common collective
-        _late_in_the_profile(result, communication)
-        if not of_many and basis.differs(result.lead):  # the run's own times are shown above, so these are folded
-            with st.expander(
-                "As profiled: each rank in each step", icon=":material/grid_on:", expanded=len(result.ranks) > FEW
-            ):
-                rank_panels.heat(result, communication)
-        else:
-            rank_panels.heat(result, communication)
     if len(communication.rows):
         rank_panels.who_waits(result, communication)
     rank_panels.pipeline(result, communication)
@@ -123,17 +117,24 @@ def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
 
 def _finding(result: RunResult, communication: Communication) -> tuple[str, str | None]:
     """Return which rank delays the job, the cause, the gain without it, and what to do."""
+    finding = next((each for each in result.findings if "late_rank" in each.explains.topics), None)
     if not communication.stragglers:
+        if finding is not None:  # late in the profile, which the map below shows
+            return f"{finding.title}.", finding.fix
         return _nobody(result, communication), _of_pipeline(result) if communication.schedule is not None else None
     late = communication.stragglers[0]
-    finding = next((each for each in result.findings if "late_rank" in each.explains.topics and each.severity != "info"), None)
     name, reason = who(late, result.ranks), why(late)
-    verb = "holds" if len(late.ranks) == 1 or late.kind == "host" else "hold"
-    by = f" ({reason})" if reason else ""
+    name, by = f"{name[0].upper()}{name[1:]}", f" ({reason})" if reason else ""
     step_ms = result.lead.best.ms if result.lead is not None else None
-    holds = f"{name[0].upper()}{name[1:]} {f'may {verb[:4]}' if late.at_most else verb} the job up"
-    of = f"each {words.step_now(result) or ''} step" if step_ms is not None else "each step"
-    sentence = f"{holds}: ≈\u00a0{fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}."
+    if (stalled := _stalls(result, communication, late)) is not None:
+        times = f"in {stalled.steps} of {stalled.of} steps"
+        sentence = f"{name} stalls about {fmt.duration_ms(stalled.mean_ms)} {times}; the others wait."
+        lost = f"That is ≈\u00a0{fmt.duration_ms(late.own_ms)} of a step on average{by}. "
+    else:
+        verb = "hold" if late.at_most or (len(late.ranks) > 1 and late.kind != "host") else "holds"
+        holds = f"{name} {'may ' if late.at_most else ''}{verb} the job up"
+        of = f"each {words.step_now(result) or ''} step" if step_ms is not None else "each step"
+        sentence, lost = f"{holds}: ≈\u00a0{fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}.", ""
     if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
         gain_ms = step_ms - finding.predicted_step_ms
         gain = f"Without that a step takes ≈\u00a0{fmt.duration_ms(finding.predicted_step_ms)}{_between(finding)}."
@@ -141,7 +142,15 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         gain_ms = late.gain_ms
         gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."
     fix = finding.fix if finding is not None else ""
-    return sentence, f"{gain} {fix} {predicted_gain.delay_and_gain(late, gain_ms)}".strip()
+    return sentence, f"{lost}{gain} {fix} {predicted_gain.delay_and_gain(late, gain_ms)}".strip()
+
+
+def _stalls(result: RunResult, communication: Communication, late: Straggler) -> Stalls | None:
+    """Return the few steps in which a single late rank stalls; None if it is late in most of them."""
+    if len(late.ranks) != 1 or not (len(communication.rows) or communication.heat is not None):
+        return None
+    rank = late.ranks[0] if late.ranks[0] is not None else late.positions[0]
+    return stalls(rank_steps(result.ranks, communication), rank)
 
 
 def _between(finding: Finding) -> str:
@@ -172,17 +181,16 @@ def _nobody(result: RunResult, communication: Communication) -> str:
 
 
 def _late_in_the_profile(result: RunResult, communication: Communication) -> None:
-    """Say if another rank is late in the profile than in the run: the parts below show the profile."""
-    if communication.job_ranks is not None:
+    """Say if another rank is late in the profile, which the map shows, than in the run."""
+    if communication.job_ranks is not None or not communication.stragglers:
         return
-    late = communication.stragglers[0].positions if communication.stragglers else ()
+    late = communication.stragglers[0].positions
     first = max(communication.ranks, key=lambda waits: waits.late_ms)
     here = max((waits.late_ms for waits in communication.ranks if waits.position in late), default=0.0)
     if first.late_ms - here >= SKEW_SHARE * (result.ranks[first.position].best.mean_ms or 0.0) > 0:
         name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
         cards.caution(
-            f"The profiler slows the host of {name} most, so that the others wait for it in the profile. What follows is as profiled; what stands above "
-            "is of the run."
+            f"The map shows the profile: the profiler slows the host of {name} most, so the others wait for it. The bars below show the run."
         )
 
 

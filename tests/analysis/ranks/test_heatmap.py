@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.ranks.heatmap import HEAT, pooled, rank_steps
+from sawtooth.analysis.ranks.heatmap import HEAT, Stalls, pooled, rank_steps, stalls
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
@@ -73,3 +73,27 @@ def test_hosts_and_stages_are_rows_where_they_are_known() -> None:
     staged = table(4).assign(stage=[0, 0, 0, 0, 1, 1, 1, 1])
     rows = pooled(staged, "stage")
     assert rows.loc[rows["step"] == "s1", ["label", "wait_ms"]].to_numpy().tolist() == [["stage 0", 1], ["stage 1", 3]]
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ([40, 122, 40, 40, 126, 40, 40], Stalls(2, 7, 84.0)),  # the others take 40 ms: excesses of 82 and 86
+        ([120, 122, 121, 119, 120, 122, 121], None),  # late in every step
+        ([40, 120, 80, 60, 50, 70, 40], None),  # no clear stalls: 80 ms, and 40 in another step
+        ([40, 40, 40, 40, 40, 40, 40], None),
+        ([10, 20, 30, 10, 20, 30, 10], None),  # faster than the others
+    ],
+)
+def test_stalls_are_a_few_steps_that_stand_out(own: list[float], expected: Stalls | None) -> None:
+    rows = [
+        {"rank": rank, "step": f"#{step}", "own_ms": float(ms if rank == 1 else 40)}
+        for rank in range(3)
+        for step, ms in enumerate(own)
+    ]
+    assert stalls(pd.DataFrame(rows), 1) == expected
+    assert stalls(pd.DataFrame(rows), 7) is None
+
+
+def test_a_rank_alone_stalls_nobody() -> None:
+    assert stalls(pd.DataFrame({"rank": [0, 0, 0], "step": ["a", "b", "c"], "own_ms": [1.0, 1.0, 9.0]}), 0) is None
