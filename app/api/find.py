@@ -36,12 +36,12 @@ async def index(request: Request) -> Response:
 def _entries(run: str) -> list[Entry]:
     manifests = settings().data.manifests()
     chosen = next((manifest for manifest in manifests if manifest.id == run), None)
-    found: list[Entry] = [
+    entries: list[Entry] = [
         ("Run", manifest.name, address("verdict", {"run": manifest.id})) for manifest in listed(manifests)[:MOST_RUNS]
     ]
     if chosen is not None and (result := cached_result(chosen, settings().data)) is not None:
-        found += [*_findings(result), *_kernels(result)]
-    return found
+        entries += [*_findings(result), *_kernels(result)]
+    return entries
 
 
 def _findings(result: RunResult) -> Iterator[Entry]:

@@ -121,6 +121,7 @@ def _small_together(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
+NUMBERED, NUMBERED_STEPS = 96, 12  # squares, and steps beside each other, up to which each square contains its number
 SCALED_ROWS = 5  # rows: with fewer, the colour scale would be higher than the picture
 LEAST_RANGE = 0.1  # share of the largest value: a smaller range gets no strong colour difference
 BELOW = 0.15  # share of the range: so that the smallest value is not white
@@ -137,7 +138,21 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     labels, steps = list(dict.fromkeys(rows["label"])), list(dict.fromkeys(rows["step"]))
     values = rows.pivot(index="label", columns="step", values=measure).reindex(index=labels, columns=steps)
     colour = (CAUSES["comm_wait"] if measure == "wait_ms" else ACCENT).on(dark)
-    figure = _heat_map(values, colour, _ends(values), dark=dark, showscale=len(labels) >= SCALED_ROWS, hoverinfo="skip")
+    if few := values.size <= NUMBERED and len(steps) <= NUMBERED_STEPS:  # the numbers must be readable on the squares
+        colour = mixed(PAGE.on(dark), colour, UNDER_TEXT)
+    figure = _heat_map(
+        values,
+        colour,
+        _ends(values),
+        dark=dark,
+        text=values.map(lambda ms: "" if pd.isna(ms) else f"{significant(ms)} ms").to_numpy() if few else None,
+        texttemplate="%{text}" if few else None,
+        textfont={"color": ink_on(PAGE.on(dark))},
+        showscale=not few and len(labels) >= SCALED_ROWS,
+        hoverinfo="skip",
+        xgap=2 if few else 0,
+        ygap=2 if few else 0,
+    )
     # A heat map has no selectable points, so each square gets an invisible one.
     carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
     figure.add_scatter(
@@ -148,7 +163,7 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         customdata=carried.to_numpy().tolist(),  # the browser does not return an array as a list
         hovertemplate="%{y}, %{x}<br>%{customdata[1]:.3~g} ms by itself, %{customdata[2]:.3~g} ms waiting<extra></extra>",
     )
-    framed(figure, min(90 + 22 * len(labels), 560))
+    framed(figure, min(90 + (34 if few else 22) * len(labels), 560))
     figure.update_layout(hovermode="closest", hoverdistance=-1)  # so that a click anywhere in a square selects its point
     figure.update_yaxes(nticks=24)
     figure.update_xaxes(title={"text": "step"})
