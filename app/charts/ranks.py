@@ -28,7 +28,6 @@ PARTS: dict[str, Colour] = {
     "idle": OWNERS["idle"],
 }
 
-
 BESIDE = {
     "overlap_share": "Communication overlapped by compute, as profiled",
     "last_share": "Collectives it joins last, as profiled",
@@ -138,21 +137,9 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     labels, steps = list(dict.fromkeys(rows["label"])), list(dict.fromkeys(rows["step"]))
     values = rows.pivot(index="label", columns="step", values=measure).reindex(index=labels, columns=steps)
     colour = (CAUSES["comm_wait"] if measure == "wait_ms" else ACCENT).on(dark)
-    if few := values.size <= NUMBERED and len(steps) <= NUMBERED_STEPS:  # the numbers must be readable on the squares
-        colour = mixed(PAGE.on(dark), colour, UNDER_TEXT)
-    figure = _heat_map(
-        values,
-        colour,
-        _ends(values),
-        dark=dark,
-        text=values.map(lambda ms: "" if pd.isna(ms) else f"{significant(ms)} ms").to_numpy() if few else None,
-        texttemplate="%{text}" if few else None,
-        textfont={"color": ink_on(PAGE.on(dark))},
-        showscale=not few and len(labels) >= SCALED_ROWS,
-        hoverinfo="skip",
-        xgap=2 if few else 0,
-        ygap=2 if few else 0,
-    )
+    few = values.size <= NUMBERED and len(steps) <= NUMBERED_STEPS
+    texts = values.map(lambda ms: "" if pd.isna(ms) else f"{significant(ms)} ms") if few else None
+    figure = _heat_map(values, colour, _ends(values), dark=dark, texts=texts, hoverinfo="skip")
     # A heat map has no selectable points, so each square gets an invisible one.
     carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
     figure.add_scatter(
@@ -191,11 +178,22 @@ def _ends(values: pd.DataFrame) -> tuple[float, float]:
     return max(low - BELOW * (high - low), 0.0), high
 
 
-def _heat_map(values: pd.DataFrame, colour: str, ends: tuple[float, float], *, dark: bool, **more: Any) -> go.Figure:
-    """Draw ``values`` (ms) as a heat map with the first row on top.
+def _heat_map(
+    values: pd.DataFrame, colour: str, ends: tuple[float, float], *, dark: bool, texts: pd.DataFrame | None, **more: Any
+) -> go.Figure:
+    """Draw ``values`` (ms) as a heat map with the first row on top, and ``texts`` in its squares.
 
     The first of ``ends`` has the page's colour and the second has ``colour``. ``more`` is passed to Plotly.
     """
+    if texts is not None:
+        colour = mixed(PAGE.on(dark), colour, UNDER_TEXT)  # the texts must be readable in the page's text colour
+        more |= {
+            "text": texts.to_numpy(),
+            "texttemplate": "%{text}",
+            "textfont": {"color": ink_on(PAGE.on(dark))},
+            "xgap": 2,
+            "ygap": 2,
+        }
     figure = go.Figure(
         go.Heatmap(
             x=list(values.columns),
@@ -205,6 +203,7 @@ def _heat_map(values: pd.DataFrame, colour: str, ends: tuple[float, float], *, d
             zmax=ends[1],
             colorscale=[[0, PAGE.on(dark)], [1, colour]],
             colorbar={"title": {"text": "ms"}, "thickness": 12},
+            showscale=texts is None and len(values) >= SCALED_ROWS,
             **more,
         )
     )
@@ -245,24 +244,11 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     """Draw who waits for whom, from ``rows`` of ``analysis.ranks.heatmap.waits_between``."""
     sides = sorted({*rows["waiter"], *rows["late"]}, key=_by_numbers)
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
-    few, colour = len(sides) <= 12, CAUSES["comm_wait"].on(dark)
-    if few:  # each square contains a number, which must be readable in the page's text colour
-        colour = mixed(PAGE.on(dark), colour, UNDER_TEXT)
-    least = HARDLY * float(rows["wait_ms"].max())
-    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < least else significant(ms))
-    figure = _heat_map(
-        values,
-        colour,
-        (0.0, float(rows["wait_ms"].max())),
-        dark=dark,
-        text=texts.to_numpy() if few else None,
-        texttemplate="%{text}" if few else None,
-        textfont={"color": ink_on(PAGE.on(dark))},
-        showscale=not few,
-        hovertemplate="%{y} waits %{z:.3~g} ms of a step for %{x}<extra></extra>",
-        xgap=1,
-        ygap=1,
-    )
+    few, colour = len(sides) <= NUMBERED_STEPS, CAUSES["comm_wait"].on(dark)
+    most = float(rows["wait_ms"].max())
+    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < HARDLY * most else significant(ms))
+    hover = "%{y} waits %{z:.3~g} ms of a step for %{x}<extra></extra>"
+    figure = _heat_map(values, colour, (0.0, most), dark=dark, texts=texts if few else None, hovertemplate=hover)
     framed(figure, min(130 + 34 * len(sides), 560))
     figure.update_yaxes(title={"text": "waits"})
     figure.update_xaxes(title={"text": "for"})
