@@ -216,7 +216,7 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
     if not claimed:
         return None
     first = next((change for change in claimed if change[0].confidence != "low"), claimed[0])
-    if first[0].claims != "gain" or first[0].ends_the_run:
+    if first[0].claims != "gain" or first[0].ends_the_run or "late_rank" in first[0].explains.topics:
         return first
     surer = [c for c in claimed if _is_surer(c[0], first[0]) and first[0] not in needed_before(c[0], result.findings)]
     return max(surer, key=lambda change: sure_gain_ms(change[0]), default=first)

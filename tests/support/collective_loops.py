@@ -97,6 +97,23 @@ def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) 
     return [_written(trace, folder)]
 
 
+def communicating(folder: Path, *, elements: int, inside: str) -> list[Path]:
+    """Write a loop of 500 µs of computation and an all-reduce of ``elements`` FP32 values for 1500 µs, inside ``inside``."""
+    trace = _loop()
+    begin = 0.0
+    for step in range(STEPS):
+        host, gpu = begin + 10, begin + 60
+        trace.launch((host, host + 2), (gpu, gpu + FORWARD_US), KERNEL)
+        trace.op(NODE, host + 10, host + 18)
+        gpu += FORWARD_US
+        trace.launch((host + 12, host + 14), (gpu, gpu + BACKWARD_US), KERNEL)
+        gpu += BACKWARD_US
+        trace.host("user_annotation", inside, host + 19, host + 24)
+        gpu = _collective(trace, host + 20, gpu, "AllReduce", elements, 1500.0) + 1
+        begin = _updated(trace, step, begin, host + 30, gpu)
+    return [_written(trace, folder)]
+
+
 def reduced_one_by_one(folder: Path, *, call_us: float) -> list[Path]:
     """Write a loop that all-reduces 24 gradients one by one after the backward pass.
 
@@ -128,6 +145,9 @@ def piped(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Pa
 
 
 COLLECTIVE_LOOPS = {
+    "communicates_most": partial(communicating, elements=100_000_000, inside="DistributedDataParallel.forward"),
+    "communicates_slowly": partial(communicating, elements=1_000_000, inside="DistributedDataParallel.forward"),
+    "optimizer_communicates": partial(communicating, elements=100_000_000, inside="Optimizer.step#Muon.step"),
     "accumulated_and_reduced": partial(accumulated, no_sync=False),
     "accumulated_without_sync": partial(accumulated, no_sync=True),
     "reduced_one_by_one_by_a_slow_host": partial(reduced_one_by_one, call_us=60.0),

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.recorded.counted_operations import launched_inside
+from sawtooth.analysis.knowledge.owners import OWNERS
 from sawtooth.analysis.ranks.collectives import load
+from sawtooth.analysis.ranks.communication import BUS_FACTORS
+from sawtooth.analysis.ranks.groups import parallelisms
+from sawtooth.analysis.run.job import SEND_RECEIVE, Parallelism
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
+
+# What a rank's exposed collectives serve: a parallelism of its groups, or "ddp", "fsdp" or "optimizer", which the step's
+# annotations name.
+Purpose = Parallelism | Literal["ddp", "fsdp", "optimizer"]
+FSDP = r"^(FullyShardedDataParallel\.|FSDP::)"  # Prefixes of the annotations of both FSDP classes.
+DDP = r"^DistributedDataParallel\."
+OPTIMIZER_STEPS = r"^Optimizer\.step#"
+SENDS = r"^(c10d::(send|recv_)$|nccl:(send|recv)|PP:)"
+LARGE_BYTES = 1_000_000  # Smaller collectives are limited by latency, not by the link.
 
 
 def collectives(context: RuleContext) -> pd.DataFrame:
@@ -35,6 +49,52 @@ def cost_beside(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
     if not sms:
         return pd.Series(0.0, index=rows.index)
     return (rows["blocks"].astype("Float64").fillna(0.0).astype(float) / sms).clip(upper=1.0)
+
+
+def purpose_of(context: RuleContext) -> Purpose | None:
+    """Return what most of the exposed communication of the counted steps serves; None if nothing shows it.
+
+    Communication inside an optimizer's step is the optimizer's own, such as the gathers of a sharded one.
+    """
+    rows = collectives(context)
+    rows = rows[rows["exposed_ns"] > 0]
+    whole = float(rows["exposed_ns"].sum())
+    if not whole:
+        return None
+    updating = rows["gpu_op_id"].isin(launched_inside(context.recording, context.rank.device, OPTIMIZER_STEPS))
+    if float(rows.loc[updating, "exposed_ns"].sum()) > whole / 2:
+        return "optimizer"
+    keyed = rows.assign(key=pd.factorize(rows["group"])[0], shortest_ns=rows["dur_ns"])
+    sent = "pp" if context.recording.named(SENDS) else None  # Older NCCL also names the kernels of an all-to-all SendRecv.
+    kinds = keyed["key"].map(parallelisms(keyed)).where(keyed["name"] != SEND_RECEIVE, sent)
+    spent = keyed.groupby(kinds, dropna=True)["exposed_ns"].sum()
+    kind = None if spent.empty else cast(Parallelism, spent.idxmax())
+    if kind != "dp":
+        return kind
+    return "fsdp" if context.recording.named(FSDP) else "ddp" if context.recording.named(DDP) else "dp"
+
+
+def overlap_limit_ms(context: RuleContext) -> float:
+    """Return the most that overlap can hide, ms a step: computation beside which nothing communicates."""
+    rows = collectives(context)
+    beside = float((rows["dur_ns"] - rows["exposed_ns"]).sum()) / 1e6 / max(len(context.rank.counted), 1)
+    computes = {owner.key for owner in OWNERS if owner.computes}
+    return max(sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner in computes) - beside, 0.0)
+
+
+def bus_gb_s(context: RuleContext) -> float | None:
+    """Return the bus bandwidth in GB/s of the quickest large collective; None if no size is recorded.
+
+    The others may have waited for a late rank.
+    """
+    rows = collectives(context)
+    large = rows[(rows["bytes"].fillna(0) >= LARGE_BYTES) & rows["name"].isin(BUS_FACTORS) & (rows["group_size"].fillna(0) > 1)]
+    rates = [
+        row["bytes"] * BUS_FACTORS[row["name"]](int(row["group_size"])) / row["dur_ns"]
+        for row in large.to_dict("records")
+        if row["dur_ns"]
+    ]
+    return max(rates, default=None)
 
 
 def by_pass(context: RuleContext, rows: pd.DataFrame, annotation: str) -> pd.DataFrame:

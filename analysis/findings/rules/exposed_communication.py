@@ -7,8 +7,9 @@ Why it costs time
     DDP and FSDP send gradients and weights during the backward pass. Communication that does not overlap makes the step
     longer.
 What to do
-    Overlap it: larger or smaller buckets, gradient_as_bucket_view, FSDP prefetch, compression to bf16, accumulation with
-    no_sync.
+    Depends on the job's layout. Data parallel: overlap it with the backward pass (buckets), send fewer bytes, or accumulate
+    with no_sync. FSDP: prefetch. Tensor parallel: shard the sequence too. Pipeline: more micro-batches. If large collectives
+    reach less than a tenth of the link's bandwidth, find out why: they take another path.
 When it is wrong
     The run waits for a late rank. The traces of all ranks show this waiting separately, and the late rank is then the problem
     to solve.
@@ -19,23 +20,114 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
+from sawtooth.analysis.findings.queries.communication import Purpose, bus_gb_s, overlap_limit_ms, purpose_of
+from sawtooth.analysis.knowledge.hardware import link_of
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
-CHANGES = (
+DDP_CHANGES = (
     CodeChange(
         "PyTorch",
         "model = DDP(model)",
-        "model = DDP(model, gradient_as_bucket_view=True, bucket_cap_mb=100)\nmodel.register_comm_hook(None, bf16_compress_hook)",
+        "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook\n"
+        "model = DDP(model, gradient_as_bucket_view=True, bucket_cap_mb=100)\n"
+        "model.register_comm_hook(None, bf16_compress_hook)   # NCCL only",
     ),
     CodeChange(
         "Lightning", 'Trainer(strategy="ddp")', "Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True, bucket_cap_mb=100))"
     ),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., ddp_bucket_cap_mb=100)"),
+)
+FSDP_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "fully_shard(block)",
+        "from torch.distributed.fsdp import MixedPrecisionPolicy\n"
+        "fully_shard(block, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16))",
+    ),
+)
+ASYNC_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "dist.all_gather_into_tensor(whole, shard)\ncompute()",
+        "work = dist.all_gather_into_tensor(whole, shard, async_op=True)\ncompute()   # what does not need the result\nwork.wait()",
+    ),
+)
+SCHEDULE_CHANGES = (
+    CodeChange(
+        "PyTorch", "schedule = ScheduleGPipe(stage, n_microbatches=4)", "schedule = Schedule1F1B(stage, n_microbatches=16)"
+    ),
+)
+SEQUENCE_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        'parallelize_module(block, mesh["tp"], {"attention": ColwiseParallel(), "out": RowwiseParallel()})',
+        "from torch.distributed.tensor import Shard\n"
+        "from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module\n"
+        'parallelize_module(block, mesh["tp"], {"norm": SequenceParallel(), "attention": ColwiseParallel(input_layouts=Shard(1)),\n'
+        '                                       "out": RowwiseParallel(output_layouts=Shard(1))})',
+    ),
+)
+LINK_CHANGES = (
+    CodeChange(
+        "PyTorch", "python train.py", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH python train.py   # which path it takes"
+    ),
+)
+BUCKETS_RISK = "Compressed gradients lose precision; larger buckets start later."
+BESIDE_RISK = "Communication beside kernels takes some of their multiprocessors and memory bandwidth."
+OVERLAP = Action(
+    "Overlap",
+    "communication with the backward pass",
+    " (buckets), send fewer bytes (bf16), or communicate less often (accumulation with no_sync).",
+)
+# What to do by what the communication serves. Each way needs its own kind of parallelism, so no other gets it.
+ACTIONS: dict[Purpose | None, tuple[Action, tuple[CodeChange, ...]]] = {
+    "ddp": (OVERLAP, DDP_CHANGES),
+    "fsdp": (
+        Action("Overlap", "gathers and reductions with computation", " (prefetch), or send fewer bytes (bf16)."),
+        FSDP_CHANGES,
+    ),
+    "tp": (
+        Action(
+            "Shard", "the sequence too", " (sequence parallel), overlap with asynchronous tensor parallel, or reduce in bf16."
+        ),
+        SEQUENCE_CHANGES,
+    ),
+    "cp": (
+        Action("Overlap", "the exchange of keys and values with attention", ", block by block around the ring."),
+        ASYNC_CHANGES,
+    ),
+    "ep": (
+        Action("Overlap", "the exchange of tokens with other computation", ", or send fewer bytes (FP8 or bf16)."),
+        ASYNC_CHANGES,
+    ),
+    "pp": (
+        Action("Use", "more micro-batches or another schedule", ", so that stages wait less for each other."),
+        SCHEDULE_CHANGES,
+    ),
+    "optimizer": (
+        Action(
+            "Overlap",
+            "the optimizer's communication with its own work",
+            ": begin each gather or reduction before the update that needs it.",
+        ),
+        ASYNC_CHANGES,
+    ),
+    None: (
+        Action("Overlap", "communication with computation", ", send fewer bytes (bf16), or communicate less often."),
+        ASYNC_CHANGES,
+    ),
+}
+SLOW_LINK = 0.1  # Share of the link's bandwidth. Large messages reach 75 to 90 %; below a tenth they take another path.
+SLOW = Action(
+    "Find",
+    "out why the link is slow",
+    ": large collectives reach {reached:.2g} GB/s, and {name} carries {peak:.0f}. Look at the path that NCCL or RCCL chose.",
 )
 
 
@@ -47,25 +139,39 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(transfer):
         return
     alone = all(row.cause not in ("comm_wait", "comm_transfer") for row in rows)
+    action, changes = _advice(context)
+    hides = overlap_limit_ms(context)
+    bound = (
+        f" Overlap can hide at most {in_words(hides)}: no more is computed in a step without communication beside it."
+        if hides < transfer
+        else ""
+    )
+    if alone:
+        action = replace(action, how=f"{action.how} Add the traces of the other ranks to tell waiting from transfer.")
     yield Evidence(
         Advice(
             f"The GPU only communicates for {in_words(transfer)} of each step"
             + (": transfer, or waiting for a late rank" if alone else ""),
-            Action(
-                "Overlap",
-                "communication with the backward pass",
-                " (buckets, prefetch), send fewer bytes (bf16), or communicate less often (accumulation with no_sync)."
-                + (" Add the traces of the other ranks to tell waiting from transfer." if alone else ""),
-            ),
-            note="Not predicted: how much can be overlapped depends on the order of the gradients.",
-            risk="Compressed gradients lose precision; larger buckets start later.",
-            changes=CHANGES,
+            action,
+            note=f"Not predicted: how much can be overlapped depends on the order of the work.{bound}",
+            risk=BUCKETS_RISK if changes is DDP_CHANGES else BESIDE_RISK,
+            changes=changes,
         ),
-        lost_ms=transfer,
+        lost_ms=transfer if action.verb != "Overlap" else min(transfer, hides),
         cost_ms=transfer,
         confidence="low" if alone else "medium",
         rows=context.gap_evidence("comm_wait", "comm_transfer", "unattributed"),
     )
+
+
+def _advice(context: RuleContext) -> tuple[Action, tuple[CodeChange, ...]]:
+    """Return what to do, and the code: first about a link far below its bandwidth, else by the layout."""
+    gpu, reached = context.rank.gpu, bus_gb_s(context)
+    link = link_of(gpu.name, "gpus") if gpu is not None else None
+    if link is not None and reached is not None and reached < SLOW_LINK * link.gb_s:
+        return replace(SLOW, how=SLOW.how.format(reached=reached, name=link.name, peak=link.gb_s)), LINK_CHANGES
+    purpose = purpose_of(context)
+    return ACTIONS.get(purpose, ACTIONS[None])
 
 
 RULE = Rule(

@@ -99,9 +99,8 @@ SHARDED_NOTE = (
 )
 AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
 AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps hide. Launching sooner brings nothing before they give more."
-AFTER_LOADING = (
-    "Not predicted: code was compiled or loaded in these steps, so they say little of later ones. Profile after the warm-up."
-)
+AFTER_LOADING = "Not predicted: code was compiled or loaded in these steps, unlike in later ones. Profile after the warm-up."
+UNEXPLAINED = "Not predicted: the GPU waits longer for what the trace does not show than for launches."
 TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
 
 
@@ -209,11 +208,12 @@ def _why_unknown(context: RuleContext, lost: float, tokens: Generation | None) -
 
     ``lost`` is the time per step that the loop loses to launches, ms.
     """
-    waits = context.lost_ms("host_sync")
     if loader_may_limit(context) and hidden_time(context) is not None:
         return AFTER_LOADER
-    if tokens is None and context.share(waits) >= WAITS_FIRST and lost <= 2 * waits:
+    if tokens is None and context.share(waits := context.lost_ms("host_sync")) >= WAITS_FIRST and lost <= 2 * waits:
         return AFTER_WAITS
+    if tokens is None and context.lost_ms("unattributed", owner="idle") > lost:
+        return UNEXPLAINED
     return AFTER_LOADING if context.share(context.lost_ms("compilation")) >= LOADS_CODE else ""
 
 

@@ -39,3 +39,22 @@ def test_a_models_width_changes_with_all_its_multiples_and_its_heads() -> None:
     # A step is 940 + 8000 + 200 µs. At 989 TFLOP/s the vocabulary's product (2 · 4096 · 768 · 50304 FLOP) takes 320 µs, the
     # layer's four (24 · 4096 · 768² FLOP) 59 µs; kernels reach half of that and more. The attention takes at most 200 µs.
     assert found.predicted_step_ms is not None and 0.38 < found.predicted_step_ms < 2 * 0.38 + 0.2
+
+
+def test_overlap_hides_no_more_than_is_computed_beside() -> None:
+    """A step computes for 200 + 300 + 36 µs and communicates alone for 1500 µs."""
+    exposed = finding("communicates_most", "exposed-communication")
+    assert exposed is not None and exposed.ceiling_ms_per_step == pytest.approx(0.536, abs=0.01)
+    assert "at most 536 µs" in exposed.prediction_note and "DDP" in exposed.changes[0].after
+
+
+def test_a_link_far_below_its_bandwidth_is_the_clue() -> None:
+    """4 MB in 1500 µs between two GPUs: 2.67 GB/s of the 450 of NVLink 4."""
+    slow = finding("communicates_slowly", "exposed-communication")
+    assert slow is not None and "2.7 GB/s" in slow.fix and "450" in slow.fix and "why the link is slow" in slow.fix
+
+
+def test_communication_of_an_optimizer_gets_no_advice_for_gradients() -> None:
+    exposed = finding("optimizer_communicates", "exposed-communication")
+    assert exposed is not None and exposed.fix.startswith("Overlap the optimizer's communication")
+    assert "DDP" not in exposed.changes[0].after

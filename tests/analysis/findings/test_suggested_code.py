@@ -18,7 +18,7 @@ import pytest
 from tests.support.code_changes import code_changes
 
 CHANGES = code_changes()
-SHELL = re.compile(r"^(?:\w+=\S+ )?(?:python|nvidia-smi|find|sawtooth)\b")
+SHELL = re.compile(r"^(?:\w+=\S+ )*(?:python|nvidia-smi|find|sawtooth)\b")
 # What a CPU, or PyTorch alone, cannot run. Their syntax is checked; docs/evidence/suggested_code.md says where they ran.
 ELSEWHERE = {
     "graph_code PyTorch 1": "CUDA graph",
@@ -26,7 +26,7 @@ ELSEWHERE = {
     "graph_code PyTorch 6": "process group",
     "acting_in_the_loop PyTorch 1": "gymnasium",
     "copies_not_overlapped PyTorch 1": "CUDA streams",
-    "exposed_communication PyTorch 1": "process group",
+    **{f"exposed_communication PyTorch {number}": "process group" for number in range(1, 8)},
     "fp8_products PyTorch 1": "torchao",
     "fsdp_prefetch PyTorch 1": "process group",
     "fsdp_reshard PyTorch 1": "process group",
