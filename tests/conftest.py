@@ -27,7 +27,28 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(common_folder.make())
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of sweeps that the default run leaves out, and put the modules in order."""
+    leave_out_of_sweeps(items)
+    distribute_browser_modules(items)
+
+
+def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
+    """Mark the cases of each sweep as slow, but for as many as its marker names, evenly spread."""
+    sweeps: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sweep"):
+            sweeps.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for cases in sweeps.values():
+        (keep,) = cases[0].get_closest_marker("sweep").args  # type: ignore[union-attr]
+        kept = {round(number * (len(cases) - 1) / max(keep - 1, 1)) for number in range(min(keep, len(cases)))}
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker("slow")
+
+
+def distribute_browser_modules(items: list[pytest.Item]) -> None:
     """Distribute the browser modules evenly among the other modules.
 
     Browser tests wait more than they compute. If they run last or next to each other, the machine is idle.

@@ -79,6 +79,7 @@ KILLS = [(at, when) for at in range(1, RENAMES + 1) for when in ("before", "afte
 QUICK = ((1, "after"), (3, "after"), (5, "before"))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("at", "when"), [pytest.param(*kill, marks=() if kill in QUICK else pytest.mark.slow) for kill in KILLS]
 )
@@ -105,6 +106,7 @@ def test_killed_at_any_moment(held, traces, wanted, seed):
     check(held, traces, wanted)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("most_bytes", [8 << 10, pytest.param(200 << 10, marks=pytest.mark.slow), 700 << 10])
 def test_a_disk_that_takes_no_more(held, traces, wanted, most_bytes):
     """A limit on the size of files stands for the disk: the write that passes it fails in the same way."""
@@ -162,6 +164,7 @@ def spoil(path: Path, how: str) -> None:
 HOWS = ["half", "1", *(pytest.param(how, marks=pytest.mark.slow) for how in ("empty", "text", *map(str, range(2, 12))))]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("how", HOWS)
 def test_a_damaged_recording_is_told_and_mended_by_its_file(both, traces, wanted, how):
     folder, old, before = both
@@ -218,6 +221,7 @@ MANIFESTS = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("content", MANIFESTS.values(), ids=MANIFESTS.keys())
 def test_a_damaged_manifest_harms_no_other_run_and_is_mended_by_its_file(both, traces, wanted, content):
     folder, old, before = both
@@ -266,6 +270,7 @@ def test_sweeping_lets_another_process_s_work_alone(tmp_path):
     assert list(folder.root.rglob(f"{DRAFT_PREFIX}*")) == []
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("hours", [-24, -1, 1, 24])
 def test_a_clock_that_is_stepped_costs_nobody_s_work(tmp_path, held, hours):
     """Sweeps go by locks and living processes; only an upload that nobody claimed is judged by the clock."""

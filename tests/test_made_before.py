@@ -64,6 +64,7 @@ def test_a_comparison_in_it_says_the_same(unpacked: Path) -> None:
     assert (said["verdict"], best["verdict"]) == ("inconclusive", "faster")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("run", RUNS)
 def test_a_bundle_brings_the_same_runs(unpacked: Path, tmp_path: Path, run: str) -> None:
     command("import", str(unpacked / "both.sawtooth"), "--data", str(tmp_path / "data"))

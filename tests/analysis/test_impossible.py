@@ -58,6 +58,7 @@ def analysed(tmp_path: Path, trace: ChromeTrace, telemetry: bytes | None = None)
         library.close()
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "trace",
     [
@@ -95,6 +96,7 @@ def test_one_sample_that_cannot_be_does_not_move_the_mean(tmp_path: Path, value:
     assert reading.value == pytest.approx(0.5)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("error", [duckdb.IOException, duckdb.Error, duckdb.FatalException, SawtoothError, OSError])
 def test_a_failing_store_is_never_a_failed_rule(tmp_path: Path, error: type[Exception]) -> None:
     result = analysed(tmp_path, matmul_loop())

@@ -59,6 +59,7 @@ def assert_same(a: object, b: object, where: str = "result") -> None:
         assert a == b, where
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("where", RUNS)
 def test_a_kept_analysis_is_the_analysis(where: str, tmp_path: Path) -> None:
     folder = DataFolder(tmp_path).create()

@@ -113,6 +113,7 @@ def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, pa
     assert seen.errors == []
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, context: BrowserContext) -> None:
     hostile = "<img src=http://evil.example/a.png onerror=window.pwned=1>"
     _, b = pair(tmp_path, ("before", hostile))

@@ -80,6 +80,7 @@ def _drag_across(page: Page) -> None:
     page.mouse.up()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (800, "dark")])
 def test_every_screen_shows_its_answer_first_and_fits_the_page(
     server: Server, browser: Browser, width: int, scheme: str

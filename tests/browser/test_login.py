@@ -54,6 +54,7 @@ def link_of(server: Server) -> str:
     return str(until(lambda: re.search(r"http://\S+launch=\S+", server.log.read_text()), 30)[0])
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("how", ["streamlit", "serve", "demo"])
 def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp_path: Path, browser: Browser) -> None:
     command = () if how == "streamlit" else ("-P", "-m", "sawtooth", how, *(("--no-open",) if how == "demo" else ()))

@@ -13,6 +13,7 @@ from tests.support.findings_of import result_of
 PAGES = 2
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["gpt_small", "copy_pageable", "ddp_straggler"])
 @pytest.mark.parametrize("paper", ["A4", "Letter"])
 def test_a_report_prints_to_two_pages(browser: Browser, name: str, paper: str) -> None:

@@ -156,6 +156,7 @@ def hostile_trace() -> dict[str, object]:
     return {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": HOSTILE[1]}], "traceEvents": events}
 
 
+@pytest.mark.slow
 def test_hostile_names_inside_a_trace_harm_no_screen(empty_server: Server, page: Page, seen: Seen, tmp_path: Path) -> None:
     page.goto(empty_server.url)
     drop(page, written(tmp_path, "<b>hostile.json.gz", json.dumps(hostile_trace()).encode()))

@@ -230,6 +230,7 @@ def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page)
     until(page, "sawtoothTimeline.scene.lanes[0].id.startsWith('calls-')")
 
 
+@pytest.mark.slow
 def test_nested_lanes_have_the_rows_that_the_view_needs_and_stay_where_they_are(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     rows = "sawtoothTimeline.scene.lanes.filter(l => l.folds && !l.folded).map(l => l.rows)"

@@ -176,6 +176,7 @@ def test_what_is_in_view_stands_under_the_picture_as_a_table_and_perfetto_beside
     expect(tables[1]).to_contain_text("kernel launches")
 
 
+@pytest.mark.slow
 def test_all_ranks_of_a_job_stand_on_one_clock(server: Server, page: Page, tmp_path: Path) -> None:
     files = [
         (trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(job(2, 2, Planted(clock_us={1: 5000})))

@@ -45,6 +45,7 @@ def test_refused_in_one_sentence(tmp_path, folder, case):
     assert left_over(folder) == []
 
 
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize("case", bad.REPAIRED, ids=lambda c: c.name)
 def test_repaired_files_give_the_numbers_of_the_original(tmp_path, folder, sound, case):
     tables, notes, truncated = ingest(folder, tmp_path, case.content)
@@ -54,6 +55,7 @@ def test_repaired_files_give_the_numbers_of_the_original(tmp_path, folder, sound
     assert truncated is (case.note in ("truncated", "gzip_truncated"))
 
 
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize("case", bad.ODD, ids=lambda c: c.name)
 def test_one_odd_event_costs_at_most_itself(tmp_path, folder, sound, case):
     tables, notes, truncated = ingest(folder, tmp_path, case.content)

@@ -45,6 +45,7 @@ def test_what_is_no_number_is_nothing_and_its_neighbours_stay(values: list[Any])
     assert [None if np.isnan(v) else v for v in floats(values).tolist()] == wanted
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("arguments", "about"),
     [

@@ -56,6 +56,7 @@ def files(folder):
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("stage", ["reading", "linking", "keeping"])
 def test_a_killed_ingest_leaves_only_a_draft_that_is_swept(tmp_path, trace, stage):
     with start(trace, tmp_path, stop_at=stage) as process:
@@ -72,6 +73,7 @@ def test_a_killed_ingest_leaves_only_a_draft_that_is_swept(tmp_path, trace, stag
     assert len(files(tmp_path)) == 2 and read_ref(folder.recording_file(ref.id)) == ref
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("most_bytes", [4096, 100_000, 600_000])
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, trace, most_bytes):
     """A limit on the size of files stands for the disk: the write that passes it fails in the same way."""

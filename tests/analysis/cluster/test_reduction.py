@@ -66,6 +66,7 @@ def test_it_says_what_the_run_of_the_same_traces_does(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_summaries_is_told_with_its_schedule_as_one_of_traces_is(tmp_path: Path) -> None:
     """Four microbatches on three stages, the last of which works twice as long."""
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(pipelined([300, 300, 600], 4))]

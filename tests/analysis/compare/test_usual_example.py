@@ -39,6 +39,7 @@ def truth(name):
     return json.loads((USUAL_EXAMPLE / name / "truth.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_step_and_rate_are_the_stopwatch_s(runs, made, name):
     assert runs[name].metrics["best_step_time_ms"].value == pytest.approx(1e3 * truth(name)["step_s"], rel=HOST_VARIES)

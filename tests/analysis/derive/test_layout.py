@@ -99,6 +99,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_whatever_happens_to_the_sums_a_screen_reads_the_same(
     fault: str, held: tuple[DataFolder, str, Rows], monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_trouble_is_named(name: str) -> None:
     _, rows, _ = derived(RECORDINGS / name / "trace.json.gz")

@@ -164,6 +164,7 @@ def generated(rng: random.Random) -> ChromeTrace:
     return trace
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_modules_and_what_is_outside_are_all_gpu_work_exactly(tmp_path: Path, seed: int) -> None:
     library, recording_id = opened(tmp_path, generated(random.Random(seed)))

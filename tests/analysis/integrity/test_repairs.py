@@ -78,6 +78,7 @@ def test_near_misses_of_dependent_launches_are_cut(rows) -> None:
     assert cuts(rows) == {0: int(rows["start"][1])}
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("example", ["resnet_starved", "resnet_fixed"])
 def test_the_examples_with_dependent_launches_lose_nothing(example: str) -> None:
     result = analysed([("t.json", gzip.decompress((ROOT / "sample_traces" / example / "trace.json.gz").read_bytes()))])

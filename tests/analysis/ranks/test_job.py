@@ -59,6 +59,7 @@ def test_no_rank_is_named_where_none_is_late(tmp_path: Path) -> None:
     assert job_of(tmp_path, Planted(clock_us={1: 4000.0})).stragglers == ()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("mesh", [False, True])
 def test_one_ranks_loader_is_named_with_what_it_costs(tmp_path: Path, mesh: bool) -> None:
     (late,) = job_of(tmp_path, Planted(loader_us={3: 800.0}), mesh=mesh).stragglers
@@ -123,6 +124,7 @@ def test_kernels_that_only_one_rank_runs_are_work_that_can_go(tmp_path: Path, ra
     assert late.gain_ms == pytest.approx(0.4, abs=0.02)
 
 
+@pytest.mark.slow
 def test_of_many_ranks_each_takes_its_part_of_shared_work(tmp_path: Path) -> None:
     """Of eight ranks, rank 1 computes 0.4 ms longer than the others, in other shapes: shared out, each has 0.05 ms more."""
     traces = job(8, 8, Planted(slow_gpu={1: 1.4}))
@@ -293,6 +295,7 @@ def test_who_never_comes_late_is_not_blamed_for_what_its_host_does_meanwhile(
     assert (late.ranks, late.reason) == ((1,), "data_wait")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("planted", "who", "reason"),
     [
@@ -316,6 +319,7 @@ def test_among_many_alike_ranks_the_collectives_tell_who_is_late_without_any_rep
     assert found.step_ms is None
 
 
+@pytest.mark.slow
 def test_two_late_ranks_among_many_gain_together_what_neither_gains_alone(tmp_path: Path) -> None:
     both, first, second = job_of(tmp_path, Planted(loader_us={1: 900.0, 6: 700.0}), ranks=8, per_host=4).stragglers
     assert (both.ranks, both.gain_ms) == ((1, 6), pytest.approx(0.9, abs=0.02))
@@ -323,6 +327,7 @@ def test_two_late_ranks_among_many_gain_together_what_neither_gains_alone(tmp_pa
     assert (second.ranks, second.gain_ms) == ((6,), pytest.approx(0.0, abs=0.02))
 
 
+@pytest.mark.slow
 def test_a_trace_that_ends_early_hides_no_part_of_what_another_rank_costs(tmp_path: Path) -> None:
     """Rank 6 meets rank 2, whose trace is cut, alone: how long it takes there is not its own."""
     (late,) = job_of(tmp_path, Planted(loader_us={3: 900.0}), ranks=8, per_host=4, cut=2).stragglers
@@ -335,6 +340,7 @@ def test_lateness_that_recording_may_make_names_nobody_among_many(tmp_path: Path
     assert job_of(tmp_path, Planted(host_us={5: 400.0}), ranks=8, per_host=4).stragglers == ()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
 def test_a_slow_gpus_clock_or_power_limit_is_the_reason_where_its_telemetry_shows_it(
     tmp_path: Path, throttle: int, reason: str

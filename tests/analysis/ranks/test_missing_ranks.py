@@ -14,6 +14,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("without", "note"),
     [

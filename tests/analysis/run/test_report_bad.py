@@ -85,6 +85,7 @@ def sound_numbers(original, report):
     return original
 
 
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("case", bad.REFUSED, ids=lambda case: case.name)
 def test_refused_with_exit_2_and_one_sentence(report, tmp_path, case):
     answer = report(case.content)
@@ -103,6 +104,7 @@ def one_of_each() -> Iterator[Any]:
         yield pytest.param(case, id=case.name, marks=() if quick else pytest.mark.slow)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("case", list(one_of_each()))
 def test_repaired_files_and_odd_events_leave_the_numbers_of_the_original(report, original, case):
     wanted = sound_numbers(original, report)
@@ -112,6 +114,7 @@ def test_repaired_files_and_odd_events_leave_the_numbers_of_the_original(report,
     assert case.note is None or answer.notes[case.note] >= 1
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("share", "packed"),
     [
@@ -242,6 +245,7 @@ ODD_DOCUMENTS: dict[str, bytes] = {
 READ = ("59", "60", "62", "65", "67", "68", "71", "48", "38")  # only odd: these must be read
 
 
+@pytest.mark.sweep(14)
 @pytest.mark.parametrize(("name", "content"), ODD_DOCUMENTS.items(), ids=ODD_DOCUMENTS.keys())
 def test_odd_traces_are_answered_and_their_parts_sum(report, name, content):
     answer = report(content)
@@ -276,6 +280,7 @@ def test_a_data_folder_that_cannot_be_made_is_told(ask, tmp_path):
     assert answer.code == 2 and answer.err.startswith("sawtooth: ") and answer.err.count("\n") == 1
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["../../x.json", "x" * 200, "a\nb.json", "<img src=x>.json", "😀.json", ".hidden", "noending", "trace.json.gz", "a.csv"])  # fmt: skip
 def test_a_file_s_name_decides_nothing(report, original, name):
     wanted = sound_numbers(original, report)

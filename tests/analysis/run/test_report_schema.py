@@ -47,6 +47,7 @@ def test_the_committed_schema_is_the_generated_one() -> None:
     )
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "files",
     [

@@ -47,6 +47,7 @@ def contents(folder: DataFolder) -> dict[str, str]:
     }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
 def test_every_example_answers_on_a_real_recording(example, store: tuple[DataFolder, Manifest]) -> None:
     folder, manifest = store
@@ -160,6 +161,7 @@ def filled(attack: str, folder: DataFolder, trace: str, tmp_path: Path) -> str:
     )
 
 
+@pytest.mark.sweep(17)
 @pytest.mark.parametrize("attack", [*READ, *WRITE])
 def test_an_attack_is_refused_in_a_sentence_and_changes_nothing(
     attack: str, folder: DataFolder, trace: str, tmp_path: Path
@@ -229,6 +231,7 @@ def test_a_query_without_end_is_stopped(folder: DataFolder, trace: str) -> None:
     assert time.monotonic() - start < 8  # ended by us, not by its own limits
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     "sql",
     [

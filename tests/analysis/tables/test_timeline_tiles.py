@@ -79,6 +79,7 @@ def places(recording: Recording) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_tile_holds_every_slice_that_touches_it_once(recording: Recording, source: str) -> None:
     events = every_slice(recording, source)
@@ -138,6 +139,7 @@ def without_steps(library: Library, folder: Path) -> Iterator[RankView]:
         yield RankView(recording, 0, 0)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("odd", [two_ranks, nsight, host_alone, without_steps])
 def test_what_is_drawn_is_true_of_odd_recordings(
     odd, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +156,7 @@ def test_what_is_drawn_is_true_of_odd_recordings(
     assert summed
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_column_s_sum_is_that_of_the_slices_that_begin_in_it(recording: Recording, source: str) -> None:
     events = every_slice(recording, source)

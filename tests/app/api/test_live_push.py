@@ -258,6 +258,7 @@ def test_a_log_holds_no_push_token(tmp_path, monkeypatch, terminal) -> None:
     assert ("a-token-of-the-environment" in command_to_print("http://a:1/", tmp_path)) is terminal
 
 
+@pytest.mark.slow
 @pytest.mark.browser  # starts real servers
 def test_killing_receiver_and_sampler_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Real processes, killed in turn. At the end what the dashboard holds is byte for byte what the samplers hold on disk."""

@@ -124,6 +124,7 @@ def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: 
     assert [late] == stragglers(ingested[-1], tmp_path / "ingested")
 
 
+@pytest.mark.slow
 def test_damaged_summaries_are_told_and_made_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     summarised(tmp_path, 8)

@@ -80,6 +80,7 @@ def test_it_was_planted_where_it_is_read(result: tuple[RunResult, Library]) -> N
     assert planted(kept) == [HOST, USER, VARIABLE, KEY, ARGUMENT]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     "words",
     [*(["report", "RUN", "--format", form] for form in FORMS), *(["compare", "RUN", "RUN", "--format", form] for form in FORMS), ["audit", "RUN"], ["runs"], ["doctor"]],
@@ -98,6 +99,7 @@ def test_no_slide_draws_it(result: tuple[RunResult, Library]) -> None:
     assert all(slides) and not planted(json.dumps(slides))
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("screen", [screen.name for screen in SCREENS])
 def test_no_page_shows_it_unasked(
     data: DataFolder, run: str, screen: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -85,6 +85,7 @@ def test_examples_leave_the_lists_when_the_first_own_run_arrives_and_their_links
     assert "Give the loader more workers" in words_of(linked)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("came_from", "expected"), [(0, (0, 1)), (1, (0, 1)), (2, (1, 2))])
 def test_compare_opens_with_the_run_one_came_from(
     app_data: DataFolder, tmp_path: Path, came_from: int, expected: tuple[int, int]

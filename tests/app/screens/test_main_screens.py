@@ -204,6 +204,7 @@ def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, 
     assert strip["layout"]["dragmode"] == "select" and len(lanes["data"][0]["x"]) > 0
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", SCREENS)
 def test_telemetry_alone(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     text = words_of(opened(name, run_of(app_data, telemetry_file(tmp_path / "t.jsonl"))))
@@ -211,6 +212,7 @@ def test_telemetry_alone(app_data: DataFolder, tmp_path: Path, name: str) -> Non
         assert "telemetry and no trace" in text, text
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_trace_of_the_host_only(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     trace = ChromeTrace()
@@ -227,6 +229,7 @@ def _only_run(data: DataFolder) -> str:
     return data.manifests()[0].id
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", SCREENS)
 def test_no_steps(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     trace = matmul_loop()
@@ -239,6 +242,7 @@ def test_no_steps(app_data: DataFolder, tmp_path: Path, name: str) -> None:
         assert "of the recorded time" in text
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", SCREENS)
 def test_no_shapes(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     trace = matmul_loop()
@@ -252,6 +256,7 @@ def test_no_shapes(app_data: DataFolder, tmp_path: Path, name: str) -> None:
         assert "The trace has no shapes" in words_of(opened(name, run, operators_by="Operator and shape"))
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", SCREENS)
 def test_hostile_names_stay_text(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     evil = '<img src=x onerror=alert(1)>![](http://evil.example/x.png) %{x} <a href="http://evil.example">k</a>'
@@ -272,6 +277,7 @@ def test_hostile_names_stay_text(app_data: DataFolder, tmp_path: Path, name: str
         assert not any("evil" in str(trace.get("hovertemplate")) for trace in chart["data"])
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", SCREENS)
 def test_every_chart_has_words_for_those_who_cannot_see_it(loop: str, name: str) -> None:
     test = opened(name, loop)

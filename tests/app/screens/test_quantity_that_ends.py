@@ -12,6 +12,7 @@ from tests.support.chrome_trace import BASE_NS, matmul_loop
 from tests.support.pages import opened, run_of, words_of
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kept", ["power_w", "gpu_util"])
 @pytest.mark.parametrize("screen", ["verdict", "telemetry"])
 def test_pages_show_what_there_is(app_data: DataFolder, tmp_path: Path, kept: str, screen: str) -> None:

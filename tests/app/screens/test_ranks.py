@@ -131,6 +131,7 @@ def test_one_number_tells_what_a_rank_waits(app_data: DataFolder, tmp_path: Path
     assert waits == [duration_ms(ms) for ms in mean.values() if ms]
 
 
+@pytest.mark.slow
 def test_representatives_wait_for_all_ranks_of_their_job(
     app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def _fine(test: AppTest) -> str:
     return text
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", BUILT)
 def test_without_any_run(app_data: DataFolder, name: str) -> None:
     text = _fine(opened_at(name))
@@ -39,6 +40,7 @@ def test_without_any_run(app_data: DataFolder, name: str) -> None:
         assert "no run yet" in text
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", BUILT)
 def test_with_a_link_to_a_run_that_is_not_here(app_data: DataFolder, name: str) -> None:
     text = _fine(opened_at(name, run="0123456789abcdef"))
@@ -46,6 +48,7 @@ def test_with_a_link_to_a_run_that_is_not_here(app_data: DataFolder, name: str) 
         assert "no run" in text
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("name", BUILT)
 def test_with_a_run_whose_recording_is_gone(app_data: DataFolder, name: str) -> None:
     manifest = _missing(app_data)

@@ -81,6 +81,7 @@ def test_each_recording_of_a_run_can_be_asked_and_has_examples_of_its_own(loop: 
     assert shown_rows(test) == [["telemetry"]]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("sql", "told"),
     [

@@ -26,6 +26,7 @@ def two(app_data: DataFolder, tmp_path: Path) -> tuple[str, str]:
     return run_of(app_data, before.write(tmp_path / "before.json")), run_of(app_data, after.write(tmp_path / "after.json"))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("step", [1, 2])
 def test_both_are_aligned_where_a_step_begins(two: tuple[str, str], step: int) -> None:
     run, other = two

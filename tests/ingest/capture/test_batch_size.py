@@ -126,6 +126,7 @@ class Loop:
 BATCH = {"x": torch.ones(4, 8), "y": torch.ones(4, 1), "name": "of four"}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
 def test_the_training_goes_on_as_if_nothing_had_been_tried(before: int, optimizer: Any, capsys: Any) -> None:
@@ -175,6 +176,7 @@ def test_a_step_that_fails_otherwise_says_so_and_leaves_nothing() -> None:
     assert all(torch.equal(a, b) for a, b in zip(parameters, loop.model.parameters(), strict=True))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "error",
     [

@@ -64,6 +64,7 @@ def another_gpu() -> bytes:
     return (GPT / "nvml.jsonl").read_bytes().replace(b'"util": ', b'"util":  ', 1) + b"\n"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "content",
     [

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from sawtooth.analysis.compare.changed.conditions import Condition, condition_pairs, shared_conditions
 from sawtooth.analysis.compare.comparison import Comparison, compare
@@ -114,6 +115,7 @@ def recording(name: str) -> Side:
     return side_of([result_of(name)], library())
 
 
+@pytest.mark.slow
 def test_recorded_pairs_name_precision_batch_and_layout() -> None:
     assert differing(compare(recording("gpt_fp32"), recording("gpt_tf32")))["Products are computed in"] == ("FP32", "TF32")
     assert differing(compare(recording("small_batch"), recording("gpt_small")))["Batch size of the inputs"] == ("2", "32")

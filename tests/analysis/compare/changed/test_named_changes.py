@@ -54,6 +54,7 @@ FIRST = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("pair", "what"), NAMED.items(), ids=lambda value: "-".join(value) if isinstance(value, tuple) else "")
 def test_the_change_is_named_both_ways(pair: tuple[str, str], what: str) -> None:
     a, b = (side(name) for name in pair)
@@ -64,6 +65,7 @@ def test_the_change_is_named_both_ways(pair: tuple[str, str], what: str) -> None
         assert values(there, what) == FIRST[what]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "pair",
     [("loader_few_workers", "loader_workers"), ("ddp_straggler", "ddp_balanced"), ("mlp_4093", "mlp_4096"), ("gpt_reads", "gpt_no_reads")],

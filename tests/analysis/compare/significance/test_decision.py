@@ -50,6 +50,7 @@ def shares(draws, n, phi, sd, slow_down=1.0):
     return {word: words.count(word) / draws for word in ("faster", "slower", "no_difference_shown", "inconclusive")}
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("n", "phi", "sd"), [(50, 0.5, 0.02), (20, 0.8, 0.02), (100, 0.5, 0.05)])
 def test_two_hundred_equal_pairs_give_at_most_five_percent_false_words(n, phi, sd):
     found = shares(200, n, phi, sd)

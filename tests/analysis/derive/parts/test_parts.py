@@ -77,6 +77,7 @@ def facts_of(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
     return {key: {**value, "estimate": None} if isinstance(value, dict) else value for key, value in facts.items()}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["gpt", *SAME_CAUSES])
 def test_parts_say_what_the_whole_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     con, parts = both_ways(trace_of(name), tmp_path, monkeypatch)
@@ -92,6 +93,7 @@ def test_parts_say_what_the_whole_says(name: str, tmp_path: Path, monkeypatch: p
     assert pieces and whole <= cut <= whole + len(parts), "a gap may be cut where a part ends, and no two share a number"
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", CARRIED)
 def test_what_a_wait_pays_for_may_end_at_a_border_and_nothing_else_changes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,7 @@ def counted(folder: Path, kernels: list[int]) -> list[int]:
     return [int(step) for step in lead.counted["step"]]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("kernels", "steps"),
     [

@@ -43,6 +43,7 @@ def run(library):
     return analysed
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("count", [0, 1, 5, 20])
 def test_breaks_are_counted_exactly_in_the_trace(library, run, count):
     recording = run(count, "json").lead.recording_id

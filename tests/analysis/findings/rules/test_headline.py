@@ -30,11 +30,13 @@ SAID = {
 LAUNCHES = [("other_compute", None, 200_000, 0.2), ("idle", "launch_bound", 800_000, 0.8)]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "said"), SAID.items())
 def test_the_first_line_names_the_cause_of_the_first_finding(name: str, said: str) -> None:
     assert first_line(result_of(name)).replace("\xa0", " ").endswith(said)
 
 
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_finding_that_explains_the_loss_has_a_name_for_it(name: str) -> None:
     result = result_of(name)

@@ -56,6 +56,7 @@ def test_a_mirrored_signal_has_the_same_period() -> None:
     assert found.duty == pytest.approx(0.9)
 
 
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_teeth_are_found_or_honestly_not(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -92,6 +93,7 @@ def test_clear_teeth_are_found_nearly_always() -> None:
     assert len(missed) <= 2, missed
 
 
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_nothing_is_claimed_below_the_aliasing_limit(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -122,6 +124,7 @@ def test_slow_samples_of_a_fast_tooth_name_what_it_might_be() -> None:
     assert any(p == pytest.approx(1 / (1 / 0.2 - 1 / 1.5), rel=0.02) for p in found.alias_periods_s)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", ["white", "autoregressive", "telegraph", "bursts"])
 def test_noise_has_no_rhythm(kind: str) -> None:
     for seed in range(20):

@@ -51,6 +51,7 @@ def as_cuspy(events: list[dict[str, Any]]) -> None:
             event["name"], event["args"] = "Memset", event["args"] | {"value": 0, "memory kind": 3}
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("recording", ["copy_pageable", "gpt_reads", "mlp_graph"])
 def test_a_run_has_the_same_report_in_both_forms(recording: str) -> None:
     text = gzip.decompress((ROOT / "tests" / "recordings" / recording / "trace.json.gz").read_bytes())

@@ -53,6 +53,7 @@ def tables(tmp_path, events, workers, spoil=None):
         spool.close()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("events", [EVENTS, BROKEN], ids=["sound", "broken"])
 def test_workers_give_what_one_process_gives(tmp_path, events, workers):
