@@ -12,6 +12,7 @@ import pandas as pd
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS, LOADS_INLINE
 from sawtooth.analysis.integrity import times
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
+from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
@@ -37,6 +38,7 @@ from sawtooth.ingest.typed import from_json
 NEVER_WAITED = 0.01  # share of the step: if a loader costs the profiled steps less, its batches were ready
 # The largest cost of recording an operator without launches. A loader on a slow host had 7 µs for each of 5,149 operators.
 MOST_RECORDING_NS = 8_000
+QUEUED_NS = 1_000_000  # a launch on an idle GPU takes some 10 µs
 _SQL = queries_of(__file__)
 WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies that the GPU makes by itself
 
@@ -76,9 +78,11 @@ class RankTrace:
         counted = int(steps["counted"].sum())
         sql = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?"
         window_ns = int(recording.rows(sql, [device])[0][0])
+        outside_ns = 0 if counted or not window_ns else _outside_ns(recording, row, device)
+        window_ns += outside_ns
         name, gpu = self._gpu(device)
         kernels = recording.frame(_SQL["kernels"], [device])
-        recorded = _ledger(recording, device, window_ns, counted)
+        recorded = _ledger(recording, device, window_ns, counted, outside_ns)
         sampled = self.telemetry.of(row.id, device)
         profile_ns = self.telemetry.profile_ns(sampled, row)
         work = self._work(device, facts, recorded, counted, gpu) if counted else None
@@ -199,8 +203,27 @@ def _unprofiled_ns(row: LedgerRow, counted: int) -> float:
     return row.ns / counted if row.ms_per_step_unprofiled_est is None else row.ms_per_step_unprofiled_est * 1e6
 
 
-def _ledger(recording: Recording, device: int, window_ns: int, counted: int) -> list[LedgerRow]:
-    rows = recording.rows(_SQL["ledger"], [device])
+def _outside_ns(recording: Recording, row: RecordingRow, device: int) -> int:
+    """Return the length of a recording without steps in which its GPU was asked for nothing, ns.
+
+    That is before the first GPU operation and after the last. If the first was queued for long, it ends with its launch: the
+    GPU did work before it that is not in the recording. A truncated file lacks the GPU's end.
+    """
+    if row.truncated or row.span_ns is None:
+        return 0
+    first, last = row.span_ns
+    launched, began, ended = recording.rows(_SQL["asked"], [device])[0]
+    asked = launched if launched is not None and began - launched > QUEUED_NS else began
+    return max(asked - first, 0) + max(last - ended, 0)
+
+
+def _ledger(recording: Recording, device: int, window_ns: int, counted: int, outside_ns: int) -> list[LedgerRow]:
+    owned = [(owner, cause, ns, estimate) for owner, cause, ns, estimate in recording.rows(_SQL["ledger"], [device])]
+    if outside_ns:
+        unexplained = sum(ns for owner, cause, ns, _ in owned if (owner, cause) == ("idle", UNATTRIBUTED))
+        owned = [row for row in owned if row[:2] != ("idle", UNATTRIBUTED)]
+        owned.append(("idle", UNATTRIBUTED, unexplained + outside_ns, None))
+        owned.sort(key=lambda row: -row[2])
     return [
         LedgerRow(
             device=device,
@@ -211,7 +234,7 @@ def _ledger(recording: Recording, device: int, window_ns: int, counted: int) -> 
             ms_per_step_unprofiled_est=estimate / 1e6 if estimate is not None else None,
             share=ns / window_ns if window_ns else 0.0,
         )
-        for owner, cause, ns, estimate in rows
+        for owner, cause, ns, estimate in owned
     ]
 
 

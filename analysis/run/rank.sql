@@ -14,6 +14,12 @@ FROM causes
 WHERE device = ? AND (ns > 0 OR unprofiled_ns_per_step > 0)
 ORDER BY ns DESC
 
+-- name: asked
+-- When the first operation was launched (NULL if its launch is not in the recording) and when it began; when the last ended.
+SELECT min_by(c.start_ns, g.start_ns), min(g.start_ns), max(g.start_ns + g.dur_ns)
+FROM gpu_ops g LEFT JOIN runtime_calls c USING (call_id)
+WHERE g.device = ?
+
 -- name: copies_and_communication
 SELECT coalesce(sum(total_ns) FILTER (kind = 'memcpy' AND NOT list_contains($within::INTEGER[], name_id)), 0),
     coalesce(sum(total_ns) FILTER (kind = 'memcpy' AND contains(name, 'Pageable')), 0),

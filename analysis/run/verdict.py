@@ -131,22 +131,8 @@ def busy_share_of_best(rank: RankResult) -> float | None:
     if not rank.ledger:  # a failed check of the recording has emptied it
         return None
     if not counted or not best:
-        share = rank.metrics["gpu_busy_share"].value
-        return share * rank.window_ns / (rank.window_ns + outside_window_ns(rank)) if share and rank.window_ns else share
+        return rank.metrics["gpu_busy_share"].value
     return min(busy_ms(rank.best, rank.ledger, counted) / best, 1.0)
-
-
-def outside_window_ns(rank: RankResult) -> int:
-    """Return the length of the recording outside a window without steps, ns.
-
-    That window is from the first to the last GPU operation, so no operation runs outside it.
-    """
-    if len(rank.counted) or not rank.window_ns or rank.trace.span_ns is None:
-        return 0
-    if rank.trace.truncated:  # the host's events come first in the file, so the missing part is the GPU's
-        return 0
-    first, last = rank.trace.span_ns
-    return max(last - first - rank.window_ns, 0)
 
 
 def parts_of(rank: RankResult, column: Column) -> tuple[StepPart, ...]:
@@ -165,8 +151,6 @@ def parts_of(rank: RankResult, column: Column) -> tuple[StepPart, ...]:
             merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
             if row.owner in LOST_OWNERS and row.owner != "idle":
                 transfers[owner, row.cause] = transfers.get((owner, row.cause), 0.0) + ms
-    if outside := outside_window_ns(rank):
-        merged["idle", UNATTRIBUTED] = merged.get(("idle", UNATTRIBUTED), 0.0) + outside / 1e6
     if column == "unprofiled" and uses_estimate(rank) and ("idle", UNATTRIBUTED) in merged:
         unseen = min(unseen_ms(rank.ledger, rank.best), merged["idle", UNATTRIBUTED])
         merged |= {("idle", UNATTRIBUTED): merged["idle", UNATTRIBUTED] - unseen, (OUTSIDE_PROFILE, None): unseen}

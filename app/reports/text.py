@@ -138,9 +138,10 @@ def _readings_text(result: RunResult) -> list[str]:
 
 def _ledger_text(rank: RankResult) -> list[str]:
     heads, rows = _ledger_table(rank)
-    names = max(len(row[0]) for row in [("Where a step goes",), *rows])
+    title = "Where a step goes" if len(rank.counted) else "Where the time goes"
+    names = max(len(row[0]) for row in [(title,), *rows])
     wide = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
-    table = [("Where a step goes", *heads), *(("  " + row[0], *row[1:]) for row in rows)]
+    table = [(title, *heads), *(("  " + row[0], *row[1:]) for row in rows)]
     return [
         "",
         *(
@@ -270,7 +271,7 @@ def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
         first, *others = (_ms(row, column) for column in columns)
         share = fmt.share((first or 0.0) / whole) if whole else fmt.share(row.share)
         cells.append((name, _duration(first), share, *map(_duration, others)))
-    heads = [HEADS[column] for column in columns]
+    heads = [HEADS[column] for column in columns] if len(rank.counted) else ["recorded time"]
     return [heads[0], "share", *heads[1:]], cells
 
 
@@ -293,7 +294,9 @@ def _with_outside(rank: RankResult) -> list[LedgerRow]:
 
 
 def _ms(row: LedgerRow, column: Column) -> float | None:
-    return row.ms_per_step_unprofiled_est if column == "unprofiled" else row.ms_per_step
+    if column == "unprofiled":
+        return row.ms_per_step_unprofiled_est
+    return row.ms_per_step if row.ms_per_step is not None else row.ns / 1e6
 
 
 def _duration(ms: float | None) -> str:

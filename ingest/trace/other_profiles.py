@@ -18,6 +18,7 @@ NSIGHT = (
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # control characters that no text has
 MEMORY_TIMELINE = re.compile(rb"\s*\[\s*\[\s*\d{6,}\s*[,\]]")  # two lists: times in µs since 1970, and sizes by category
 CHAKRA = re.compile(rb'"schema"\s*:\s*"[^"]*chakra', re.IGNORECASE)
+ROCPROFILER = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"')
 LONGEST_PACKET = 1 << 20  # bytes; the first packets of a Perfetto trace are descriptions of clocks and processes
 PACKET = 0x0A  # key of a Perfetto trace's only field, a packet: number 1, with a length
 LENGTH_BITS = 35  # more than a length of LONGEST_PACKET needs
@@ -46,6 +47,9 @@ def refuse_other_profile(head: bytes, name: str) -> None:
         raise refuse_type("a memory timeline of PyTorch", f"It holds no kernels. {EXPORT}")
     if head.lstrip()[:1] == b"{" and b'"traceEvents"' not in head and CHAKRA.search(head):
         raise refuse_type("an execution trace (Chakra)", f"It holds no times. {EXPORT}")
+
+    if ROCPROFILER.match(head):
+        raise refuse_type("a result of rocprofv3", f"It holds no steps and no operators. {EXPORT}")
 
 
 def other_profiler(processes: Iterable[str], categories: Iterable[str]) -> SourceError | None:

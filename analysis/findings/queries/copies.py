@@ -102,9 +102,12 @@ FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 def checkpoint_copies(context: RuleContext) -> CountedEvents:
     """Return the copies to the host in steps that copy as much as a checkpoint does.
 
-    A checkpoint has many tensors, or few large ones that only some of the steps copy. Every step copies its own results.
+    A checkpoint has many tensors, or few large ones that only some of the steps copy. Every step copies its own results, and one
+    step alone does not show which of its copies the others make.
     """
     to_host = copies(context, "(?i)DtoH|DeviceToHost")
+    if to_host.steps < 2:
+        return CountedEvents(to_host.frame[:0], to_host.steps)
     frame = to_host.frame[to_host.frame["call_id"].notna()]
     many = _steps_that_copy(frame, CHECKPOINT_COPIES, CHECKPOINT_BYTES)
     large = _steps_that_copy(frame[frame["name"].str.contains(PAGEABLE_TO_HOST)], 2, FEW_TENSORS_BYTES)

@@ -106,6 +106,24 @@ def test_without_steps_the_head_and_the_tail_of_a_capture_count(tmp_path: Path) 
     assert headline(verdict).startswith("The GPU is busy 10\u00a0% of the recorded time")
 
 
+def test_without_steps_every_number_has_one_basis(tmp_path: Path) -> None:
+    # The same capture, and one whose first kernel waited 5,000 µs behind work that is not in it: 100 µs of kernels in 100 + 450.
+    for queued_us, whole_us in ((0, 1000), (5000, 400 + 100 + 450)):
+        trace = ChromeTrace()
+        trace.op("aten::empty", 0, 5)
+        for i in range(10):
+            at = 450 + queued_us + 10 * i
+            trace.launch((400 + 2 * i, 401 + 2 * i), (at, at + 10), ADDS)
+        trace.op("aten::empty", 990 + queued_us, 1000 + queued_us)
+        result = analysed(tmp_path, trace)
+        assert result.lead is not None
+        verdict = judge(result.lead)
+        assert verdict is not None
+        assert verdict.busy_share == result.metrics["gpu_busy_share"].value == pytest.approx(100 / whole_us)
+        assert sum(row.share for row in result.lead.ledger) == pytest.approx(1.0)
+        assert sum(row.ns for row in result.lead.ledger) == result.lead.window_ns == pytest.approx(1000 * whole_us)
+
+
 def test_two_steps_of_which_one_may_be_warm_up_are_doubted() -> None:
     steps = pd.DataFrame(
         {"cycle": [0, 0], "start_ns": [0, 30_000_000], "end_ns": [30_000_000, 40_000_000], "counted": [True, True]}

@@ -35,6 +35,7 @@ OTHERS = {
     "timeline.json": (in_chrome_format("/job:worker/replica:0/task:2/device:GPU:0", cat="Op"), "TensorFlow", "nsys profile"),
     "chrome.json": (in_chrome_format("Renderer", cat="disabled-by-default-devtools.timeline"), "Chrome browser", "export_chrome_trace"),
     "memory.json": (json.dumps([[1726077563878112 + i for i in range(9000)], [[0] * 9] * 9000]).encode(), "memory timeline", "no kernels"),
+    "908_results.json": (b'{"rocprofiler-sdk-tool":[{"metadata":{"node":{"id":0}},"buffer_records":{}}]}', "rocprofv3", "export_chrome_trace"),
     "et.json": (json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": [{"id": i} for i in range(9000)]}).encode(), "Chakra", "no times"),
     "renamed.bin": (packet(CLOCKS) + packet(b"\x08\x00" + CLOCKS), "Perfetto", "export_chrome_trace"),
     "a.pftrace": (packet(b"\x50" + bytes(90)), "Perfetto", "export_chrome_trace"),
