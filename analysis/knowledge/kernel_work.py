@@ -34,7 +34,7 @@ CAUSAL_AT = {
 def product_work(
     operator: str, dims: Any, strides: Any, dtype: str, *, resized: Mapping[int, int] | None = None
 ) -> KernelOperands | None:
-    """Return the work of a matrix product in ``dtype``.
+    """Return the work of a matrix product in ``dtype``; None if an operand is unknown or sparse.
 
     If ``resized`` is set, it has the new value of sizes that change; all rows are then aligned.
     """
@@ -42,6 +42,8 @@ def product_work(
     if pair is None:
         return None
     first = FIRST_OPERAND.get(operator, 0)
+    if _sparse(strides, first):
+        return None
     batch, m, n, k = pair
     aligned = True
     if resized is None:
@@ -51,6 +53,14 @@ def product_work(
     size, out = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
     moved = batch * (size * (m * k + k * n) + out * m * n)
     return KernelOperands(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))
+
+
+def _sparse(strides: Any, first: int) -> bool:
+    """Return whether an operand is sparse: it has no strides, although strides are recorded."""
+    try:
+        return any(len(strides[index]) == 0 for index in (first, first + 1))
+    except (TypeError, IndexError):
+        return False
 
 
 def _operands(operator: str, dims: Any) -> tuple[int, int, int, int] | None:

@@ -142,13 +142,11 @@ def _ledger_text(rank: RankResult) -> list[str]:
     names = max(len(row[0]) for row in [(title,), *rows])
     wide = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
     table = [(title, *heads), *(("  " + row[0], *row[1:]) for row in rows)]
-    return [
-        "",
-        *(
-            f"{name:<{names + 2}}  " + "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, wide, strict=True))
-            for name, *cells in table
-        ),
-    ]
+    lines = (
+        f"{name:<{names + 2}}  " + "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, wide, strict=True))
+        for name, *cells in table
+    )
+    return ["", *lines]
 
 
 def gain(result: RunResult, finding: Finding) -> str:
@@ -294,9 +292,8 @@ def _with_outside(rank: RankResult) -> list[LedgerRow]:
 
 
 def _ms(row: LedgerRow, column: Column) -> float | None:
-    if column == "unprofiled":
-        return row.ms_per_step_unprofiled_est
-    return row.ms_per_step if row.ms_per_step is not None else row.ns / 1e6
+    recorded = row.ms_per_step if row.ms_per_step is not None else row.ns / 1e6
+    return row.ms_per_step_unprofiled_est if column == "unprofiled" else recorded
 
 
 def _duration(ms: float | None) -> str:

@@ -60,6 +60,13 @@ def ms_of(work: KernelOperands | None, gpu: GpuPeaks = H200) -> float:
     return answer.ms
 
 
+def test_a_product_with_a_sparse_operand_has_no_dense_work() -> None:
+    dims = [[1024, 1024], [1024, 1024]]
+    assert product_work("aten::mm", dims, [[], [1024, 1]], "bf16") is None
+    assert product_work("aten::mm", dims, [[1024, 1], [1024, 1]], "bf16") is not None
+    assert product_work("aten::mm", dims, None, "bf16") is not None  # strides were not recorded
+
+
 def test_only_the_contiguous_dimension_must_be_aligned() -> None:
     rows_odd = product_work("aten::mm", [[4093, 1024], [1024, 1024]], [[1024, 1], [1, 1024]], "bf16")
     columns_odd = product_work("aten::mm", [[4096, 1021], [1021, 1024]], [[1021, 1], [1024, 1]], "bf16")
