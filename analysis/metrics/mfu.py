@@ -234,6 +234,6 @@ METRICS = (
         definition="FLOPs per step ÷ best step time.",
         source="flops_per_step, best_step_time_ms.",
         compute=achieved,
-        doubted_by=("waits_inside",),
+        doubted_by=("lost_launches", "waits_inside"),
     ),
 )  # fmt: skip

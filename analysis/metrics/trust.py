@@ -13,6 +13,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.units import in_words
 
 ORPHANS_CAUTION = 0.05  # 5 % of GPU time without a launch: more than any error of the other numbers
+ORPHANS_MOST = 0.50  # without the launches of most operations, nothing says which of them belong to a step
 UNKNOWN_CAUTION = 0.10  # 10 % undecided compute time changes the tensor-core share by up to ten points
 GRAPH_CAUTION = 0.50  # most of the time has no operators, so attribution by operator covers the smaller part
 
@@ -57,6 +58,8 @@ def apply(metrics: dict[str, Reading], facts: DeviceFacts, *, truncated: bool) -
     if share > ORPHANS_CAUTION:
         note = f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
         out = _doubted(out, "lost_launches", note)
+        if share > ORPHANS_MOST:
+            out = {key: lowered(reading, "caution", note) for key, reading in out.items()}
     if facts.lost_marks:
         out = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in out.items()}
     if truncated:

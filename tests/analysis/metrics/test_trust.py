@@ -48,3 +48,13 @@ def test_kernels_that_no_rule_decides_lower_what_rests_on_them(unknown: float, l
     assert doubted == (
         {key for key, metric in METRICS.items() if "undecided_kernels" in metric.doubted_by} if lowered else set()
     )
+
+
+@pytest.mark.parametrize(("orphan_ns", "doubted"), [(4, 0), (20, 1), (51, 2)])
+def test_operations_without_a_launch_lower_what_rests_on_steps(orphan_ns: int, doubted: int) -> None:
+    before = {key: Reading(0.5) for key in METRICS} | {"tensor_core_unknown_share": Reading(0.0)}
+    after = trust.apply(before, DeviceFacts(orphan_ns=orphan_ns, gpu_ns=100), truncated=False)
+    low = {key for key, reading in after.items() if reading.trust == "caution"}
+    rests_on_launches = {key for key, metric in METRICS.items() if "lost_launches" in metric.doubted_by}
+    assert low == (set(), rests_on_launches, set(METRICS))[doubted]
+    assert "achieved_tflops" in rests_on_launches and "gpu_busy_share" not in rests_on_launches
