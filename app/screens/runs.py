@@ -24,7 +24,7 @@ FAILED_SHOWN = 5  # failed files in the list; the API has the others
 
 # Time in which the page makes cards itself: after an upgrade all are missing, and the rest appear one by one.
 CARDS_SECONDS = 2.0
-LOOK_EVERY_SECONDS = 0.8  # between checks for runs that arrive in other ways than through this page
+LOOK_EVERY_SECONDS = 0.5  # between checks for runs that arrive in other ways than through this page
 
 
 def main() -> None:
