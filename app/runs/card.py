@@ -17,7 +17,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import recent_utilization
-from sawtooth.app.words.advice import below
+from sawtooth.app.words.advice import below, leading, plan_title
 from sawtooth.app.words.headline import headline
 from sawtooth.app.words.run import lost_to
 from sawtooth.app.words.telemetry import first_gpu
@@ -28,7 +28,7 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # size of recordings that are analysed within 0.2 s; with larger ones, a page would delay all viewers
 CARD_FILE = "card.msgpack"
-FORM = 9  # increased when the content or the wording of cards changes, so that older ones are made again
+FORM = 10  # increased when the content or the wording of cards changes, so that older ones are made again
 READINGS = ("best_step_time_ms", "mfu")
 
 
@@ -37,7 +37,7 @@ class Card(msgspec.Struct, frozen=True):
 
     ``utilization`` has the last shares; None is a telemetry gap. ``parts`` are owner, cause and share of the step, largest
     first. ``lost_to`` is the main loss in words, such as "waiting for the data loader". It is "" if the GPU works or the cause
-    is not known.
+    is not known. ``after`` is the predicted step with all changes of the plan: ms, and its interval.
     """
 
     gpu: str = ""
@@ -49,6 +49,7 @@ class Card(msgspec.Struct, frozen=True):
     lost_to: str = ""
     parts: list[tuple[str, str | None, float]] = []
     busy: float | None = None
+    after: tuple[float, float, float] | None = None
     form: int = 1
 
 
@@ -92,8 +93,20 @@ def _made(manifest: Manifest, library: Library) -> Card:
         lost_to=lost_to(result),
         parts=_parts(result),
         busy=busy_share_of_best(result.lead) if result.lead is not None else None,
+        after=_after_all(result),
         form=FORM,
     )
+
+
+def _after_all(result: RunResult) -> tuple[float, float, float] | None:
+    """Return the predicted step after the whole plan, else after the first change: ms, and its interval."""
+    if plan_title(result) is not None:
+        last = result.plan[-1]
+        return last.predicted_step_ms, last.predicted_low_ms, last.predicted_high_ms
+    first = leading(result)
+    if first is None or (ms := first.predicted_step_ms) is None:
+        return None
+    return ms, first.predicted_low_ms or ms, first.predicted_high_ms or ms
 
 
 def _parts(result: RunResult) -> list[tuple[str, str | None, float]]:

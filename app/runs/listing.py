@@ -11,6 +11,7 @@ import pandas as pd
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import ALIASES
 from sawtooth.app import format as fmt
+from sawtooth.app.words.advice import TOO_WIDE
 from sawtooth.ingest.manifest import Manifest
 
 # Links contain these keys, so they must not change.
@@ -23,6 +24,7 @@ ORDERS = {
 }
 GROUPS = {"none": "No groups", "tag": "By tag", "loss": "By what they lose most to"}
 NO_TAG, AT_WORK = "without a tag", "the GPU at work, or no known cause"
+SLOWER = 1.01  # times the step before: within 1 % no change is claimed
 HISTORY = ("best_step_time_ms", "mfu")
 
 Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key
@@ -86,6 +88,41 @@ def headline(lost_to: Sequence[str]) -> str | None:
     if not most or most[0][1] < 2:
         return None
     return f"{most[0][1]} of {len(lost_to)} runs lose most to {most[0][0]}"
+
+
+def gain(step_ms: float | None, after: tuple[float, float, float] | None) -> str | None:
+    """Return how many times as fast the step can be; None if that is not known."""
+    if not step_ms or after is None or after[0] >= step_ms:
+        return None
+    ms, low, high = after
+    if high > TOO_WIDE * low:
+        return f"{fmt.number(step_ms / high, 2)} to {fmt.factor(step_ms / low)}"
+    return fmt.speedup(step_ms / ms)
+
+
+def change(before_ms: float, after_ms: float) -> str:
+    """Return a measured change of the step, such as "50.8 → 39.0 ms", or "11.2 → 12.6 ms, slower"."""
+    slower = ", slower" if after_ms > SLOWER * before_ms else ""
+    return fmt.step_change(before_ms, after_ms).replace("≈\u00a0", "") + slower
+
+
+def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, float] | None]]) -> str | None:
+    """Return which run is surest to gain most; None if fewer than two can gain.
+
+    ``runs`` has names, steps in ms, and predicted steps with their intervals.
+    """
+    can = [
+        (high / step_ms, name, step_ms, (ms, low, high))
+        for name, step_ms, after in runs
+        if step_ms and after
+        for ms, low, high in [after]
+    ]
+    can = [each for each in can if each[0] < 1]
+    if len(can) < 2:
+        return None
+    _, name, step_ms, (ms, low, high) = min(can)
+    wide = f"{fmt.duration_ms(step_ms)} → {fmt.span_ms(low, high)}"
+    return f"{fmt.clean(name, 40)} can gain most: {wide if high > TOO_WIDE * low else fmt.step_change(step_ms, ms)} a step"
 
 
 def grouped(manifests: Sequence[Manifest], by: str, lost_to: Mapping[str, str]) -> list[tuple[str, list[Manifest]]]:

@@ -15,6 +15,7 @@ from sawtooth.app.page.drop_zone import drop_zone
 from sawtooth.app.page.live import push_command
 from sawtooth.app.page.runs import listing as run_list
 from sawtooth.app.page.runs.proposals import proposals
+from sawtooth.app.page.runs.table import step_of
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import stored_card
 from sawtooth.app.server.process import jobs
@@ -79,8 +80,10 @@ def _head(manifests: list[Manifest]) -> None:
         runs = "run" if len(manifests) == 1 else "runs"
         known = [stored_card(m, frame.data_folder()) for m in manifests]
         lost_to = [card.lost_to for card in known if card is not None]
+        gains = [(m.name, step_of(card), card.after) for m, card in zip(manifests, known, strict=True) if card is not None]
+        answer = listing.most_to_gain(gains) or listing.headline(lost_to) if len(lost_to) == len(known) else None
         cards.headline(
-            (listing.headline(lost_to) if len(lost_to) == len(known) else "") or f"{len(manifests)} {runs} on this machine",
+            answer or f"{len(manifests)} {runs} on this machine",
             "Choose one to see why its GPU waits, or select two to compare them.",
         )
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.analysis.telemetry.sparkline import SPARKLINE_SECONDS
 from sawtooth.app import templates
 from sawtooth.app.charts import history, poster_bars
 from sawtooth.app.format import clean, markdown, reading, share
 from sawtooth.app.page import cards, controls, frame, panel
+from sawtooth.app.page.runs import table
 from sawtooth.app.page.runs.editing import edit
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
@@ -26,8 +23,7 @@ from sawtooth.ingest.manifest import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
 SEARCH_FROM = 4  # three cards are visible at a glance, so a search would be slower
-COMPARED_FROM = 3  # runs: two are better compared on the Compare page
-VIEWS = {"cards": "Cards", "table": "Table"}
+VIEWS = {"table": "Table", "cards": "Cards"}
 NOT_COMPUTING = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners and causes that count as lost time of a step
 TENSOR_CORES = "tensor_core_compute"
 _POSTER = templates.pieces("poster.html")
@@ -41,7 +37,8 @@ def show(manifests: list[Manifest]) -> None:
     many = len(manifests) >= SEARCH_FROM
     ordered, group, view = _chosen(manifests) if many else (manifests, "none", "cards")
     if view == "table":
-        _table(ordered, group)
+        kept = {m.id: stored_card(m, frame.data_folder()) or _BEING_ANALYSED for m in ordered[FIRST_PAGE:]}
+        table.show(ordered, group, {m.id: known(m, at_once=False) for m in ordered[:FIRST_PAGE]} | kept, _bar)
         return
     picked = [m for m in manifests if st.session_state.get(f"pick-{m.id}")]
     with st.container(key="compare_bar"):
@@ -134,6 +131,8 @@ def _bar(picked: list[Manifest]) -> None:
         if len(picked) == 1:
             cards.small(f"{clean(picked[0].name, 60)} is selected. Select another run to compare it with.")
             frame.link("verdict", "See its verdict", run=picked[0].id, icon=":material/gavel:")
+            if st.button("Edit", key="edit_selected", type="tertiary", help="Name, tags, notes, delete"):
+                edit(picked[0])
             return
         before, *more = sorted(picked, key=lambda m: m.created_ns)
         label = f"Compare {markdown(before.name, 40)} with {markdown(more[0].name, 40)}"
@@ -146,66 +145,6 @@ def _bar(picked: list[Manifest]) -> None:
             b=more[0].id,
             **further,
         )
-
-
-def _table(manifests: list[Manifest], group: str) -> None:
-    """Show the runs as a table that can be sorted by its headings; the bar compares selected rows."""
-    known = {m.id: stored_card(m, frame.data_folder()) or _BEING_ANALYSED for m in manifests}
-    groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
-    runs = [(name, manifest) for name, those in groups for manifest in those]
-    rows = pd.DataFrame([_row(name, manifest, known[manifest.id]) for name, manifest in runs])
-    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
-    columns = {
-        "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=180),
-        "run": text("Run", width=180),
-        "headline": text("What to change, or where the time goes", width=400),
-        "step_ms": panel.number_column("Step, ms", rows["step_ms"].astype(float)),
-        "busy_share": number("GPU busy", format="%.0f\u00a0%%"),
-        "mfu_share": number("MFU", format=panel.PERCENT),
-        "utilization": st.column_config.LineChartColumn(
-            f"Utilization, last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=150
-        ),
-        "gpu": text("GPU"),
-        "tags": st.column_config.ListColumn("Tags"),
-    }
-    alike = {"group": group == "none", "gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any()}
-    event: Any = st.dataframe(
-        panel.in_percent(rows),
-        hide_index=True,
-        column_order=[
-            c for c in columns if not alike.get(c)
-        ],  # columns that are the same for all runs appear only in the CSV, as do the id and the day
-        column_config=columns,
-        on_select="rerun",
-        selection_mode="multi-row",
-        key="runs-table",
-        placeholder="",
-        height="auto" if len(rows) <= 14 else panel.TALL,
-        alt="The runs, one a row.",
-    )
-    panel.csv_button(rows.drop(columns="utilization").assign(tags=rows["tags"].map(", ".join)), "runs")
-    with st.container(key="compare_bar"):
-        _bar(list({runs[i][1].id: runs[i][1] for i in event.selection.rows if i < len(runs)}.values()))
-    placed = rows.drop_duplicates("id").dropna(subset=["busy_share", "mfu_share"])
-    placed = placed.rename(columns={"busy_share": "busy", "mfu_share": "mfu"})
-    if len(placed) >= COMPARED_FROM:
-        panel.show(history.mfu_by_busy(placed[["run", "busy", "mfu"]], dark=frame.dark()), "mfu-by-busy")
-
-
-def _row(group: str, manifest: Manifest, card: Card) -> dict[str, Any]:
-    return {
-        "group": group,
-        "id": manifest.id,
-        "run": clean(manifest.name, 70),
-        "headline": clean(card.problem or card.headline),
-        "step_ms": value.value if (value := card.readings.get("best_step_time_ms")) else None,
-        "busy_share": card.busy,
-        "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
-        "utilization": [v for v in card.utilization if v is not None] or None,  # the line of this column type cannot have gaps
-        "gpu": clean(card.gpu, 40),
-        "tags": [clean(tag, 40) for tag in manifest.tags],
-        "added": pd.Timestamp(manifest.created_ns, tz="UTC"),
-    }
 
 
 def _card(manifest: Manifest) -> None:

@@ -12,6 +12,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.app.jobs import child as ingest_job
 from sawtooth.app.jobs.job_files import JobFile, JobOrder
 from sawtooth.app.page.runs import listing as page
+from sawtooth.app.page.runs import table
 from sawtooth.app.page.runs.editing import edited
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
@@ -91,8 +92,8 @@ def _keyed(test: AppTest, key: str) -> bool:
 
 
 def test_a_hole_in_telemetry_is_no_idle_gpu() -> None:
-    assert page._row("", RUNS[0], Card(utilization=[0.5, None, 0.7]))["utilization"] == [0.5, 0.7]
-    assert page._row("", RUNS[0], Card())["utilization"] is None
+    assert table._row("", RUNS[0], Card(utilization=[0.5, None, 0.7]), {})["utilization"] == [0.5, 0.7]
+    assert table._row("", RUNS[0], Card(), {})["utilization"] is None
 
 
 def test_examples_are_listed_until_there_are_runs_of_the_users_own_or_one_is_asked_for() -> None:
@@ -126,13 +127,14 @@ def four(app_data: DataFolder, tmp_path: Path) -> list[str]:
 def runs_page(**query: str) -> AppTest:
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
     test.run()  # the first visit makes the cards
+    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
     for key, value in query.items():
         test.query_params[key] = value
     return test.run()
 
 
 def test_the_address_narrows_and_a_tag_shows_its_history(four: list[str]) -> None:
-    test = runs_page()
+    test = runs_page(view="Cards")
     test.selectbox("tag").select("nightly").run()
     said = words_of(test).replace("\u00a0", " ")
     assert "nightly, 2 runs: step 1.00 ms → 800 µs" in said
@@ -143,7 +145,7 @@ def test_the_address_narrows_and_a_tag_shows_its_history(four: list[str]) -> Non
 
 
 def test_the_fastest_run_comes_first_where_asked(four: list[str]) -> None:
-    test = runs_page()
+    test = runs_page(view="Cards")
     test.selectbox("sort").select("step_time_best_ms").run()
     assert [box.key for box in test.checkbox] == [f"pick-{four[i]}" for i in (1, 2, 0, 3)]
 
@@ -151,14 +153,49 @@ def test_the_fastest_run_comes_first_where_asked(four: list[str]) -> None:
 def test_a_table_has_a_row_a_run_and_selected_rows_are_compared(four: list[str]) -> None:
     runs_page()  # makes the cards
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
-    test.query_params["view"] = "Table"
     rows = test.run().dataframe[0].value
     assert rows["step_ms"].tolist() == pytest.approx([1.1, 0.9, 0.8, 1.0], rel=0.03)  # newest first
     assert not test.checkbox
     order = list(test.dataframe[0].proto.column_order)
-    assert order[:3] == ["run", "headline", "step_ms"] and "gpu" not in order and "group" not in order  # one GPU, no groups
+    assert order[:2] == ["run", "step_ms"] and not {"gpu", "group", "last_change"} & set(order)  # one GPU, no groups, no chain
     test.selectbox("group").select("tag").run()
     assert test.dataframe[0].value["group"].tolist() == ["nightly", "nightly", listing.NO_TAG, listing.NO_TAG]
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "after", "said"),
+    [
+        (776.0, (156.0, 154.0, 205.0), "5.0 ×"),  # 776 ÷ 156 = 4.97
+        (27.8, (3.5, 1.5, 5.86), "4.7 to 19 ×"),  # the ends are 3.9 times apart: 27.8 ÷ 5.86 and ÷ 1.5
+        (10.0, (10.0, 9.0, 11.0), None),
+        (10.0, None, None),
+        (None, (1.0, 1.0, 1.0), None),
+    ],
+)
+def test_what_a_run_can_gain(step_ms: float | None, after: tuple[float, float, float] | None, said: str | None) -> None:
+    gained = listing.gain(step_ms, after)
+    assert (gained and gained.replace("\u00a0", " ")) == said
+
+
+def test_a_measured_change_says_where_it_is_slower() -> None:
+    assert listing.change(50.8, 39.0).replace("\u00a0", " ") == "50.8 → 39.0 ms"
+    assert listing.change(11.2, 12.6).replace("\u00a0", " ") == "11.2 → 12.6 ms, slower"
+
+
+def test_the_run_that_is_surest_to_gain_most_is_named() -> None:
+    wide, narrow = ("wide", 100.0, (20.0, 10.0, 60.0)), ("narrow", 10.0, (5.0, 4.8, 5.2))  # surely left: 60 % and 52 %
+    assert listing.most_to_gain([wide, narrow]).replace("\u00a0", " ") == "narrow can gain most: 10.0 → ≈ 5.00 ms a step"
+    worse = ("worse", 100.0, (20.0, 10.0, 30.0))
+    assert listing.most_to_gain([wide, worse]).replace("\u00a0", " ") == "worse can gain most: 100 → ≈ 20.0 ms a step"
+    assert listing.most_to_gain([narrow, ("healthy", 10.0, None), ("slower", 10.0, (9.0, 8.0, 11.0))]) is None
+
+
+def test_a_run_that_applied_a_change_shows_it(four: list[str], app_data: DataFolder) -> None:
+    app_data.write_manifest(msgspec.structs.replace(app_data.read_manifest(four[1]), tags=[f"after={four[0]}"]))
+    runs_page()
+    rows = runs_page().dataframe[0].value.set_index("id")
+    assert rows.loc[four[1], "last_change"].replace("\u00a0", " ").endswith("1.00 ms → 800 µs")
+    assert not rows.loc[four[2], "last_change"]
 
 
 def test_the_headline_is_what_most_runs_lose_their_time_to() -> None:
@@ -219,7 +256,7 @@ def test_a_run_that_cannot_be_analysed_leaves_the_others_their_cards(four: list[
 
     made = run_card.card_of
     monkeypatch.setattr(run_card, "card_of", card_of)
-    test = runs_page()
+    test = runs_page(view="Cards")
     assert {box.key for box in test.checkbox} == {f"pick-{run}" for run in four}
     assert "Analysing this run failed" in words_of(test) and "This page failed" not in words_of(test)
 

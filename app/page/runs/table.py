@@ -1,0 +1,106 @@
+"""The runs as a table that its headings sort: what each run takes, can gain, and gained last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.telemetry.sparkline import SPARKLINE_SECONDS
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import history
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.runs import listing
+from sawtooth.app.runs.card import Card
+from sawtooth.ingest.manifest import Manifest
+
+COMPARED_FROM = 3  # runs: two are better compared on the Compare page
+AFTER = "after="  # the tag of a run that applied a change to another one
+
+
+def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: Callable[[list[Manifest]], None]) -> None:
+    """Show the runs, one a row; a click opens the Verdict, ``bar`` offers actions for selected rows.
+
+    ``known`` has the card of each run by id.
+    """
+    groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
+    runs = [(name, manifest) for name, those in groups for manifest in those]
+    steps = {name: ms for m in manifests if (ms := step_of(known[m.id])) is not None for name in (m.name, m.id)}
+    rows = pd.DataFrame([_row(name, manifest, known[manifest.id], steps) for name, manifest in runs])
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    columns = {
+        "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
+        "run": text("Run", width=150),
+        "step_ms": panel.number_column("Step, ms", rows["step_ms"].astype(float)),
+        "busy_share": number("GPU busy", format="%.0f\u00a0%%", width=80),
+        "mfu_share": number("MFU", format=panel.PERCENT, width=75),
+        "gain_share": panel.share_bar("Sure to gain"),
+        "gain": text("Can gain", width=90),
+        "gpu": text("GPU", width=120),
+        "headline": text("What to change, or where the time goes", width=235),
+        "last_change": text("Last change", width=210),
+        "utilization": st.column_config.LineChartColumn(
+            f"Utilization, last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=130
+        ),
+        "tags": st.column_config.ListColumn("Tags"),
+    }
+    alike = {
+        "group": group == "none", "gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any(), "last_change": not rows["last_change"].any(),
+    }  # fmt: skip
+    event: Any = st.dataframe(
+        panel.in_percent(rows),
+        hide_index=True,
+        # columns that are the same for all runs appear only in the CSV, as do the id and the day
+        column_order=[c for c in columns if not alike.get(c)],
+        column_config=columns,
+        on_select="rerun",
+        selection_mode=["multi-row", "single-cell"],
+        key="runs-table",
+        placeholder="",
+        height="auto" if len(rows) <= 14 else panel.TALL,
+        alt="The runs, one a row.",
+    )
+    if opened := [row for row, _ in event.selection.cells if row < len(runs)]:
+        frame.switch("verdict", run=runs[opened[0]][1].id)
+    with st.container(key="compare_bar"):
+        bar(list({runs[i][1].id: runs[i][1] for i in event.selection.rows if i < len(runs)}.values()))
+    cards.small("Click into a row to open its Verdict. Select two to compare them.")
+    panel.csv_button(rows.drop(columns="utilization").assign(tags=rows["tags"].map(", ".join)), "runs")
+    _by_busy(rows)
+
+
+def _by_busy(rows: pd.DataFrame) -> None:
+    placed = rows.drop_duplicates("id").dropna(subset=["busy_share", "mfu_share"])
+    placed = placed.rename(columns={"busy_share": "busy", "mfu_share": "mfu"})
+    if len(placed) >= COMPARED_FROM:
+        panel.show(history.mfu_by_busy(placed[["run", "busy", "mfu"]], dark=frame.dark()), "mfu-by-busy")
+
+
+def step_of(card: Card) -> float | None:
+    """Return the run's step in ms; None if it is not known."""
+    value = card.readings.get("best_step_time_ms")
+    return value.value if value is not None else None
+
+
+def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float]) -> dict[str, Any]:
+    step_ms = step_of(card)
+    before = next((tag.removeprefix(AFTER) for tag in manifest.tags if tag.startswith(AFTER)), None)
+    changed = step_ms is not None and before in steps
+    return {
+        "group": group,
+        "id": manifest.id,
+        "run": fmt.clean(manifest.name, 70),
+        "step_ms": step_ms,
+        "busy_share": card.busy,
+        "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
+        "gain_share": max(1 - card.after[2] / step_ms, 0.0) if card.after is not None and step_ms else None,
+        "gain": listing.gain(step_ms, card.after) or "",
+        "headline": fmt.clean(card.problem or card.headline),
+        "last_change": f"{fmt.clean(before, 40)}: {listing.change(steps[before], step_ms)}" if changed and before else "",
+        "utilization": [v for v in card.utilization if v is not None] or None,  # the line of this column type cannot have gaps
+        "gpu": fmt.clean(card.gpu, 40),
+        "tags": [fmt.clean(tag, 40) for tag in manifest.tags],
+        "added": pd.Timestamp(manifest.created_ns, tz="UTC"),
+    }
