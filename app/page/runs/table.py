@@ -40,7 +40,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         "gain": text("Can gain", width=90),
         "gpu": text("GPU", width=120),
         "headline": text("What to change, or where the time goes", width=235),
-        "last_change": text("Last change", width=210),
+        "last_change": changed,
         "utilization": st.column_config.LineChartColumn(
             f"Utilization, last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=130
         ),
@@ -87,7 +87,7 @@ def step_of(card: Card) -> float | None:
 def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float]) -> dict[str, Any]:
     step_ms = step_of(card)
     before = next((tag.removeprefix(AFTER) for tag in manifest.tags if tag.startswith(AFTER)), None)
-    changed = step_ms is not None and before in steps
+    changed = f"{fmt.clean(before, 40)}: {listing.change(steps[before], step_ms)}" if step_ms and before in steps else ""
     return {
         "group": group,
         "id": manifest.id,
@@ -98,7 +98,7 @@ def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float])
         "gain_share": max(1 - card.after[2] / step_ms, 0.0) if card.after is not None and step_ms else None,
         "gain": listing.gain(step_ms, card.after) or "",
         "headline": fmt.clean(card.problem or card.headline),
-        "last_change": f"{fmt.clean(before, 40)}: {listing.change(steps[before], step_ms)}" if changed and before else "",
+        "last_change": changed,
         "utilization": [v for v in card.utilization if v is not None] or None,  # the line of this column type cannot have gaps
         "gpu": fmt.clean(card.gpu, 40),
         "tags": [fmt.clean(tag, 40) for tag in manifest.tags],
