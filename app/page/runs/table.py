@@ -40,7 +40,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         "gain": text("Can gain", width=90),
         "gpu": text("GPU", width=120),
         "headline": text("What to change, or where the time goes", width=235),
-        "last_change": changed,
+        "last_change": text("Last change", width=200),
         "utilization": st.column_config.LineChartColumn(
             f"Utilization, last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=130
         ),
@@ -86,7 +86,7 @@ def step_of(card: Card) -> float | None:
 
 def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float]) -> dict[str, Any]:
     step_ms = step_of(card)
-    before = next((tag.removeprefix(AFTER) for tag in manifest.tags if tag.startswith(AFTER)), None)
+    before = next((tag.removeprefix(AFTER) for tag in manifest.tags if tag.startswith(AFTER)), "")
     changed = f"{fmt.clean(before, 40)}: {listing.change(steps[before], step_ms)}" if step_ms and before in steps else ""
     return {
         "group": group,
