@@ -179,6 +179,7 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
         lambda g: len(g.rank.counted) > 0,
         "the trace has no steps: call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems",
     ),
+    "CUDA graphs": (lambda g: g.rank.trace.vendor not in ("meta", "huawei"), "this accelerator has no CUDA graphs"),
     "shapes": (lambda g: bool(g.rank.trace.record_shapes), "the trace has no shapes (`record_shapes=True`)"),
     "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
     "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),

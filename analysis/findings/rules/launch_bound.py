@@ -287,7 +287,7 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"telemetry"},
     explains=Explains(("launch_bound",), topics=frozenset({"host_pace", "cuda_graph"}), sets=("graph",)),
-    requires=("steps",),
+    requires=("steps", "CUDA graphs"),
     needs=(
         Relation(
             "host-waits-for-gpu",

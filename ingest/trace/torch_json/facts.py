@@ -26,6 +26,7 @@ from sawtooth.ingest.trace.torch_json.unread_devices import unread_device
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
 MOST_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some MB; a file may have 32 MB besides its events
+MTIA_CALL = "runFunction - job_prep"  # begins the name of the calls of Meta's accelerator
 LONGEST_TEXT = 1000  # characters of a host's name or a version
 TIMELESS = {
     "time_missing": "no readable ts or dur",
@@ -259,10 +260,9 @@ def _limited_metadata(trace: TorchTrace) -> str:
 def vendor_of(trace: TorchTrace) -> str | None:
     """Return the manufacturer of the GPUs, from versions, device names, or runtime calls."""
     metadata = trace.document.metadata
-    devices = metadata.get("deviceProperties")
-    names = (
-        " ".join(str(d.get("name", "")) for d in devices if isinstance(d, dict)).lower() if isinstance(devices, list) else ""
-    )
+    listed = metadata.get("deviceProperties")
+    devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
+    names = " ".join(str(device.get("name", "")) for device in devices).lower()
     hip = any(name.startswith("hip") for name in trace.ids["names"])
     signs = (
         (
@@ -279,7 +279,7 @@ def vendor_of(trace: TorchTrace) -> str | None:
             or re.search(r"nvidia|tesla|geforce|quadro|rtx", names),
         ),
         ("intel", re.search(r"intel|xpu", names)),
-        ("meta", re.search(r"artemis|mtia", names)),
+        ("meta", re.search(r"artemis|mtia", names) or any(name.startswith(MTIA_CALL) for name in trace.ids["names"])),
         ("huawei", "ascend" in names),
         ("nvidia", any(name.startswith(("cudaLaunch", "cudaMemcpy", "cuLaunch")) for name in trace.ids["names"])),
     )
