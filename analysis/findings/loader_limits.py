@@ -6,7 +6,6 @@ The limit comes from the loader's own times or from samples of the host.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.actions import followed_by
@@ -19,7 +18,7 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.telemetry.host import HostLoad, Limit
 from sawtooth.analysis.units import in_bytes, in_words
-from sawtooth.ingest.loop.loading import BEYOND_CORES, Stage, pinning_limits, slowest_stage
+from sawtooth.ingest.loop.loading import Stage, pinning_limits, slowest_stage
 from sawtooth.ingest.manifest import UserFacts
 
 DECODED_ONCE = CodeChange(
@@ -263,32 +262,3 @@ def delayed_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
                     ": a network file system, a lock, a pause. Read larger pieces ahead, or copy the data to a local disk first.",
                 ),
             )
-
-
-def with_more(context: RuleContext, changes: tuple[CodeChange, ...], limit: Limit | None = None) -> tuple[CodeChange, ...]:
-    """Return ``changes`` with twice as many workers, in their slots ``$workers`` and ``$seen``.
-
-    If something else limits the workers, or if each core already has a computing worker, the change makes a sample cheaper
-    instead.
-    """
-    host, facts = context.run.telemetry.host, context.run.manifest.facts
-    if pins_too_slowly(facts):
-        return (cheaper_batch(facts),)
-    cost = sample_cost(facts)
-    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
-    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
-    most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
-    if limit not in (None, "worker") or (seen and seen >= most):
-        return (cheaper_batch(facts),)
-    return tuple(_with_workers(change, seen, min(2 * seen, most)) for change in changes)
-
-
-def _with_workers(change: CodeChange, seen: int, use: int) -> CodeChange:
-    """Return a loader's code change from ``seen`` workers to ``use`` workers.
-
-    Without known workers, the change has its usual numbers.
-    """
-    if not seen:
-        return change.filled()
-    names = {"workers": str(use)} | ({"seen": f", num_workers={seen}"} if change.framework == "PyTorch" else {})
-    return replace(change.filled(**names), of_run="seen" in names)

@@ -22,7 +22,8 @@ from dataclasses import replace
 from typing import Any
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loader_limits import limited_by, pins_too_slowly, with_more
+from sawtooth.analysis.findings.loader_limits import limited_by, pins_too_slowly
+from sawtooth.analysis.findings.loading.workers import with_more, workers_for
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
@@ -65,6 +66,7 @@ AS_PROFILED = "The step as profiled, in which the loader kept up."
 MOST_WORKERS = (
     "The step that as many workers feed as the host could have, by what a sample took; the profiled ones lived on a full queue."
 )
+IN_PROPORTION = "At best: the workers were not timed, and their rate grows at most with their number."
 EITHER = Action(
     "Give", "the loader more workers", ", or make a sample cheaper."
 )  # Used if no timing shows why a sample is slow.
@@ -88,6 +90,10 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
     reason = needs or "The loader's full queue is the likeliest reason"
     feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None and not pins_too_slowly(facts) else ""
     fed_ms = max(hidden.estimate_ms, quickest_ms(facts))
+    more, changes = workers_for(context, fed_ms), with_more(context, CHANGES, fed_ms)
+    note = AS_PROFILED if fed_ms <= hidden.estimate_ms else MOST_WORKERS
+    if fed is None and more is not None and more.seen and hidden.run_ms * more.seen / more.use > fed_ms:
+        fed_ms, note = hidden.run_ms * more.seen / more.use, IN_PROPORTION
     return Evidence(
         Advice(
             f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.evidence} {in_words(hidden.run_ms)} for the run. {reason}",
@@ -95,9 +101,9 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
                 advice,
                 how=" ".join(filter(None, (advice.how, feeds, "Then profile more steps than workers × prefetch_factor."))),
             ),
-            note=f"{AS_PROFILED if fed_ms <= hidden.estimate_ms else MOST_WORKERS}{'' if hidden.timed else BY_TELEMETRY}",
+            note=f"{note}{'' if hidden.timed else BY_TELEMETRY}",
             risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
-            changes=with_more(context, CHANGES),
+            changes=changes,
         ),
         lost_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         confidence="medium" if fed is None else "high",
@@ -125,7 +131,7 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
             replace(advice, how=f"{advice.how} Before that, nothing that shortens the GPU's work helps."),
             note="At most: as much as the GPU waits. How long the host takes for a step that never waits for batches, the profiled steps do not tell.",
             risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
-            changes=with_more(context, CHANGES),
+            changes=with_more(context, CHANGES, context.step_ms - ceiling if context.step_ms and ceiling else None),
         ),
         lost_ms=ceiling,
         sets_pace=bool(ceiling),

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.loader_limits import limited_by, with_more
+from sawtooth.analysis.findings.loader_limits import limited_by
+from sawtooth.analysis.findings.loading.workers import with_more
 from sawtooth.analysis.findings.queries.loading import (
     advised_at_first,
     keeps_up,
@@ -106,18 +107,27 @@ def test_workers_that_load_what_the_training_loads_itself(told, fed_ms, workers)
     assert advised_at_first(SimpleNamespace(run=run), 300, fed_ms) == workers
 
 
+UNTIMED = UserFacts(loader_workers=2, loader_cores=16)
+
+
 @pytest.mark.parametrize(
-    ("told", "after"),
+    ("told", "step_ms", "after"),
     [
-        (facts(10, seen=4), "num_workers=8)"),
-        (facts(10, seen=14), "num_workers=16)"),  # a core each
-        (facts(1, seen=14), "num_workers=28)"),  # those that wait share cores; 12 were advised before
-        (facts(10, seen=16), "self.decoded[i]"),
-        (msgspec.structs.replace(facts(10, seen=12), loader_pin_ms=36), "uint8"),
-        (UserFacts(), "num_workers=12)"),
+        (facts(10), 64, "num_workers=9)"),  # 500 samples a second, 58.5 from each worker at least
+        (facts(0.0), 64, "num_workers=6)"),  # 90 from each at least
+        (facts(10), 16, "num_workers=16)"),  # no number feeds it, so a core each
+        (facts(10, seen=14), 64, "num_workers=15)"),  # the step waits for 14, whatever their times say
+        (facts(1, seen=14), 16, "num_workers=24)"),  # 84.4 from each at least: those that wait share cores
+        (UNTIMED, 50, "num_workers=12)"),  # a sixth of the run's 300 ms takes 6 times 2 workers
+        (UNTIMED, 200, "num_workers=4)"),
+        (UNTIMED, 10, "num_workers=16)"),
+        (UNTIMED, None, "num_workers=4)"),
+        (facts(10, seen=16), 64, "self.decoded[i]"),
+        (msgspec.structs.replace(facts(10, seen=12), loader_pin_ms=36), 64, "uint8"),
+        (UserFacts(), 64, "num_workers=12)"),
     ],
 )
-def test_the_code_gives_more_workers_than_there_are_or_none(told, after):
+def test_the_code_has_the_workers_that_feed_the_step_or_makes_a_sample_cheaper(told, step_ms, after):
     run = SimpleNamespace(manifest=SimpleNamespace(facts=told), telemetry=SimpleNamespace(host=None))
     usual = CodeChange(
         "PyTorch",
@@ -125,7 +135,7 @@ def test_the_code_gives_more_workers_than_there_are_or_none(told, after):
         "DataLoader(dataset, num_workers=$workers)",
         usual=(("workers", "12"), ("seen", "")),
     )
-    (change,) = with_more(SimpleNamespace(run=run), (usual,))
+    (change,) = with_more(SimpleNamespace(run=run, step_ms=300.0), (usual,), step_ms)
     assert after in change.after
 
 

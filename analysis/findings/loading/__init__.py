@@ -1,0 +1,1 @@
+"""The advice for loaders: how many workers a change names."""

@@ -1,0 +1,76 @@
+"""The number of loader workers that a change of code names, and what it needs to be true."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loader_limits import cheaper_batch, pins_too_slowly
+from sawtooth.analysis.metrics.loader_rate import SampleCost, cores_of, sample_cost
+from sawtooth.analysis.run.model import CodeChange
+from sawtooth.analysis.telemetry.host import Limit
+from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers
+from sawtooth.ingest.manifest import UserFacts
+
+
+class Workers(NamedTuple):
+    """The loader workers of the run, 0 if unknown, and the number to use."""
+
+    seen: int
+    use: int
+
+
+def workers_for(context: RuleContext, step_ms: float | None, limit: Limit | None = None) -> Workers | None:
+    """Return the workers that feed steps of ``step_ms``, at one core each unless samples mostly wait.
+
+    None if more workers do not help: something else limits them, or each core already has a computing worker.
+    """
+    host, facts = context.run.telemetry.host, context.run.manifest.facts
+    cost = sample_cost(facts)
+    seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
+    cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
+    most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
+    if pins_too_slowly(facts) or limit not in (None, "worker") or (seen and seen >= most):
+        return None
+    if not seen or not step_ms:
+        return Workers(seen, 2 * seen)
+    if cost is not None:
+        return Workers(seen, min(max(_least(facts, cost, most, step_ms), seen + 1), most))
+    # The workers were not timed. The run waits for them, so their rate is known: it grows with their number at best.
+    return Workers(seen, min(max(math.ceil(seen * (context.step_ms or step_ms) / step_ms), 2 * seen), most))
+
+
+def _least(facts: UserFacts, cost: SampleCost, most: int, step_ms: float) -> int:
+    wanted = 1e3 * (facts.samples_per_step or cost.batch) / step_ms
+    numbers = (
+        least_workers(cost, wanted, cores_of(facts), most, int(facts.loader_workers or 0), sure=sure) for sure in (True, False)
+    )
+    return next((number for number in numbers if number is not None), most)
+
+
+def with_more(
+    context: RuleContext, changes: tuple[CodeChange, ...], step_ms: float | None, limit: Limit | None = None
+) -> tuple[CodeChange, ...]:
+    """Return ``changes`` with the workers that feed steps of ``step_ms``.
+
+    The slots are ``$workers`` and ``$seen``. If more workers do not help, the change makes a sample cheaper instead.
+    """
+    workers = workers_for(context, step_ms, limit)
+    if workers is None:
+        return (cheaper_batch(context.run.manifest.facts),)
+    return tuple(_with_workers(change, workers) for change in changes)
+
+
+def _with_workers(change: CodeChange, workers: Workers) -> CodeChange:
+    """Return a loader's code change with its numbers of workers.
+
+    Without known workers, the change has its usual numbers.
+    """
+    if not workers.seen:
+        return change.filled()
+    names = {"workers": str(workers.use)}
+    if change.framework == "PyTorch":
+        names["seen"] = f", num_workers={workers.seen}"
+    return replace(change.filled(**names), of_run="seen" in names)
