@@ -98,7 +98,7 @@ def changed(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]:
     pairs.append(("tags", ", ".join(manifest.tags), ", ".join(after.tags)))
     pairs += [(f"setting {key}", manifest.settings.get(key, ""), value) for key, value in after.settings.items()]
     facts = msgspec.structs.asdict(manifest.facts)
-    pairs += [(key, _number(facts[key]), _number(value)) for key, value in msgspec.structs.asdict(after.facts).items()]
+    pairs += [(key, _fact(facts[key]), _fact(value)) for key, value in msgspec.structs.asdict(after.facts).items()]
     pairs.append(("command", " ".join(manifest.command), " ".join(after.command)))
     pairs.append(("batch sizes tried", _sizes(manifest.batches), _sizes(after.batches)))
     known = {ref.id: ref for ref in manifest.recordings}
@@ -167,13 +167,16 @@ def _stored(folder: DataFolder, run_id: str) -> Proposal | None:
     return proposal if proposal.run_id == run_id else None
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.10g}"
+def _fact(value: float | str | None) -> str:
+    """Return a fact as a text. Most facts are numbers; the loader's code is named by a text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:.10g}"
 
 
 def _sizes(batches: list[BatchTrial]) -> str:
     trials = (
-        f"{_number(trial.batch)}: {_number(trial.step_ms) + ' ms' if trial.step_ms else 'out of memory'}" for trial in batches
+        f"{_fact(trial.batch)}: {_fact(trial.step_ms) + ' ms' if trial.step_ms else 'out of memory'}" for trial in batches
     )
     return ", ".join(trials)
 

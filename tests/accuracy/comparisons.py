@@ -110,7 +110,10 @@ def twice(recordings: Sequence[Path]) -> list[tuple[Path, Path]]:
 
 def side(library: Library, folder: Path, *, telemetry: bool) -> Side:
     """Return the recording as a side of a comparison, from its traces alone or with telemetry."""
-    files = sorted(folder.glob("*trace.json.gz")) + sorted([*folder.glob("nvml*.jsonl*"), *folder.glob("telemetry.jsonl*")])
+    files = sorted(folder.glob("*.sawtooth")) or [
+        *sorted(folder.glob("*trace.json.gz")),
+        *sorted([*folder.glob("nvml*.jsonl*"), *folder.glob("telemetry.jsonl*")]),
+    ]
     run = bring_in(library.folder, [(file, f"{folder.name}/{file.name}") for file in files], name=folder.name).runs[0]
     return side_of([analyse(run if telemetry else msgspec.structs.replace(run, recordings=run.traces), library)], library)
 

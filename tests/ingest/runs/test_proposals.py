@@ -86,6 +86,18 @@ def test_the_report_of_a_known_run_is_the_same_after_any_import(
     assert report_of(folder, run.id) == report
 
 
+def test_every_fact_of_a_bundle_can_be_proposed(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
+    folder, run = known
+    code = {"loader_sample_code": "images.py:12 decode", "loader_collate_code": "words.py:40 pad"}
+    facts = dict.fromkeys(UserFacts.__struct_fields__, 0.5) | {"loader_later_from_ns": 5} | code
+    facts |= {name: 7 for name, kind in UserFacts.__annotations__.items() if kind == "Amount | None"}
+    bring_in(folder, [(bundle(tmp_path, facts=facts), "x.sawtooth")])
+    proposal = proposal_for(folder, run.id)
+    assert proposal is not None
+    proposed = {change.what: change.after for change in changed(run, proposal)}
+    assert {name: proposed[name] for name in facts} == {name: str(value) for name, value in facts.items()}
+
+
 def test_a_fact_that_a_bundle_does_not_give_stays_when_the_proposal_is_taken(
     known: tuple[DataFolder, Manifest], tmp_path: Path
 ) -> None:
