@@ -5,6 +5,7 @@
 Each round records every loop once in a process of its own; the first round also records each loop with its change. A round is a folder of recordings, which
 `python -m tests.accuracy.comparisons processes/1 processes/2 …` compares: loops of different rounds, where nothing changed, and each loop with its change.
 A recording is a folder with `run.sawtooth`, as the recorder wrote it, and `truth.json`: a stopwatch around the steps before and after the profile.
+Other lines call the steps of the stopwatches, so their marks belong to other loops: the stopwatches check the step time on steps that it was not computed from.
 Needs PyTorch, a CUDA GPU, nvidia-ml-py and psutil. To try the script itself, use `--device cpu`.
 """
 

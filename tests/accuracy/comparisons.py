@@ -1,10 +1,11 @@
 """Print what a comparison says of pairs of recordings beside the stopwatch's ratio, as a Markdown table.
 
-    python -m tests.accuracy.comparisons [FOLDER …] [--data FOLDER]     (default: the bundled and the test recordings)
+    python -m tests.accuracy.comparisons [FOLDER …] [--data FOLDER] [--both]     (default: the bundled and the test recordings)
 
 Pairs are the recordings whose truth.json names another one in ``fixed_by``. Each pair is compared from its traces alone and with telemetry, from A to B
 and back. Below the table: how many true changes were called, wrong directions, and how many intervals of the ratio held the stopwatch's ratio. Recordings
-of one scenario under two folders are compared with each other too: there every *faster* or *slower* is a false alarm.
+of one scenario under two folders are compared with each other too: there every *faster* or *slower* is a false alarm. *The change did it* means medium or
+high confidence. With ``--both``, the truth is the mean of the stopwatches before and after the profile, else the first alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +26,7 @@ import msgspec
 from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
@@ -40,7 +44,10 @@ MIRRORED = {
 
 @dataclass(frozen=True)
 class Judged:
-    """One comparison: the stopwatch's ratio of A to B, what was said of A to B and of B to A, and from what."""
+    """One comparison: the stopwatch's ratio of A to B, what was said of A to B and of B to A, and from what.
+
+    ``host`` says that the host limits the step of a side.
+    """
 
     a: str
     b: str
@@ -48,6 +55,12 @@ class Judged:
     said: Verdict
     back: Verdict
     telemetry: bool
+    host: bool = False
+
+    @property
+    def claimed(self) -> bool:
+        """Whether the change is said to be the cause, which medium and high confidence mean."""
+        return self.said.shown and self.said.confidence != "low"
 
     @property
     def size(self) -> float:
@@ -78,16 +91,31 @@ class Judged:
         return None if low is None or high is None else low <= self.true <= high
 
 
+@dataclass(frozen=True)
+class Held:
+    """Whether an interval held the stopwatch's value, its high ÷ low end, and from what it comes."""
+
+    held: bool
+    width: float
+    telemetry: bool
+    host: bool
+
+
 def folders(given: Sequence[str]) -> list[Path]:
     """Return the recordings' folders: those in ``given``, else all of this repository."""
     roots = [Path(root) for root in given] or [SAMPLES, RECORDINGS, RECORDED_AFTER]
-    return [folder for root in roots for folder in sorted(root.iterdir()) if _watch(folder) is not None]
+    return [folder for root in roots for folder in sorted(root.iterdir()) if watch(folder) is not None]
 
 
-def _watch(folder: Path) -> float | None:
-    """Return the stopwatch's step time of a recording, s; None for a folder that is none."""
-    truth = folder / "truth.json"
-    return json.loads(truth.read_text(encoding="utf-8")).get("step_s_pipelined") if truth.exists() else None
+def watch(folder: Path, *, both: bool = False) -> float | None:
+    """Return the stopwatch's step time of a recording, s; None for a folder that is none.
+
+    With ``both``, it is the mean of the stopwatches before and after the profile.
+    """
+    path = folder / "truth.json"
+    truth = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    before, after = truth.get("step_s_pipelined"), truth.get("step_s_after_profile")
+    return (before + after) / 2 if both and before and after else before
 
 
 def pairs(recordings: Sequence[Path]) -> list[tuple[Path, Path]]:
@@ -118,20 +146,22 @@ def side(library: Library, folder: Path, *, telemetry: bool) -> Side:
     return side_of([analyse(run if telemetry else msgspec.structs.replace(run, recordings=run.traces), library)], library)
 
 
-def judged(chosen: Sequence[tuple[Path, Path]], side_at: Callable[[Path, bool], Side]) -> Iterator[Judged]:
+def judged(
+    chosen: Sequence[tuple[Path, Path]], side_at: Callable[[Path, bool], Side], *, both: bool = False
+) -> Iterator[Judged]:
     """Yield what is said of each pair, from traces alone and with telemetry."""
     for (a, b), telemetry in itertools.product(chosen, (False, True)):
         before, after = (side_at(folder, telemetry).measured for folder in (a, b))
-        true = (_watch(a) or 0.0) / (_watch(b) or 1.0)
-        yield Judged(a.name, b.name, true, verdict(before, after), verdict(after, before), telemetry)
+        true = (watch(a, both=both) or 0.0) / (watch(b, both=both) or 1.0)
+        host = any(run.host_bound for run in (*before, *after))
+        yield Judged(a.name, b.name, true, verdict(before, after), verdict(after, before), telemetry, host)
 
 
 def row(one: Judged) -> str:
     """Return a pair's row."""
     low, high = (f"{end:.2f}" if end is not None else "open" for end in one.said.ratio or (None, None))
-    basis = "telemetry" if one.telemetry else "traces"
     marks = " **wrong**" * one.wrong + " **does not mirror**" * (not one.mirrors)
-    return f"| {one.a} → {one.b} | {basis} | {one.true:.2f} | {one.said.answer}{marks} | {low} to {high} |"
+    return f"| {one.a} → {one.b} | {_basis(one.telemetry)} | {one.true:.2f} | {one.said.answer}{marks} | {low} to {high} |"
 
 
 def summary(said: Sequence[Judged]) -> Iterator[str]:
@@ -151,7 +181,57 @@ def summary(said: Sequence[Judged]) -> Iterator[str]:
         )
 
 
-def main(given: Sequence[str], data: Path) -> None:
+def of_step(run: MeasuredSteps, ms: float, *, telemetry: bool) -> Iterator[Held]:
+    """Yield whether a step time's interval held the stopwatch's ``ms``; nothing without a closed interval."""
+    if run.low_ms is not None and run.high_ms is not None:
+        yield Held(run.low_ms <= ms <= run.high_ms, run.high_ms / run.low_ms, telemetry, run.host_bound)
+
+
+def of_ratio(one: Judged) -> Iterator[Held]:
+    """Yield whether a ratio's interval held the stopwatches' ratio; nothing without a closed interval."""
+    low, high = one.said.ratio or (None, None)
+    if one.held is not None and low and high:
+        yield Held(one.held, high / low, one.telemetry, one.host)
+
+
+def intervals(of: str, found: Sequence[Held]) -> Iterator[str]:
+    """Yield the rows of how many intervals held the stopwatch, by source and by what limits the step."""
+    for telemetry, host in itertools.product((False, True), (False, True)):
+        mine = [each for each in found if (each.telemetry, each.host) == (telemetry, host)]
+        if mine:
+            width = statistics.median(each.width for each in mine)
+            yield f"| {of} | {_basis(telemetry)} | {_limit(host)} | {rate(sum(each.held for each in mine), len(mine))} | {width:.2f} |"
+
+
+def alarms(alike: Sequence[Judged]) -> Iterator[str]:
+    """Yield the table of false alarms among recordings with nothing changed."""
+    yield from ("| from | limit of the step | *faster* or *slower* | *the change did it* |", "|---|---|--:|--:|")
+    for telemetry, host in itertools.product((False, True), (False, True)):
+        mine = [one for one in alike if (one.telemetry, one.host) == (telemetry, host)]
+        shown, claimed = sum(one.said.shown for one in mine), sum(one.claimed for one in mine)
+        if mine:
+            yield f"| {_basis(telemetry)} | {_limit(host)} | {rate(shown, len(mine))} | {rate(claimed, len(mine))} |"
+
+
+def _basis(telemetry: bool) -> str:
+    return "telemetry" if telemetry else "traces"
+
+
+def _limit(host: bool) -> str:
+    return "host" if host else "GPU"
+
+
+def rate(count: int, of: int) -> str:
+    """Return a count as a share with its 95 % interval (Wilson), such as "1 of 33 (0.5 to 15 %)"."""
+    if not of:
+        return "0 of 0"
+    z, share = 1.96, count / of
+    middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    low, high = (max(end / (1 + z * z / of), 0.0) for end in (middle - half, middle + half))
+    return f"{count} of {of} ({100 * low:.2g} to {100 * high:.0f} %)"
+
+
+def main(given: Sequence[str], data: Path, *, both: bool) -> None:
     """Print the table, the counts, and the false alarms among recordings with nothing changed."""
     library, recordings = Library(DataFolder(data)), folders(given)
 
@@ -161,13 +241,28 @@ def main(given: Sequence[str], data: Path) -> None:
 
     print("| pair | from | stopwatch, × | said | 95 % of the ratio |", "|---|---|--:|---|---|", sep="\n")
     said = []
-    for one in judged(pairs(recordings), side_at):
+    for one in judged(pairs(recordings), side_at, both=both):
         said.append(one)
         print(row(one), flush=True)
     print("", *summary(said), sep="\n")
-    alike = list(judged(twice(recordings), side_at))
-    print(f"\nNothing changed: {sum(one.said.shown for one in alike)} false alarms in {len(alike)} comparisons.")
-    print(*(f"  {one.a}: {one.said.answer}, stopwatches {one.true:.2f} ×" for one in alike), sep="\n")
+    steps = [
+        each
+        for folder, telemetry in itertools.product(recordings, (False, True))
+        for each in of_step(
+            side_at(folder, telemetry).measured[0], 1e3 * (watch(folder, both=both) or 0.0), telemetry=telemetry
+        )
+    ]
+    print(
+        "",
+        "| interval of | from | limit of the step | held the stopwatch | median high ÷ low |",
+        "|---|---|---|--:|--:|",
+        sep="\n",
+    )
+    print(*intervals("step time", steps), *intervals("ratio", [each for one in said for each in of_ratio(one)]), sep="\n")
+    alike = list(judged(twice(recordings), side_at, both=both))
+    print("\nNothing changed:\n", *alarms(alike), "", sep="\n")
+    for one in alike:
+        print(f"  {one.a}, {_basis(one.telemetry)}: {one.said.answer} ({one.said.confidence}), stopwatches {one.true:.2f} ×")
     library.close()
 
 
@@ -175,6 +270,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="*")
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--both", action="store_true", help="the truth is the mean of both stopwatches")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        main(arguments.folders, arguments.data or Path(scratch))
+        main(arguments.folders, arguments.data or Path(scratch), both=arguments.both)

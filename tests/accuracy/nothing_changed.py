@@ -25,12 +25,13 @@ from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, scaled
 from sawtooth.analysis.metrics.step_time import LAUNCHES_ONLY
+from sawtooth.analysis.metrics.step_time_evidence import with_host_drift
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import Mark
 from sawtooth.analysis.telemetry.step_marks import by_marks
 from sawtooth.ingest.schema import DataFolder
-from tests.accuracy.comparisons import side
+from tests.accuracy.comparisons import rate, side
 from tests.support.paths import RECORDED_AFTER
 
 FACTORS = (1.05, 1.15, 1.3, 2.0)  # times as fast: changes whose power is simulated
@@ -62,6 +63,7 @@ def halves(folder: Path, whole: MeasuredSteps) -> Pair | None:
     parts = []
     for name, part in zip("ab", (before[: len(before) // 2], before[len(before) // 2 :]), strict=True):
         witness = by_marks(part)
+        witness = with_host_drift(witness) if witness is not None and whole.host_bound else witness
         # A queue that fills gives the host's time for launches, which the analysis of a run leaves out, too.
         if witness is None or witness.ms is None or witness.ms < LAUNCHES_ONLY * (whole.works_ms or 0.0):
             return None
@@ -72,6 +74,7 @@ def halves(folder: Path, whole: MeasuredSteps) -> Pair | None:
                 low_ms=witness.low_ms,
                 high_ms=witness.high_ms,
                 before_high_ms=witness.before_high_ms,
+                marked_ms=witness.marked_ms,
                 source="marks",
                 recordings=(f"{folder.name} {name}",),
             )
@@ -89,16 +92,6 @@ def processes(data: Path) -> Iterator[Pair]:
         if a.command == b.command:
             found = compare(a, b)
             yield Pair(" ".join(a.command[-2:]), "processes on the CPU", a.measured[0], b.measured[0], found.leading)
-
-
-def rate(count: int, of: int) -> str:
-    """Return a count as a share with its 95 % interval (Wilson), such as "1 of 33 (0.5 to 15 %)"."""
-    if not of:
-        return "0 of 0"
-    z, share = 1.96, count / of
-    middle, half = share + z * z / (2 * of), z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    low, high = (max(end / (1 + z * z / of), 0.0) for end in (middle - half, middle + half))
-    return f"{count} of {of} ({100 * low:.2g} to {100 * high:.2g} %)"
 
 
 def table(found: Sequence[Pair]) -> Iterator[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 from sawtooth.analysis.compare.significance.certainty import Verdict
-from tests.accuracy.comparisons import Judged, summary
+from tests.accuracy.comparisons import Held, Judged, alarms, intervals, summary, watch
 
 FASTER = Verdict("faster", "high", "", (-60.0, -40.0), ratio=(1.8, 2.3))
 SLOWER = Verdict("slower", "high", "", (40.0, 60.0), ratio=(1 / 2.3, 1 / 1.8))
@@ -24,3 +27,21 @@ def test_the_summary_counts_by_the_size_of_the_true_change():
     traces, _ = summary([of(2.0, FASTER, SLOWER), of(3.5, NONE, NONE), of(1.02, FASTER, FASTER)])
     assert "3 pairs; called 1 of 2 of 1.15 ×, 1 of 2 of 1.3 ×, 1 of 2 of 2 ×, 0 of 1 of 3 ×" in traces
     assert "1 wrong of 3 answers; 1 do not mirror; the ratio's interval held 1 of 3" in traces
+
+
+def test_false_alarms_are_counted_by_source_limit_and_confidence():
+    low = replace(FASTER, confidence="low")
+    gpu, host = Judged("a", "a", 1.0, NONE, NONE, telemetry=True), Judged("a", "a", 1.0, low, SLOWER, telemetry=True, host=True)
+    table = list(alarms([gpu, host, replace(host, said=FASTER)]))
+    assert table[2] == "| telemetry | GPU | 0 of 1 (0 to 79 %) | 0 of 1 (0 to 79 %) |"
+    assert table[3] == "| telemetry | host | 2 of 2 (34 to 100 %) | 1 of 2 (9.5 to 91 %) |"
+
+
+def test_intervals_are_counted_by_source_and_limit():
+    (row,) = intervals("ratio", [Held(True, 1.2, True, True), Held(False, 1.1, True, True), Held(True, 1.4, True, True)])
+    assert row == "| ratio | telemetry | host | 2 of 3 (21 to 94 %) | 1.20 |"
+
+
+def test_both_stopwatches_count_with_their_mean(tmp_path):
+    (tmp_path / "truth.json").write_text(json.dumps({"step_s_pipelined": 0.02, "step_s_after_profile": 0.03}), encoding="utf-8")
+    assert watch(tmp_path) == 0.02 and watch(tmp_path, both=True) == 0.025
