@@ -15,6 +15,7 @@ from sawtooth.analysis.compare.matching import PerStepWork
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.simulation import replay, step_times
@@ -181,6 +182,7 @@ def _measured(run: RunResult, library: Library) -> MeasuredSteps:
     if estimate is not None and mean is not None and abs(estimate - mean) > AGREES_WITHIN * mean:
         with open_rank(library, lead) as view:
             steps = _replayed_steps(view, lead) or steps
+    marks = _marks(lead)
     return MeasuredSteps(
         tuple(steps),
         best.value,
@@ -193,18 +195,17 @@ def _measured(run: RunResult, library: Library) -> MeasuredSteps:
         works_ms=lead.best.floor_ms,
         profiled_ms=mean,
         kernels_ms=lead.work.kernel_ns / 1e6 if lead.work is not None and len(run.ranks) == 1 else None,
-        before_high_ms=_before_high_ms(lead),
+        before_high_ms=marks.before_high_ms if marks is not None else None,
+        marked_ms=marks.marked_ms if marks is not None else None,
     )
 
 
-def _before_high_ms(lead: RankResult) -> float | None:
-    """Return the upper end of the step time from marks before the profile, ms; None without it."""
+def _marks(lead: RankResult) -> StepTimeEvidence | None:
+    """Return the evidence of the step marks; None if they do not give the step time."""
     if lead.best.source != "marks":
         return None
-    marks = (
-        evidence for evidence in lead.best.witnesses if evidence.source == "marks" and evidence.ms == lead.best.reading.value
-    )
-    return next((evidence.before_high_ms for evidence in marks), None)
+    marks = (each for each in lead.best.witnesses if each.source == "marks" and each.ms == lead.best.reading.value)
+    return next(marks, None)
 
 
 def _replayed_steps(view: RankView, rank: RankResult) -> list[float]:

@@ -25,8 +25,10 @@ from sawtooth.analysis.metrics.step_time_evidence import (
     StepWork,
     by_trace,
     by_user,
+    limited_by_host,
     much_longer,
     of_slower_host,
+    with_host_drift,
 )
 from sawtooth.analysis.units import in_words
 
@@ -127,6 +129,8 @@ def choose_step_time(
         telemetry = None
     if marks is not None and marks.ms is not None and floor is not None and marks.ms < LAUNCHES_ONLY * floor:
         marks = None
+    if marks is not None and work is not None and floor is not None and limited_by_host(marks, work):
+        marks = with_host_drift(marks)
     witnesses = [w for w in (user, marks, _above(telemetry, work if floor is not None else None), trace) if w is not None]
     source, reading = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     rounds = _rounds(marks, durations.tolist(), work, floor) if source == "marks" else None

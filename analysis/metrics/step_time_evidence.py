@@ -6,7 +6,7 @@ The evidence is the user's stopwatch, the run's own marks, telemetry and the tra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,10 @@ SAMPLE_IT = "Ten seconds of `sawtooth sample` beside the run would tell."
 LIKE_MEAN = 0.9  # ratio of median to mean of steps: below, a few long steps determine the mean
 NOT_REPRESENTATIVE = 1.25  # of 54 runs with telemetry, both unrepresentative ones are above (1.7, 4.9), 51 below, one at 1.254
 HOST_SPEED_FACTOR = 1.25  # one loop on one idle host took 12.9 to 19.8 ms per step in runs minutes apart, the next 23.5 to 30.0
+# A host's speed changes within seconds. The first value is the least with which the marks of 17 of 19 host-limited runs on one host
+# include stopwatches of other seconds (docs/evidence/comparisons.md). Parts of 0.5 to 4 s differ alike, so their length does not matter.
+# No such run is longer than a minute. Beyond that, minutes are assumed to be independent.
+HOST_DRIFT, HOST_DRIFT_S = 0.14, 60.0
 STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or by a loop without synchronisation
 
 
@@ -42,7 +46,8 @@ class StepTimeEvidence:
     upper limit. ``notes`` explain its basis and what widens it. ``pauses`` are those of the loop's marks, by reason.
     ``typical_ms`` is the median of single steps, None if they were not timed one by one; ``round`` are their rounds.
     ``before_high_ms`` is the upper end of the interval if slower steps after the profile do not count. It is None without enough
-    steps before the profile.
+    steps before the profile. ``timed_s`` is the length of the marked steps that count. ``marked_ms`` is the interval of these
+    steps alone, if ``low_ms`` and ``high_ms`` also include the drift of the host.
     """
 
     source: StepSource
@@ -54,6 +59,8 @@ class StepTimeEvidence:
     typical_ms: float | None = None
     round: Round | None = None
     before_high_ms: float | None = None
+    timed_s: float = 0.0
+    marked_ms: tuple[float, float] | None = None
 
     @property
     def alike(self) -> bool:
@@ -165,6 +172,28 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
         )
         return StepTimeEvidence("estimate", estimate, low, None, (note,))
     return StepTimeEvidence("estimate", estimate, low, high)
+
+
+def limited_by_host(marks: StepTimeEvidence, work: StepWork) -> bool:
+    """Return whether the marked step is longer than the GPU's kernels and copies in it."""
+    return marks.ms is not None and marks.ms * 1e6 > GPU_BOUND * (work.occupied_ns + work.copies_ns)
+
+
+def with_host_drift(marks: StepTimeEvidence) -> StepTimeEvidence:
+    """Return the evidence of marks with an interval that includes how much a host's speed changes.
+
+    This applies if the host limits the step. Evidence that includes it already stays the same.
+    """
+    if marks.ms is None or marks.high_ms is None or marks.marked_ms is not None:
+        return marks
+    drift = HOST_DRIFT / max(marks.timed_s / HOST_DRIFT_S, 1.0) ** 0.5
+    share = float(np.hypot(marks.ms / marks.low_ms - 1, drift))
+    return replace(
+        marks,
+        low_ms=marks.ms / (1 + share),
+        high_ms=max(marks.ms * (1 + share), marks.high_ms),
+        marked_ms=(marks.low_ms, marks.high_ms),
+    )
 
 
 def much_longer(source: StepSource, reading: Reading, est: Reading, mean_ms: float | None, fed: Feeding | None) -> bool:

@@ -177,6 +177,7 @@ def _mean_evidence(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round 
         float(np.median(kept)) / 1e6,
         rounds,
         (mean + half) / 1e6 if reading.before else None,
+        float(kept.sum()) / 1e9,
     )
 
 

@@ -15,6 +15,7 @@ excludes 0; the change is smaller than the floor, but the recorded     faster or
 steps of the two sides do not overlap
 includes 0, but the profiled steps or the kernels show the direction   faster or slower        low
 (module ``direction``)
+includes 0, but the marked steps differ and a host's speed changes     faster or slower        low
 has an open end                                                        inconclusive            low
 the pair would have shown a change of 10 %                             no_difference_shown     by that smallest change
 its ratio allows no change above 10 %                                  no_difference_shown     by the largest change
@@ -33,7 +34,7 @@ The near end is the end of the interval next to 0, as a share of the faster side
 differ if nothing changed. It is 10 % if their step times come from two sources or from telemetry. It is 100 % of a step
 if both sides have only profiled steps, because the profiler slows one program more than another.
 
-The floor is at least 20 % for single runs that their hosts limit, because a host's own speed varies. It is 150 % for
+The floor is at least 50 % for single runs that their hosts limit, because a host's own speed varies. It is 150 % for
 runs that compute on the host. The number of recorded steps does not count if the step times have intervals of their
 own.
 """

@@ -26,6 +26,8 @@ class MeasuredSteps:
     the GPU works in a step, None if it is not known. No step is shorter than that. ``profiled_ms`` is the mean profiled
     step. ``kernels_ms`` is how long a step's kernels run. It is None for a job of several GPUs, whose kernels wait for
     each other. ``before_high_ms`` is the upper end of the interval of step marks before the profile, None without them.
+    ``marked_ms`` is the interval of the marked steps alone, if ``low_ms`` and ``high_ms`` also include the drift of the
+    host. It is None otherwise.
     """
 
     steps_ms: tuple[float, ...]
@@ -41,6 +43,7 @@ class MeasuredSteps:
     profiled_ms: float | None = None
     kernels_ms: float | None = None
     before_high_ms: float | None = None
+    marked_ms: tuple[float, float] | None = None
 
     @property
     def longest_ms(self) -> float | None:
@@ -79,6 +82,7 @@ def scaled(run: MeasuredSteps, share: float) -> MeasuredSteps:
         profiled_ms=part(run.profiled_ms),
         kernels_ms=part(run.kernels_ms),
         before_high_ms=part(run.before_high_ms),
+        marked_ms=None if run.marked_ms is None else (run.marked_ms[0] * share, run.marked_ms[1] * share),
     )
 
 
@@ -87,12 +91,35 @@ def before_profile(
 ) -> tuple[Sequence[MeasuredSteps], Sequence[MeasuredSteps]]:
     """Return both sides with the intervals of steps before the profile, if all runs marked them.
 
-    Steps after the profile are slower while a profiler stays attached, which says nothing about a change.
+    Steps after the profile are slower while a profiler stays attached, which says nothing about a change. Intervals that
+    include the drift of a host stay as they are.
     """
     if any(run.before_high_ms is None for run in (*a, *b)):
         return a, b
-    left, right = (tuple(replace(run, high_ms=run.before_high_ms) for run in side) for side in (a, b))
+    left, right = (
+        tuple(replace(run, high_ms=run.before_high_ms) if run.marked_ms is None else run for run in side) for side in (a, b)
+    )
     return left, right
+
+
+def without_drift(
+    a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]
+) -> tuple[Sequence[MeasuredSteps], Sequence[MeasuredSteps]] | None:
+    """Return both sides with the intervals of the marked steps alone, without the drift of a host.
+
+    None if they are the same, or if a step time is not from marks.
+    """
+    runs = (*a, *b)
+    if not any(run.marked_ms for run in runs) or any(run.source != "marks" for run in runs):
+        return None
+    left, right = (
+        tuple(
+            replace(run, low_ms=run.marked_ms[0], high_ms=run.marked_ms[1], marked_ms=None) if run.marked_ms else run
+            for run in side
+        )
+        for side in (a, b)
+    )
+    return before_profile(left, right)
 
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:

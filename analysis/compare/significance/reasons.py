@@ -16,6 +16,10 @@ HOSTS_VARY = (
     "The host limits these steps, and its own speed varies from run to run. So the change may not be the cause: record both sides again "
     "to be sure."
 )
+ONLY_MARKED = (
+    "The marked steps of the two runs differ. But the host limits them, and its speed changes by as much within a run. So other steps of these runs "
+    "may not differ."
+)
 SCALED = " (profiled steps scaled to the run's own)"
 WIDENED = "The interval holds what the step times themselves leave open, too."
 NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."

@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.loader_rate import Feeding
 from sawtooth.analysis.metrics.pauses import Pauses, Round
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
-from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork, by_trace
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork, by_trace, with_host_drift
 
 WORK = StepWork(kernel_ns=29.8e6, dispatched=1067)  # a ViT: 31.1 ms with its dispatch
 
@@ -38,6 +38,29 @@ def telemetry(ms: float) -> StepTimeEvidence:
 
 
 MARKS = StepTimeEvidence("marks", 31.9, 31.6, 32.2)
+
+
+@pytest.mark.parametrize(
+    ("timed_s", "share"),
+    # √(14 %² + (40 ÷ 39 − 1)²) = 14.233 % within a minute; over four minutes √(7 %² + 2.564 %²) = 7.455 %
+    [(2.0, 0.14233), (60.0, 0.14233), (240.0, 0.07455)],
+)
+def test_marks_of_a_step_that_the_host_limits_include_its_drift(timed_s: float, share: float) -> None:
+    marks = StepTimeEvidence("marks", 40.0, 39.0, 41.0, timed_s=timed_s)  # the GPU needs 31.1 ms, and 1.12 × 31.1 = 34.8
+    best = chosen((42.0, 43.0), 39.0, marks=marks)
+    assert best.source == "marks" and best.ms == 40.0
+    assert best.reading.low == pytest.approx(40 / (1 + share), rel=1e-4)
+    assert best.reading.high == pytest.approx(40 * (1 + share), rel=1e-4)
+    (seen,) = (each for each in best.witnesses if each.source == "marks")
+    assert seen.marked_ms == (39.0, 41.0) and with_host_drift(seen) == seen, "a job of several GPUs includes it once"
+
+
+def test_marks_of_a_step_that_the_gpu_limits_include_no_drift() -> None:
+    best = chosen((32.0, 32.5), 31.5, marks=replace(MARKS, timed_s=2.0))
+    assert (best.reading.low, best.reading.high) == (31.6, 32.2)
+    copies = replace(WORK, copies_ns=6e6)  # 31.1 ms of kernels and 6 ms of copies: 1.12 × 37.1 = 41.6
+    best = chosen((42.0, 43.0), 39.0, marks=StepTimeEvidence("marks", 40.0, 39.0, 41.0), work=copies)
+    assert (best.reading.low, best.reading.high) == (39.0, 41.0)
 
 
 def test_the_best_witness_decides_and_nothing_is_averaged() -> None:

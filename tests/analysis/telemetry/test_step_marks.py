@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.metrics.pauses import Pauses
+from sawtooth.analysis.metrics.step_time_evidence import with_host_drift
 from sawtooth.analysis.telemetry.step_marks import Mark, by_marks
 
 MS = 1_000_000
@@ -127,6 +128,24 @@ def test_a_queue_that_fills_again_after_the_profile_is_left_out() -> None:
     gaps = [*[22.9] * 100, *[20.0] * 6, *[9.0] * 12, *[22.9] * 50]
     evidence = by_marks(marks(*gaps, profiled=range(101, 107)))
     assert evidence is not None and evidence.ms == pytest.approx(22.9)
+
+
+def test_a_drifting_host_stays_in_the_interval_of_a_step_that_it_limits() -> None:
+    """From 36 to 32 ms within 3.4 s: 34 ms on average, and a stopwatch around the first or last second says 35.4 or 32.6."""
+    evidence = by_marks(marks(*np.linspace(36.0, 32.0, 100)))
+    assert evidence is not None and evidence.ms == pytest.approx(34.0) and evidence.timed_s == pytest.approx(3.4)
+    assert not evidence.holds(35.4) and not evidence.holds(32.6)
+    drift = with_host_drift(evidence)
+    assert (
+        drift.ms == evidence.ms
+        and drift.holds(35.4)
+        and drift.holds(32.6)
+        and drift.marked_ms == (evidence.low_ms, evidence.high_ms)
+    )
+    steady = by_marks(marks(*[20.0] * 165))
+    assert steady is not None and (steady.low_ms, steady.high_ms) == (pytest.approx(19.8), pytest.approx(20.2))
+    wide = with_host_drift(steady)  # √(14 %² + (20 ÷ 19.8 − 1)²) = 14.036 %
+    assert (wide.low_ms, wide.high_ms) == (pytest.approx(17.538, abs=1e-3), pytest.approx(22.807, abs=1e-3))
 
 
 def test_steps_of_the_profile_count_for_nothing_and_those_before_it_speak_first() -> None:

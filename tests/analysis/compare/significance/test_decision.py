@@ -241,8 +241,12 @@ def test_no_change_leaves_a_step_shorter_than_the_gpu_works():
     assert endless.ci95_ms is None or endless.ci95_ms[0] is None or endless.ci95_ms[0] < -664, "nothing bounds A's step"
 
 
-@pytest.mark.parametrize(("faster_ms", "confidence"), [(45.0, "low"), (26.0, "medium"), (20.0, "high")])
-def test_a_program_that_computes_on_the_host_varies_with_what_others_do_there(faster_ms: float, confidence: str) -> None:
+@pytest.mark.parametrize(
+    ("faster_ms", "confidence", "beside_gpu"), [(45.0, "low", "medium"), (26.0, "medium", "high"), (20.0, "high", "high")]
+)
+def test_a_program_that_computes_on_the_host_varies_with_what_others_do_there(
+    faster_ms: float, confidence: str, beside_gpu: str
+) -> None:
     """100 ms against 45 is 2.2 times: so far apart lay two recordings of one program. 100 to 26 is 3.8 times, its interval's near end below 3; 100 to 20 is five."""
     rng = np.random.default_rng(5)
     a, b = (
@@ -260,4 +264,4 @@ def test_a_program_that_computes_on_the_host_varies_with_what_others_do_there(fa
     )
     judged = verdict([a], [b])
     assert (judged.word, judged.confidence) == ("faster", confidence)
-    assert verdict([replace(a, on_host=False)], [replace(b, on_host=False)]).confidence == "high"
+    assert verdict([replace(a, on_host=False)], [replace(b, on_host=False)]).confidence == beside_gpu
