@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDER = [sys.executable, "-c", "from sawtooth.ingest.capture.commands import main; main()", "run"]
@@ -59,7 +60,7 @@ def gpt(
     return model, loss
 
 
-def trained(model, loss: Callable, **adam) -> Step:
+def trained(model: Any, loss: Callable, **adam: Any) -> Step:
     """Return a training step with AdamW."""
     import torch
 
@@ -79,7 +80,7 @@ def precision(device: str, changed: bool) -> Iterator[Step]:
 
     model, loss = gpt(device)
 
-    def cast():
+    def cast() -> Any:
         with torch.autocast(device, torch.bfloat16, enabled=changed):
             return loss()
 
@@ -100,7 +101,7 @@ def head(device: str, changed: bool) -> Iterator[Step]:
 
     model, loss = gpt(device, vocabulary=50304 if changed else 50257)
 
-    def cast():
+    def cast() -> Any:
         with torch.autocast(device, torch.bfloat16):
             return loss()
 
@@ -117,9 +118,10 @@ def layout(device: str, changed: bool) -> Iterator[Step]:
     model = torch.nn.Sequential(*layers).to(device)
     images = torch.randn(24, 3, 96, 96, device=device)
     if changed:
-        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in the stubs
+        images = images.to(memory_format=torch.channels_last)
 
-    def loss():
+    def loss() -> Any:
         with torch.autocast(device, torch.bfloat16):
             return model(images).float().square().mean()
 
@@ -133,7 +135,7 @@ def attention(device: str, changed: bool) -> Iterator[Step]:
     project = torch.nn.Linear(1024, 3072, bias=False).to(device)
     words = torch.randn(4, 2048, 1024, device=device)
 
-    def loss():
+    def loss() -> Any:
         with torch.autocast(device, torch.bfloat16):
             x = words
             for _ in range(4):
@@ -160,7 +162,7 @@ def recomputation(device: str, changed: bool) -> Iterator[Step]:
     ).to(device)
     words = torch.randn(8, 512, 1024, device=device)
 
-    def loss():
+    def loss() -> Any:
         with torch.autocast(device, torch.bfloat16):
             x = words
             for block in blocks:
@@ -170,7 +172,7 @@ def recomputation(device: str, changed: bool) -> Iterator[Step]:
     yield trained(blocks, loss, fused=True)
 
 
-def small_layers(device: str, width: int = 128, layers: int = 60):
+def small_layers(device: str, width: int = 128, layers: int = 60) -> tuple:
     """Return a deep model of small layers, whose host is the limit, and its loss."""
     import torch
 
@@ -183,12 +185,12 @@ def small_layers(device: str, width: int = 128, layers: int = 60):
 
 def optimizer(device: str, changed: bool) -> Iterator[Step]:
     """AdamW tensor by tensor → fused."""
-    yield trained(*small_layers(device), **({"fused": True} if changed else {"foreach": False}))
+    yield trained(*small_layers(device), fused=changed or None, foreach=None if changed else False)
 
 
 def multi_tensor(device: str, changed: bool) -> Iterator[Step]:
     """AdamW with multi-tensor kernels → fused."""
-    yield trained(*small_layers(device, layers=150), **({"fused": True} if changed else {"foreach": True}))
+    yield trained(*small_layers(device, layers=150), fused=changed or None, foreach=None if changed else True)
 
 
 def reads(device: str, changed: bool) -> Iterator[Step]:
@@ -213,7 +215,7 @@ def cells(device: str, changed: bool) -> Iterator[Step]:
     model = (torch.nn.LSTM(256, 256, batch_first=True) if changed else torch.nn.LSTMCell(256, 256)).to(device)
     words = torch.randn(32, 64, 256, device=device)
 
-    def loss():
+    def loss() -> Any:
         if changed:
             return model(words)[0].square().mean()
         state, outputs = None, []
@@ -287,7 +289,7 @@ def copies(device: str, changed: bool) -> Iterator[Step]:
     images = torch.randn(96, 3, 224, 224)
     images = images.pin_memory() if changed and device != "cpu" else images
 
-    def loss():
+    def loss() -> Any:
         return model(images.to(device, non_blocking=changed)).square().mean()
 
     yield trained(model, loss, fused=True)
@@ -315,7 +317,7 @@ def loader(device: str, changed: bool) -> Iterator[Step]:
 
     model, _ = small_layers(device, width=256, layers=10)
     adam = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    batches = iter(torch.utils.data.DataLoader(Samples(), batch_size=8, num_workers=6 if changed else 1))
+    batches = iter(torch.utils.data.DataLoader(Samples(), batch_size=8, num_workers=6 if changed else 1))  # type: ignore[arg-type]
 
     def step() -> None:
         rows = next(batches).to(device)
