@@ -129,9 +129,10 @@ def choose_step_time(
         telemetry = None
     if marks is not None and marks.ms is not None and floor is not None and marks.ms < LAUNCHES_ONLY * floor:
         marks = None
-    if marks is not None and work is not None and floor is not None and limited_by_host(marks, work):
+    of_gpu = work if floor is not None else None
+    if marks is not None and of_gpu is not None and limited_by_host(marks, of_gpu):
         marks = with_host_drift(marks)
-    witnesses = [w for w in (user, marks, _above(telemetry, work if floor is not None else None), trace) if w is not None]
+    witnesses = [w for w in (user, marks, _above(telemetry, of_gpu), trace) if w is not None]
     source, reading = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     rounds = _rounds(marks, durations.tolist(), work, floor) if source == "marks" else None
     chosen = BestStepTime(
@@ -270,7 +271,8 @@ def _with_others(source: StepSource, reading: Reading, witnesses: list[StepTimeE
         if other.source == own:
             continue
         value = in_words(other.ms, 4) if other.ms is not None else f"at least {in_words(other.low_ms, 4)}"
-        name = _capital(STEP_SOURCES[other.source].name)
+        name = STEP_SOURCES[other.source].name
+        name = name[0].upper() + name[1:]
         if not chosen.agrees(other):
             notes.append(
                 f"{name} says {value}, {STEP_SOURCES[own].name} {in_words(reading.value, 4)}: they disagree beyond their intervals."
@@ -285,10 +287,6 @@ def _with_others(source: StepSource, reading: Reading, witnesses: list[StepTimeE
             to = f"to {in_words(other.high_ms)}" if other.high_ms is not None else "and more"
             notes.append(f"{name} says {value}, and allows {in_words(other.low_ms)} {to}.")
     return replace(reading, notes=tuple(notes), trust=trust)
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _estimate(estimate: StepEstimate | None, profiled: Reading) -> Reading:

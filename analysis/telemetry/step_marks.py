@@ -56,8 +56,7 @@ def step_mark_evidence(
             rows = recording.rows(f"SELECT optimizer, step, end_ns, phase, {site} FROM step_marks ORDER BY end_ns")
         loop = choose_loop([MarkRow(*row) for row in rows], traced_ns)
         of_loop = by_marks(loop.marks, host_alone=host_alone)
-        step = step_in_words(about.get("sign"), about.get("of"), loop.line)
-        others = list(filter(None, [step, loop.others]))
+        others = filter(None, [step_in_words(about.get("sign"), about.get("of"), loop.line), loop.others])
         witnesses.append(of_loop and replace(of_loop, notes=(*of_loop.notes[:1], *others, *of_loop.notes[1:])))
     return next((one for one in witnesses if one is not None), None)
 

@@ -90,6 +90,21 @@ def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Int
     return (None if below is None else change_ms - below, None if above is None else change_ms + above)
 
 
+def possible(change: Interval, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Interval:
+    """Return the interval of a ``change`` (ms) in which no step is shorter than the GPU's work."""
+    best_a, best_b = mean_of_all([run.best_ms for run in a]), mean_of_all([run.best_ms for run in b])
+    if best_a is None or best_b is None:
+        return change
+    low, high = change
+    works_a, works_b = (mean_of_all([run.works_ms for run in side]) for side in (a, b))
+    longest_a, longest_b = (mean_of_all([run.longest_ms for run in side]) for side in (a, b))
+    if low is not None and works_b is not None and longest_a is not None:
+        low = max(low, min(works_b, best_b) - longest_a)
+    if high is not None and works_a is not None and longest_b is not None:
+        high = min(high, longest_b - min(works_a, best_a))
+    return low, high
+
+
 def includes_zero(interval: Interval) -> bool:
     """Return whether the interval includes a change of 0."""
     low, high = interval

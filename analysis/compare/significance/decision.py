@@ -36,6 +36,7 @@ from sawtooth.analysis.compare.significance.change_interval import (
     change_interval,
     includes_zero,
     open_ratio_interval,
+    possible,
     widened,
 )
 from sawtooth.analysis.compare.significance.direction import directed
@@ -74,7 +75,9 @@ def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
 
 def _varied(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict, with less confidence for single runs that their hosts limit."""
-    judged = _possible(_verdict(a, b), a, b)
+    judged = _verdict(a, b)
+    if judged.ci95_ms is not None:
+        judged = replace(judged, ci95_ms=possible(judged.ci95_ms, a, b))
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     if single and not judged.shown:
         judged = directed(_by_marked_steps(judged, a, b), a, b)
@@ -90,31 +93,11 @@ def _varied(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
 
 
 def _by_marked_steps(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
-    """Return the verdict, with a direction of low confidence if the marked steps of the two runs differ.
-
-    The interval of ``judged`` includes how much a host's speed changes. So these steps were faster or slower, and the next
-    run may not be.
-    """
+    """Return the verdict, with a direction of low confidence if the marked steps differ."""
     sides = without_drift(a, b)
-    marked = _verdict(*sides) if sides is not None else judged
-    if not marked.shown:
+    if sides is None or not (marked := _verdict(*sides)).shown:
         return judged
     return replace(judged, word=marked.word, confidence="low", why=reasons.ONLY_MARKED)
-
-
-def _possible(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
-    """Limit the verdict's interval so that no step is shorter than the GPU's work in it."""
-    best_a, best_b = _mean_best(a), _mean_best(b)
-    if judged.ci95_ms is None or best_a is None or best_b is None:
-        return judged
-    low, high = judged.ci95_ms
-    works_a, works_b = (mean_of_all([run.works_ms for run in side]) for side in (a, b))
-    longest_a, longest_b = (mean_of_all([run.longest_ms for run in side]) for side in (a, b))
-    if low is not None and works_b is not None and longest_a is not None:
-        low = max(low, min(works_b, best_b) - longest_a)
-    if high is not None and works_a is not None and longest_b is not None:
-        high = min(high, longest_b - min(works_a, best_a))
-    return replace(judged, ci95_ms=(low, high))
 
 
 def _verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
