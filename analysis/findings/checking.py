@@ -21,7 +21,7 @@ from sawtooth.analysis.findings.ordering import changes_needed_first, check_rela
 from sawtooth.analysis.findings.straggler_limits import bounded_by_late
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.metrics.step_time_evidence import SAMPLE_IT
-from sawtooth.analysis.run.model import Finding, NotChecked, RunResult
+from sawtooth.analysis.run.model import Finding, NotChecked, RankResult, RunResult
 from sawtooth.ingest.errors import SawtoothError
 
 LOG = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ ONCE = "The profiled steps capture a CUDA graph, which the run does once: its st
 # Multiple of the run's step, the same as in the profiler-distorts rule. Below it, the shape of the profile is still valid.
 SHAPE_FACTOR = 1.3
 DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: what the host loses to which cause is less sure than its sum."
+AS_MUCH = 0.5  # Share of a rank's loss. Balanced ranks lose about equally; a planted loss of one rank is not on the others.
+MOST_NAMED = 4  # Ranks in a title.
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # Errors of a rule's own SQL statement.
 FAILED = "the rule itself failed on this trace; please report it"
 
@@ -73,7 +75,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
                 LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
                 not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
     names = own_names(context.recording) if context.rank.trace.with_stack else {}
-    findings = [_of_this_run(finding, rules, names) for finding in findings]
+    findings = [_with_ranks(context, _of_this_run(finding, rules, names)) for finding in findings]
     doubt = NO_SURER if context.rank.best.gpu_may_limit else None
     if any("captures_graph" in finding.explains.topics for finding in findings):
         doubt = ONCE
@@ -102,6 +104,32 @@ def _of_this_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, st
     """Return the finding with the run's own names in its code, and the rules whose change must come first."""
     changes = tuple(change.filled(**names) for change in finding.changes)
     return replace(finding, changes=changes, needs_first=changes_needed_first(finding.rule, rules))
+
+
+def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
+    """Return a finding of a job with the ranks that it concerns; of a run with one rank as it is.
+
+    A cause concerns the ranks that lose at least AS_MUCH of the analysed rank's loss to it. Kernels are those of that rank.
+    """
+    ranks, topics = context.run.ranks, finding.explains.topics
+    if len(ranks) < 2 or "late_rank" in topics or "schedule" in topics or "marks_steps" in topics:
+        return finding
+    causes = finding.explains.causes
+    lost = context.lost_ms(*causes)
+    if not causes or not lost:
+        return _with_note(finding, f"Measured on {_name_of(context.rank)}.")
+    losing = [rank for rank in ranks if rank is context.rank or context.lost_ms(*causes, of=rank) >= AS_MUCH * lost]
+    if len(losing) == len(ranks):
+        return _with_note(finding, f"All {len(ranks)} ranks lose time to it.")
+    names = [_name_of(rank) for rank in losing[:MOST_NAMED]]
+    named = (
+        f"{names[0]} alone" if len(losing) == 1 else f"{', '.join(names)}{' and others' if len(losing) > MOST_NAMED else ''}"
+    )
+    return replace(finding, title=f"{finding.title}, on {named}")
+
+
+def _name_of(rank: RankResult) -> str:
+    return f"rank {rank.rank}" if rank.rank is not None else f"device {rank.device}"
 
 
 def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:

@@ -58,3 +58,11 @@ def test_communication_of_an_optimizer_gets_no_advice_for_gradients() -> None:
     exposed = finding("optimizer_communicates", "exposed-communication")
     assert exposed is not None and exposed.fix.startswith("Overlap the optimizer's communication")
     assert "DDP" not in exposed.changes[0].after
+
+
+def test_a_finding_of_a_job_names_its_ranks() -> None:
+    """Rank 1 alone sleeps in each step. The collectives of the other job are those of every rank."""
+    python = finding("ddp_straggler", "python-between-operators")
+    assert python is not None and python.title.endswith(", on rank 1 alone")
+    reduced = finding("reduced_after", "gradients-reduced-after")
+    assert reduced is not None and "Measured on rank 1." in reduced.prediction_note
