@@ -16,6 +16,7 @@ from sawtooth.analysis.findings.actions import own_names
 from sawtooth.analysis.findings.context import REQUIREMENTS, RuleContext
 from sawtooth.analysis.findings.judging import Step, judge
 from sawtooth.analysis.findings.loops.acting import beside_acting
+from sawtooth.analysis.findings.loops.later import worth_later
 from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered, rank
 from sawtooth.analysis.findings.straggler_limits import bounded_by_late
@@ -59,6 +60,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
     rules = all_rules() if rules is None else tuple(rules)
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
+    small: list[tuple[Rule, Evidence]] = []
     for rule in rules:
         lacking = [REQUIREMENTS[data][1] for data in rule.requires if not REQUIREMENTS[data][0](context)]
         if (silenced := _silenced(rule, context.run)) is not None:
@@ -67,7 +69,11 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
             not_checked.append(NotChecked(rule.slug, "; ".join(lacking)))
         else:
             try:
-                findings += found_by(rule, context)
+                judged = judged_by(rule, context)
+                findings += [
+                    advise(rule.slug, evidence, result, rule.explains) for evidence, result in judged if result is not None
+                ]
+                small += [(rule, evidence) for evidence, result in judged if result is None]
             # An error in one rule must not stop the whole report. It is reported as not checked, never hidden.
             except Exception as error:
                 if _is_of_the_store(error):
@@ -82,17 +88,15 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
     if doubt is not None:
         findings = [_doubted(finding, doubt) if "host_pace" in finding.explains.topics else finding for finding in findings]
     findings = bounded_by_late(context, [_as_sure_as_the_profile(context, finding) for finding in findings])
-    return ordered(context, findings, rules), not_checked
+    findings = ordered(context, findings, rules)
+    later = [_with_ranks(context, _of_this_run(each, rules, names)) for each in worth_later(context, findings, small)]
+    return [*findings, *later], not_checked
 
 
-def found_by(rule: Rule, context: RuleContext, step: Step | None = None) -> list[Finding]:
-    """Return the findings of ``rule``, judged for ``step``.
-
-    ``step`` is the run's own step if None, else a replay of it after other changes.
-    """
+def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
+    """Return what ``rule`` measures, each judged for the run's own step; None is below the threshold."""
     measured = [left for evidence in rule.measure(context) if (left := beside_acting(context, evidence)) is not None]
-    judged = [(evidence, judgement_of(rule, evidence, step or context.step)) for evidence in measured]
-    return [advise(rule.slug, evidence, judgement, rule.explains) for evidence, judgement in judged if judgement is not None]
+    return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in measured]
 
 
 def judgement_of(rule: Rule, evidence: Evidence, step: Step) -> Judgement | None:

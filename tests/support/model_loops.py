@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.support.anti_patterns import FLASH, HALF, loop
+from tests.support.anti_patterns import FLASH, FLOAT, HALF, loop
 from tests.support.chrome_trace import ChromeTrace
 
 ODD_GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x128_32x4_tn_align1>(cutlass::Params)"
@@ -41,6 +41,27 @@ def odd_width(trace: ChromeTrace, at: float, width: int, heads: int) -> float:
     return free
 
 
+def starved_in_fp32(trace: ChromeTrace, at: float) -> float:
+    """Add 25 ms of waiting for the loader, then 1 ms of an FP32 product and 3 ms of other work."""
+    trace.op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + 25_000)
+    at, free = at + 25_000, at + 25_008
+    for name, dims, kernel_us, kernel in (
+        ("aten::mm", [[2048, 4096], [4096, 2048]], 1000.0, "ampere_sgemm_128x128_nn"),
+        (
+            "aten::relu",
+            [[2048, 2048]],
+            3000.0,
+            "void at::native::vectorized_elementwise_kernel<4, at::native::relu<float>>(int)",
+        ),
+    ):
+        trace.op(name, at, at + 9, dims, [FLOAT] * len(dims))
+        trace.launch((at + 2, at + 7), (free, free + kernel_us), kernel)
+        at, free = at + 10, free + kernel_us
+    trace.host("cuda_runtime", "cudaDeviceSynchronize", at, free)
+    return free
+
+
 MODEL_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
+    "starved_in_fp32": partial(loop, add=starved_in_fp32),
     "odd_model_width": partial(loop, add=partial(odd_width, width=774, heads=6)),
 }

@@ -66,3 +66,11 @@ def test_a_finding_of_a_job_names_its_ranks() -> None:
     assert python is not None and python.title.endswith(", on rank 1 alone")
     reduced = finding("reduced_after", "gradients-reduced-after")
     assert reduced is not None and "Measured on rank 1." in reduced.prediction_note
+
+
+def test_what_pays_after_the_loader_is_said_today() -> None:
+    """The product takes 1 of 29 ms, below 5 %. After the loader it is 1 of 4 ms; in bf16 it takes about 0.1 ms."""
+    findings = result_of("starved_in_fp32").findings
+    assert findings[0].rule == "data-loader-starves-gpu"
+    later = next(f for f in findings if f.rule == "fp32-products")
+    assert later.severity == "info" and later.predicted_step_ms is None and "after “" in later.title
