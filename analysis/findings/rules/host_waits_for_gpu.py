@@ -46,6 +46,17 @@ READ_LATER = Action(
     "Take", "the reads of GPU values out of the step", ": keep losses and norms as tensors and read them every N steps."
 )
 
+TRAINS = r"^(autograd::engine::evaluate_function|Optimizer\.step#)"
+SAMPLES = r"^aten::(argmax|multinomial)$"  # They choose the next token of a generation.
+# What to do where nothing is trained: such loops have no losses or norms.
+READ_TOKENS = replace(READ_LATER, how=": collect tokens in a tensor on the GPU and look for the end every N tokens.")
+READ_RESULTS = replace(READ_LATER, how=": keep results on the GPU and copy those of several batches together.")
+END = CodeChange(
+    "PyTorch",
+    "if token.item() == end: break   # after every token",
+    "ended |= token == end   # on the GPU\nif step % 16 == 0 and ended.all(): stop = True",
+)
+
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -124,11 +135,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         calls,
         Advice(
             "The host stops {times} a step to wait for the GPU, {costs}; most at {place}",
-            Action(
-                "Take",
-                "the reads of GPU values out of the step",
-                ": keep losses and norms as tensors and read them every N steps.",
-            ),
+            _action(context),
             note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",
             risk="Values read later are stale by N steps; NaN checks fire later.",
             changes=_changes(context, calls),
@@ -142,11 +149,20 @@ def _actions(context: RuleContext) -> frozenset[int]:
     return acts.calls if acts is not None else frozenset()
 
 
+def _action(context: RuleContext) -> Action:
+    """Return what to do with the reads of a training, a generation or another loop without training."""
+    if context.recording.named(TRAINS):
+        return READ_LATER
+    return READ_TOKENS if context.recording.named(SAMPLES) else READ_RESULTS
+
+
 def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, ...]:
     """Return example changes, first for the kind of read with the largest loss.
 
     The kinds are single values, masks and whole tensors.
     """
+    if _action(context) is READ_TOKENS:
+        return (END,)
     kinds = ((CHANGES, READ_BACK), (SAME_SHAPE, MASK_OPERATORS), ((COUNTED,), COPIES))
     lost = [
         lost_in_calls(context, "host_sync", tuple(set(calls).intersection(waiting_calls(context, names)))) for _, names in kinds
@@ -179,9 +195,9 @@ def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can hold these waits",
-            replace(READ_LATER, how=f"{READ_LATER.how} {OUTPUT_SIZE.sentence}")
+            replace(_action(context), how=f"{READ_LATER.how} {OUTPUT_SIZE.sentence}")
             if waiting_calls(context, REPEATS)
-            else READ_LATER,
+            else _action(context),
             note="What they cost by themselves is not predicted: in the profile the host is late and waits for little, in the run it may wait longer.",
             risk="Values read later are stale by N steps; NaN checks fire later.",
             changes=CHANGES,

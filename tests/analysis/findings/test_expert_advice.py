@@ -74,3 +74,8 @@ def test_what_pays_after_the_loader_is_said_today() -> None:
     assert findings[0].rule == "data-loader-starves-gpu"
     later = next(f for f in findings if f.rule == "fp32-products")
     assert later.severity == "info" and later.predicted_step_ms is None and "after “" in later.title
+
+
+def test_reads_of_a_generation_are_no_losses() -> None:
+    reads = finding("generate_fixed", "host-waits-for-gpu")
+    assert reads is not None and "tokens" in reads.fix and "losses" not in reads.fix and "ended" in reads.changes[0].after

@@ -90,7 +90,7 @@ def stand_ins() -> dict[str, Any]:
         "running": torch.zeros(()), "step": 1000, "right": torch.zeros((), dtype=torch.long), "losses": [], "limit": 1.0, "scale": torch.ones(()), "i": 3, "n": 4, "eps": 1e-6, "width": 4, "hidden": 4,
         "opt": torch.optim.SGD(model.parameters(), 0.1), "optimizer": torch.optim.SGD(model.parameters(), 0.1), "lengths": torch.arange(8), "state": {}, "path": "", "pending": SimpleNamespace(result=list),
         "blocks": model.blocks, "teacher": model, "transform": nn.Identity(), "list_of_paths": ["a"], "augment": list, "decode": list, "table": [x], "train": model, "log": print,
-        "save": list, "extra_work": list, "fully_shard": list, "prof": None, "f": nn.Identity(),
+        "save": list, "extra_work": list, "fully_shard": list, "token": torch.zeros(8), "end": 1, "ended": torch.zeros(8, dtype=torch.bool), "prof": None, "f": nn.Identity(),
     }  # fmt: skip
 
 
