@@ -70,10 +70,8 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
         else:
             try:
                 judged = judged_by(rule, context)
-                findings += [
-                    advise(rule.slug, evidence, result, rule.explains) for evidence, result in judged if result is not None
-                ]
-                small += [(rule, evidence) for evidence, result in judged if result is None]
+                findings += _advised(rule, judged)
+                small += [(rule, evidence) for evidence, judgement in judged if judgement is None]
             # An error in one rule must not stop the whole report. It is reported as not checked, never hidden.
             except Exception as error:
                 if _is_of_the_store(error):
@@ -91,6 +89,15 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
     findings = ordered(context, findings, rules)
     later = [_with_ranks(context, _of_this_run(each, rules, names)) for each in worth_later(context, findings, small)]
     return [*findings, *later], not_checked
+
+
+def found_by(rule: Rule, context: RuleContext) -> list[Finding]:
+    """Return the findings of ``rule``, judged for the run's own step."""
+    return _advised(rule, judged_by(rule, context))
+
+
+def _advised(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) -> list[Finding]:
+    return [advise(rule.slug, evidence, judgement, rule.explains) for evidence, judgement in judged if judgement is not None]
 
 
 def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
