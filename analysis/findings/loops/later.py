@@ -1,4 +1,4 @@
-"""Changes that are too small to name today, and pay once another change has made the step much shorter."""
+"""Changes that are too small to name today, and pay after another change."""
 
 from __future__ import annotations
 
