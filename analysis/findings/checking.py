@@ -16,7 +16,7 @@ from sawtooth.analysis.findings.actions import own_names
 from sawtooth.analysis.findings.context import REQUIREMENTS, RuleContext
 from sawtooth.analysis.findings.judging import Step, judge
 from sawtooth.analysis.findings.loops.acting import beside_acting
-from sawtooth.analysis.findings.loops.later import worth_later
+from sawtooth.analysis.findings.loops.later import later_findings
 from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered, rank
 from sawtooth.analysis.findings.straggler_limits import bounded_by_late
@@ -87,7 +87,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
         findings = [_doubted(finding, doubt) if "host_pace" in finding.explains.topics else finding for finding in findings]
     findings = bounded_by_late(context, [_as_sure_as_the_profile(context, finding) for finding in findings])
     findings = ordered(context, findings, rules)
-    later = [_with_ranks(context, _of_this_run(each, rules, names)) for each in worth_later(context, findings, small)]
+    later = [_with_ranks(context, _of_this_run(each, rules, names)) for each in later_findings(context, findings, small)]
     return [*findings, *later], not_checked
 
 

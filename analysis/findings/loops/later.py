@@ -16,7 +16,9 @@ MOST = 6  # Measurements judged again, largest cost first: each is replayed seve
 BELOW = "Too little to name today: at most {now} of each step."
 
 
-def worth_later(context: RuleContext, findings: Sequence[Finding], small: Sequence[tuple[Rule, Evidence]]) -> Iterator[Finding]:
+def later_findings(
+    context: RuleContext, findings: Sequence[Finding], small: Sequence[tuple[Rule, Evidence]]
+) -> Iterator[Finding]:
     """Yield the findings that ``small`` evidence makes after the first sure change of ``findings``.
 
     They claim no gain of their own, because alone they bring less than their thresholds. The plan includes them.
