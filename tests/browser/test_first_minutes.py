@@ -49,7 +49,7 @@ def test_back_and_forward_restore_a_comparison(here: tuple[Server, list[str]], p
     page.goto(f"{server.url}/compare?a={a}&b={b}")
     expect(page.locator("h1")).to_contain_text("whether before or after is faster", timeout=SLOW)
     page.get_by_role("link", name="Runs").first.click()
-    expect(page.locator("h1")).to_contain_text("3 runs", timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("can gain most", timeout=SLOW)
     page.go_back()
     expect(page.locator("h1")).to_contain_text("whether before or after is faster", timeout=SLOW)
     assert f"a={a}" in page.url and f"b={b}" in page.url
@@ -60,11 +60,11 @@ def test_back_and_forward_restore_a_comparison(here: tuple[Server, list[str]], p
     page.go_forward()
     expect(page.locator("h1")).to_contain_text("whether after or before is faster", timeout=SLOW)
     page.get_by_role("link", name="Runs").first.click()
-    expect(page.locator("h1")).to_contain_text("3 runs", timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("can gain most", timeout=SLOW)
     page.get_by_role("link", name="Compare", exact=True).click()
     expect(page.locator("h1")).to_contain_text("whether after or third is faster", timeout=SLOW)
     page.go_back()
-    expect(page.locator("h1")).to_contain_text("3 runs", timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("can gain most", timeout=SLOW)
     page.go_back()
     expect(page.locator("h1")).to_contain_text("whether after or before is faster", timeout=SLOW)
     page.goto(f"{server.url}/compare?a={a}&b={third}")
@@ -80,9 +80,9 @@ def test_a_run_of_the_command_line_appears_by_itself(here: tuple[Server, list[st
     path = matmul_loop(steps=7).write(tmp_path / "late.json")
     bring_in(DataFolder(server.data), [(path, path.name)], name="brought later")
     began = time.monotonic()
-    expect(page.locator("h1")).to_contain_text("4 runs", timeout=SLOW)
+    # From four runs on they are a table, which is drawn on a canvas; its cells are there for those who cannot see it.
+    expect(page.get_by_text("brought later").first).to_be_attached(timeout=SLOW)
     assert time.monotonic() - began < SEEN_WITHIN_SECONDS
-    expect(page.get_by_text("brought later").first).to_be_visible(timeout=SLOW)
 
 
 def test_a_file_dropped_on_another_screen_is_taken(here: tuple[Server, list[str]], page: Page, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp
         assert not scriptless.cookies()
         preview.goto(link_to(DataFolder(tmp_path / "data"), f"{server.url}/"))
         preview.get_by_role("button", name="Log in").click()
-        assert preview.url == f"{server.url}/" and scriptless.cookies()
+        assert preview.url == f"{server.url}/runs" and scriptless.cookies()
         context.close(), other.close(), scriptless.close()
     finally:
         server.stop()
