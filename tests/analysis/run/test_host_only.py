@@ -376,8 +376,10 @@ def test_runs_without_gpu_work_are_compared_by_their_marks(tmp_path: Path) -> No
     asked = ["compare", *files, "--format", "json", "--data", str(tmp_path / "data")]
     said = json.loads(CliRunner().invoke(cli, asked).stdout)
     best = said["best_step_time_ms"]
-    assert (best["verdict"], best["confidence"], best["source"]) == ("faster", "high", {"a": "marks", "b": "marks"})
-    assert best["change_ms"] == pytest.approx(-0.4)
+    assert (best["verdict"], best["confidence"], best["source"]) == ("faster", "medium", {"a": "marks", "b": "marks"})
+    assert best["change_ms"] == pytest.approx(
+        -0.4
+    )  # half the step: a host's own drift makes no such difference, another load may
 
 
 TIMED = {"loader_cores": 4, "loader_batch": 16, "loader_sample_error_ms": 0.0}
