@@ -23,8 +23,8 @@ from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import charts, opened_at, run_of, words_of
-from tests.support.servers import until
 from tests.support.paths import ROOT
+from tests.support.servers import until
 
 
 def run(number: int, name: str, *tags: str, notes: str = "") -> Manifest:
