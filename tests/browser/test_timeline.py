@@ -366,6 +366,7 @@ class Fingers:
         self.touch("touchEnd")
 
 
+@pytest.mark.slow  # failed once in three runs beside three other workers
 def test_fingers_zoom_move_choose_and_select(server: Server, run: str, phone: Page) -> None:
     opened(phone, server, run)
     fingers, whole = Fingers(phone), view(phone)
