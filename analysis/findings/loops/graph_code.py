@@ -5,7 +5,6 @@ from __future__ import annotations
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.run.model import CodeChange
 
-OPTIMIZER_STEPS = r"^Optimizer\.step#"
 # PyTorch's optimizers whose step a CUDA graph can contain: those with ``capturable``, and SGD, which needs none.
 CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 

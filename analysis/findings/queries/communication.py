@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.recorded.counted_operations import launched_inside
+from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
 from sawtooth.analysis.knowledge.owners import OWNERS
 from sawtooth.analysis.ranks.collectives import load
 from sawtooth.analysis.ranks.communication import BUS_FACTORS
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Purpose = Parallelism | Literal["ddp", "fsdp", "optimizer"]
 FSDP = r"^(FullyShardedDataParallel\.|FSDP::)"  # Prefixes of the annotations of both FSDP classes.
 DDP = r"^DistributedDataParallel\."
-OPTIMIZER_STEPS = r"^Optimizer\.step#"
 SENDS = r"^(c10d::(send|recv_)$|nccl:(send|recv)|PP:)"
 LARGE_BYTES = 1_000_000  # Smaller collectives are limited by latency, not by the link.
 
@@ -61,7 +60,7 @@ def purpose_of(context: RuleContext) -> Purpose | None:
     whole = float(rows["exposed_ns"].sum())
     if not whole:
         return None
-    updating = rows["gpu_op_id"].isin(launched_inside(context.recording, context.rank.device, OPTIMIZER_STEPS))
+    updating = rows["gpu_op_id"].isin(launched_by_optimizer(context.recording, context.rank.device))
     if float(rows.loc[updating, "exposed_ns"].sum()) > whole / 2:
         return "optimizer"
     keyed = rows.assign(key=pd.factorize(rows["group"])[0], shortest_ns=rows["dur_ns"])

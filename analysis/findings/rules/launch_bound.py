@@ -29,10 +29,11 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.generation import Generation, generation
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, outside_acting
-from sawtooth.analysis.findings.loops.graph_code import BY_HAND, CAPTURABLE, CHANGES, LENGTHS, OPTIMIZER_STEPS, SHARDED_CHANGES
+from sawtooth.analysis.findings.loops.graph_code import BY_HAND, CAPTURABLE, CHANGES, LENGTHS, SHARDED_CHANGES
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
+from sawtooth.analysis.findings.queries.communication import FSDP
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
@@ -40,7 +41,7 @@ from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_build
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
 from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
-from sawtooth.analysis.findings.recorded.counted_operations import launched_inside
+from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
@@ -51,8 +52,6 @@ PYTHON_SHARE = 0.1  # Share of the step.
 SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
 LOADS_CODE = 0.05  # Share of the step. The time of a run's first launches does not represent later ones.
-
-SHARDED = r"^(FullyShardedDataParallel\.|FSDP::)"  # Prefixes of FSDP's annotations: of the older class, and of fully_shard.
 
 STEP_FIX = Action(
     "Launch",
@@ -223,7 +222,7 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
     With sharded weights, compile blocks. Otherwise use a graph of each token or of the step, captured by hand if
     torch.compile stops at a layer.
     """
-    if context.recording.named(SHARDED):
+    if context.recording.named(FSDP):
         return _GraphAdvice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
     if tokens is not None:
         return _GraphAdvice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first),))
@@ -251,7 +250,7 @@ def _of_step(context: RuleContext, beside: str) -> _GraphAdvice:
 
     ``beside`` is what else a graph skips or cannot contain.
     """
-    updates = tuple(launched_inside(context.recording, context.rank.device, OPTIMIZER_STEPS).tolist())
+    updates = tuple(launched_by_optimizer(context.recording, context.rank.device).tolist())
     compiled = tuple(change for change in CHANGES if change is not BY_HAND)
     if not updates:
         return _GraphAdvice(PASS_FIX, STEP_NOTE + beside, changes=compiled)
