@@ -50,16 +50,13 @@ def _least(facts: UserFacts, cost: SampleCost, most: int, step_ms: float) -> int
     return next((number for number in numbers if number is not None), most)
 
 
-def with_more(
-    context: RuleContext, changes: tuple[CodeChange, ...], step_ms: float | None, limit: Limit | None = None
-) -> tuple[CodeChange, ...]:
-    """Return ``changes`` with the workers that feed steps of ``step_ms``.
+def with_more(facts: UserFacts, changes: tuple[CodeChange, ...], workers: Workers | None) -> tuple[CodeChange, ...]:
+    """Return ``changes`` with the ``workers`` of ``workers_for``.
 
     The slots are ``$workers`` and ``$seen``. If more workers do not help, the change makes a sample cheaper instead.
     """
-    workers = workers_for(context, step_ms, limit)
     if workers is None:
-        return (cheaper_batch(context.run.manifest.facts),)
+        return (cheaper_batch(facts),)
     return tuple(_with_workers(change, workers) for change in changes)
 
 

@@ -39,7 +39,7 @@ from sawtooth.analysis.findings.loader_limits import (
     pinning_limit,
     stage_of,
 )
-from sawtooth.analysis.findings.loading.workers import with_more
+from sawtooth.analysis.findings.loading.workers import with_more, workers_for
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import (
@@ -161,7 +161,7 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
     facts, host = context.run.manifest.facts, context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None else None
     timed = limited_by(facts)  # The loader's own times help if a short recording has few samples of the host.
-    changes = with_more(context, CHANGES, fed_ms, limit)
+    changes = with_more(facts, CHANGES, workers_for(context, fed_ms, limit))
     sure = bool(limit or timed)
     if (pinning := pinning_limit(context)) is not None:  # Pinning limits the loader independently of the workers.
         return _LoaderAdvice(*pinning, [], NOT_PINNED, (SENT_SMALL,), sure=True)

@@ -90,10 +90,12 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
     reason = needs or "The loader's full queue is the likeliest reason"
     feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None and not pins_too_slowly(facts) else ""
     fed_ms = max(hidden.estimate_ms, quickest_ms(facts))
-    more, changes = workers_for(context, fed_ms), with_more(context, CHANGES, fed_ms)
+    more = workers_for(context, fed_ms)
     note = AS_PROFILED if fed_ms <= hidden.estimate_ms else MOST_WORKERS
-    if fed is None and more is not None and more.seen and hidden.run_ms * more.seen / more.use > fed_ms:
-        fed_ms, note = hidden.run_ms * more.seen / more.use, IN_PROPORTION
+    if fed is None and more is not None and more.seen:
+        in_proportion_ms = hidden.run_ms * more.seen / more.use
+        if in_proportion_ms > fed_ms:
+            fed_ms, note = in_proportion_ms, IN_PROPORTION
     return Evidence(
         Advice(
             f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.evidence} {in_words(hidden.run_ms)} for the run. {reason}",
@@ -103,7 +105,7 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
             ),
             note=f"{note}{'' if hidden.timed else BY_TELEMETRY}",
             risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
-            changes=changes,
+            changes=with_more(facts, CHANGES, more),
         ),
         lost_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         confidence="medium" if fed is None else "high",
@@ -125,13 +127,14 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
     if pins_too_slowly(facts):
         who = f"The one thread that pins the batches of {fed.workers} loader workers needs"
     ceiling = most_to_gain_ms(context)
+    fed_ms = context.step_ms - ceiling if context.step_ms and ceiling else None
     return Evidence(
         Advice(
             f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings hardly anything alone",
             replace(advice, how=f"{advice.how} Before that, nothing that shortens the GPU's work helps."),
             note="At most: as much as the GPU waits. How long the host takes for a step that never waits for batches, the profiled steps do not tell.",
             risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
-            changes=with_more(context, CHANGES, context.step_ms - ceiling if context.step_ms and ceiling else None),
+            changes=with_more(facts, CHANGES, workers_for(context, fed_ms)),
         ),
         lost_ms=ceiling,
         sets_pace=bool(ceiling),

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sawtooth.analysis.findings.loader_limits import limited_by
-from sawtooth.analysis.findings.loading.workers import with_more
+from sawtooth.analysis.findings.loading.workers import with_more, workers_for
 from sawtooth.analysis.findings.queries.loading import (
     advised_at_first,
     keeps_up,
@@ -135,7 +135,8 @@ def test_the_code_has_the_workers_that_feed_the_step_or_makes_a_sample_cheaper(t
         "DataLoader(dataset, num_workers=$workers)",
         usual=(("workers", "12"), ("seen", "")),
     )
-    (change,) = with_more(SimpleNamespace(run=run, step_ms=300.0), (usual,), step_ms)
+    workers = workers_for(SimpleNamespace(run=run, step_ms=300.0), step_ms)
+    (change,) = with_more(told, (usual,), workers)
     assert after in change.after
 
 
