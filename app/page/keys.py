@@ -13,8 +13,8 @@ import streamlit as st
 _HERE = Path(__file__).resolve().parents[1] / "components"
 
 
-def listen(place: str, screens: Sequence[tuple[str, str]], run: str | None) -> None:
-    """Show the button of the search, activate the shortcuts, and mark the link to ``place``.
+def listen(screens: Sequence[tuple[str, str]], run: str | None) -> None:
+    """Show the button of the search, activate the shortcuts, and mark the link to this page.
 
     ``screens`` are the names and addresses that the search offers before it asks the server for runs, and for the findings and
     kernels of ``run``.
@@ -25,4 +25,4 @@ def listen(place: str, screens: Sequence[tuple[str, str]], run: str | None) -> N
         css=(_HERE / "keys.css").read_text(encoding="utf-8"),
         js=(_HERE / "keys.js").read_text(encoding="utf-8"),
     )
-    component(key="keys", height="content", data={"place": place, "screens": list(screens), "run": run})
+    component(key="keys", height="content", data={"screens": list(screens), "run": run})

@@ -53,7 +53,7 @@ def _sidebar(place: str) -> None:
         for name in filter(_offered, MENU):
             frame.link(name, screen_named(name).title)
     screens = [(_path_to(screen), _address(screen.name)) for screen in SCREENS if _offered(screen.name)]
-    keys.listen(place, screens, st.session_state["run"])
+    keys.listen(screens, st.session_state["run"])
     if place != "runs":
         _drop_anywhere()
 
