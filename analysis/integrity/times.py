@@ -1,6 +1,7 @@
 """Check that times on the GPU are possible.
 
-No operation runs before its launch or after the call that waited for it, kernels last as long as hardware needs, and few operations had to be cut.
+No operation begins before its launch or after the call that waited for it. Kernels last as long as hardware needs, and few
+operations had to be cut.
 """
 
 from __future__ import annotations

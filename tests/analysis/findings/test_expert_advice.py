@@ -69,7 +69,7 @@ def test_a_finding_of_a_job_names_its_ranks() -> None:
 
 
 def test_what_pays_after_the_loader_is_said_today() -> None:
-    """The product takes 1 of 29 ms, below 5 %. After the loader it is 1 of 4 ms; in bf16 it takes about 0.1 ms."""
+    """The product is 1 of 29 ms, and 1 of 4 ms after the loader; in bf16 it is about 0.1 ms."""
     findings = result_of("starved_in_fp32").findings
     assert findings[0].rule == "data-loader-starves-gpu"
     later = next(f for f in findings if f.rule == "fp32-products")

@@ -71,7 +71,10 @@ def test_marked_steps_that_differ_by_less_than_a_host_drifts_give_a_direction_al
 
 
 def test_equal_steps_of_a_drifting_host_do_not_show_that_nothing_changed() -> None:
-    """Each step time may be 15 % off at 90 %, so 18 % at 95 %, and the ratio e^(√2 · ln 1.18): more than 20 %."""
+    """Each step time may be 15 % off at 90 %: 18 % at 95 %, and the ratio e^(√2 · ln 1.18).
+
+    That is more than 20 %.
+    """
     assert verdict([drifting(10.0, "a")], [drifting(10.0, "b")]).answer == "cannot_tell"
     assert verdict([marked(10.0, name="a")], [marked(10.0, name="b")]).answer == "no_change"
 

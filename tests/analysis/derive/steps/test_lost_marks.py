@@ -1,4 +1,4 @@
-"""Steps whose marks are not in the trace: rebuilt where exactly one is missing, and a doubt where their times are not known."""
+"""Steps whose marks are not in the trace are rebuilt if one is missing, else they are a doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches that were lost together with their kernels: noticed by the same operator of other steps, and no fault where steps differ."""
+"""Launches lost with their kernels are noticed by the same operator of other steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOST = "Launches and their kernels are missing: record again with fewer steps."
 
 
 def result_of(trace: ChromeTrace, lost: Callable[[int], bool] = lambda k: False) -> RunResult:
-    """Return the analysis of a trace without those launches, numbered from 1, that ``lost`` chooses, and without their kernels."""
+    """Analyse a trace without the launches, numbered from 1, that ``lost`` chooses, or their kernels."""
     trace.events = [e for e in trace.events if not lost(e["args"].get("correlation", 0))]
     result = analysed([("t.json", trace.json())])
     assert result is not None
