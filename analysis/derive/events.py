@@ -105,9 +105,9 @@ def in_order(con: duckdb.DuckDBPyConnection, table: str, key: str) -> bool:
     return bool(con.execute(f"SELECT coalesce(bool_and({key} = rowid), true) FROM {table}").fetchall()[0][0])
 
 
-def columns_of(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, np.ndarray]:
-    """Return the result columns of a query."""
-    return {name: np.asarray(values) for name, values in con.execute(sql).fetchnumpy().items()}
+def columns_of(con: duckdb.DuckDBPyConnection, sql: str, values: dict[str, object] | None = None) -> dict[str, np.ndarray]:
+    """Return the result columns of a query with named ``values``."""
+    return {name: np.asarray(column) for name, column in con.execute(sql, values).fetchnumpy().items()}
 
 
 def _rows(con: duckdb.DuckDBPyConnection, table: str, key: str, columns: str, where: str | None) -> dict[str, np.ndarray]:

@@ -18,6 +18,12 @@ EARLY_SHARE = 0.05  # share of the checked operations: fewer may be retried or r
 LOOKED_AT = 200_000  # operations of a large recording: the share of more would be no more certain
 SHORTEST_NS = 500  # an empty kernel takes 1 µs on every GPU in use
 FEWEST = 20  # kernels: with fewer, the median may be that of a few fills
+SLOWEST_NS = 200_000  # a tenth of all operators and calls is shorter than 6 µs in each of 90 intact traces
+FEWEST_OF_HOST = 100  # operators and calls
+NOTHING_SHARE = 0.01  # of the kernels: no kernel lasts 0 ns, so their time is missing
+CUT_DOUBT = 0.005  # share of all operations: where some are too long, others may be too, up to the next one
+FOREIGN_SHARE = 0.05  # of the GPU's time, as for operations without a launch
+FEW_CUTS = 3  # operations: so few change a share of busy time by little, and each was cut where it has to end
 CUT_SHARE = 0.2  # share of all operations: above it, durations in general are wrong, and not only some of them
 
 _EARLY = f"""SELECT count(*) FILTER (g.start_ns < c.start_ns - {EARLY_NS}), count(*) FROM gpu_ops g JOIN runtime_calls c USING (call_id)
@@ -31,8 +37,21 @@ launched AS (SELECT c.start_ns, g.start_ns AS begins_ns FROM gpu_ops g JOIN runt
 SELECT count(*) FILTER (l.begins_ns > w.end_ns + {EARLY_NS}), max(l.begins_ns - w.end_ns) FROM launched l ASOF JOIN waits w ON l.start_ns <= w.start_ns
 WHERE (SELECT count(DISTINCT device) FROM gpu_ops) = 1"""
 _KERNELS = "SELECT median(dur_ns) FILTER (kind = 'kernel'), count(*) FILTER (kind = 'kernel'), count(*) FROM gpu_ops WHERE device = $device"
+# Traces in whole microseconds write 0 for what is shorter, so only those with fractions are checked.
+_NOTHING = """SELECT count(*) FILTER (dur_ns <= 0), count(*), count(*) FILTER (dur_ns % 1000 <> 0)
+FROM gpu_ops WHERE device = $device AND kind = 'kernel'"""
+_HOST = """SELECT quantile_disc(dur_ns, 0.1), count(*)
+FROM (SELECT dur_ns FROM runtime_calls UNION ALL SELECT dur_ns FROM cpu_ops WHERE kind = 'op')"""
+_FOREIGN = """WITH streams AS (SELECT count(*) AS operations, count(call_id) AS linked, sum(dur_ns) AS ns
+    FROM gpu_ops WHERE device = $device GROUP BY stream)
+SELECT coalesce(sum(operations) FILTER (linked = 0), 0), coalesce(sum(ns) FILTER (linked = 0), 0), sum(ns), sum(linked) FROM streams"""
+OF_DEVICE_TIME: dict[str, Effect] = dict.fromkeys(
+    ("gpu_busy_share", "gpu_idle_share", "tensor_core_time_share", "tensor_core_unknown_share", "exposed_comm_share", "sm_efficiency", "achieved_occupancy", "mfu_factor_busy", "mfu_factor_flop_kernels", "mfu_factor_efficiency"),
+    "caution",
+)  # fmt: skip
 WITHHELD: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, *OF_STEP_TIME), "unknown")
 CLOCKS = "Record again, with the newest driver: the profiler maps the GPU's clock to the host's."
+ANOTHER = "Record again while no other program uses the GPU."
 UNITS = "Write durations in microseconds, as torch.profiler does, or record again."
 
 
@@ -47,6 +66,12 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
             f"{late:,} GPU operations begin up to {in_words(latest_ns / 1e6)} after the call that waited for them had returned"
         )
         yield _disagree(late, what)
+    shortest, events = recording.rows(_HOST)[0]
+    if events >= FEWEST_OF_HOST and shortest > SLOWEST_NS:
+        sentence = f"Nine of ten operators and calls last more than {in_words(shortest / 1e6)}; most take a few microseconds."
+        headline = "The times are too long to be true: their unit is not microseconds."
+        yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
+    yield from _doubtful(recording, device)
     median, kernels, operations = recording.rows(_KERNELS, {"device": device})[0]
     if kernels >= FEWEST and median < SHORTEST_NS:
         sentence = f"Half of the kernels last less than {median:,.0f} ns; an empty kernel takes about 1,000 ns."
@@ -57,6 +82,25 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         sentence = f"{cut:,} GPU operations run into the next one of their stream: their durations are wrong."
         headline = "The GPU's durations are too long to be true: record again."
         yield FailedCheck("durations_too_long", cut, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
+    elif cut > max(CUT_DOUBT * operations, FEW_CUTS):
+        sentence = f"{cut:,} GPU operations were cut where the next one of their stream begins. Others may be too long as well."
+        yield FailedCheck("durations_too_long", cut, sentence, UNITS, effects=OF_DEVICE_TIME)
+
+
+def _doubtful(recording: Recording, device: int) -> Iterator[FailedCheck]:
+    """Yield the failed checks that lower the trust of the times of a device and do not withhold them."""
+    nothing, kernels, fractions = recording.rows(_NOTHING, {"device": device})[0]
+    if fractions and nothing > NOTHING_SHARE * kernels:
+        sentence = f"{nothing:,} of {kernels:,} kernels last 0 ns: their time is missing."
+        effects = {key: effect for key, effect in OF_GPU_RECORDS.items() if key in OF_DEVICE_TIME}
+        yield FailedCheck("durations_missing", nothing, sentence, UNITS, evidence=("gpu_records",), effects=effects)
+    foreign, foreign_ns, all_ns, linked = recording.rows(_FOREIGN, {"device": device})[0]
+    if linked and foreign_ns > FOREIGN_SHARE * all_ns:
+        sentence = (
+            f"{foreign:,} GPU operations ({foreign_ns / all_ns:.0%} of the GPU's time) are on streams without any launch in the trace: "
+            "they may be another process's."
+        )
+        yield FailedCheck("foreign_streams", foreign, sentence, ANOTHER, effects=OF_DEVICE_TIME)
 
 
 def _disagree(count: int, what: str) -> FailedCheck:

@@ -219,7 +219,7 @@ METRICS = (
         source="Operator dtypes, hardware.toml.",
         compute=mfu_at_dtype,
         high=MOST,
-        doubted_by=("waits_inside",),
+        doubted_by=("lost_launches", "waits_inside"),
     ),
     Metric(
         key="hfu", label="HFU", unit="share", better="higher",

@@ -10,7 +10,7 @@ from functools import cached_property
 import pandas as pd
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS, LOADS_INLINE
-from sawtooth.analysis.integrity import times
+from sawtooth.analysis.integrity import names, times
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
 from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
@@ -133,7 +133,7 @@ class RankTrace:
             if by_telemetry is not None
             else None,
             work=work,
-            failed=tuple(times.checks(recording, device)),
+            failed=(*times.checks(recording, device), *names.checks(recording, device)),
         )
         return result, measured
 

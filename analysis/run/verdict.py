@@ -193,9 +193,19 @@ def judge(rank: RankResult) -> RunJudgement | None:
         busy_share=busy,
         tensor_share_of_compute=tensor / compute if compute else None,
         loss=loss,
-        tensor_unknown_share=rank.metrics["tensor_core_unknown_share"].value or 0.0,
+        tensor_unknown_share=_unknown_share(rank),
         represented=rank.best.represented,
     )
+
+
+def _unknown_share(rank: RankResult) -> float:
+    """Return the share of compute time whose tensor-core use is not known.
+
+    It is all of it if the names are wrong.
+    """
+    if rank.metrics["tensor_core_time_share"].value is None:
+        return 1.0
+    return rank.metrics["tensor_core_unknown_share"].value or 0.0
 
 
 def _largest_loss(parts: Sequence[StepPart]) -> StepPart | None:

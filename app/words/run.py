@@ -108,6 +108,8 @@ def _compute(verdict: RunJudgement) -> str:
     if share is None:
         return "It only copies data and computes nothing."
     unknown = verdict.tensor_unknown_share
+    if unknown == 1:
+        return "The trace does not tell how much of its compute time uses tensor cores."
     if share < 0.5 and unknown >= LEAST_UNKNOWN_SHARE:
         return f"{fmt.share(share)} of its compute time is known to use tensor cores; {fmt.share(unknown)} runs in kernels that do not tell."
     if share >= 0.5:

@@ -32,6 +32,7 @@ LEAST_ROUNDS = 3  # rounds of kernel times: with two, any pattern can be chance
 CALLS_OFF = 2  # driver calls by which steps of one optimizer differ: an event record, a synchronization at the profile's end
 LOST_MARK = " (mark lost)"  # end of the name of a step whose mark is not in the trace
 RECORDED = 0.5  # of the calls of a marked step: fewer may be those around a loop
+JOINED = 0.1  # of a step: marks that are closer follow each other, while a schedule that waits skips a whole step
 FEWEST_CALLS = 10  # the profiler itself makes a few calls when it starts and stops: 3 in 171 traces
 
 I64 = NDArray[np.int64]
@@ -207,7 +208,8 @@ def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, 
     """Return the steps that follow one lost mark, and the number of other places of lost marks.
 
     While a schedule waits, nothing is recorded. So a missing number is a lost mark if the calls of its step were recorded, and
-    so are calls before the first mark or after the last. The times of several lost marks in a row are not known.
+    so are calls before the first mark or after the last. The times of several lost marks in a row are not known. A number is
+    also missing where one mark covers several steps: then the next mark follows at once.
     """
     in_step = np.median(np.searchsorted(calls, ends) - np.searchsorted(calls, starts))
     borders = np.searchsorted(calls, starts, side="right"), np.searchsorted(calls, ends)
@@ -215,7 +217,8 @@ def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, 
     recorded = between >= max(RECORDED * in_step, FEWEST_CALLS)
     missing = np.concatenate(([1], np.diff(numbers) - 1, [1]))
     single = np.flatnonzero(recorded[1:-1] & (missing[1:-1] == 1)) + 1
-    return single, int((recorded & (missing > 0)).sum()) - len(single)
+    joined = (missing[1:-1] > 0) & (starts[1:] - ends[:-1] < JOINED * (ends - starts)[:-1])
+    return single, int((recorded & (missing > 0)).sum()) - len(single) + int((joined & ~recorded[1:-1]).sum())
 
 
 def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSteps:

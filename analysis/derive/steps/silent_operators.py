@@ -48,8 +48,10 @@ places AS (SELECT kind, place, CASE WHEN count(*) > 2 THEN max(launches, 2)[2] E
 SELECT c.step, c.start, c.launches, greatest(p.launches - c.launches, 0) AS missing FROM compared c JOIN places p USING (kind, place)"""
 
 # Operations whose launch alone was lost: their operators are silent, but nothing is missing on the GPU.
-_WITHOUT_LAUNCH = """SELECT count(*) FROM gpu_ops WHERE call_id IS NULL
-    AND start_ns >= (SELECT min(start_ns) FROM gpu_ops WHERE call_id IS NOT NULL)"""
+# What a stream runs before the first operation with a launch was launched before the recording.
+_WITHOUT_LAUNCH = """WITH firsts AS (SELECT device, stream, min(start_ns) AS first FROM gpu_ops WHERE call_id IS NOT NULL GROUP BY ALL)
+SELECT g.start_ns - {origin} AS start FROM gpu_ops g JOIN firsts f USING (device, stream)
+WHERE g.call_id IS NULL AND g.start_ns >= f.first ORDER BY start"""
 
 
 def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: list[int], steps: Intervals) -> I64:
@@ -63,7 +65,17 @@ def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: lis
     con.execute(sql, {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()})
     missing = _missing(con, steps)
     con.execute("DROP TABLE operators_of_steps")
-    return missing if len(missing) > int(con.execute(_WITHOUT_LAUNCH).fetchall()[0][0]) else missing[:0]
+    return _unexplained(missing, columns_of(con, _WITHOUT_LAUNCH.format(origin=origin))["start"].astype(np.int64))
+
+
+def _unexplained(missing: I64, without_launch: I64) -> I64:
+    """Return the missing launches that operations without a launch do not explain.
+
+    They are those after the time at which they exceed these operations the most. Such an operation runs after its operator. So after any time, launches that were lost alone are not more than operations
+    without a launch.
+    """
+    after = np.arange(len(missing), 0, -1) - (len(without_launch) - np.searchsorted(without_launch, missing))
+    return missing[int(after.argmax()) :] if len(after) and after.max() > 0 else missing[:0]
 
 
 def _missing(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:

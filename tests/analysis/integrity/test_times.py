@@ -67,3 +67,38 @@ def test_one_operation_that_is_early_and_one_that_is_long_are_no_fault() -> None
     first["ts"] -= 100
     others[5]["dur"] += 400
     assert result_of(trace).failed == ()
+
+
+@pytest.mark.parametrize(("factor", "withheld"), [(1000, True), (10, False)])
+def test_times_in_another_unit_are_the_headline(factor: int, withheld: bool) -> None:
+    trace = matmul_loop(40)
+    for event in trace.events:
+        event["ts"] *= factor
+        event["dur"] *= factor
+    result = result_of(trace)
+    assert ("times_too_long" in {check.key for check in result.failed}) == withheld
+    assert (headline(result) == "The times are too long to be true: their unit is not microseconds.") == withheld
+
+
+@pytest.mark.parametrize(("first_dur", "bounded"), [(600.5, True), (600, False)])  # whole microseconds: the rest was cut off
+def test_kernels_without_duration_make_the_busy_share_a_lower_bound(first_dur: float, bounded: bool) -> None:
+    trace = matmul_loop(12)
+    first, *others = kernels(trace)
+    first["dur"] = first_dur
+    others[7]["dur"] = others[12]["dur"] = 0
+    result = result_of(trace)
+    assert ("durations_missing" in {check.key for check in result.failed}) == bounded
+    assert result.metrics["gpu_busy_share"].bound == ("least" if bounded else None)
+
+
+@pytest.mark.parametrize(("linked", "doubted"), [(False, True), (True, False)])
+def test_work_on_streams_without_a_launch_is_doubted(linked: bool, doubted: bool) -> None:
+    trace = matmul_loop(12)
+    for event in kernels(trace):
+        other = {**event, "ts": event["ts"] + 3, "args": {**event["args"], "stream": 99}, "tid": 99}
+        if not linked:
+            del other["args"]["correlation"]
+        trace.events.append(other)
+    result = result_of(trace)
+    assert ("foreign_streams" in {check.key for check in result.failed}) == doubted
+    assert (result.metrics["gpu_busy_share"].trust == "ok") != doubted

@@ -56,3 +56,13 @@ def test_a_schedule_that_waits_has_lost_no_marks(calls: int) -> None:
     result = without(trace)
     assert not {d.key for d in result.diagnostics} & {"marks_lost", "steps_without_marks"}
     assert result.metrics["gpu_busy_share"].trust == "ok"
+
+
+@pytest.mark.parametrize(("by_us", "doubted"), [(1000, True), (0, False)])
+def test_a_mark_over_two_steps_is_a_doubt(by_us: int, doubted: bool) -> None:
+    trace = loop()
+    for event in trace.events:
+        if event["name"] in ("ProfilerStep#2", "ProfilerStep#6"):
+            event["dur"] += by_us
+    result = without(trace, 3, 7) if doubted else without(trace)
+    assert (result.metrics["kernel_launches_per_step"].trust == "caution") == doubted

@@ -1,0 +1,56 @@
+"""Launches that were lost together with everything else.
+
+In a stretch of a step nothing begins, on host or GPU. The step made fewer launches than all others, and the stretch is longer than any of theirs. Steps
+that lack launches by design, as those that only accumulate gradients, have no such stretch.
+"""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+
+from sawtooth.analysis.derive.events import I64, columns_of
+from sawtooth.analysis.intervals import Intervals
+
+FEWEST_STEPS = 3  # one that lacks launches and two that agree
+ALIKE = 0.005  # of the launches: steps that agree may differ by an allocation or an event record
+LACKING = 0.02  # of the launches: above the differences of steps that agree
+LONGER = 1.5  # than the longest stretch of the other steps, which wait for data or for the GPU
+AS_LONG = 0.5  # of the time that the missing launches take at the usual rate
+_STRETCHES = """WITH begun AS (
+    SELECT start_ns - {origin} AS start FROM runtime_calls UNION ALL SELECT start_ns - {origin} FROM gpu_ops
+    UNION ALL SELECT start_ns - {origin} FROM cpu_ops WHERE kind = 'op'),
+steps AS (SELECT unnest($starts::BIGINT[]) AS begins, unnest($ends::BIGINT[]) AS ends, unnest(range(len($starts))) AS step),
+followed AS (SELECT start, lead(start) OVER (ORDER BY start) AS next FROM begun)
+SELECT s.step, max(f.next - f.start) AS longest, arg_max(f.start, f.next - f.start) AS start
+FROM followed f ASOF JOIN steps s ON f.start >= s.begins WHERE f.start < s.ends AND f.next IS NOT NULL GROUP BY s.step ORDER BY s.step"""
+
+
+def empty_stretches(con: duckdb.DuckDBPyConnection, origin: int, launching: list[int], steps: Intervals) -> I64:
+    """Return the start of each step's empty stretch, once for each launch that the step lacks.
+
+    ``launching`` are the names of calls that launch, ``steps`` are host intervals relative to ``origin``. The first and the last
+    step do not count as lacking: the one initializes, and the recording may end within the other.
+    """
+    nothing = np.zeros(0, np.int64)
+    if len(steps.starts) < FEWEST_STEPS or not launching:
+        return nothing
+    listed = ", ".join(map(str, launching))
+    sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({listed}) ORDER BY start"
+    calls = columns_of(con, sql)["start"].astype(np.int64)
+    made = np.searchsorted(calls, steps.ends) - np.searchsorted(calls, steps.starts)
+    usual = int(np.bincount(made).argmax())
+    inner = np.arange(len(made)) % (len(made) - 1) > 0
+    lacking = inner & (made < (1 - LACKING) * usual)
+    others = ~lacking & (made > 0)
+    if not lacking.any() or others.sum() < 2 or (np.abs(made[others & inner] - usual) > ALIKE * usual).any():
+        return nothing
+    places = {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()}
+    rows = columns_of(con, _STRETCHES.format(origin=origin), places)
+    longest, start = np.zeros(len(made), np.int64), steps.starts.copy()
+    longest[rows["step"].astype(np.int64)], start[rows["step"].astype(np.int64)] = rows["longest"], rows["start"]
+    missing = usual - made[lacking]
+    usually = missing / usual * np.median((steps.ends - steps.starts)[others])
+    if (longest[lacking] <= np.maximum(LONGER * longest[others].max(), AS_LONG * usually)).any():
+        return nothing
+    return np.repeat(start[lacking], missing)

@@ -1,0 +1,55 @@
+"""A stretch of a step in which nothing was recorded at all: the step is not counted. Steps that only do less are whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.run.model import RunResult
+from tests.incomplete.claims import analysed
+from tests.support.chrome_trace import ChromeTrace
+
+
+def loop(steps: int = 10, every: int = 1) -> ChromeTrace:
+    """Return a loop with 10 additions of 80 µs a step, and 10 more of another operator in each ``every``-th step."""
+    trace, at = ChromeTrace(), 0
+    for k in range(steps):
+        launches = 20 if k % every == 0 else 10
+        trace.step(k, at, at + 100 * launches)
+        for n in range(launches):
+            begin = at + 100 * n
+            trace.op("aten::add" if n < 10 else "aten::mul", begin, begin + 90, [[64, 64]], ["float"])
+            trace.launch((begin + 2, begin + 8), (begin + 10, begin + 90), "k")
+        at += 100 * launches
+    return trace
+
+
+def result_of(trace: ChromeTrace) -> RunResult:
+    result = analysed([("t.json", trace.json())])
+    assert result is not None and result.lead is not None
+    return result
+
+
+@pytest.mark.parametrize(("begin", "end"), [(8_500, 9_500), (6_200, 7_000)])
+def test_a_step_with_an_empty_stretch_is_not_counted(begin: int, end: int) -> None:
+    trace = loop()
+    trace.events = [e for e in trace.events if e["name"].startswith("ProfilerStep") or not begin <= e["ts"] < end]
+    result = result_of(trace)
+    (check,) = result.failed
+    assert check.sentence.startswith(f"1 of 10 steps lack records of the GPU: {(end - begin) // 100} launches have none.")
+    assert result.metrics["gpu_busy_share"].value == pytest.approx(0.8, abs=0.01)
+    assert result.metrics["kernel_launches_per_step"].value == 20
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_steps_that_do_less_by_design_are_whole(every: int) -> None:
+    assert result_of(loop(every=every)).failed == ()
+
+
+def test_a_wait_in_a_step_with_all_of_its_launches_is_no_loss() -> None:
+    trace = loop()
+    for event in trace.events:
+        if event["name"] == "ProfilerStep#4":
+            event["dur"] += 1_500
+        elif event["ts"] >= 9_000:
+            event["ts"] += 1_500
+    assert result_of(trace).failed == ()

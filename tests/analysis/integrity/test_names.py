@@ -1,0 +1,46 @@
+"""Kernels that share a name but not their registers, or that the runtime launched under a name of Triton's: names that are not theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app.words.headline import headline
+from tests.incomplete.claims import analysed
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
+
+BY_NAME = ("tensor_core_time_share", "mfu_factor_flop_kernels", "mfu_factor_efficiency")
+
+
+def kernels(trace: ChromeTrace) -> list[dict]:
+    return [event for event in trace.events if event["cat"] == "kernel"]
+
+
+def result_of(trace: ChromeTrace) -> RunResult:
+    result = analysed([("t.json", trace.json())])
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize(("registers", "wrong"), [((32, 64, 128), True), ((32, 64), False), ((32,), False)])
+def test_one_name_of_several_kernels_withholds_what_rests_on_names(registers: tuple[int, ...], wrong: bool) -> None:
+    trace = matmul_loop(12)
+    for number, event in enumerate(kernels(trace)):
+        event["args"]["registers per thread"] = registers[number % len(registers)]
+    result = result_of(trace)
+    assert [check.key for check in result.failed] == (["kernel_names_wrong"] if wrong else [])
+    assert all((result.metrics[key].value is None) == wrong for key in BY_NAME)
+    assert result.metrics["gpu_busy_share"].trust == "ok"
+    assert ("tensor" in headline(result)) is False or not wrong
+
+
+@pytest.mark.parametrize(("call", "wrong"), [("cudaLaunchKernel", True), ("cuLaunchKernelEx", False)])
+def test_triton_never_launches_through_the_runtime(call: str, wrong: bool) -> None:
+    trace = matmul_loop(12)
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event["name"] = "triton_tem_fused_mm_3"
+        elif event["cat"] == "cuda_runtime" and "Launch" in event["name"]:
+            event["name"] = call
+    result = result_of(trace)
+    assert [check.key for check in result.failed] == (["kernel_names_wrong"] if wrong else [])
