@@ -13,7 +13,8 @@ from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.plan import plan_of
-from sawtooth.analysis.findings.sampled.from_telemetry import beside_profile, check_telemetry
+from sawtooth.analysis.findings.sampled.from_telemetry import beside_profile, check_telemetry, hosts_of
+from sawtooth.analysis.findings.sampled.joined import statements
 from sawtooth.analysis.integrity import lost_records
 from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
@@ -113,7 +114,10 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)
         findings, not_checked = check(RuleContext(result, lead, view.recording, lead.telemetry, whatif))
-    findings += beside_profile(manifest, library, telemetry, lead, findings)
+    hosts = list(hosts_of(manifest, library, telemetry))
+    judged = statements(result, lead, hosts, findings)
+    findings += beside_profile(hosts, lead, findings)
+    result = replace(result, statements=judged)
     return replace(result, findings=findings, not_checked=not_checked, plan=plan_of(whatif, lead.best, findings))
 
 

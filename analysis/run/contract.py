@@ -14,6 +14,7 @@ from sawtooth.analysis.metrics.reading import Trust
 from sawtooth.analysis.metrics.registry import METRICS, with_aliases
 from sawtooth.analysis.run.job import StragglerKind
 from sawtooth.analysis.run.model import Confidence, Severity
+from sawtooth.analysis.telemetry.representativeness import StatementPart
 from sawtooth.ingest.manifest import RecordingKind
 
 REPORT_VERSION = 1
@@ -281,6 +282,7 @@ class ReportPart(RankPart):
     ranks: NotRequired[list[OneRank]]
     stragglers: list[StragglerPart]
     host: NotRequired[HostPart]
+    telemetry_statements: NotRequired[list[StatementPart]]
 
 
 def report_schema() -> dict[str, Any]:

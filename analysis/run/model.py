@@ -23,7 +23,7 @@ from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.job import LedgerRow as LedgerRow
 from sawtooth.analysis.store.recording_row import RecordingRow
-from sawtooth.analysis.telemetry.representativeness import Representativeness
+from sawtooth.analysis.telemetry.representativeness import Representativeness, TelemetryStatement
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.analysis.telemetry.troughs import Troughs
@@ -267,9 +267,8 @@ class RankResult:
 class RunResult:
     """An analysed run; ``lead`` is the slowest rank's device, None where no trace has GPU work.
 
-    ``plan`` has the fixes in order. ``communication`` has the results of the ranks' collectives, None for one rank. ``host`` is
-    the host's work if no trace has GPU work. ``troughs`` are the waits in the low parts of the lead's sawtooth. ``compile_log``
-    is torch.compile's own log. ``failed`` are the checks that its recordings failed, the lead's first.
+    ``plan`` has the fixes in order. ``communication`` is None for one rank. ``host`` is the host's work if no trace has GPU work.
+    ``troughs`` are the waits in the lows of the lead's sawtooth. ``failed`` are its recordings' failed checks, the lead's first.
     """
 
     manifest: Manifest
@@ -287,6 +286,7 @@ class RunResult:
     host: HostWork | None = None
     compile_log: CompileLog | None = None
     failed: tuple[FailedCheck, ...] = ()
+    statements: tuple[TelemetryStatement, ...] = ()
 
     @property
     def withdrawn_by(self) -> FailedCheck | None:

@@ -85,6 +85,10 @@ def report_json(result: RunResult) -> ReportPart:
             }
             for check in result.failed
         ]
+    if result.statements:
+        out["telemetry_statements"] = [
+            {"statement": one.statement, "state": one.state, "because": one.because} for one in result.statements
+        ]
     if result.host is not None:
         out["host"] = _host(result.host)
     if len(result.ranks) > 1:

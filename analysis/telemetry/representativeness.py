@@ -6,11 +6,35 @@ For example, a profile of a few steps may find a full prefetch queue that the ru
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypedDict
 
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, longer_than_profile
 from sawtooth.analysis.units import in_words, significant
 
 SHORT_KERNEL_NS = 20_000  # utilization counts a window as busy while kernels below 20 µs follow each other, so it is too high
+
+
+StatementState = Literal["confirmed", "corrected", "telemetry alone"]
+
+
+@dataclass(frozen=True)
+class TelemetryStatement:
+    """A statement of the samples, whether the profile confirms or corrects it, and the reason.
+
+    ``state`` is "telemetry alone" if the profile cannot show it.
+    """
+
+    statement: str
+    state: StatementState
+    because: str
+
+
+class StatementPart(TypedDict):
+    """A statement of telemetry, and whether the profile confirms it, corrects it, or cannot show it."""
+
+    statement: str
+    state: StatementState
+    because: str
 
 
 @dataclass(frozen=True)

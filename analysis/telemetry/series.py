@@ -42,6 +42,7 @@ class TelemetrySeries:
     samples: pd.DataFrame
     gaps: pd.DataFrame
     throttles: pd.DataFrame
+    recording_id: str = ""
 
     def has(self, column: str) -> bool:
         """Return whether the quantity was measured at least once."""
@@ -78,7 +79,14 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
     times = samples["time_ns"]
     covered = TimelineSpan(int(times.min()), int(times.max()) + 1) if len(times) else TimelineSpan(0, 1)
     return TelemetrySeries(
-        device=device, name=name, clock=clock, span=covered, samples=samples, gaps=gaps, throttles=throttled(samples)
+        device=device,
+        name=name,
+        clock=clock,
+        span=covered,
+        samples=samples,
+        gaps=gaps,
+        throttles=throttled(samples),
+        recording_id=recording.id,
     )
 
 
@@ -118,6 +126,7 @@ def within(telemetry: TelemetrySeries, span: TimelineSpan) -> TelemetrySeries:
         samples=samples,
         gaps=gaps.reset_index(drop=True),
         throttles=bands.reset_index(drop=True),
+        recording_id=telemetry.recording_id,
     )
 
 

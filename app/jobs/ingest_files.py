@@ -25,6 +25,7 @@ from sawtooth.ingest.runs.manifests import attach, register_runs
 from sawtooth.ingest.runs.naming import shown_path, telling_name
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
+from sawtooth.ingest.runs.same_session import joined_later
 from sawtooth.ingest.runs.telemetry_match import misfits
 from sawtooth.ingest.schema import DataFolder
 
@@ -109,6 +110,9 @@ def bring_in(
     made = register_runs(folder, refs, name=name, separate=separate) if refs else []
     notices += [sentence for run in made if run.id in before for sentence in _known_as(before[run.id], run, file_names)]
     notices += [sentence for run in made for sentence in misfits(folder, run, {ref.id for ref in refs})]
+    joined = {run.id: (run, sentence) for run, sentence in joined_later(folder, made)} if made else {}
+    made = [joined[run.id][0] if run.id in joined else run for run in made]
+    notices += [sentence for _, sentence in joined.values()]
     proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
     return Brought([*unpacked, *made], refused, notices, list(dict.fromkeys(proposals)))
 

@@ -28,6 +28,7 @@ from sawtooth.app.words import evidence as evidence_words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
+from sawtooth.app.words import telemetry as telemetry_words
 from sawtooth.app.words.comparisons import audit, basis, changes, conditions, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 
@@ -130,6 +131,8 @@ def run_html(result: RunResult) -> str:
         if result.host
         else [],
         limiting_diagnostics=[limit.sentence for limit in report_text.limiting_diagnostics(result)],
+        statements_title=telemetry_words.STATEMENTS,
+        statements=telemetry_words.statements(result),
         not_checked_title=run_words.not_checked(len(result.not_checked)),
         not_checked=run_words.why_unchecked(result.not_checked),
     )

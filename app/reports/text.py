@@ -30,9 +30,10 @@ from sawtooth.app.words.advice import (
 )
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
+from sawtooth.app.words.evidence import about_samples
 from sawtooth.app.words.headline import action, best_ms, forecast, headline
 from sawtooth.app.words.predicted_gain import sureness
-from sawtooth.app.words.run import step_time, why_unchecked
+from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import between_predicted
 
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
@@ -109,8 +110,7 @@ def text(result: RunResult) -> str:
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", title, *_columns([named, *parts])]
     lines += _readings_text(result)
-    if result.lead is None and result.telemetry.devices and result.not_checked:
-        lines += ["", "Not checked", *(f"  {sentence}" for sentence in why_unchecked(result.not_checked))]
+    lines += about_samples(result)
     if audited := audit_words.rows(result):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]

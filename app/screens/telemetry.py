@@ -56,6 +56,9 @@ def main() -> None:
     with answer:
         _head(telemetry, summary)
         first_change.show(result)
+    if result.statements:
+        rows = [(one.statement, words.STATES[one.state], one.because) for one in result.statements]
+        cards.table(("What the samples say", "By the profile", "Reason"), rows, words.STATEMENTS)
     fleet.show(result)
     with _tooth(result, telemetry, summary):
         _which_is_which(result, telemetry, summary)

@@ -1,14 +1,16 @@
-"""The evidence of a finding as a table: rounded numbers with units, named causes, no empty columns."""
+"""The evidence of a finding as a table, and a report's lines about samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import CAUSES, OWNERS
+from sawtooth.app.words import telemetry
 from sawtooth.app.words.causes import place
+from sawtooth.app.words.run import why_unchecked
 
 Rows = tuple[list[str], list[list[str]]]
 
@@ -60,3 +62,11 @@ def _cell(key: str, value: Any) -> str:
         return fmt.clean(str(value))
     in_unit = _BY_UNIT.get(key.rpartition("_")[2])
     return in_unit(value) if in_unit else fmt.count(value)
+
+
+def about_samples(result: RunResult) -> list[str]:
+    """Return a report's lines: what samples say beside a profile, or what they alone cannot show."""
+    if result.statements:
+        return ["", telemetry.STATEMENTS, *(f"  {line}" for line in telemetry.statements(result))]
+    alone = result.lead is None and result.telemetry.devices and result.not_checked
+    return ["", "Not checked", *(f"  {sentence}" for sentence in why_unchecked(result.not_checked))] if alone else []

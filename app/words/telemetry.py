@@ -135,6 +135,15 @@ def troughs(result: RunResult) -> str | None:
     return " ".join(parts) or None
 
 
+STATEMENTS = "What the samples say, and the profile to it"
+STATES = {"confirmed": "Confirmed", "corrected": "Corrected", "telemetry alone": "By telemetry alone"}
+
+
+def statements(result: RunResult) -> list[str]:
+    """Return each statement of the samples with the profile's judgement."""
+    return [f"{STATES[one.state]}: {one.statement.rstrip('.')}. {one.because}" for one in result.statements]
+
+
 SAME_TIME = 0.005  # share of the step: times that differ by less have the same three digits
 
 

@@ -32,7 +32,7 @@ BESIDE_PROFILE: frozenset[Kind] = frozenset(
 _NUMBERED = re.compile(r"\bGPUs? ((?:\d+(?:, | and )?)+)")
 
 
-class _Host(NamedTuple):
+class SampledHost(NamedTuple):
     """What the samples of one recording show and cannot show; ``name`` is None if the run has only one.
 
     ``places`` has host and number of each GPU, if the recording is of several hosts.
@@ -45,36 +45,38 @@ class _Host(NamedTuple):
     name: str | None
     places: dict[str, str]
 
+    def placed(self, title: str) -> str:
+        """Return a title with the host's name, and GPUs of several hosts by host and number."""
+        return placed(f"{self.name}: {title}" if self.name else title, self.places)
+
 
 def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> tuple[list[Finding], list[NotChecked]]:
     """Return what the samples show, the most severe first, and what they cannot show."""
     findings: list[Finding] = []
     unseen: dict[str, str] = {}
-    for host in _hosts(manifest, library, telemetry):
+    for host in hosts_of(manifest, library, telemetry):
         findings += [_finding(one, host) for one in host.observed]
-        unseen |= {_slug(kind): because for kind, because in host.unseen}
+        unseen |= {observed_slug(kind): because for kind, because in host.unseen}
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     slugs = {finding.rule for finding in findings}
     return findings, [NotChecked(slug, because) for slug, because in unseen.items() if slug not in slugs]
 
 
-def beside_profile(
-    manifest: Manifest, library: Library, telemetry: RunTelemetry, lead: RankResult, known: Sequence[Finding]
-) -> list[Finding]:
+def beside_profile(hosts: Sequence[SampledHost], lead: RankResult, known: Sequence[Finding]) -> list[Finding]:
     """Return the warnings of samples beside a profile, without what the profile's findings say."""
     own = (lead.telemetry.recording_id, (lead.telemetry.device,)) if lead.telemetry is not None else None
     covered = {finding.rule for finding in known}
     findings = [
         _finding(one, host)
-        for host in _hosts(manifest, library, telemetry)
+        for host in hosts
         for one in host.observed
         if one.kind in BESIDE_PROFILE and one.severity != "info"
-        if _slug(one.kind) not in covered or (host.recording_id, one.devices) != own
+        if observed_slug(one.kind) not in covered or (host.recording_id, one.devices) != own
     ]
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def _hosts(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> Iterator[_Host]:
+def hosts_of(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> Iterator[SampledHost]:
     """Yield the diagnosis of each telemetry file.
 
     Samples that a profiler took itself do not count: they are of the profiled steps.
@@ -86,7 +88,7 @@ def _hosts(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> Ite
             (gpus,) = recording.rows("SELECT count(DISTINCT device) FROM samples")[0]
             places = places_of(recording)
         name = ref.host or telemetry.origins[ref.id].host or ref.source_name
-        yield _Host(ref.id, observed, lacking, int(gpus), name if len(sampled) > 1 else None, places)
+        yield SampledHost(ref.id, observed, lacking, int(gpus), name if len(sampled) > 1 else None, places)
 
 
 def places_of(recording: Recording) -> dict[str, str]:
@@ -102,16 +104,17 @@ def placed(text: str, places: Mapping[str, str]) -> str:
     return _NUMBERED.sub(lambda some: re.sub(r"\d+", lambda one: places.get(one[0], f"GPU {one[0]}"), some[1]), text)
 
 
-def _slug(kind: Kind) -> str:
+def observed_slug(kind: Kind) -> str:
+    """Return the rule's name of a finding of this kind."""
     return SLUGS.get(kind, kind)
 
 
-def _finding(one: Observation, host: _Host) -> Finding:
+def _finding(one: Observation, host: SampledHost) -> Finding:
     verb, of, how = one.action
     return Finding(
-        rule=_slug(one.kind),
+        rule=observed_slug(one.kind),
         severity=one.severity,
-        title=placed(f"{host.name}: {one.title}" if host.name else one.title, host.places),
+        title=host.placed(one.title),
         action=Action(verb, placed(of, host.places), placed(how, host.places)),
         confidence=one.confidence,
         observed=placed(f"{one.seen} {one.basis}", host.places),
@@ -120,7 +123,7 @@ def _finding(one: Observation, host: _Host) -> Finding:
     )
 
 
-def _row(one: Observation, host: _Host) -> Row:
+def _row(one: Observation, host: SampledHost) -> Row:
     row: Row = {"host": host.name} if host.name else {}
     row |= {
         "gpus": placed(named(one.devices, host.gpus), host.places),

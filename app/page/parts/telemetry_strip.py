@@ -43,8 +43,8 @@ def read(result: RunResult, recording_id: str, device: int) -> TelemetrySeries:
 def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
     """Return the telemetry of a traced device; None if the run has no telemetry.
 
-    If no telemetry matches the traced device, return that of the same ordinal, else the first. Without a trace it is that of the
-    GPU which the first finding is about.
+    If no telemetry matches the traced device, return that of the same ordinal, else the first, of its own host if that was
+    sampled. Without a trace it is that of the GPU which the first finding is about.
     """
     own = result.lead.telemetry if result.lead is not None and result.lead.device == device else None
     if own is not None:
@@ -52,7 +52,9 @@ def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
     root = str(frame.data_folder().root)
     if device is None and (named := words.first_gpu(result)) is not None:
         return read(result, *named)
-    for ref in result.manifest.telemetry:
+    host = result.lead.host if result.lead is not None else None
+    hosts = {each.recording_id: each.host for each in result.telemetry.devices}
+    for ref in sorted(result.manifest.telemetry, key=lambda ref: host is None or hosts.get(ref.id) != host):
         known = [d for d, _ in devices(root, ref.id)]
         if known:
             return read(result, ref.id, device if device in known else known[0])
@@ -61,10 +63,8 @@ def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
 
 def summary_of(result: RunResult, telemetry: TelemetrySeries) -> DeviceTelemetry | None:
     """Return what the analysis found in a device's telemetry."""
-    summaries = [s for s in result.telemetry.devices if s.device == telemetry.device]
-    return next(
-        (s for s in summaries if s.first_ns == int(telemetry.samples["time_ns"].min())), summaries[0] if summaries else None
-    )
+    wanted = telemetry.recording_id, telemetry.device
+    return next((s for s in result.telemetry.devices if (s.recording_id, s.device) == wanted), None)
 
 
 def column_of(telemetry: TelemetrySeries | None, summary: DeviceTelemetry | None) -> str | None:

@@ -1,0 +1,137 @@
+"""What telemetry alone says of a run, judged by a profile that joined it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sawtooth.analysis.findings.sampled.from_telemetry import SampledHost, observed_slug
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.verdict import busy_share_of_best
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation
+from sawtooth.analysis.telemetry.representativeness import StatementState, TelemetryStatement
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+
+Judgement = tuple[StatementState, str]
+
+CLOSE = 0.1  # share of the time: utilization counts windows, a profile counts kernels
+NEAR = 0.2  # share of a period: two findings of the same sawtooth
+SAME_ACTIVITY = 0.15  # share of the SMs: the profile estimates what the counter measures
+SHORT_STEP = 3.0  # dips up to so many steps apart belong to the steps, so that a profile of whole steps shows their cause
+# The likely source by the samples, and the causes and rules of a profile that say the same.
+SAYS_THE_SAME = {
+    "data loader": {"data_wait", "data-loader-starves-gpu", "batches-in-bursts", "samples-prepared-alone"},
+    "checkpoint": {"checkpoint-in-the-loop"},
+    "evaluation": {"evaluation-records-graph"},
+    "checkpoint or evaluation": {"checkpoint-in-the-loop", "evaluation-records-graph"},
+}
+NOT_IN_PROFILE = {
+    "idle-stretch": "The profile covers some steps, not that time.",
+    "utilization-trend": "The profile covers some steps, not the change over time.",
+    "memory-growth": "The profiled steps are too few, or have no allocations, to show it.",
+    "narrow-pcie-link": "A profile has no state of the link.",
+    "memory-errors": "A profile has no error counters.",
+    "xid-error": "A profile has no errors of the driver.",
+    "several-processes": "The profile is of one process.",
+    "gpu-unlike-peers": "The profile has too few of these GPUs.",
+}
+NO_CLOCKS = "A profile has no clocks and no reasons for them."
+
+
+def statements(result: RunResult, lead: RankResult, hosts: Sequence[SampledHost], findings: Sequence[Finding]) -> tuple[TelemetryStatement, ...]:  # fmt: skip
+    """Return the statements of the samples with the profile's judgement; empty if its GPU was not sampled."""
+    sampled = lead.telemetry
+    if sampled is None or sampled.profiled:
+        return ()
+    judged = list(_in_use(lead, sampled))
+    for host in hosts:
+        for one in host.observed:
+            own = host.recording_id == sampled.recording_id and sampled.device in one.devices
+            state, because = (
+                _judged(one, result, lead, findings) if own else ("telemetry alone", "The profile is of another GPU.")
+            )
+            judged.append(TelemetryStatement(host.placed(one.title), state, because))
+    return tuple(judged)
+
+
+def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetryStatement]:
+    """Yield the share of time in which the GPU works, judged by the profile's share of the run's own step.
+
+    A step time by telemetry uses the same samples. Then the profile confirms the share if its own estimate of the step agrees.
+    """
+    works, busy, represents = sampled.works_pct, busy_share_of_best(lead), lead.represents
+    if works is None or busy is None:
+        return
+    title = f"The GPU is in use {works:.0f} % of the time"
+    state: StatementState = "confirmed" if abs(busy - works / 100) <= CLOSE else "corrected"
+    because = f"By the profile, kernels and copies fill {busy:.0%} of the run's step."
+    if represents is not None and represents.represents is False:
+        state, because = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
+    elif lead.best.source == "telemetry" and (represents is None or not represents.represents):
+        state, because = "telemetry alone", "The profile gives no step time of its own to compare it with."
+    yield TelemetryStatement(title, state, because)
+
+
+def _judged(one: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> Judgement:
+    """Return the state of a statement about the profiled GPU, and the reason for it."""
+    if one.kind == "utilization-sawtooth":
+        return _sawtooth(one, result, lead, findings)
+    if one.kind in ("low-activity", "memory-bound"):
+        return _activity(one, lead)
+    same = next((f for f in findings if f.rule == observed_slug(one.kind) and not f.observed), None)
+    if same is not None and one.kind == "memory-growth":
+        return "confirmed", f"The profile shows it too: {same.title}"
+    if one.kind == "gpu-unlike-peers" and result.communication is not None and len(result.ranks) > 1:
+        late = [rank for straggler in result.communication.stragglers for rank in straggler.ranks]
+        if lead.rank in late:
+            return "confirmed", f"The profile finds rank {lead.rank} late."
+        return "corrected", "The profile of the ranks finds none of them late on this GPU."
+    return "telemetry alone", NOT_IN_PROFILE.get(one.kind, NO_CLOCKS)
+
+
+def _sawtooth(one: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> Judgement:
+    """Judge the likely source of dips by the cause of the lost time in the dips under the profile."""
+    period_ms, source = 1e3 * one.size, str(one.details["source"])
+    troughs, step_ms = result.troughs, lead.best.ms
+    same = SAYS_THE_SAME.get(source, set())
+    tooth = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None
+    if troughs is not None and troughs.causes and tooth and abs(tooth - one.size) <= NEAR * one.size:
+        cause, ns = troughs.causes[0]
+        shown = (
+            f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {ns / troughs.lost_ns:.0%} of the lost time in the dips"
+        )
+    elif rule := next((f.rule for f in findings if f.rule in same and not f.observed), None):
+        return "confirmed", f"The profile finds the same source, the {source} ({rule})."
+    elif step_ms and period_ms <= SHORT_STEP * step_ms and (lost := _most_lost(lead)) is not None:
+        cause, shown = lost, f"{CAUSE_OF[lost].label if lost in CAUSE_OF else lost}, which loses most time in a step"
+    else:
+        return "telemetry alone", "The profile holds no whole dip, so it does not show the source."
+    if cause in same:
+        return "confirmed", f"The profile shows the {source}: {shown}."
+    return "corrected", f"The samples suggest the {source}; the profile shows {shown}."
+
+
+def _most_lost(lead: RankResult) -> str | None:
+    lost: dict[str, int] = {}
+    for row in lead.ledger:
+        if row.device == lead.device and row.owner == "idle" and row.cause is not None:
+            lost[row.cause] = lost.get(row.cause, 0) + row.ns
+    return max(lost, key=lambda cause: lost[cause]) if lost else None
+
+
+def _activity(one: Observation, lead: RankResult) -> Judgement:
+    """Judge a low activity of SMs or tensor cores by the profile's kernels."""
+    sm, tensor = lead.metrics["sm_efficiency"].value, lead.metrics["tensor_core_time_share"].value
+    if one.kind == "memory-bound" or one.measure != "percent":
+        return "telemetry alone", "The profile has no counters of memory or power."
+    if "tensor" in one.title:
+        if tensor is None:
+            return "telemetry alone", "The profile does not show which kernels use tensor cores."
+        agrees = tensor <= 2 * CLOSE
+        return (
+            "confirmed" if agrees else "corrected"
+        ), f"Kernels that use tensor cores take {tensor:.0%} of the profile's kernel time."
+    if sm is None:
+        return "telemetry alone", "The profile does not show how many SMs its kernels use."
+    agrees = sm <= one.size / 100 + SAME_ACTIVITY
+    return ("confirmed" if agrees else "corrected"), f"By their grids, the profile's kernels use {sm:.0%} of the SMs."

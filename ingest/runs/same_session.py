@@ -1,0 +1,40 @@
+"""Attach telemetry to a profile of the same host and time, whichever of the two was read in first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from sawtooth.ingest.manifest import Manifest, RecordingRef
+from sawtooth.ingest.runs.manifests import attach
+from sawtooth.ingest.runs.telemetry_match import sampled_during
+from sawtooth.ingest.schema import DataFolder
+
+
+def joined_later(folder: DataFolder, made: Sequence[Manifest]) -> Iterator[tuple[Manifest, str]]:
+    """Attach what belongs to one session, and yield each changed run with a sentence about it.
+
+    Only telemetry that was sampled on the trace's host during the trace is attached. If a host has several such recordings, none
+    is: then the page asks which.
+    """
+    known = [run for run in folder.manifests() if not run.bundled]
+    came = {run.id for run in made}
+    for run in known:
+        if not run.traces or run.telemetry:
+            continue
+        sampled = [other for other in known if not other.traces and other.telemetry and (run.id in came or other.id in came)]
+        fitting = _one_per_host(folder, run, [ref for other in sampled for ref in other.telemetry])
+        if fitting:
+            names = ", ".join(ref.source_name for ref in fitting)
+            sentence = (
+                f"{names}: it was sampled on the same host at the same time as {run.name}, so it was attached to that run."
+            )
+            yield attach(folder, run.id, fitting), sentence
+
+
+def _one_per_host(folder: DataFolder, run: Manifest, refs: Sequence[RecordingRef]) -> list[RecordingRef]:
+    of_host: dict[str, dict[str, RecordingRef]] = defaultdict(dict)
+    for ref in refs:
+        if (host := sampled_during(folder, run, ref)) is not None:
+            of_host[host][ref.id] = ref
+    return [ref for recordings in of_host.values() if len(recordings) == 1 for ref in recordings.values()]

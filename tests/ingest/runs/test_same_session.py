@@ -1,0 +1,73 @@
+"""Telemetry and a profile of one host and time become one run, whichever comes first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import BASE_NS, matmul_loop
+
+
+def trace(folder: Path, host: str | None, note: str = "") -> tuple[Path, str]:
+    loop = matmul_loop()
+    loop.top |= {"made_for": note, **({"host_name": host} if host else {})}
+    return loop.write(folder / f"trace{note}.json"), f"trace{note}.json"
+
+
+def samples(folder: Path, host: str | None, name: str = "nvml.jsonl", later_s: int = 0, gpu: str = "NVIDIA H200") -> tuple[Path, str]:  # fmt: skip
+    lines = [{"meta": True, "name": gpu, "hz": 10, "host": host}]
+    lines += [
+        {"t_ns": BASE_NS + later_s * 10**9 + i * 10**8 - 3 * 10**9, "gpu_util": 90, "power_w": 500.0 + len(name)}
+        for i in range(80)
+    ]
+    path = folder / name
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path, name
+
+
+@pytest.mark.parametrize("first", ["telemetry", "trace"])
+def test_the_same_host_and_time_attach_without_a_question(tmp_path: Path, first: str) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    files = [samples(tmp_path, "node-7"), trace(tmp_path, "node-7.cluster.example")]
+    for file in files if first == "telemetry" else files[::-1]:
+        brought = bring_in(data, [file])
+    (run,) = [run for run in data.manifests() if run.traces]
+    assert [ref.source_name for ref in run.telemetry] == ["nvml.jsonl"]
+    (notice,) = brought.notices
+    assert notice.startswith("nvml.jsonl: it was sampled on the same host at the same time as ")
+    if first == "telemetry":
+        assert brought.runs == [run]
+
+
+@pytest.mark.parametrize(
+    ("of_trace", "of_samples", "more"),
+    [
+        ("node-7", "node-8", {}),
+        ("10.0.0.1", "10.0.0.2", {}),
+        ("localhost", "localhost", {}),
+        (None, "node-7", {}),
+        ("node-7", None, {}),
+        ("node-7", "node-7", {"later_s": 60}),
+        ("node-7", "node-7", {"gpu": "NVIDIA A100-SXM4-80GB"}),
+    ],
+)
+def test_what_is_not_certain_is_not_attached(tmp_path: Path, of_trace: str | None, of_samples: str | None, more: dict) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    path, name = trace(tmp_path, of_trace)
+    if of_trace == "node-7":  # the trace names its GPU, so that another model is known to be another GPU
+        content = json.loads(path.read_text())
+        content["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
+        path.write_text(json.dumps(content))
+    bring_in(data, [samples(tmp_path, of_samples, **more)])
+    assert bring_in(data, [(path, name)]).runs[0].telemetry == []
+
+
+def test_of_two_recordings_of_the_host_none_is_chosen(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    bring_in(data, [samples(tmp_path, "node-7", "one.jsonl")])
+    bring_in(data, [samples(tmp_path, "node-7", "another.jsonl")])
+    assert bring_in(data, [trace(tmp_path, "node-7")]).runs[0].telemetry == []
