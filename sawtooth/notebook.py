@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison import compare as compare_sides
@@ -17,16 +22,39 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import with_aliases
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.contract import ReportPart
+from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.run.verdict import columns_of, parts_of
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.staircase import Staircase, staircase_of
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.tables import kernels as kernel_tables
+from sawtooth.app.charts import step_figure
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.reports import comparison as comparison_text
+from sawtooth.app.reports import pictures
 from sawtooth.app.reports import text as report_text
+from sawtooth.app.theme import colour_of
+from sawtooth.app.words import staircase as staircase_words
+
+_OF_FINDING = ("rule", "severity", "confidence", "title", "fix", "claims", "gain_ms", "predicted_step_ms",
+               "predicted_low_ms", "predicted_high_ms", "ceiling_ms_per_step")  # fmt: skip
+
+
+class Findings(tuple[Finding, ...]):
+    """Findings in the report's order; ``df`` returns them as a table."""
+
+    __slots__ = ()
+
+    def df(self) -> pd.DataFrame:
+        """Return a row for each finding; times are ms per step."""
+        rows = [[getattr(finding, name) for name in _OF_FINDING] for finding in self]
+        return pd.DataFrame(rows, columns=list(_OF_FINDING))
 
 
 class Report:
-    """The analysis of one run. A notebook shows it as Markdown, ``print`` as text.
+    """The analysis of one run. A notebook shows its staircase, ``print`` its text.
 
     ``library`` reads the run's recordings until the report is garbage collected. Recordings that came from files are then
     removed.
@@ -46,14 +74,49 @@ class Report:
         return with_aliases(self.result.metrics)
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Causes of lost time and what to do, largest predicted gain first."""
-        return tuple(self.result.findings)
+    def findings(self) -> Findings:
+        """Causes of lost time and what to do, largest predicted gain first; ``findings.df()`` is a table of them."""
+        return Findings(self.result.findings)
 
     @property
     def step_time_ms(self) -> float | None:
         """The run's best step time in ms; None if it has no steps."""
         return self.metrics["best_step_time_ms"].value
+
+    @cached_property
+    def staircase(self) -> Staircase | None:
+        """The step now and after each change of the plan; None if the run has no step time."""
+        computed = staircase_of(self.library, self.result, every_choice=False)
+        return staircase_words.of_run(self.result, computed)
+
+    def kernels(self, by: kernel_tables.KernelGroup = "name") -> pd.DataFrame:
+        """Return the GPU operations of the counted steps, longest first: by name, category, operator, shape or tensor_cores.
+
+        Times are sums per step, as profiled. The table is empty if no GPU worked.
+        """
+        if self.result.lead is None:
+            return pd.DataFrame(columns=["name", "ms", "share"])
+        with open_rank(self.library, self.result.lead) as rank:
+            return kernel_tables.kernels(rank, by)
+
+    def ledger(self) -> pd.DataFrame:
+        """Return the parts of a step: owner, cause and name, and the ms in each step that can be divided.
+
+        The first time column is the step that represents the run. Each column sums to its step.
+        """
+        rank = self.result.lead
+        columns: dict[str, dict[tuple[str, str | None], float]] = {}
+        if rank is not None:
+            columns = {f"{c}_ms": {(p.owner, p.cause): p.ms for p in parts_of(rank, c)} for c in columns_of(rank)}
+        elif parts := host_parts(self.result):
+            columns = {"host_ms": {(owner, None): ms for owner, ms in parts.items()}}
+        keys = dict.fromkeys(key for parts in columns.values() for key in parts)
+        rows = [(*key, colour_of(*key).label, *(parts.get(key, 0.0) for parts in columns.values())) for key in keys]
+        return pd.DataFrame(rows, columns=["owner", "cause", "name", *columns])
+
+    def plot(self) -> go.Figure:
+        """Return the staircase as a Plotly figure; without a step time, it is empty."""
+        return step_figure.figure(pictures.stair_bars(self.result, self.staircase) if self.staircase is not None else [])
 
     def to_json(self) -> ReportPart:
         """Return the report's contract, as ``sawtooth report --format json`` prints it."""
@@ -67,13 +130,21 @@ class Report:
     def __str__(self) -> str:
         return report_text.text(self.result)
 
+    def _repr_html_(self) -> str:
+        return pictures.run_output(self.result, self.staircase)
+
     def _repr_markdown_(self) -> str:
         return report_text.markdown(self.result)
+
+    def _repr_mimebundle_(
+        self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+    ) -> dict[str, str]:
+        return _bundle(self, include, exclude)
 
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """Changes between two runs. A notebook shows them as Markdown, ``print`` as text."""
+    """Changes between two runs. A notebook shows both steps, ``print`` the text."""
 
     comparison: Comparison
 
@@ -95,8 +166,27 @@ class ComparisonReport:
     def __str__(self) -> str:
         return comparison_text.text(self.comparison, [])
 
+    def df(self) -> pd.DataFrame:
+        """Return the parts of both steps with their change in ms; empty if the steps cannot be divided."""
+        rows = [
+            (b.owner, b.cause, b.label, b.ms_a, b.ms_b, b.change_ms, b.resolved) for b in pictures.parts_of(self.comparison)
+        ]
+        return pd.DataFrame(rows, columns=["owner", "cause", "name", "before_ms", "after_ms", "change_ms", "resolved"])
+
+    def plot(self) -> go.Figure:
+        """Return both steps as a Plotly figure; empty if the steps cannot be divided."""
+        return step_figure.figure(pictures.step_bars(self.comparison))
+
+    def _repr_html_(self) -> str:
+        return pictures.comparison_output(self.comparison)
+
     def _repr_markdown_(self) -> str:
         return comparison_text.markdown(self.comparison, [])
+
+    def _repr_mimebundle_(
+        self, include: Collection[str] | None = None, exclude: Collection[str] | None = None
+    ) -> dict[str, str]:
+        return _bundle(self, include, exclude)
 
 
 def analyse(*sources: str | Path, data: Path | None = None) -> Report:
@@ -119,6 +209,18 @@ def compare(before: Report | str | Path, after: Report | str | Path) -> Comparis
     Raises SawtoothError as ``analyse`` does.
     """
     return ComparisonReport(compare_sides(_side(before), _side(after)))
+
+
+def _bundle(
+    shown: Report | ComparisonReport, include: Collection[str] | None, exclude: Collection[str] | None
+) -> dict[str, str]:
+    """Return the forms that a notebook chooses from, of those that it asks for."""
+    forms: dict[str, Callable[[], str]] = {
+        "text/plain": shown.__str__,
+        "text/markdown": shown._repr_markdown_,
+        "text/html": shown._repr_html_,
+    }
+    return {form: made() for form, made in forms.items() if (not include or form in include) and form not in (exclude or ())}
 
 
 def _side(source: Report | str | Path) -> Side:

@@ -24,6 +24,7 @@ STDLIB = sys.stdlib_module_names
 # Who may import whom among our own rooms stands in .importlinter.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth": (),
+    "sawtooth.notebook": ("pandas", "plotly"),
     "sawtooth.ingest.sampler": ("pynvml",),
     "sawtooth.ingest.quantities": (),  # the sampler uses it
     "sawtooth.ingest.loop": (),  # and the capture this
@@ -49,7 +50,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     ),
     "sawtooth.app.agent": ("mcp", "pydantic", "msgspec", "numpy"),
     "sawtooth.app.templates": ("jinja2", "markupsafe"),
-    "sawtooth.app.charts": ("plotly", "pandas", "numpy"),
+    "sawtooth.app.charts": ("plotly", "pandas", "numpy", "markupsafe"),
     "sawtooth.app.format": ("pandas",),
     "sawtooth.app.theme": (),
     "sawtooth.app.screens": ("streamlit", "pandas", "numpy"),

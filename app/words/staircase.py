@@ -250,10 +250,11 @@ def _kinds(steps: Sequence[StairStep]) -> list[tuple[Colour, str]]:
     """Return the colours of all parts of ``steps`` with an owner of each, useful time first."""
     keys = {(owner, cause) for step in steps for owner, cause, _ in step.parts}
     ordered = sorted(keys, key=lambda key: place_of(*key))
-    return list({_colour(*key): (_colour(*key), key[0]) for key in ordered}.values())
+    return list({colour_of_part(*key): (colour_of_part(*key), key[0]) for key in ordered}.values())
 
 
-def _colour(owner: str, cause: str | None) -> Colour:
+def colour_of_part(owner: str, cause: str | None) -> Colour:
+    """Return the colour of a part of a bar, also of a predicted step whose parts are not known."""
     return Colour("predicted", MUTED.light, MUTED.dark) if owner == AFTER else colour_of(owner, cause)
 
 
@@ -266,7 +267,7 @@ def _parts(step: StairStep, kinds: Sequence[tuple[Colour, str]]) -> list[tuple[i
     at = {colour: place for place, (colour, _) in enumerate(kinds)}
     summed: dict[int, float] = {}
     for owner, cause, ms in step.parts:
-        summed[at[_colour(owner, cause)]] = summed.get(at[_colour(owner, cause)], 0.0) + ms
+        summed[at[colour_of_part(owner, cause)]] = summed.get(at[colour_of_part(owner, cause)], 0.0) + ms
     return [(kind, ms, fmt.duration_ms(ms)) for kind, ms in sorted(summed.items()) if ms > SEEN * step.ms]
 
 

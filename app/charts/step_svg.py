@@ -1,0 +1,240 @@
+"""Bars of steps as one SVG, for notebooks and files: without scripts, fonts and links."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup
+
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import MUTED, PAGE, Colour, ink_on, luminance
+
+WIDTH = 920  # px: the width of a notebook's output on a laptop
+BAR, VALUE = 28, 150  # px: height of a bar, and room for its time on the right
+CAPTION, GAP, RIBBON = 20, 14, 44  # px: above a bar, below it, and between two bars with ribbons
+LETTER = 6.6  # px: mean width of a character at 12 px, rounded up so that a label never leaves its part
+LEAST_NAMED = 0.01  # share of the longest bar: smaller parts have no legend entry
+INK = Colour("text", "#1F2328", "#E6E8EB")
+_LINES = {
+    "/": "M-2 2l4-4M0 8l8-8M6 10l4-4",
+    "\\": "M-2 6l4 4M0 0l8 8M6-2l4 4",
+    "x": "M0 8l8-8M0 0l8 8",
+    "|": "M4 0v8",
+    "-": "M0 4h8",
+    "+": "M4 0v8M0 4h8",
+    ".": "M3 4h2",
+}
+
+
+@dataclass(frozen=True)
+class PicturePart:
+    """A part of a bar. Parts with the same label and colour are the same part in all bars."""
+
+    colour: Colour
+    ms: float
+
+
+@dataclass(frozen=True)
+class PictureBar:
+    """A step: a caption above it, its time, its parts, and the interval of a prediction in ms."""
+
+    caption: str
+    time: str
+    parts: Sequence[PicturePart]
+    interval: tuple[float, float] | None = None
+    span: str = ""
+
+    @property
+    def ms(self) -> float:
+        """The length of the bar."""
+        return sum(part.ms for part in self.parts)
+
+
+def drawn(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbons: bool = False) -> Markup:
+    """Draw ``bars`` below each other on one scale that starts at 0.
+
+    A dashed outline marks what a bar lost against the bar above it. With ``ribbons``, bands connect equal parts instead.
+    """
+    scale = (WIDTH - VALUE) / max((bar.ms for bar in bars), default=1.0)
+    colours = list(dict.fromkeys(part.colour for bar in bars for part in bar.parts))
+    prefix = f"sawtooth{zlib.crc32(repr((bars, dark)).encode()):08x}"
+    y, tops, body = 0.0, [], []
+    for at, bar in enumerate(bars):
+        tops.append(y + CAPTION)
+        below = ribbons and at > 0  # where a ribbon ends, its caption would cover it
+        body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _fitting(bar.caption, WIDTH - VALUE), INK.on(dark)))
+        body.append(_bar(bar, tops[-1], scale, prefix, colours, dark=dark))
+        if at and not ribbons:
+            body.append(_removed(bars[at - 1].ms, bar.ms, tops[-1], scale, dark=dark))
+        y = tops[-1] + BAR + (RIBBON - CAPTION if ribbons and at + 1 < len(bars) else CAPTION + GAP if ribbons else GAP)
+    if ribbons:
+        body[:0] = [
+            _ribbons(one, other, tops[at] + BAR, tops[at + 1], scale, dark=dark)
+            for at, (one, other) in enumerate(pairwise(bars))
+        ]
+    legend, height = _legend(bars, colours, y + 4, prefix, dark=dark)
+    return Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" style="max-width:100%;height:auto" role="img" '
+        'aria-label="{alt}" font-family="system-ui,sans-serif" font-size="12"><defs>{defs}</defs><rect width="{w}" height="{h}" fill="{page}"/>{body}{legend}</svg>'
+    ).format(
+        w=WIDTH,
+        h=round(height),
+        alt=fmt.clean(alt),
+        defs=_patterns(colours, prefix, dark=dark),
+        page=PAGE.on(dark),
+        body=Markup("").join(body),
+        legend=legend,
+    )
+
+
+def _text(x: float, y: float, text: str, colour: str, extra: str = "") -> Markup:
+    """Return a text at a place; ``extra`` are attributes of ours."""
+    return Markup('<text x="{:.1f}" y="{:.1f}" fill="{}"{}>{}</text>').format(
+        x, y, colour, Markup(f" {extra}" if extra else ""), fmt.clean(text)
+    )
+
+
+def _fitting(text: str, room: float) -> str:
+    """Return ``text``, cut so that it fits into ``room`` px."""
+    return fmt.clean(text, max(2, int(room / LETTER)))
+
+
+def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence[Colour], *, dark: bool) -> Markup:
+    pieces, x = [], 0.0
+    for part in bar.parts:
+        wide, fill = part.ms * scale, part.colour.on(dark)
+        hint = f"{part.colour.label}: {fmt.duration_ms(part.ms)}"
+        pieces.append(
+            Markup('<g><title>{}</title><rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill="{}"/>').format(
+                hint, x, y, wide, BAR, fill
+            )
+        )
+        if part.colour.texture:
+            pieces.append(
+                Markup('<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill="url(#{}-{})"/>').format(
+                    x, y, wide, BAR, prefix, colours.index(part.colour)
+                )
+            )
+        pieces.append(Markup("</g>"))
+        if label := _label_of(part, wide, x, [ms * scale for ms in bar.interval or ()]):
+            pieces.append(_label(label, x, wide, y, fill, textured=bool(part.colour.texture)))
+        x += wide
+    if bar.interval is not None:
+        pieces.append(_whisker(bar.interval, y, scale, dark=dark))
+    pieces.append(
+        _text(
+            WIDTH - VALUE + 12, y + BAR / 2 + (0 if bar.span else 5), bar.time, INK.on(dark), 'font-size="14" font-weight="700"'
+        )
+    )
+    if bar.span:
+        pieces.append(_text(WIDTH - VALUE + 12, y + BAR / 2 + 14, bar.span, MUTED.on(dark), 'font-size="11"'))
+    return Markup("").join(pieces)
+
+
+def _label_of(part: PicturePart, wide: float, x: float, interval: Sequence[float]) -> str:
+    """Return the part's name and time, its time alone, or "": what fits without touching the interval."""
+    number = fmt.duration_ms(part.ms)
+    for text in (f"{part.colour.label} {number}", number):
+        half = LETTER * (len(text) + 2) / 2
+        free = not interval or x + wide / 2 + half < interval[0] or x + wide / 2 - half > interval[-1]
+        if 2 * half <= wide and free:
+            return text
+    return ""
+
+
+def _label(text: str, x: float, wide: float, y: float, fill: str, *, textured: bool) -> Markup:
+    """Return a label in the middle of a part; on a texture it stands on the part's plain colour."""
+    middle, behind = x + wide / 2, Markup("")
+    if textured:
+        room = LETTER * len(text) + 6
+        behind = Markup('<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" fill="{}"/>').format(
+            middle - room / 2, y + 5, room, BAR - 10, fill
+        )
+    return behind + _text(middle, y + BAR / 2 + 4, text, ink_on(fill), 'text-anchor="middle"')
+
+
+def _whisker(interval: tuple[float, float], y: float, scale: float, *, dark: bool) -> Markup:
+    low, high = (min(max(ms * scale, 0.0), WIDTH - VALUE + 8.0) for ms in interval)
+    middle = y + BAR / 2
+    path = f"M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - 5}v10M{high:.1f} {middle - 5}v10"
+    halo, line = PAGE.on(dark), INK.on(dark)
+    return Markup(
+        '<path d="{0}" stroke="{1}" stroke-width="4" fill="none"/><path d="{0}" stroke="{2}" stroke-width="1.5" fill="none"/>'
+    ).format(path, halo, line)
+
+
+def _removed(above_ms: float, ms: float, y: float, scale: float, *, dark: bool) -> Markup:
+    wide = (above_ms - ms) * scale
+    if wide < 3:  # narrower than its own outline
+        return Markup("")
+    return Markup('<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill="none" stroke="{}" stroke-dasharray="4 3"/>').format(
+        ms * scale + 1, y + 0.5, wide - 2, BAR - 1, MUTED.on(dark)
+    )
+
+
+def _ribbons(one: PictureBar, other: PictureBar, y: float, below: float, scale: float, *, dark: bool) -> Markup:
+    """Return bands from the parts of one bar to the same parts of the next.
+
+    A part that only one of them has becomes a triangle.
+    """
+    order = list(dict.fromkeys(part.colour for bar in (one, other) for part in bar.parts))
+    places = [_places(bar, order, scale) for bar in (one, other)]
+    bands = []
+    for colour in order:
+        (a, b), (c, d) = places[0][colour], places[1][colour]
+        if b - a > 0 or d - c > 0:
+            bands.append(
+                Markup('<path d="M{:.2f} {}L{:.2f} {}L{:.2f} {}L{:.2f} {}Z" fill="{}" fill-opacity="0.22"/>').format(
+                    a, y, b, y, d, below, c, below, colour.on(dark)
+                )
+            )
+    return Markup("").join(bands)
+
+
+def _places(bar: PictureBar, order: Sequence[Colour], scale: float) -> dict[Colour, tuple[float, float]]:
+    """Return start and end of each part in px.
+
+    A part that the bar lacks has no width, at its place in ``order``.
+    """
+    lengths = {part.colour: part.ms * scale for part in bar.parts}
+    at, ends = 0.0, {}
+    for colour in order:
+        ends[colour] = (at, at + lengths.get(colour, 0.0))
+        at += lengths.get(colour, 0.0)
+    return ends
+
+
+def _legend(
+    bars: Sequence[PictureBar], colours: Sequence[Colour], y: float, prefix: str, *, dark: bool
+) -> tuple[Markup, float]:
+    """Return the names of the colours in lines below the bars, and where they end."""
+    longest = max((bar.ms for bar in bars), default=1.0)
+    named = [
+        c for c in colours if max(part.ms for bar in bars for part in bar.parts if part.colour == c) >= LEAST_NAMED * longest
+    ]
+    pieces, x = [], 0.0
+    for colour in named:
+        wide = 18 + LETTER * len(colour.label) + 18
+        if x and x + wide > WIDTH:
+            x, y = 0.0, y + 20
+        square = Markup('<rect x="{:.1f}" y="{:.1f}" width="12" height="12" fill="{}"/>')
+        pieces.append(square.format(x, y, colour.on(dark)))
+        if colour.texture:
+            pieces.append(square.format(x, y, f"url(#{prefix}-{colours.index(colour)})"))
+        pieces.append(_text(x + 18, y + 10, colour.label, MUTED.on(dark)))
+        x += wide
+    return Markup("").join(pieces), y + (20 if named else 0)
+
+
+def _patterns(colours: Sequence[Colour], prefix: str, *, dark: bool) -> Markup:
+    pattern = Markup(
+        '<pattern id="{}-{}" width="8" height="8" patternUnits="userSpaceOnUse"><path d="{}" stroke="{}" stroke-opacity="0.4" stroke-width="1.6" fill="none"/></pattern>'
+    )
+    return Markup("").join(
+        pattern.format(prefix, at, _LINES[colour.texture], "#000000" if luminance(colour.on(dark)) > 0.3 else "#FFFFFF")
+        for at, colour in enumerate(colours)
+        if colour.texture
+    )

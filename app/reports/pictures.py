@@ -1,0 +1,117 @@
+"""A run's staircase and a comparison's two steps as pictures, and as the output of a notebook."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.staircase import Parts, Staircase
+from sawtooth.app import format as fmt
+from sawtooth.app import templates
+from sawtooth.app.charts.step_svg import PictureBar, PicturePart, drawn
+from sawtooth.app.charts.waterfall import WaterfallBar
+from sawtooth.app.theme import Colour, place_of
+from sawtooth.app.words import advice, headline
+from sawtooth.app.words import run as run_words
+from sawtooth.app.words import staircase as words
+from sawtooth.app.words.comparisons import comparison as compare_words
+from sawtooth.app.words.comparisons import setup_changes, step_parts
+
+ROWS = 5  # rows of the table below the picture; ``findings.df()`` has all
+
+
+def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
+    """Return the step now and after each change of the page's first choice, one change more in each bar."""
+    now = stairs.now
+    bars = [PictureBar("Now", run_words.step_now(result) or fmt.duration_ms(now.ms), _parts(now.parts))]
+    choice, done = words.first_choice(stairs, result), 0
+    by_rule = {finding.rule: finding for finding in result.findings}
+    for place, rule in enumerate(stairs.changes):
+        if not choice >> place & 1:
+            continue
+        done |= 1 << place
+        step = stairs.choices[done]
+        ends = (step.low_ms, step.high_ms) if step.low_ms is not None and step.high_ms is not None else None
+        bars.append(
+            PictureBar(
+                f"{place + 1}  {headline.action(by_rule[rule])}",
+                f"≈\u00a0{fmt.duration_ms(step.ms)}",
+                _parts(step.parts),
+                ends,
+                fmt.span_ms(*ends) if ends else "",
+            )
+        )
+    return bars
+
+
+def run_title(result: RunResult, stairs: Staircase | None) -> tuple[str, str]:
+    """Return the headline of the Verdict for its first choice of changes, and the line below it."""
+    pieces, under = words.title(stairs, words.first_choice(stairs, result) if stairs is not None else 0, result)
+    return "".join(f"({text})" if kind in ("badge", "wide") else text for kind, text in pieces), under
+
+
+def of_run(result: RunResult, stairs: Staircase | None) -> Markup | None:
+    """Return the staircase; None if the run has no step time."""
+    if stairs is None:
+        return None
+    bars = stair_bars(result, stairs)
+    alt = "; ".join(f"{bar.caption}: {bar.time}" for bar in bars)
+    return drawn(bars, f"{run_title(result, stairs)[0]} {alt}")
+
+
+def run_output(result: RunResult, stairs: Staircase | None) -> str:
+    """Return the HTML that a notebook shows of a run: headline, staircase and findings."""
+    title, under = run_title(result, stairs)
+    rows = [(f"{n}", f.title, advice.brings(result, f), f.confidence) for n, f in advice.numbered(result)[:ROWS]]
+    heads = ("", "What costs time", "A change brings", "Confidence")
+    svg = of_run(result, stairs)
+    return str(templates.render("notebook.html", title=title, under=under, svg=svg, heads=heads, rows=rows))
+
+
+def parts_of(comparison: Comparison) -> list[WaterfallBar]:
+    """Return the parts of both steps; empty if the steps cannot be divided."""
+    steps = step_parts.steps_divided(comparison)
+    return step_parts.bars(comparison, steps[0]) if steps else []
+
+
+def step_bars(comparison: Comparison) -> list[PictureBar]:
+    """Return both steps; empty if they cannot be divided."""
+    rows, bars = parts_of(comparison), []
+    sides = (comparison.a, comparison.b)
+    for letter, name, side, sources in zip("AB", compare_words.names(comparison), sides, comparison.sources, strict=True):
+        parts = tuple((row.owner, row.cause, row.ms_a if letter == "A" else row.ms_b) for row in rows)
+        time = f"{compare_words.about(side, sources)}{fmt.duration_ms(sum(ms for *_, ms in parts))}"
+        bars.append(PictureBar(letter if name == letter else f"{letter}: {name}", time, _parts(parts)))
+    return bars if rows else []
+
+
+def of_comparison(comparison: Comparison, *, dark: bool = False) -> Markup | None:
+    """Return both steps on one scale; bands connect equal parts. None if the steps cannot be divided."""
+    if not (bars := step_bars(comparison)):
+        return None
+    alt = f"{compare_words.headline(comparison)} {'; '.join(f'{bar.caption}: {bar.time}' for bar in bars)}"
+    return drawn(bars, alt, dark=dark, ribbons=True)
+
+
+def comparison_output(comparison: Comparison) -> str:
+    """Return the HTML that a notebook shows of a comparison: verdict, both steps, and what was changed."""
+    return str(
+        templates.render(
+            "notebook.html",
+            title=compare_words.headline(comparison),
+            under=compare_words.below(comparison),
+            svg=of_comparison(comparison),
+            heads=setup_changes.COLUMNS,
+            rows=setup_changes.rows(comparison)[:ROWS],
+        )
+    )
+
+
+def _parts(parts: Parts) -> tuple[PicturePart, ...]:
+    """Return the parts by colour, useful time first; parts of one colour are added up."""
+    summed: dict[Colour, PicturePart] = {}
+    for owner, cause, ms in sorted(parts, key=lambda part: place_of(*part[:2])):
+        colour = words.colour_of_part(owner, cause)
+        summed[colour] = PicturePart(colour, ms + (summed[colour].ms if colour in summed else 0.0))
+    return tuple(part for part in summed.values() if part.ms > 0)
