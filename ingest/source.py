@@ -79,7 +79,9 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
     Reports of Nsight Systems, whose format is not published, are recognized by ``name`` if their content is not enough.
     """
     binary = b"\x00" in head[:1024] and not head.startswith((b"PK", b"SQLite"))
-    if binary and (name.lower().endswith(NSIGHT_SUFFIXES) or any(sign in head[:8192] for sign in NSIGHT_SIGNS)):
+    if binary and (
+        name.lower().removesuffix(".gz").endswith(NSIGHT_SUFFIXES) or any(sign in head[:8192] for sign in NSIGHT_SIGNS)
+    ):
         raise refuse_type("a report of Nsight Systems", NSIGHT_ADVICE)
     for magic, what, advice in MAGIC:
         if head.startswith(magic):

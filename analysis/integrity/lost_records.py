@@ -13,6 +13,7 @@ from sawtooth.analysis.metrics.device_facts import DeviceFacts
 # fifth of the step.
 TOLERATED = 0.002
 FEW = 4  # complete steps next to those that lack records: the first one opens a stretch, and two show no spread
+DIFFERENT = 0.05  # of a step: as far as profile and estimate may be apart
 ABOUT_HALF = (0.45, 0.55)
 FEWER = "Record again with fewer steps and without Python stacks: the profiler drops records when its buffers overflow."
 NODES = "Record again with `nsys profile --cuda-graph-trace=node`, or with a newer CUDA driver: this one records no kernels inside CUDA graphs."
@@ -74,6 +75,11 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
             f"Outside of the steps {facts.lost_anywhere:,} launches have no record on the GPU. No number here counts them."
         )
     few = facts.lacking_steps > 0 and steps - facts.lacking_steps < FEW
+    if not few and facts.lacking_differ_by > DIFFERENT:
+        few, sentence = (
+            True,
+            f"{sentence} They took the host another time than the counted ones, so the numbers may differ from the run's.",
+        )
     less: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few else {}
     return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=less)
 

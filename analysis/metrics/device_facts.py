@@ -43,7 +43,8 @@ class DeviceFacts:
     ``carried_over`` operations were launched before the recording began; ``orphan`` ones have no launch in it. ``graph_ns`` is
     the part of ``gpu_ns`` launched by CUDA graphs. ``launches`` are operations of the counted steps with a record on the GPU,
     ``lost_launches`` those without one. ``lost_graphs`` of them launch CUDA graphs, and ``lost_unseen`` are not in the trace
-    themselves. In the full trace, ``lost_anywhere`` launches have no record, and ``lacking_steps`` steps contain one. ``unmarked_steps`` lost their mark and lie between two marked ones;
+    themselves. In the full trace, ``lost_anywhere`` launches have no record, and ``lacking_steps`` steps contain one. ``marked_host_ns`` is the
+    host's mean time of a step, ``counted_host_ns`` that of a counted one. ``unmarked_steps`` lost their mark and lie between two marked ones;
     ``lost_marks`` is the number of other places where marks are missing.
     ``gpus_left_out`` is the number of GPUs that were not analysed, those with the fewest operations. ``phases`` are the rows of the report's ``phases``.
     """
@@ -63,6 +64,8 @@ class DeviceFacts:
     lost_unseen: int = 0
     lost_anywhere: int = 0
     lacking_steps: int = 0
+    counted_host_ns: int = 0
+    marked_host_ns: int = 0
     unmarked_steps: int = 0
     lost_marks: int = 0
     estimate: StepEstimate | None = None
@@ -78,6 +81,13 @@ class DeviceFacts:
     def lost_share(self) -> float:
         """The share of launches in the counted steps without a record on the GPU."""
         return self.lost_launches / (self.launches + self.lost_launches) if self.lost_launches else 0.0
+
+    @property
+    def lacking_differ_by(self) -> float:
+        """How far the host's mean time of a counted step is from that of all steps, relative."""
+        if not self.lacking_steps or not self.counted_host_ns:
+            return 0.0
+        return abs(self.marked_host_ns / self.counted_host_ns - 1)
 
     @property
     def graph_share(self) -> float:

@@ -15,17 +15,58 @@ from sawtooth.ingest.source import EXPORT, refuse_type
 NSIGHT = (
     "Record the job with nsys profile -t cuda,nvtx -o run COMMAND. Then use the file of nsys export --type sqlite run.nsys-rep."
 )
+NPU = "Sawtooth reads the traces of GPUs only, and telemetry of any accelerator as CSV."
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # control characters that no text has
-MEMORY_TIMELINE = re.compile(rb"\s*\[\s*\[\s*\d{6,}\s*[,\]]")  # two lists: times in µs since 1970, and sizes by category
-CHAKRA = re.compile(rb'"schema"\s*:\s*"[^"]*chakra', re.IGNORECASE)
-ROCPROFILER = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"')
+NO_KERNELS = f"It holds no kernels. {EXPORT}"
+NO_TIMES = f"It holds no times. {EXPORT}"
+SUMS = f"It holds sums, and not what happened when. {EXPORT}"
+HOST_ONLY = f"It holds the CPU's work only. {EXPORT}"
+# Files without trace events, by how they begin. The first match decides.
+BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (re.compile(rb"NVR\x00"), "a report of Nsight Compute", f"It holds single kernels, not the run. {NSIGHT}"),
+    (re.compile(rb"PERFILE2"), "a recording of Linux perf", HOST_ONLY),
+    (re.compile(rb"memray\x00"), "a recording of memray", NO_KERNELS),
+    (re.compile(rb"[\s\S]{12}\t[\s\S]{8}\x1a.brain\.Event:"), "an event file of TensorBoard", EXPORT),
+    (re.compile(rb"\{[\x28\x29\xa8\xa9]"), "a profile of Python's cProfile", HOST_ONLY),
+    (re.compile(rb"\n\x04\x08.\x10.(?:\n|\x12)"), "a profile in pprof's format, as JAX writes of its memory", NO_KERNELS),
+    (
+        re.compile(rb"\n[\s\S]{1,6}?(?:\x08.{1,2})?\x12.(?:/host:|/device:|Task Environment)"),
+        "a profile of JAX or TensorFlow (XPlane)",
+        NSIGHT,
+    ),
+    # Two lists: times in µs since 1970, and sizes by category. Or rows of times in ns, actions and sizes.
+    (re.compile(rb"\s*\[\s*\[\s*-?\d{6,}\s*[,\]]"), "a memory timeline of PyTorch", NO_KERNELS),
+    (re.compile(rb"\s*<html>\s*<head>[\s\S]{0,400}GPU Memory Timeline"), "a memory timeline of PyTorch", NO_KERNELS),
+    (re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"'), "a result of rocprofv3", f"It holds no steps and no operators. {EXPORT}"),
+    (
+        re.compile(rb"\s*<\?xml[\s\S]{0,600}<svg[\s\S]{0,4000}(?:Flame ?[Gg]raph|FlameGraph|flamegraph|py-spy)"),
+        "a flame graph",
+        HOST_ONLY,
+    ),
+    (re.compile(rb"==\d+== (?:NVPROF|Profiling)"), "a summary of nvprof", NSIGHT),
+    (re.compile(rb'"?Index"?,"?KernelName"?,"?gpu-id'), "a table of rocprof", EXPORT),
+    (re.compile(rb"-{8}[- ]{0,4000}\n *Name  "), "a table of PyTorch's key_averages()", SUMS),
+    (re.compile(rb"-+ DeepSpeed Flops Profiler -"), "a summary of DeepSpeed's FLOPs profiler", SUMS),
+)
+# JSON objects without trace events, by a part of their beginning.
+OBJECTS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (re.compile(rb'"schema"\s*:\s*"[^"]*chakra|\[pytorch\|profiler\|execution_(?:trace|graph)\|', re.IGNORECASE), "an execution trace (Chakra)", NO_TIMES),
+    (re.compile(rb"speedscope\.app/file-format-schema"), "a profile of speedscope, as py-spy writes", HOST_ONLY),
+    (re.compile(rb'"preprocessedProfileVersion"'), "a profile of Firefox", HOST_ONLY),
+    (re.compile(rb'\s*\{\s*"alloc_samples"\s*:'), "a profile of Scalene", SUMS),
+    (re.compile(rb'\s*\{"(?:CudaEvent|TraceProcessEvent|NvtxEvent|StringTable)"'), "a JSON export of Nsight Systems", "Use the file of nsys export --type sqlite run.nsys-rep."),
+)  # fmt: skip
+NAME = re.compile(rb"[A-Za-z_]{2}")  # in a frame; a table with semicolons ends with numbers
+CHAKRA_NODES = re.compile(rb"is_cpu_op|aten::|comm_type|\d\.\d\.\d+-?(?:chakra|dev)?")  # what Chakra's binary form begins with
 LONGEST_PACKET = 1 << 20  # bytes; the first packets of a Perfetto trace are descriptions of clocks and processes
 PACKET = 0x0A  # key of a Perfetto trace's only field, a packet: number 1, with a length
 LENGTH_BITS = 35  # more than a length of LONGEST_PACKET needs
-# Names of processes in the traces of TensorFlow's and XLA's profilers. TensorFlow's come first, because some match both.
+# Names of processes in other profilers' traces. TensorFlow's come before XLA's, because some match both.
 PROCESSES = (
-    (re.compile(r"/job:\w+/replica:|/device:\w+:\d+ (Compute|Tensors)|\bstream:all\b"), "a profile of TensorFlow"),
-    (re.compile(r"^/(device|host):"), "a profile of JAX or XLA"),
+    (re.compile(r"/job:\w+/replica:|/device:\w+:\d+ (Compute|Tensors)|\bstream:all\b"), "a profile of TensorFlow", NSIGHT),
+    (re.compile(r"^/(device|host):"), "a profile of JAX or XLA", NSIGHT),
+    (re.compile(r"^(?:Ascend Hardware|CANN|AscendCL)$"), "a profile of Ascend's msprof", NPU),
+    (re.compile(r"\b(?:HPU|Gaudi)\b"), "a profile of Habana's Gaudi", NPU),
 )
 BROWSER_CATEGORY = re.compile(r"devtools\.timeline|\b(blink|v8|cc|viz|toplevel|loading|netlog)\b")
 
@@ -39,17 +80,23 @@ def refuse_other_profile(head: bytes, name: str) -> None:
     binary = BINARY.search(head[:1024]) is not None
     if binary and name.endswith(".xplane.pb"):
         raise refuse_type("a profile of JAX or TensorFlow (XPlane)", NSIGHT)
+    if binary and name.endswith(".ncu-rep"):
+        raise refuse_type(*BEGINNINGS[0][1:])
+    for pattern, what, advice in BEGINNINGS:
+        if pattern.match(head):
+            raise refuse_type(what, advice)
+    if binary and name.endswith(".et") and CHAKRA_NODES.search(head[:4096]):
+        raise refuse_type("an execution trace (Chakra)", NO_TIMES)
     if binary and (name.endswith((".pftrace", ".perfetto-trace")) or _is_perfetto(head)):
         raise refuse_type("a binary Perfetto trace", f"PyTorch writes one if the path ends in .pftrace. {EXPORT}")
+    if _is_stacks(head):
+        raise refuse_type("a list of call stacks, as py-spy and perf write for flame graphs", HOST_ONLY)
     if is_flight_recorder(head):
         raise refuse_type("a dump of NCCL's flight recorder", "Read it with sawtooth collectives FILE….")
-    if MEMORY_TIMELINE.match(head):
-        raise refuse_type("a memory timeline of PyTorch", f"It holds no kernels. {EXPORT}")
-    if head.lstrip()[:1] == b"{" and b'"traceEvents"' not in head and CHAKRA.search(head):
-        raise refuse_type("an execution trace (Chakra)", f"It holds no times. {EXPORT}")
-
-    if ROCPROFILER.match(head):
-        raise refuse_type("a result of rocprofv3", f"It holds no steps and no operators. {EXPORT}")
+    if head.lstrip()[:1] == b"{" and b'"traceEvents"' not in head:
+        for pattern, what, advice in OBJECTS:
+            if pattern.search(head):
+                raise refuse_type(what, advice)
 
 
 def other_profiler(processes: Iterable[str], categories: Iterable[str]) -> SourceError | None:
@@ -57,13 +104,22 @@ def other_profiler(processes: Iterable[str], categories: Iterable[str]) -> Sourc
 
     ``processes`` are the names of the trace's processes and ``categories`` those of its events.
     """
-    processes = list(processes)
-    for process, what in PROCESSES:
+    processes, categories = list(processes), list(categories)
+    for process, what, advice in PROCESSES:
         if any(process.search(name) for name in processes):
-            return refuse_type(what, NSIGHT)
+            return refuse_type(what, advice)
+    if "FEE" in categories:
+        return refuse_type("a trace of VizTracer", HOST_ONLY)
     if any(BROWSER_CATEGORY.search(category) for category in categories):
         return refuse_type("a recording of the Chrome browser", EXPORT)
     return None
+
+
+def _is_stacks(head: bytes) -> bool:
+    """Return whether ``head`` begins with two lines of frames, separated by semicolons, and a count."""
+    cut = [line.rstrip().rpartition(b" ") for line in head.split(b"\n", 2)[:2]]
+    frames = [stack.rpartition(b";") for stack, _, count in cut if count.isdigit()]
+    return len(frames) == 2 and all(outer and NAME.search(inner) for outer, _, inner in frames)
 
 
 def _is_perfetto(head: bytes) -> bool:

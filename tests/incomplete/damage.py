@@ -9,22 +9,9 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
 
-Event = dict[str, Any]
-Damage = Callable[[list[Event], random.Random], list[Event]]
-GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-CALLS = ("cuda_runtime", "cuda_driver")
-
-
-def is_gpu(event: Event) -> bool:
-    """Tell whether an event is an operation of the GPU."""
-    return event.get("cat") in GPU
-
-
-def is_call(event: Event) -> bool:
-    """Tell whether an event is a call of the runtime or the driver."""
-    return event.get("cat") in CALLS
+from tests.incomplete.events import Damage, Event, is_call, is_copy, is_gpu, is_operator, is_step
+from tests.incomplete.misshapen import MISSHAPEN
 
 
 def places(events: Iterable[Event]) -> Callable[[Event], float]:
@@ -161,21 +148,6 @@ def lose_launch_and_record(share: float) -> Damage:
     return damage
 
 
-def is_step(event: Event) -> bool:
-    """Tell whether an event marks a step."""
-    return str(event.get("name", "")).startswith("ProfilerStep#")
-
-
-def is_copy(event: Event) -> bool:
-    """Tell whether an event is a copy on the GPU."""
-    return event.get("cat") == "gpu_memcpy"
-
-
-def is_operator(event: Event) -> bool:
-    """Tell whether an event is an operator of the host."""
-    return event.get("cat") == "cpu_op"
-
-
 DAMAGES: dict[str, Damage] = {
     **{f"lose {share:.1%} of the GPU's records": lose(share) for share in (0.005, 0.02, 0.1, 0.3, 0.5, 0.8)},
     **{f"lose the GPU's records from {a:.0%} to {b:.0%}": lose_between(a, b) for a, b in ((0, 0.2), (0, 0.5), (0.2, 0.5), (0.3, 0.7), (0.6, 2), (0.9, 2))},
@@ -208,6 +180,7 @@ DAMAGES: dict[str, Damage] = {
     "write the GPU's durations in ms": scaled(0.001),
     "record the GPU twice": twice(1.0),
     "record a third of the GPU twice": twice(0.34),
+    **MISSHAPEN,
 }  # fmt: skip
 CUTS = (0.3, 0.5, 0.7, 0.9, 0.97)  # of the file's text that is left
 

@@ -8,26 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-Event = dict[str, Any]
-Damage = Callable[[list[Event], random.Random], list[Event]]
-GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-CALLS = ("cuda_runtime", "cuda_driver")
-
-
-def _gpu(event: Event) -> bool:
-    return event.get("cat") in GPU
-
-
-def _call(event: Event) -> bool:
-    return event.get("cat") in CALLS
-
-
-def _operator(event: Event) -> bool:
-    return event.get("cat") == "cpu_op"
-
-
-def _mark(event: Event) -> bool:
-    return str(event.get("name", "")).startswith("ProfilerStep#")
+from tests.incomplete.events import CALLS, Damage, Event, is_call, is_gpu, is_operator, is_step
 
 
 def lose_group(key: Callable[[Event], Any], which: Callable[[Event], bool], rank: int) -> Damage:
@@ -70,7 +51,7 @@ def lose_flows(events: list[Event], _: random.Random) -> list[Event]:
 
 def lose_waits(events: list[Event], _: random.Random) -> list[Event]:
     """Lose the calls that wait for the GPU."""
-    return [e for e in events if not (_call(e) and "Synchronize" in e["name"])]
+    return [e for e in events if not (is_call(e) and "Synchronize" in e["name"])]
 
 
 def every_time(factor: float) -> Damage:
@@ -99,7 +80,7 @@ def named_threads(events: list[Event], _: random.Random) -> list[Event]:
 def one_thread(events: list[Event], _: random.Random) -> list[Event]:
     """Write all of the host's events to one thread."""
     for event in events:
-        if _call(event) or _operator(event):
+        if is_call(event) or is_operator(event):
             event["tid"] = 1
     return events
 
@@ -117,9 +98,9 @@ def repeated_correlations(share: float) -> Damage:
     """Give launches and operations correlations that others have."""
 
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
-        numbers = [e["args"]["correlation"] for e in events if _call(e) and "correlation" in e.get("args", {})]
+        numbers = [e["args"]["correlation"] for e in events if is_call(e) and "correlation" in e.get("args", {})]
         for event in events:
-            if (_gpu(event) or _call(event)) and "correlation" in event.get("args", {}) and chance.random() < share:
+            if (is_gpu(event) or is_call(event)) and "correlation" in event.get("args", {}) and chance.random() < share:
                 event["args"]["correlation"] = chance.choice(numbers)
         return events
 
@@ -142,7 +123,7 @@ def merged_marks(count: int) -> Damage:
     """Join the marks of some steps that follow each other into one."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
-        marks = sorted((e for e in events if _mark(e) and e.get("cat") == "user_annotation"), key=lambda e: e["ts"])
+        marks = sorted((e for e in events if is_step(e) and e.get("cat") == "user_annotation"), key=lambda e: e["ts"])
         gone = set()
         for at in range(0, len(marks) - count + 1, count):
             first, last = marks[at], marks[at + count - 1]
@@ -155,7 +136,7 @@ def merged_marks(count: int) -> Damage:
 
 def merged_one_pair(events: list[Event], chance: random.Random) -> list[Event]:
     """Join the marks of two steps of the middle."""
-    marks = sorted((e for e in events if _mark(e) and e.get("cat") == "user_annotation"), key=lambda e: e["ts"])
+    marks = sorted((e for e in events if is_step(e) and e.get("cat") == "user_annotation"), key=lambda e: e["ts"])
     if len(marks) < 4:
         return events
     at = len(marks) // 2
@@ -167,7 +148,7 @@ def renamed_marks(to: Callable[[int], str]) -> Damage:
     """Name the marks of steps otherwise."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
-        for number, event in enumerate(sorted(filter(_mark, events), key=lambda e: e["ts"])):
+        for number, event in enumerate(sorted(filter(is_step, events), key=lambda e: e["ts"])):
             event["name"] = to(number)
         return events
 
@@ -176,7 +157,7 @@ def renamed_marks(to: Callable[[int], str]) -> Damage:
 
 def marks_of_gpu_only(events: list[Event], _: random.Random) -> list[Event]:
     """Lose the host's marks of steps and keep the GPU's."""
-    return [e for e in events if not (_mark(e) and e.get("cat") == "user_annotation")]
+    return [e for e in events if not (is_step(e) and e.get("cat") == "user_annotation")]
 
 
 def marks_of_host_only(events: list[Event], _: random.Random) -> list[Event]:
@@ -231,7 +212,7 @@ def other_device(share: float) -> Damage:
 
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         for event in events:
-            if _gpu(event) and chance.random() < share:
+            if is_gpu(event) and chance.random() < share:
                 event["pid"] = event["args"]["device"] = 5
         return events
 
@@ -266,11 +247,11 @@ def zeroed_times(share: float) -> Damage:
 
 
 MISSHAPEN: dict[str, Damage] = {
-    **{f"lose the operators of thread {rank + 1}": lose_group(lambda e: e.get("tid"), _operator, rank) for rank in range(2)},
-    **{f"lose the calls of thread {rank + 1}": lose_group(lambda e: e.get("tid"), _call, rank) for rank in range(2)},
-    **{f"lose everything of thread {rank + 1}": lose_group(lambda e: (e.get("pid"), e.get("tid")), lambda e: e.get("ph") == "X" and not _gpu(e), rank) for rank in range(2)},
-    **{f"lose stream {rank + 1}": lose_group(lambda e: e["args"].get("stream"), _gpu, rank) for rank in range(2)},
-    "lose a device": lose_group(lambda e: e["args"].get("device"), _gpu, 1),
+    **{f"lose the operators of thread {rank + 1}": lose_group(lambda e: e.get("tid"), is_operator, rank) for rank in range(2)},
+    **{f"lose the calls of thread {rank + 1}": lose_group(lambda e: e.get("tid"), is_call, rank) for rank in range(2)},
+    **{f"lose everything of thread {rank + 1}": lose_group(lambda e: (e.get("pid"), e.get("tid")), lambda e: e.get("ph") == "X" and not is_gpu(e), rank) for rank in range(2)},
+    **{f"lose stream {rank + 1}": lose_group(lambda e: e["args"].get("stream"), is_gpu, rank) for rank in range(2)},
+    "lose a device": lose_group(lambda e: e["args"].get("device"), is_gpu, 1),
     **{f"lose everything from {a:.0%} to {b:.0%}": lose_all_between(a, b) for a, b in ((0, 0.3), (0.4, 0.6), (0.45, 0.5), (0.8, 2))},
     "lose the calls of the runtime and driver": lose_kinds(*CALLS),
     "lose Python's calls": lose_kinds("python_function"),
@@ -283,9 +264,9 @@ MISSHAPEN: dict[str, Damage] = {
     "write threads as words": named_threads,
     "write one thread": one_thread,
     **{f"write {share:.0%} of all events twice": doubled(share) for share in (0.3, 1.0)},
-    "write operators twice": doubled(1.0, _operator),
-    "write calls twice": doubled(1.0, _call),
-    "write marks twice": doubled(1.0, _mark),
+    "write operators twice": doubled(1.0, is_operator),
+    "write calls twice": doubled(1.0, is_call),
+    "write marks twice": doubled(1.0, is_step),
     **{f"repeat {share:.0%} of correlations": repeated_correlations(share) for share in (0.02, 0.3)},
     **{f"keep {bits} bits of correlations": wrapped_correlations(bits) for bits in (8, 11)},
     **{f"join the marks of {count} steps": merged_marks(count) for count in (2, 3)},
@@ -297,8 +278,8 @@ MISSHAPEN: dict[str, Damage] = {
     "keep only the host's marks": marks_of_host_only,
     **{f"never end {share:.0%} of the user's ranges": unpopped(share) for share in (0.2, 1.0)},
     **{f"let {share:.0%} of kernels last {us} µs": lasting(us, share, lambda e: e.get("cat") == "kernel") for us, share in ((0, 0.1), (0, 0.5), (-1, 0.1), (-100, 0.3))},
-    "let half of the calls last 0 µs": lasting(0, 0.5, _call),
-    "let a tenth of the operators last -5 µs": lasting(-5, 0.1, _operator),
+    "let half of the calls last 0 µs": lasting(0, 0.5, is_call),
+    "let a tenth of the operators last -5 µs": lasting(-5, 0.1, is_operator),
     **{f"add {share:.0%} kernels of another process": with_another_process(share) for share in (0.1, 1.0)},
     **{f"write {share:.0%} of operations to another device": other_device(share) for share in (0.1, 0.5)},
     "shuffle the events": shuffled,

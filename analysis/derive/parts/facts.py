@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from sawtooth.analysis.derive.events import GPU_KINDS, TraceEvents
 from sawtooth.analysis.derive.flop_counts import device_flops
@@ -72,12 +73,21 @@ def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
         here = (step >= 0) & (lost.start < counted["host_end"].to_numpy(np.int64)[np.maximum(step, 0)])
     lacking = int((table["lost"] > 0).sum()) if len(table) else 0
     return {
+        **_host_times(table),
         "lost_launches": int(here.sum()),
         "lost_graphs": int((here & lost.graph).sum()),
         "lost_unseen": int((here & lost.unseen).sum()),
         "lost_anywhere": len(lost),
         "lacking_steps": lacking,
     }
+
+
+def _host_times(table: pd.DataFrame) -> dict[str, int]:
+    """Return the host's mean time of the counted steps, and of all but the first, ns."""
+    if len(table) < 2 or not table["counted"].any():
+        return {}
+    took = (table["host_end"] - table["host_start"]).to_numpy(np.int64)
+    return {"counted_host_ns": int(took[table["counted"].to_numpy(bool)].mean()), "marked_host_ns": int(took[1:].mean())}
 
 
 def added(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Launches that were lost together with everything else.
 
 In a stretch of a step nothing begins, on host or GPU. The step made fewer launches than all others, and the stretch is longer than any of theirs. Steps
-that lack launches by design, as those that only accumulate gradients, have no such stretch.
+that lack launches by design, as those that only accumulate gradients, have no such stretch. A step without any launch
+between steps that all launch the same lacks them in any case.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def empty_stretches(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     longest[rows["step"].astype(np.int64)], start[rows["step"].astype(np.int64)] = rows["longest"], rows["start"]
     missing = usual - made[lacking]
     usually = missing / usual * np.median((steps.ends - steps.starts)[others])
-    if (longest[lacking] <= np.maximum(LONGER * longest[others].max(), AS_LONG * usually)).any():
+    silent = made[lacking] == 0
+    if (~silent & (longest[lacking] <= np.maximum(LONGER * longest[others].max(), AS_LONG * usually))).any():
         return nothing
     return np.repeat(start[lacking], missing)

@@ -53,3 +53,26 @@ def test_a_wait_in_a_step_with_all_of_its_launches_is_no_loss() -> None:
         elif event["ts"] >= 9_000:
             event["ts"] += 1_500
     assert result_of(trace).failed == ()
+
+
+@pytest.mark.parametrize(("lost", "headline_lost"), [(1, True), (2, False)])  # the end of a recording may cut the last step off
+def test_a_step_without_launches_between_equal_ones_lacks_them(lost: int, headline_lost: bool) -> None:
+    trace = loop(3)
+    within = range(2000 * lost, 2000 * lost + 2000)
+    trace.events = [e for e in trace.events if e["name"].startswith("ProfilerStep") or int(e["ts"]) not in within]
+    result = result_of(trace)
+    assert any(check.headline for check in result.failed) == headline_lost
+
+
+@pytest.mark.parametrize(("longer", "trust"), [(1_500, "caution"), (0, "ok")])
+def test_whole_steps_that_last_otherwise_than_the_lacking_ones_are_a_doubt(longer: int, trust: str) -> None:
+    trace = loop(12)
+    for event in trace.events:  # step 5 waits, and lacks records
+        if event["name"] == "ProfilerStep#5":
+            event["dur"] += longer
+        elif event["ts"] >= 12_000:
+            event["ts"] += longer
+    trace.events = [e for e in trace.events if not (e["cat"] == "kernel" and 10_500 <= e["ts"] < 11_000)]
+    result = result_of(trace)
+    assert result.failed[0].sentence.startswith("1 of 12 steps lack records")
+    assert result.metrics["gpu_busy_share"].trust == trust
