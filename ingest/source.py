@@ -18,7 +18,7 @@ from sawtooth.ingest.errors import SourceError
 
 GZIP_MAGIC = b"\x1f\x8b"
 NVIDIA_SMI = (b"nvidia-smi", b"nvsmi log", b"nvidia_smi_log")  # parts of its default output
-NSIGHT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
+NSIGHT_SUFFIXES = (".nsys-rep", ".nsys-rep.gz", ".qdrep", ".qdrep.gz", ".qdstrm")
 NSIGHT_SIGNS = (b"QuadD", b"Nsight Systems")
 NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite file: nsys export --type sqlite FILE.nsys-rep"
 DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
@@ -76,12 +76,10 @@ def refuse_type(what: str, advice: str) -> SourceError:
 def refuse_foreign(head: bytes, name: str = "") -> None:
     """Raise SourceError if ``head`` (the first uncompressed bytes) has a type that Sawtooth does not read.
 
-    Reports of Nsight Systems, whose format is not published, are recognized by ``name`` if their content is not enough.
+    Reports of Nsight Systems, whose format is not published, are recognized by ``name`` too.
     """
     binary = b"\x00" in head[:1024] and not head.startswith((b"PK", b"SQLite"))
-    if binary and (
-        name.lower().removesuffix(".gz").endswith(NSIGHT_SUFFIXES) or any(sign in head[:8192] for sign in NSIGHT_SIGNS)
-    ):
+    if binary and (name.lower().endswith(NSIGHT_SUFFIXES) or any(sign in head[:8192] for sign in NSIGHT_SIGNS)):
         raise refuse_type("a report of Nsight Systems", NSIGHT_ADVICE)
     for magic, what, advice in MAGIC:
         if head.startswith(magic):
