@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import sawtooth
+from sawtooth.app.reports import pictures
 from sawtooth.notebook import ComparisonReport, Report
 from tests.support.paths import RECORDINGS, ROOT
 
@@ -99,6 +100,9 @@ def test_the_comparison_of_the_notebook_shows_both_steps(outputs: dict[str, Any]
     assert rows["change_ms"].is_monotonic_increasing
     assert picture(comparison._repr_html_()).get("role") == "img"
     assert of(outputs, "comparison.verdict") == "faster"
+    slide = ElementTree.fromstring(pictures.slide_of(comparison.comparison))
+    assert slide.get("viewBox") == "0 0 1920 1080"
+    assert len(list(slide.iter("{http://www.w3.org/2000/svg}svg"))) == 2, "both steps are a picture in the picture"
 
 
 def test_names_of_a_trace_never_become_markup(report: Report) -> None:
@@ -112,6 +116,7 @@ def test_names_of_a_trace_never_become_markup(report: Report) -> None:
         assert "<script" not in html
         assert "<b " not in html
         picture(html)
+    ElementTree.fromstring(pictures.slide_of(other.comparison))
     names = other.plot().layout.yaxis.ticktext
     assert any("alert(1)" in name for name in names)
     assert not any("<script" in name for name in names), "Plotly reads labels as markup"

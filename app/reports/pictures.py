@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+
 from markupsafe import Markup
 
 from sawtooth.analysis.compare.comparison import Comparison
@@ -9,15 +12,16 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.staircase import Parts, Staircase
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
-from sawtooth.app.charts.step_svg import PictureBar, PicturePart, drawn
+from sawtooth.app.charts.step_svg import INK, PictureBar, PicturePart, drawn
 from sawtooth.app.charts.waterfall import WaterfallBar
-from sawtooth.app.theme import Colour, place_of
+from sawtooth.app.theme import MUTED, Colour, place_of
 from sawtooth.app.words import advice, headline
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as words
 from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import setup_changes, step_parts
 
+TITLE_LETTERS, UNDER_LETTERS = 58, 108  # characters of a line on a slide, in sizes of 56 and 30 px
 ROWS = 5  # rows of the table below the picture; ``findings.df()`` has all
 
 
@@ -92,6 +96,36 @@ def of_comparison(comparison: Comparison, *, dark: bool = False) -> Markup | Non
         return None
     alt = f"{compare_words.headline(comparison)} {'; '.join(f'{bar.caption}: {bar.time}' for bar in bars)}"
     return drawn(bars, alt, dark=dark, ribbons=True)
+
+
+def slide_of(comparison: Comparison) -> str:
+    """Return the comparison as an SVG of 16:9.
+
+    It has the answer, how sure it is, and both steps if they can be divided.
+    """
+    title = lines_of(compare_words.headline(comparison), TITLE_LETTERS)[:2]
+    under = lines_of(compare_words.below(comparison), UNDER_LETTERS)[:3]
+    text = Markup('<text x="96" y="{}" font-size="{}" font-weight="{}" fill="{}">{}</text>')
+    drawn_lines = [text.format(150 + 70 * at, 56, 700, INK.light, line) for at, line in enumerate(title)]
+    at_y = 150 + 70 * len(title)
+    drawn_lines += [text.format(at_y + 44 * at, 30, 400, MUTED.light, line) for at, line in enumerate(under)]
+    steps = of_comparison(comparison)
+    if steps is not None:  # a picture in the picture, as wide as the slide without its margins
+        place = Markup('<svg x="96" y="{}" width="1728" height="{}" ').format(
+            at_y + 44 * len(under), 940 - at_y - 44 * len(under)
+        )
+        steps = place + Markup(
+            re.sub(r' width="\d+" height="\d+" style="[^"]*"', "", str(steps).removeprefix("<svg "), count=1)
+        )
+    return Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1920 1080" width="1920" height="1080" font-family="system-ui,sans-serif">'
+        '<rect width="1920" height="1080" fill="#FFFFFF"/>{}{}<text x="96" y="1024" font-size="25" fill="{}">Sawtooth</text></svg>'
+    ).format(Markup("").join(drawn_lines), steps or "", MUTED.light)
+
+
+def lines_of(sentence: str, letters: int) -> list[str]:
+    """Return ``sentence`` without control characters, in lines of at most ``letters`` characters."""
+    return textwrap.wrap(fmt.clean(sentence), letters)
 
 
 def comparison_output(comparison: Comparison) -> str:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from sawtooth.analysis.compare.comparison import Comparison
-from sawtooth.analysis.compare.report import compare_json
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
-from sawtooth.app.charts import poster_bars, waterfall
+from sawtooth.app.charts import poster_bars, step_pair, waterfall
 from sawtooth.app.page import cards, controls, frame, panel
 from sawtooth.app.page.parts import compare_sweep, module_changes, step_strip
 from sawtooth.app.page.runs import compare_choice, different_models
 from sawtooth.app.page.runs.compare_choice import Choice
-from sawtooth.app.page.sharing import copy_link, slide
-from sawtooth.app.reports import comparison as compare_text
-from sawtooth.app.reports import html as html_report
+from sawtooth.app.page.sharing import comparison_ways_out
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words.comparisons import audit, basis, changes, conditions, setup_changes, step_parts
+from sawtooth.app.theme import ACCENT, PAGE
+from sawtooth.app.words.comparisons import audit, basis, changes, conditions, intervals, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
 
@@ -55,28 +52,52 @@ def main() -> None:
     if words.is_one_run(comparison):
         return
     with ways_out:
-        _ways_out(comparison)
-    _conditions(comparison)
+        comparison_ways_out.show(comparison)
     if comparison.other_model:
+        _conditions(comparison)
         different_models.show(comparison)
         _audit(comparison)
         return
     first, second = panel.beside()
     with first:
-        _step(comparison)
-    with second:
+        _ratio(comparison)
         _changed(comparison)
+    with second:
+        _step(comparison)
+    with st.container(gap="xsmall"):
+        _folded(comparison)
+    compare_sweep.show(choice, offered)
+
+
+def _folded(comparison: Comparison) -> None:
+    """Show the details behind the answer, each folded; what the address asks for is open."""
+    differing = len(conditions.rows(comparison))
+    with st.expander(f"Conditions: {differing} differ" if differing else "Conditions", icon=":material/rule:"):
+        _conditions(comparison)
     if all(step_parts.gpu_worked(comparison)):
-        _steps(comparison)
-    _audit(comparison)
+        with st.expander("Steps", icon=":material/bar_chart:"):
+            _steps(comparison)
+    with st.expander("Findings and audit", icon=":material/fact_check:"):
+        _findings(comparison)
+        _audit(comparison)
     if all(step_parts.gpu_worked(comparison)):
-        _lists(comparison)
-    _host_operators(comparison)
-    module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
-    _findings(comparison)
+        asked = any(key in st.query_params for key in ("changed", "named"))
+        with st.expander("Kernels, operators and modules", icon=":material/memory:", expanded=asked):
+            _lists(comparison)
+            module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
+    if changes.host_operators(comparison):
+        with st.expander("Operators on the host", icon=":material/function:"):
+            _host_operators(comparison)
     if changes.changed_rows(comparison)[0]:
         _side_by_side(comparison)
-    compare_sweep.show(choice, offered)
+
+
+def _ratio(comparison: Comparison) -> None:
+    """Show A's step time ÷ B's on an axis, with a hollow mark for the earlier prediction."""
+    if ratios := intervals.ratios(comparison):
+        with st.container(gap="xxsmall"):
+            cards.title("How many times as fast")
+            st.html(poster.ratios(step_pair.ratio_axis(ratios), ACCENT.on(frame.dark()), PAGE.on(frame.dark())))
 
 
 def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
@@ -162,28 +183,14 @@ def _both_steps(comparison: Comparison) -> None:
         parts = step_parts.bars(comparison, steps[0])
         drawn = poster_bars.both_steps(parts, dark=frame.dark())
         st.html(
-            poster.bars(drawn, poster_bars.named_once(drawn, parts, dark=frame.dark()), step_parts.idle_title(parts, steps[0]))
+            poster.bars(
+                drawn,
+                poster_bars.named_once(drawn, parts, dark=frame.dark()),
+                step_parts.idle_title(parts, steps[0]),
+                step_pair.ribbons(parts, dark=frame.dark()),
+            )
         )
         cards.small(f"{step_parts.idle_title(parts, steps[0])}.")
-
-
-def _ways_out(comparison: Comparison) -> None:
-    copy_link.button()
-    with st.popover("Report", icon=":material/download:", width="content"):
-        _downloads(comparison)
-    with st.popover("How sure?", icon=":material/help:", width="content", key="how-sure"):
-        cards.text("\n\n".join((words.why_sure(comparison), *basis.bases(comparison))))
-
-
-def _downloads(comparison: Comparison) -> None:
-    formats = (
-        ("One HTML file", "html", "text/html", lambda: html_report.comparison_html(comparison)),
-        ("Markdown", "md", "text/markdown", lambda: compare_text.markdown(comparison)),
-        ("JSON", "json", "application/json", lambda: json.dumps(compare_json(comparison), indent=1, ensure_ascii=False)),
-    )
-    panel.downloads("comparison", formats, "compare")
-    if (drawn := slide.of_comparison(comparison)) is not None:
-        slide.button(drawn, "comparison")
 
 
 def _step(comparison: Comparison) -> None:
@@ -224,9 +231,8 @@ def _steps(comparison: Comparison) -> None:
     if sides[0][0] != sides[1][0]:
         frame.link("timeline", "Both on one timeline", icon=":material/stacks:", run=sides[0][0], beside=sides[1][0])
     if a or b:
-        with st.expander("Every profiled step as a dot", icon=":material/scatter_plot:"):
-            dots = waterfall.step_dots(a, b, words.names(comparison), "Profiled steps in their order", dark=frame.dark())
-            panel.show(dots, "step-dots")
+        dots = waterfall.step_dots(a, b, words.names(comparison), "Profiled steps in their order", dark=frame.dark())
+        panel.show(dots, "step-dots")
 
 
 def _ledger(steps: Sequence[step_parts.Step]) -> step_parts.Step:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
+from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.app import format as fmt
+from sawtooth.app.charts.step_pair import Ratio
 
 
 def of_change(low_ms: float | None, high_ms: float | None) -> str:
@@ -29,6 +31,25 @@ def of_ratio(comparison: Comparison) -> str:
         return ""
     low, high = (low, high) if verdict.word == "faster" else (1 / high, 1 / low)
     return f"{fmt.number(low, 3)} to {fmt.times(high)}"
+
+
+def ratios(comparison: Comparison) -> list[Ratio]:
+    """Return A's step time ÷ B's with its interval, and before it the ratio that A's report predicted.
+
+    The list is empty if the ratio's interval is not known or open. A prediction is left out if B differs in more than it.
+    """
+    low, high = comparison.verdict.ratio or (None, None)
+    a, b = comparison.best.a, comparison.best.b
+    if not low or not high or not a or not b or comparison.unrelated:
+        return []
+    estimated = any(source in ESTIMATED for sources in comparison.sources for source in sources)
+    shown = [Ratio("estimated" if estimated else "measured", a / b, low, high)]
+    predicted = comparison.prediction
+    if predicted is not None and predicted.low_ms and predicted.high_ms and not predicted.beside:
+        shown.insert(
+            0, Ratio("predicted", a / predicted.predicted_ms, a / predicted.high_ms, a / predicted.low_ms, predicted=True)
+        )
+    return shown
 
 
 def no_change(verdict: Verdict) -> str:

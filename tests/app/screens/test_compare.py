@@ -164,12 +164,16 @@ def test_what_was_changed_stands_beside_the_waterfall_and_the_rest_is_folded_awa
     test = opened(a=pair[0], b=pair[1])
     text = words_of(test)
     assert (
-        text.index("The step changed by")
+        text.index("How many times as fast")
         < text.index("The recordings do not show what was changed")
+        < text.index("The step changed by")
         < text.index("Profiled steps: ")
     )
     folded = [expander.label for expander in test.expander]
-    assert "Every profiled step as a dot" in folded
+    assert folded[:4] == ["Conditions", "Steps", "Findings and audit", "Kernels, operators and modules"]
+    assert not any(expander.proto.expanded for expander in test.expander)
+    asked = {expander.label: expander.proto.expanded for expander in opened(a=pair[0], b=pair[1], changed="Operators").expander}
+    assert asked["Kernels, operators and modules"], "a link that asks for a list shows it"
     assert any(label.endswith("metrics side by side") for label in folded)
 
 
@@ -183,6 +187,7 @@ def test_the_first_screen_says_how_much_why_and_how_sure(pair):
     assert "). Low confidence: a step is " in text
     assert 'aria-label="The GPU waits 30\u00a0% of A&#39;s step and 38\u00a0% of B&#39;s"' in text  # 300 of 1,000 and of 800 µs
     assert text.index("saved came from tensor-core compute") < text.index("The step changed by")
+    assert "clip-path:polygon(0.00% 0, 60.00% 0, 40.00% 100%, 0.00% 100%)" in text  # the product, 600 → 400 of 1,000 µs
 
 
 def test_the_same_run_on_both_sides_is_said_and_nothing_is_compared(pair):

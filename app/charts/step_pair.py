@@ -1,0 +1,108 @@
+"""Bands between the equal parts of two steps, and the ratio of their times on an axis, for HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.waterfall import WaterfallBar
+from sawtooth.app.theme import colour_of, place_of
+
+TICKS = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
+APART = 0.12  # share of the axis: closer tick labels would touch on a phone
+MEASURED, PREDICTED = "95\u00a0%", "4 of 5 such predictions"  # what the intervals contain
+ROOM = 0.06  # share of the axis that remains free at both ends
+LEAST_DECADES = math.log10(1.25)  # a shorter axis would enlarge noise
+
+
+@dataclass(frozen=True)
+class Ribbon:
+    """A band from a part of A's bar to the same part of B's.
+
+    ``polygon`` are its corners in CSS, and ``hint`` its times in words.
+    """
+
+    polygon: str
+    colour: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class RatioMark:
+    """A ratio on the axis: places in CSS and words. ``hollow`` marks a prediction."""
+
+    at: str
+    left: str
+    width: str
+    text: str
+    hollow: bool
+
+
+@dataclass(frozen=True)
+class RatioAxis:
+    """Ratios with their intervals on one logarithmic axis; ``ticks`` have a text and a place in CSS."""
+
+    marks: tuple[RatioMark, ...]
+    ticks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A's step time ÷ B's with its interval; ``name`` says what it is, such as "measured"."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    predicted: bool = False
+
+
+def ribbons(bars: Sequence[WaterfallBar], *, dark: bool) -> list[Ribbon]:
+    """Return the bands between both steps, useful time first.
+
+    A part that only one step has becomes a triangle.
+    """
+    longest = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars), 1e-12)
+    a = b = 0.0
+    drawn = []
+    for bar in sorted(bars, key=lambda bar: place_of(bar.owner, bar.cause)):
+        ends = (a, a + bar.ms_a, b + bar.ms_b, b)
+        a, b = ends[1], ends[2]
+        corners = zip((f"{100 * end / longest:.2f}%" for end in ends), ("0", "0", "100%", "100%"), strict=True)
+        hint = f"{bar.label}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
+        drawn.append(Ribbon(", ".join(map(" ".join, corners)), colour_of(bar.owner, bar.cause).on(dark), hint))
+    return drawn
+
+
+def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:
+    """Return the axis of ``ratios``; it always contains 1, where both steps take the same time."""
+    ends = [math.log10(end) for ratio in ratios for end in (ratio.low, ratio.high, ratio.value)]
+    low, high = min(0.0, *ends), max(0.0, *ends)
+    missing = max(LEAST_DECADES - (high - low), 0.0) / 2
+    low, high = low - missing, high + missing
+    pad = (high - low) * ROOM
+    low, high = low - pad, high + pad
+
+    def place(value: float) -> float:
+        return (math.log10(value) - low) / (high - low)
+
+    marks = tuple(
+        RatioMark(
+            f"{place(ratio.value):.2%}",
+            f"{place(ratio.low):.2%}",
+            f"{place(ratio.high) - place(ratio.low):.2%}",
+            f"{ratio.name} {fmt.number(ratio.low, 2)} to {fmt.number(ratio.high, 2)}\u00a0× ({PREDICTED if ratio.predicted else MEASURED})",
+            ratio.predicted,
+        )
+        for ratio in ratios
+    )
+    places = [place(1.0)]
+    ticks = [("same", f"{place(1.0):.2%}")]
+    for value in TICKS:
+        at = place(value)
+        if 0.02 <= at <= 0.98 and all(abs(at - other) >= APART for other in places):
+            places.append(at)
+            ticks.append((f"{value:g}\u00a0×", f"{at:.2%}"))
+    return RatioAxis(marks, tuple(ticks))
