@@ -78,6 +78,7 @@ export default function (component) {
   const list = parentElement.querySelector(".list");
   parentElement.querySelector(".note").textContent = (data && data.note) || "";
   zone.classList.toggle("compact", Boolean(data && data.compact));
+  zone.classList.remove("waits");
 
   const take = async (files) => {
     const chosen = Array.from(files);

@@ -29,6 +29,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
 # Address parameters: the included changes, the bar whose details are open, the price of a GPU-hour, the remaining steps.
 FIXES, OPEN, PRICE, STEPS = "fixes", "open", "price", "steps"
+MOST_ROWS = 6  # bars for which first_paint.css reserves a height
 MOST_ASKED = 1e15  # steps or money: a product with infinity is no useful answer
 NONE = "none"  # no change is included, where the page would include some by itself
 
@@ -44,7 +45,9 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     component = st.components.v2.component("sawtooth.staircase", html=files["html"], css=files["css"], js=files["js"])
     data = data_of(result, stairs)
     st.set_page_config(page_title=data["states"][str(data["choice"])]["tab"])
-    component(key=f"staircase-{result.manifest.id}", data=data)
+    height = f"{min(len(data['changes']), MOST_ROWS)}{'_panorama' if data['panorama'] else ''}"
+    with st.container(key=f"stairs_of_{height}"):  # has about its height before the component is there
+        component(key=f"staircase-{result.manifest.id}", data=data)
     if stairs is not None and stairs.changes:
         _questions()
 

@@ -8,6 +8,8 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from sawtooth.app import templates
+
 # Without a base address, Streamlit's page first asks below its own address, where nothing answers: two failed requests on each page.
 _BASE_ADDRESS = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin + '/' };</script>"
 
@@ -39,13 +41,14 @@ def content_security_policy(index_html: str = "") -> str:
 
 @lru_cache(maxsize=1)
 def index_page() -> str:
-    """Return Streamlit's index page with the address of its server; "" if it is missing."""
+    """Return Streamlit's index page with the server's address and the first styles; "" if missing."""
     import streamlit
 
     index = Path(streamlit.__file__).with_name("static") / "index.html"
     if not index.exists():
         return ""
-    return index.read_text(encoding="utf-8").replace("<head>", f"<head>{_BASE_ADDRESS}", 1)
+    style = (templates.FOLDER / "first_paint.css").read_text(encoding="utf-8")
+    return index.read_text(encoding="utf-8").replace("<head>", f"<head>{_BASE_ADDRESS}<style>{style}</style>", 1)
 
 
 def security_headers() -> dict[str, str]:

@@ -1,12 +1,11 @@
 """How fast the pages are on a large trace, on this machine.
 
-    python -m tests.benchmarks.pages [--events 5000000] [--rounds 3] [--trace TRACE.json.gz] [--data FOLDER] [--screens …] [--browser]
+    python -m tests.benchmarks.pages [--events 5000000] [--rounds 3] [--trace TRACE.json.gz] [--data FOLDER] [--screens …]
 
 Ingests a trace of the wanted size (or takes the largest run of ``--data``), opens every screen with nothing in memory, and prints by
 screen: its queries and the slowest of them, the time of the whole script, and the bytes of its charts and of the page; medians of the
-rounds. Processor time stands beside wall time: on a machine with other work only the first says something about us. ``--browser`` also
-clicks through the screens of a running server in Chromium: from the click until the screen's first sentence stands there, and what the server sends for
-the whole screen (frames of the web socket before their compression, and files but the app's own).
+rounds. Processor time stands beside wall time: on a machine with other work only the first says something about us. What a
+viewer waits for in a browser: ``tests.benchmarks.clicks``.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ from sawtooth.ingest.schema import DataFolder
 from tests.benchmarks.ingest import BUNDLED, make
 from tests.support.paths import ROOT
 
-QUIET_S, MOST_S = 1.0, 10.0  # after the last that was sent the screen is whole; a clock on it never ends
-TITLE = "h1, h2.st-title"  # what a screen says first
 SLOW_MS = 100.0  # the bar for a query; slower ones are listed with their text
 
 
@@ -165,7 +162,9 @@ def ingested(folder: DataFolder, source: Path, events: int) -> Manifest:
     return manifest
 
 
-def _largest(folder: DataFolder) -> Manifest:
+def largest(folder: DataFolder) -> Manifest:
+    """Return the run whose recordings take the most space."""
+
     def size(manifest: Manifest) -> int:
         return sum(folder.recording_file(ref.id).stat().st_size for ref in manifest.recordings)
 
@@ -193,75 +192,6 @@ def report_seconds(folder: DataFolder, run: str) -> float:
     start = time.perf_counter()
     json.loads(subprocess.run(command, check=True, capture_output=True, env=environment).stdout)
     return time.perf_counter() - start
-
-
-class Received:
-    """What a page has received since ``bytes`` was set to 0, by Chromium's own count, and when the last of it came."""
-
-    def __init__(self, page: Any) -> None:
-        self.bytes, self.last = 0, time.perf_counter()
-        app: set[str] = set()  # requests for the app's own files, which are the same for every screen
-        chromium = page.context.new_cdp_session(page)
-        chromium.send("Network.enable")
-        chromium.on("Network.webSocketFrameReceived", lambda event: self._add(_length(event["response"])))
-        chromium.on(
-            "Network.requestWillBeSent", lambda event: "/static/" in event["request"]["url"] and app.add(event["requestId"])
-        )
-        chromium.on(
-            "Network.loadingFinished",
-            lambda event: self._add(int(event["encodedDataLength"]) * (event["requestId"] not in app)),
-        )
-
-    def _add(self, count: int) -> None:
-        self.bytes, self.last = self.bytes + count, time.perf_counter()
-
-    def whole(self, page: Any) -> int:
-        """Return the bytes once nothing more comes, or after MOST_S."""
-        began = time.perf_counter()
-        while time.perf_counter() - max(self.last, began) < QUIET_S and time.perf_counter() - began < MOST_S:
-            page.wait_for_timeout(100)
-        return self.bytes
-
-
-def _length(frame: dict[str, Any]) -> int:
-    text = str(frame["payloadData"])
-    return len(text) if frame["opcode"] == 1 else 3 * len(text) // 4  # of binary frames it is told in base64
-
-
-def clicks(folder: DataFolder, run: str, names: list[str], rounds: int) -> dict[str, tuple[float, float]]:
-    """Return by screen the median seconds from the click on its link until its first sentence stands on the page, and the median bytes of the screen."""
-    sys.path.insert(0, str(ROOT / "tests"))  # as the tests' own imports
-    from playwright.sync_api import sync_playwright
-
-    from tests.support.chromium import click_to, executable, log_in
-    from tests.support.servers import start_server
-
-    server = start_server(folder.root, SAWTOOTH_DEMO="0")
-    times: dict[str, list[float]] = {}
-    sizes: dict[str, list[int]] = {}
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox"])
-            context = browser.new_context()
-            log_in(context)
-            page = context.new_page()
-            page.set_default_timeout(120_000)
-            received = Received(page)
-            for _ in range(rounds):
-                page.goto(f"{server.url}/verdict?run={run}")
-                page.locator(TITLE).first.wait_for()
-                received.whole(page)
-                for name in names:
-                    before = page.locator(TITLE).first.text_content() or ""
-                    start, received.bytes = time.perf_counter(), 0
-                    click_to(page, name)
-                    page.locator(TITLE).filter(has_not_text=before).first.wait_for()
-                    times.setdefault(name, []).append(time.perf_counter() - start)
-                    sizes.setdefault(name, []).append(received.whole(page))
-            browser.close()
-    finally:
-        server.stop()
-    return {name: (statistics.median(seconds), statistics.median(sizes[name])) for name, seconds in times.items()}
 
 
 def table(screens: list[Screen]) -> str:
@@ -293,7 +223,6 @@ def main() -> None:
     parser.add_argument("--trace", type=Path, default=BUNDLED)
     parser.add_argument("--data", type=Path, help="use this folder's largest run and make none")
     parser.add_argument("--screens", nargs="*", help="only these")
-    parser.add_argument("--browser", action="store_true", help="also click through a running server in Chromium")
     given = parser.parse_args()
     print(
         f"{platform.platform()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}; {given.rounds} rounds"
@@ -301,7 +230,7 @@ def main() -> None:
     folder = DataFolder(given.data or Path(tempfile.mkdtemp())).create()
     os.environ["SAWTOOTH_DATA"] = str(folder.root)
     try:
-        manifest = _largest(folder) if given.data else ingested(folder, given.trace, given.events)
+        manifest = largest(folder) if given.data else ingested(folder, given.trace, given.events)
         analysed(folder, manifest)
         from sawtooth.app.places import SCREENS
 
@@ -310,10 +239,6 @@ def main() -> None:
             for screen in screens:
                 screen.rounds.append(open_screen(screen.name, manifest.id))
         print(f"\n{table(screens)}\n")
-        if given.browser:
-            names = [screen.name for screen in screens if screen.name != "verdict"]
-            for name, (seconds, sent) in clicks(folder, manifest.id, names, given.rounds).items():
-                print(f"click to answer, {name}: {seconds:.2f} s; {sent / 1e3:.0f} kB sent")
         print(
             f"sawtooth report: {statistics.median(report_seconds(folder, manifest.id) for _ in range(given.rounds)):.2f} s, start included"
         )

@@ -2388,6 +2388,7 @@ function main_default(component) {
     component.setStateValue("place", { ...place, jump });
   }, (note) => component.setTriggerValue("note", note));
   mounted.set(root, { timeline, of, turn });
+  root.classList.remove("waits");
   tell(timeline);
   void timeline.whole.then(() => performance.mark("timeline-whole"));
   window.sawtoothTimeline = timeline;

@@ -61,13 +61,14 @@ def show(
     others = several and st.toggle("All ranks on one clock", key="ranks", bind="query-params")
     shown = _tracks(result, rank, recording_id, beside, bool(others))
     key = f"timeline-{recording_id}-{rank.device if rank else 0}"
-    component(
-        key=key,
-        data=_data(result, rank, shown, telemetry),
-        on_place_change=lambda: _keep(key),
-        on_note_change=lambda: _keep_note(key, result.manifest.id),
-        on_drawn_change=lambda: st.session_state.update({DRAWN: True}),
-    )
+    with st.container(key="timeline_picture"):  # has its height before the component is there
+        component(
+            key=key,
+            data=_data(result, rank, shown, telemetry),
+            on_place_change=lambda: _keep(key),
+            on_note_change=lambda: _keep_note(key, result.manifest.id),
+            on_drawn_change=lambda: st.session_state.update({DRAWN: True}),
+        )
 
 
 def begin() -> None:

@@ -58,6 +58,7 @@ export default function (component: Component): (() => void) | void {
     component.setStateValue("place", { ...place, jump });
   }, (note) => component.setTriggerValue("note", note));
   mounted.set(root, { timeline, of, turn });
+  root.classList.remove("waits");
   tell(timeline);
   // for measurements and tests: when the picture was whole, what a frame costs and what is kept
   void timeline.whole.then(() => performance.mark("timeline-whole"));
