@@ -65,7 +65,8 @@ class ChromeTrace:
     ) -> None:
         """Add a launch and the GPU operation that it starts."""
         self.correlation += 1
-        self.host("cuda_runtime", "cudaLaunchKernel", *call, correlation=self.correlation)
+        launched = ("cuda_driver", "cuLaunchKernelEx") if name.startswith("triton_") else ("cuda_runtime", "cudaLaunchKernel")
+        self.host(*launched, *call, correlation=self.correlation)
         self.gpu(kernel, name, category, stream, correlation=self.correlation, **args)
 
     def gpu(
