@@ -79,7 +79,7 @@ def test_all_of_them_together_stay_small() -> None:
     assert sum(path.stat().st_size for folder in folders() for path in folder.iterdir()) <= TOTAL_LIMIT_BYTES
 
 
-@pytest.mark.sweep(32)
+@pytest.mark.sweep(20)
 def test_trace_is_whole_and_anonymous(folder: Path) -> None:
     for path in folder.glob("*trace.json.gz"):
         raw = gzip.decompress(path.read_bytes())

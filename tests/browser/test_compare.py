@@ -79,6 +79,7 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
         again.stop()
 
 
+@pytest.mark.slow
 def test_long_names_of_both_runs_are_read_whole(tmp_path: Path, page: Page) -> None:
     a, b = pair(tmp_path, ("resnet50-imagenet-fp32-workers0-batch256-before", "resnet50-imagenet-bf16-workers4-batch256-after"))
     server = start_server(tmp_path / "data")

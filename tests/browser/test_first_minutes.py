@@ -34,6 +34,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, lis
     server.stop()
 
 
+@pytest.mark.slow
 def test_on_a_narrow_page_two_runs_stand_beside_each_other(here: tuple[Server, list[str]], page: Page) -> None:
     page.set_viewport_size({"width": 800, "height": 900})
     page.goto(here[0].url)
@@ -44,6 +45,7 @@ def test_on_a_narrow_page_two_runs_stand_beside_each_other(here: tuple[Server, l
     assert first["y"] == second["y"] < third["y"] and first["x"] == third["x"] < second["x"]
 
 
+@pytest.mark.slow
 def test_back_and_forward_restore_a_comparison(here: tuple[Server, list[str]], page: Page) -> None:
     server, (a, b, third) = here
     page.goto(f"{server.url}/compare?a={a}&b={b}")

@@ -68,6 +68,7 @@ def test_a_session_advances_outlives_the_server_and_becomes_a_run(tmp_path: Path
         server.stop()
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, page: Page) -> None:
     data = without_bundled(tmp_path / "data")
     server = start_server(data)

@@ -145,6 +145,7 @@ def another_port(cookies: list[str]) -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_a_page_on_another_port_reads_nothing_sends_nothing_and_its_owner_cannot_use_the_cookie(
     tmp_path: Path, browser: Browser
 ) -> None:
@@ -185,6 +186,7 @@ def test_no_secret_can_be_read_by_another_user(tmp_path: Path) -> None:
         server.stop()
 
 
+@pytest.mark.slow
 def test_https_with_a_certificate_of_one_s_own(tmp_path: Path, browser: Browser) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]

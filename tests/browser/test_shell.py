@@ -82,6 +82,7 @@ def test_a_dropped_trace_becomes_a_run_and_nothing_is_fetched_from_elsewhere(
     assert seen.errors == []
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_trace_is_refused_in_a_sentence(empty_server: Server, page: Page, tmp_path: Path) -> None:
     page.goto(empty_server.url)
     path = tmp_path / "holiday.jpg"
@@ -232,6 +233,7 @@ def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: 
         server.stop()
 
 
+@pytest.mark.slow
 def test_an_installed_sawtooth_started_inside_a_checkout_runs_its_own_code(tmp_path: Path, page: Page) -> None:
     installed = tmp_path / "installed"
     for package in ("app", "analysis", "ingest"):

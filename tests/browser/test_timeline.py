@@ -131,6 +131,7 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
     expect(page.get_by_role("button", name="Whole", exact=True)).to_be_disabled()
 
 
+@pytest.mark.slow
 def test_the_longest_lost_time_is_one_key_away_and_the_next_another(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     whole = view(page)
@@ -184,6 +185,7 @@ def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(
     until(page, f"sawtoothTimeline.target.start !== {there[0]}")
 
 
+@pytest.mark.slow
 def test_what_to_change_stands_over_the_picture_and_one_key_leads_through_it(server: Server, run: str, page: Page) -> None:
     findings = [f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"]]
     opened(page, server, run)
@@ -211,6 +213,7 @@ def test_what_to_change_stands_over_the_picture_and_one_key_leads_through_it(ser
     expect(card).to_contain_text(findings[0]["fix"])
 
 
+@pytest.mark.slow
 def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     rows = "sawtoothTimeline.scene.lanes.map(lane => lane.id + lane.rows).join()"
@@ -282,6 +285,7 @@ def test_a_row_of_the_tables_leads_to_its_place(server: Server, run: str, page: 
     expect(page.locator("canvas.lanes")).to_be_focused()
 
 
+@pytest.mark.slow
 def test_another_run_stands_under_this_one_and_a_link_brings_both_back(server: Server, run: str, page: Page) -> None:
     runs = {each["name"]: each["id"] for each in json.loads(fetch(server, "/api/v1/runs"))["runs"]}
     other = next(id_ for name, id_ in runs.items() if id_ != run)

@@ -87,6 +87,7 @@ def test_a_click_on_a_slice_tells_all_that_is_known_of_it(server: Server, run: s
     expect(details.get_by_role("heading")).to_contain_text("gemm")
 
 
+@pytest.mark.slow
 def test_lost_time_leads_to_its_line_and_to_what_the_change_brings(server: Server, run: str, page: Page) -> None:
     """From the sidebar, whose link has the focus still: one key, and everything is there."""
     finding = next(f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"])
@@ -106,6 +107,7 @@ def test_lost_time_leads_to_its_line_and_to_what_the_change_brings(server: Serve
     until(page, f"({marked})() > 0")  # in the strip, too
 
 
+@pytest.mark.slow
 def test_a_stretch_that_is_dragged_over_is_summed_up(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     box = page.locator("canvas.lanes").bounding_box()
@@ -123,6 +125,7 @@ def test_a_stretch_that_is_dragged_over_is_summed_up(server: Server, run: str, p
         expect(details.locator("table", has_text=table)).to_contain_text(row)
 
 
+@pytest.mark.slow
 def test_jumps_leave_a_way_back(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     page.get_by_role("combobox", name="Go to step").focus()

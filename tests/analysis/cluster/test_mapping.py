@@ -67,6 +67,7 @@ def test_a_source_that_failed_is_read_again_and_a_refused_one_is_not(tmp_path: P
     assert [(len(each.failed), len(each.refused), each.done) for each in done] == [(1, 1, 1), (1, 0, 1)]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_its_source_a_second_try_and_nobody_else_one(tmp_path: Path) -> None:
     names = ["a.json", "b.once.json", "c.json", "d.always.json", "e.json"]
     traces, to = sources_in(tmp_path, *names), tmp_path / "summaries"

@@ -111,6 +111,7 @@ def test_none_is_late_where_none_was_planted(tmp_path: Path) -> None:
     assert np.abs(overview.ranks["clock_offset_ns"].to_numpy(np.int64) - planted_ns).max() < 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("late_in", "named"), [({2, 6}, True), ({2}, False)])
 def test_a_loader_that_is_late_now_and_then_is_named_and_one_that_was_late_once_is_not(
     tmp_path: Path, late_in: set[int], named: bool

@@ -334,6 +334,7 @@ def test_a_trace_that_ends_early_hides_no_part_of_what_another_rank_costs(tmp_pa
     assert (late.ranks, late.gain_ms) == ((3,), pytest.approx(0.9, abs=0.01))
 
 
+@pytest.mark.slow
 def test_lateness_that_recording_may_make_names_nobody_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """0.4 ms of the host's between two launches: too short a gap to be more than what recording costs a slow host."""
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
@@ -370,6 +371,7 @@ def test_a_slow_gpus_clock_or_power_limit_is_the_reason_where_its_telemetry_show
     assert found.title.endswith({"clock": "a lower GPU clock", "power": "its GPU's power limit"}[reason])
 
 
+@pytest.mark.slow
 def test_clocks_of_hosts_are_known_through_groups(tmp_path: Path) -> None:
     communication = job_of(tmp_path, Planted(clock_us={1: 4000.0, 2: -2500.0}), ranks=9, per_host=3)
     first = {r.rank: r for r in communication.ranks}[0]

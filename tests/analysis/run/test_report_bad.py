@@ -245,7 +245,7 @@ ODD_DOCUMENTS: dict[str, bytes] = {
 READ = ("59", "60", "62", "65", "67", "68", "71", "48", "38")  # only odd: these must be read
 
 
-@pytest.mark.sweep(14)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("name", "content"), ODD_DOCUMENTS.items(), ids=ODD_DOCUMENTS.keys())
 def test_odd_traces_are_answered_and_their_parts_sum(report, name, content):
     answer = report(content)

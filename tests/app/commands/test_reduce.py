@@ -111,6 +111,7 @@ def test_a_late_rank_whose_trace_is_gone_is_named_all_the_same(many: Path, tmp_p
     delete_run(app_data, manifest.id)
 
 
+@pytest.mark.slow
 def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: Path) -> None:
     traces = sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz"))
     for source in list_sources([str(path) for path in traces]):

@@ -41,7 +41,7 @@ PLANTED = [
 ]
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("trouble", PLANTED, ids=lambda t: f"{t.kind}-{t.size:g}-{'all' if len(t.gpus) == 8 else t.gpus[0]}")
 def test_a_planted_trouble_is_found_named_and_sized(trouble: Trouble) -> None:
     missed = []
