@@ -46,6 +46,7 @@ from sawtooth.analysis.telemetry.troughs import link
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.manifest import Manifest
 
+RANGES_NOT_STORED = "not_stored_cuda_profiler_range"  # key of ingest's note on the events of CUPTI's range profiler
 NO_GPU_WORK = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
 NO_GPU = "no_gpu"  # ingest's note on a trace without GPU operations
 ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."
@@ -174,7 +175,8 @@ def _without_records(manifest: Manifest, library: Library, noted: list[Diagnosti
         if ref.kind == "trace":
             with library.open(ref.id) as recording:
                 launches += len(lost_launches(recording.cursor, 0))
-    check = lost_records.check_without_records(launches)
+    ranges = any(diagnostic.key == RANGES_NOT_STORED for diagnostic in noted)
+    check = lost_records.check_without_records(launches, by_ranges=ranges)
     return (check,) if check is not None else ()
 
 

@@ -194,7 +194,7 @@ def in_unit(value: float, unit: str) -> str:
     return known(value) if known else f"{number(value)}{_THIN}{unit}"
 
 
-_BOUNDS = {"least": f"≥{_THIN}", "most": f"≤{_THIN}"}
+BOUNDS = {"least": f"≥{_THIN}", "most": f"≤{_THIN}"}
 
 
 def reading(key: str, value: Reading) -> str:
@@ -204,7 +204,7 @@ def reading(key: str, value: Reading) -> str:
     """
     if value.value is None:
         return MISSING
-    sign = _BOUNDS[value.bound] if value.bound is not None else ""
+    sign = BOUNDS[value.bound] if value.bound is not None else ""
     return f"{sign}{in_unit(value.value, METRICS[key].unit)}"
 
 

@@ -19,6 +19,8 @@ FEWER = "Record again with fewer steps and without Python stacks: the profiler d
 NODES = "Record again with `nsys profile --cuda-graph-trace=node`, or with a newer CUDA driver: this one records no kernels inside CUDA graphs."
 COUNTERS = "Record again while no other profiler (DCGM profiling, Nsight) holds the GPU, and with fewer steps."
 
+RANGES = "Record again without profiler_metrics in _ExperimentalConfig."
+
 OF_GPU_RECORDS: dict[str, Effect] = {
     "gpu_busy_share": "least",
     "gpu_idle_share": "most",
@@ -84,15 +86,22 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
     return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=less)
 
 
-def check_without_records(launches: int) -> FailedCheck | None:
-    """Return the failed check of a trace with ``launches`` but no GPU operation; None without launches."""
+def check_without_records(launches: int, *, by_ranges: bool = False) -> FailedCheck | None:
+    """Return the failed check of a trace with ``launches`` but no GPU operation; None without launches.
+
+    ``by_ranges`` says that the trace has ranges of CUPTI's range profiler.
+    """
     if not launches:
         return None
     sentence = f"The program launched {launches:,} operations on the GPU, and the profiler recorded none of them."
+    advice = COUNTERS
+    if by_ranges:
+        sentence += " CUPTI's range profiler recorded counters in their place."
+        advice = RANGES
     headline = "The GPU's records are missing: record again."
     effects: dict[str, Effect] = {"best_step_time_ms": "unknown", "step_time_ms": "unknown"}
     return FailedCheck(
-        "gpu_records_missing", launches, sentence, COUNTERS, headline, "error", (*EVIDENCE, "host_records"), effects
+        "gpu_records_missing", launches, sentence, advice, headline, "error", (*EVIDENCE, "host_records"), effects
     )
 
 

@@ -18,7 +18,7 @@ EARLY_SHARE = 0.05  # share of the checked operations: fewer may be retried or r
 LOOKED_AT = 200_000  # operations of a large recording: the share of more would be no more certain
 SHORTEST_NS = 500  # an empty kernel takes 1 µs on every GPU in use
 FEWEST = 20  # kernels: with fewer, the median may be that of a few fills
-SLOWEST_NS = 200_000  # a tenth of all operators and calls is shorter than 6 µs in each of 90 intact traces
+SLOWEST_NS = 30_000  # a tenth of all operators and calls is shorter than 6 µs in each of 90 intact traces, mostly than 1 µs
 FEWEST_OF_HOST = 100  # operators and calls
 NOTHING_SHARE = 0.01  # of the kernels: no kernel lasts 0 ns, so their time is missing
 CUT_DOUBT = 0.005  # share of all operations: where some are too long, others may be too, up to the next one
@@ -68,7 +68,9 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         yield _disagree(late, what)
     shortest, events = recording.rows(_HOST)[0]
     if events >= FEWEST_OF_HOST and shortest > SLOWEST_NS:
-        sentence = f"Nine of ten operators and calls last more than {in_words(shortest / 1e6)}; most take a few microseconds."
+        sentence = (
+            f"Nine of ten operators and calls last more than {in_words(shortest / 1e6)}; such events take a few microseconds."
+        )
         headline = "The times are too long to be true: their unit is not microseconds."
         yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     yield from _doubtful(recording, device)

@@ -60,6 +60,8 @@ def explain(
         ),
     ]
     pieces = Pieces.joined(explained)
+    if not len(events.ops):  # nothing shows that the host's time between calls is Python's
+        pieces.cause[pieces.cause == CODE["python_host"]] = CODE["unattributed"]
     by_time = np.lexsort((pieces.start, pieces.gap))
     return merged(_charge_waits(pieces.rows(by_time), schedule.waits, schedule.line, lost.window))
 

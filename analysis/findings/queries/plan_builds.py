@@ -31,6 +31,8 @@ SELECT m.cpu_op_id AS id, n.name, m.start_ns, m.start_ns + m.dur_ns AS end_ns, t
 FROM slow s JOIN met m ON m.cpu_op_id = s.cpu_op_id AND m.first JOIN usual u ON u.name_id = m.name_id JOIN names n ON n.name_id = m.name_id
 JOIN steps t ON t.device = $device AND t.counted AND m.start_ns >= t.host_start_ns AND m.start_ns < t.host_end_ns
 WHERE s.own_ns >= $times * u.usual_ns ORDER BY id"""
+LOADS_CODE = 0.05  # Share of the step. The time of a run's first launches does not represent later ones.
+AFTER_LOADING = "Not predicted: code was compiled or loaded in these steps, unlike in later ones. Profile after the warm-up."
 
 
 @once
@@ -56,3 +58,8 @@ def excess_ms(context: RuleContext, builds: CountedEvents) -> float:
     best = context.rank.best
     profiled, run = best.estimate.value or best.profiled.value, context.step_ms
     return ms * min(run / profiled, 1.0) if profiled and run else ms
+
+
+def loads_code(context: RuleContext) -> bool:
+    """Return whether the steps compile or load code, so that no later step is like them."""
+    return context.share(context.lost_ms("compilation")) >= LOADS_CODE

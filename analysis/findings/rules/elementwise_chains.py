@@ -27,6 +27,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
 from sawtooth.analysis.findings.queries.chains import between_products, compiled
+from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, loads_code
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
@@ -66,8 +67,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     rows, dur_ns = work.iloc[np.concatenate(joined)], work["dur_ns"].to_numpy()
     saved = ms_per_step(rows, steps) - sum(dur_ns[part].max() for part in joined) / 1e6 / steps
-    edits = compiled(work, joined)
-    between = context.predict_range_ms(edits)
+    loading = loads_code(context)
+    edits = [] if loading else compiled(work, joined)
+    between = context.predict_range_ms(edits) if edits else None
     least = context.step_ms - between[1] if between is not None and context.step_ms else saved
     if context.is_trifle(least):
         return
@@ -75,7 +77,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{count_in_words(rows, steps)} a step only move data from one product to the next: {in_words(ms_per_step(rows, steps))} of each step",
             _action(layer),
-            note="What follows a product, up to the next, as long as its longest kernel; what the optimizer launches stays.",
+            note=AFTER_LOADING
+            if loading
+            else "What follows a product, up to the next, as long as its longest kernel; what the optimizer launches stays.",
             risk="Compilation takes minutes at the start and again when shapes change.",
             changes=AROUND if layer else CHANGES,
         ),

@@ -37,7 +37,7 @@ from sawtooth.analysis.findings.queries.communication import FSDP
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
-from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
+from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, excess_ms, loads_code, plan_builds
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
 from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
@@ -51,7 +51,7 @@ WAITS_FIRST = 0.01
 PYTHON_SHARE = 0.1  # Share of the step.
 SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
-LOADS_CODE = 0.05  # Share of the step. The time of a run's first launches does not represent later ones.
+FEWEST_KERNELS = 5  # A step: launching a graph takes the host 5 to 10 µs, as long as two or three kernels.
 
 STEP_FIX = Action(
     "Launch",
@@ -98,7 +98,6 @@ SHARDED_NOTE = (
 )
 AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
 AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps hide. Launching sooner brings nothing before they give more."
-AFTER_LOADING = "Not predicted: code was compiled or loaded in these steps, unlike in later ones. Profile after the warm-up."
 UNEXPLAINED = "Not predicted: the GPU waits longer for what the trace does not show than for launches."
 TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
 
@@ -169,8 +168,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(least):
         return
     kernels, short = _kernels(context)
-    if not kernels:
-        return  # There are only copies, which the rule small-copies reports.
+    if kernels < FEWEST_KERNELS * len(context.rank.counted):
+        return  # A graph would save nothing. If there are only copies, the rule small-copies reports them.
     tokens = generation(context)
     advice, unknown = _advice(context, tokens), _why_unknown(context, lost, tokens)
     yield Evidence(
@@ -213,7 +212,7 @@ def _why_unknown(context: RuleContext, lost: float, tokens: Generation | None) -
         return AFTER_WAITS
     if tokens is None and context.lost_ms("unattributed", owner="idle") > lost:
         return UNEXPLAINED
-    return AFTER_LOADING if context.share(context.lost_ms("compilation")) >= LOADS_CODE else ""
+    return AFTER_LOADING if loads_code(context) else ""
 
 
 def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:

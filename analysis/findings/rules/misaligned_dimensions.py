@@ -11,7 +11,8 @@ What to do
     Change a model's width to a multiple of 64, and its head size with it (width = heads · head size): the sizes of queries, keys,
     values and MLP are multiples of the width and follow. Pad a vocabulary alone; the model never samples its added rows.
 When it is wrong
-    The sizes come from the data (ragged batches): pad or bucket them instead. FP8 needs multiples of 16.
+    The sizes come from the data (ragged batches): pad or bucket them instead. A size that no layer multiplies by is taken
+    for the length of a sequence. FP8 needs multiples of 16.
 References
     https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html
 """
@@ -52,6 +53,7 @@ OF_TOKENIZER = CodeChange(
     "model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)",
 )
 PADDED_MODEL = "A padded vocabulary or hidden size changes the model's shape: old checkpoints need padding too."
+MASKED = "Padded rows of a sequence must be masked in the attention."
 OTHER_MODEL = "Another width is another model: old checkpoints do not fit. Keep width = heads · head size."
 
 
@@ -140,7 +142,7 @@ def _in_short(sizes: list[int]) -> str:
     return f"{sizes[0]} and {len(sizes) - 1} other sizes"
 
 
-def _changes(alone: list[int], width: _ModelWidth | None) -> tuple[CodeChange, ...]:
+def _changes(alone: list[int], width: _ModelWidth | None, lengths: Collection[int]) -> tuple[CodeChange, ...]:
     """Return the code change of the model's width, and of the two largest sizes that stand alone."""
     lines = []
     if width is not None:
@@ -151,19 +153,22 @@ def _changes(alone: list[int], width: _ModelWidth | None) -> tuple[CodeChange, .
         lines.append((old, new))
     for size in alone[:2]:
         name, unused = ("vocabulary", "; the added tokens never occur") if size >= VOCABULARY else ("features", "")
+        if size in lengths:
+            name, unused = "length", "; mask the added tokens"
         lines.append((f"{name} = {size}", f"{name} = {_next_multiple(size)}   # next multiple of {PADDED_TO}{unused}"))
     before, after = ("\n".join(side) for side in zip(*lines, strict=True))
     own = CodeChange("PyTorch", before, after, of_run=True)
-    return (own, OF_TOKENIZER) if alone and alone[0] >= VOCABULARY else (own,)
+    return (own, OF_TOKENIZER) if alone and alone[0] >= VOCABULARY and alone[0] not in lengths else (own,)
 
 
-def _action(alone: list[int], width: _ModelWidth | None) -> Action:
-    padding = f"{_in_short(alone)} to {'a multiple' if len(alone) == 1 else 'multiples'} of {PADDED_TO}"
+def _action(alone: list[int], width: _ModelWidth | None, lengths: Collection[int]) -> Action:
+    what = "sequences of " if alone and all(size in lengths for size in alone) else ""
+    padding = f"{what}{_in_short(alone)} to {'a multiple' if len(alone) == 1 else 'multiples'} of {PADDED_TO}"
     if width is None:
         return Action("Pad", padding)
     if not alone:
         return Action("Make", width.action, width.how)
-    return Action("Make", f"{width.action} and pad {_in_short(alone)}", f"{width.how} Pad {padding}.")
+    return Action("Make", f"{width.action} and pad {what}{_in_short(alone)}", f"{width.how} Pad {padding}.")
 
 
 def _sizes_of(rows: pd.DataFrame) -> set[int]:
@@ -173,6 +178,20 @@ def _sizes_of(rows: pd.DataFrame) -> set[int]:
         first = FIRST_OPERAND.get(operator, 0)
         shapes = [shape for shape in (dims or [])[first : first + 2] if isinstance(shape, list)]
         sizes.update(n for shape in shapes for n in shape[-2:] if isinstance(n, int))
+    return sizes
+
+
+def _feature_sizes(rows: pd.DataFrame) -> set[int]:
+    """Return the numbers of columns that layers multiply by: those of second operands that are one matrix.
+
+    A size that only occurs in products of many matrices, or as a number of rows, is a length, such as a number of tokens.
+    """
+    sizes: set[int] = set()
+    for operator, dims in zip(rows["flop_operator"], rows["flop_dims"], strict=True):
+        second = (dims or [])[FIRST_OPERAND.get(operator, 0) + 1 :][:1]
+        sizes.update(
+            shape[-1] for shape in second if isinstance(shape, list) and len(shape) == 2 and isinstance(shape[-1], int)
+        )
     return sizes
 
 
@@ -201,7 +220,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     odd = {n for operator, dims, strides in inputs for n in misaligned_rows(operator, dims, strides, ALIGNMENT_16_BIT)}
     heads = _odd_heads(context, attention)
     sizes = _sizes_of(products) | heads
-    width = _model_width(sorted(odd | heads), sizes)
+    lengths = odd - _feature_sizes(products)
+    width = _model_width(sorted((odd - lengths) | heads), sizes)
     resized = width.resized(sizes) if width is not None else {}
     alone = sorted(odd - resized.keys(), reverse=True)
     resized |= {n: _next_multiple(n) for n in alone}
@@ -218,10 +238,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Products with dimensions of {shown}, no multiples of 8, take {in_words(cost)} of each step",
-            _action(alone, width),
+            _action(alone, width, lengths),
             note="These products as long as aligned ones take; kernels around them that also work on the odd size gain on top.",
-            risk=OTHER_MODEL if width is not None else PADDED_MODEL,
-            changes=_changes(alone, width),
+            risk=OTHER_MODEL if width is not None else MASKED if lengths.issuperset(alone) else PADDED_MODEL,
+            changes=_changes(alone, width, lengths),
         ),
         lost_ms=cost,
         cost_ms=cost,

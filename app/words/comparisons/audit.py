@@ -78,4 +78,6 @@ def shown(row: AuditRow, reading: Reading) -> str:
     if reading.value is None:
         return fmt.MISSING
     text = fmt.in_unit(reading.value, row.unit) if row.unit else fmt.number(reading.value)
+    if reading.bound is not None:
+        return f"{fmt.BOUNDS[reading.bound]}{text}"
     return text if reading.trust == "ok" or text.startswith("<") else f"≈\u00a0{text}"

@@ -133,3 +133,14 @@ def test_a_device_in_a_form_that_is_not_read_is_named(device: str) -> None:
     assert headline(result) == "The device's events were not read: nothing is known of it."
     assert device in result.failed[0].sentence and result.failed[0].count == 12
     assert result.metrics["best_step_time_ms"].value is None and not result.findings
+
+
+def test_ranges_of_counters_in_place_of_kernels_are_named() -> None:
+    trace = matmul_loop(4)
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event["cat"] = "cuda_profiler_range"
+    result = analysed([("t.json", trace.json())])
+    assert result is not None
+    (check,) = result.failed
+    assert "range profiler" in check.sentence and "profiler_metrics" in check.advice
