@@ -29,7 +29,7 @@ async def index(request: Request) -> Response:
 async def show(request: Request) -> Response:
     """Return the present state of one session.
 
-    It has means of each GPU over the last ten seconds, its sawtooth, alerts, and the step rate if the training sends step
+    It has means of each GPU over the last ten seconds, its sawtooth, alerts, findings, and the step rate if the training sends step
     marks.
     """
     state = await run_in_threadpool(state_of, str(request.path_params["session"]))
@@ -50,6 +50,15 @@ def state_of(name: str) -> dict[str, Any] | None:
         "seconds": RECENT_SECONDS,
         "gpus": [_gpu(session, device) for device in sorted(session.gpus)],
         "alerts": session.alerts(),
+        "findings": [
+            {
+                "kind": f.observation.kind,
+                "gpus": list(f.observation.devices),
+                "severity": f.observation.severity,
+                "sentence": f.sentence,
+            }
+            for f in session.findings()
+        ],
         "steps": _steps(session),
     }
 

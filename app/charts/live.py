@@ -31,7 +31,7 @@ class LiveNumber:
 
     label: str
     value: str
-    points: list[float]
+    points: list[float | None]
     colour: str
     top: float | None = None
     note: str = ""
@@ -76,10 +76,10 @@ def colour_of_line(column: str, dark: bool) -> str:
     return (ACCENT if column == "gr_active_pct" else MUTED if column == FAINT else colour_of_quantity(column)).on(dark)
 
 
-def points_of(line: Line, divisor: float = 1.0) -> list[float]:
-    """Return a line's points as alternating x and y, rounded so that they are short to send each second."""
+def points_of(line: Line, divisor: float = 1.0) -> list[float | None]:
+    """Return a line's points as alternating x and y, rounded to be short; y is None in a hole."""
     both = np.stack([line[0], line[1] / divisor], axis=1)
-    return [float(f"{value:.4g}") for value in both.ravel()]
+    return [float(f"{value:.4g}") if value == value else None for value in both.ravel().tolist()]
 
 
 def _line(column: str, line: Line, now: str, panel: Panel, dark: bool) -> dict[str, Any]:

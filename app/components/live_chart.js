@@ -11,11 +11,12 @@ function fit(canvas) {
   return [pen, box.width, box.height];
 }
 
-// A sample stands for the window before it: the line goes up or down first, then on to the sample's time.
+// A sample stands for the window before it: the line goes up or down first, then on to the sample's time. A hole (null) stays empty.
 function path(pen, points, x, y) {
   pen.beginPath();
   for (let i = 0; i < points.length; i += 2) {
-    if (i) pen.lineTo(x(points[i - 2]), y(points[i + 1])); else pen.moveTo(x(points[0]), y(points[1]));
+    if (points[i + 1] === null) continue;
+    if (i && points[i - 1] !== null) pen.lineTo(x(points[i - 2]), y(points[i + 1])); else pen.moveTo(x(points[i]), y(points[i + 1]));
     pen.lineTo(x(points[i]), y(points[i + 1]));
   }
   pen.stroke();
@@ -30,6 +31,16 @@ function highest(lines) {
 function rounded(top) {
   const unit = 10 ** Math.floor(Math.log10(top || 1));
   return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].map((n) => n * unit).find((n) => n >= top * 1.02) || top;
+}
+
+// Times in round steps before the newest sample: seconds, minutes or hours, as many as fit.
+function times(window_s, width) {
+  const most = Math.max(2, Math.min(5, Math.floor(width / 90)));
+  const step = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800].find((s) => window_s / s <= most) || window_s / 2;
+  const [unit, name] = step >= 86400 ? [86400, "d"] : step >= 3600 ? [3600, "h"] : step >= 60 ? [60, "min"] : [1, "s"];
+  const ticks = [];
+  for (let t = step; t <= window_s * 1.001; t += step) ticks.push([-t, `−${+(t / unit).toPrecision(3)} ${name}`]);
+  return ticks;
 }
 
 function drawPanel(canvas, panel, data, ink) {
@@ -47,9 +58,11 @@ function drawPanel(canvas, panel, data, ink) {
     pen.fillRect(x(-panel.period), 8, x(0) - x(-panel.period), bottom - 8);
   }
   pen.globalAlpha = 0.85; pen.fillStyle = ink;
-  for (const share of [-1, -0.75, -0.5, -0.25, 0]) {
-    pen.textAlign = share === -1 ? "left" : share === 0 ? "right" : "center";
-    pen.fillText(share ? `${+(share * data.window).toPrecision(3)} s` : "newest sample", x(share * data.window), height - 4);
+  pen.textAlign = "right"; pen.fillText("newest sample", width, height - 4);
+  const free = width - pen.measureText("newest sample").width - 12;
+  for (const [t, text] of times(data.window, width - LEFT)) {
+    const half = pen.measureText(text).width / 2, at = Math.max(x(t), LEFT + half);
+    if (at + half <= free) { pen.textAlign = "center"; pen.fillText(text, at, height - 4); }
   }
   pen.globalAlpha = 1; pen.save(); pen.beginPath(); pen.rect(LEFT, 0, width, height); pen.clip();
   // the first one is what the sentence speaks of: over the others

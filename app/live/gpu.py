@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sawtooth.analysis.telemetry.signal.dropouts import ALWAYS_ABOVE_0, COUNTERS
+from sawtooth.analysis.telemetry.signal.dropouts import BUSY_PCT as WORKS_PCT
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK, UtilizationSignal
 from sawtooth.app.live.series import LiveSeries
@@ -50,6 +52,18 @@ class LiveGpu:
         """Add a sample; impossible values and unknown quantities are ignored, because anyone may push."""
         if column in SAMPLE_COLUMNS and possible(column, value) is not None and is_time(time_ns):
             self.series.setdefault(column, LiveSeries()).add(time_ns, value)
+
+    def measured(self, values: dict[str, float]) -> dict[str, float]:
+        """Return the values of one tick without dropouts.
+
+        These are counters that read 0 while utilization shows work before and now.
+        """
+        before, now = self.latest("util_pct"), values.get("util_pct")
+        known = [values[column] for column in ALWAYS_ABOVE_0 if column in values]
+        seen = any((series := self.series.get(column)) and series.peak for column in ALWAYS_ABOVE_0)
+        if known and not any(known) and seen and before is not None and now is not None and min(before, now) >= WORKS_PCT:
+            return {column: value for column, value in values.items() if column not in COUNTERS}
+        return values
 
     def alerts(self) -> list[str]:
         """Return one sentence for each alert: GPU lost, memory nearly full, clocks throttled."""

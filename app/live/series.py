@@ -10,12 +10,15 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.ingest.quantities.registry import GAP_PERIODS
+
 WINDOW_NS = 330 * 10**9  # as sampled: slightly more than the five-minute window
 # Cutting copies the arrays: once per half minute is rare enough, and memory remains about constant.
 TRIMMED_AT_NS = WINDOW_NS * 11 // 10
 SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz are fewer, but a pushed clock may stand still
 BUCKETS = 1000  # for the whole session: each has a low and a high, so 2000 points are drawn
 FIRST_BUCKET_NS = 10**8  # one sample; the buckets double in length as the session grows
+SHORTEST_GAP_NS = 10**9  # shorter ones are a late tick, and would blink
 POINTS_MOST = 2000  # points of a line; a screen is about 1,500 pixels wide
 
 I64 = NDArray[np.int64]
@@ -29,6 +32,7 @@ class LiveSeries:
         self._time, self._value = array("q"), array("d")
         self._bucket_ns = FIRST_BUCKET_NS
         self._bucket, self._low, self._high = array("q"), array("d"), array("d")
+        self._sum, self._count = array("d"), array("q")
         self.last_ns: int | None = None
         self.peak: float | None = None
 
@@ -67,19 +71,24 @@ class LiveSeries:
         first = int(np.searchsorted(time, start_ns))
         return time[first:], value[first:]
 
-    def line(self, start_ns: int) -> tuple[I64, F64]:
-        """Return the points to draw from ``start_ns`` on, about POINTS_MOST at most.
+    def parts(self) -> tuple[I64, F64]:
+        """Return the ends and the means of the whole session's buckets."""
+        ends = (np.array(self._bucket, np.int64) + 1) * self._bucket_ns
+        return ends, np.array(self._sum) / np.maximum(np.array(self._count), 1)
 
-        Their lows and highs are those of the samples.
+    def line(self, start_ns: int, points: int = POINTS_MOST) -> tuple[I64, F64]:
+        """Return the points to draw from ``start_ns`` on, about ``points`` at most.
+
+        Their lows and highs are those of the samples. A hole in the samples is a NaN, at which the line breaks.
         """
         reaches = not self._time or self._time[0] <= start_ns or len(self._bucket) == 0 or self._oldest() >= self._time[0]
         if reaches:
-            return thinned(*self.since(start_ns))
+            return broken(*self.since(start_ns), points)
         begin = np.array(self._bucket, np.int64) * self._bucket_ns
         first = int(np.searchsorted(begin, start_ns - self._bucket_ns))
         low, high = np.array(self._low)[first:], np.array(self._high)[first:]
         time = np.stack([begin[first:], begin[first:] + self._bucket_ns // 2], axis=1).ravel()
-        return time, np.stack([low, high], axis=1).ravel()
+        return broken(time, np.stack([low, high], axis=1).ravel(), points)
 
     def _oldest(self) -> int:
         return self._bucket[0] * self._bucket_ns
@@ -88,10 +97,13 @@ class LiveSeries:
         bucket = time_ns // self._bucket_ns
         if self._bucket and self._bucket[-1] == bucket:
             self._low[-1], self._high[-1] = min(self._low[-1], value), max(self._high[-1], value)
+            self._sum[-1], self._count[-1] = self._sum[-1] + value, self._count[-1] + 1
             return
         self._bucket.append(bucket)
         self._low.append(value)
         self._high.append(value)
+        self._sum.append(value)
+        self._count.append(1)
         if len(self._bucket) > BUCKETS:
             self._double()
 
@@ -105,6 +117,8 @@ class LiveSeries:
             array("d", low.tolist()),
             array("d", high.tolist()),
         )
+        self._sum = array("d", np.add.reduceat(np.array(self._sum), starts).tolist())
+        self._count = array("q", np.add.reduceat(np.array(self._count), starts).tolist())
 
 
 def thinned(time: I64, value: F64, points: int = POINTS_MOST) -> tuple[I64, F64]:
@@ -118,3 +132,16 @@ def thinned(time: I64, value: F64, points: int = POINTS_MOST) -> tuple[I64, F64]
         part = value[a : a + size]
         keep += sorted({a + int(part.argmin()), a + int(part.argmax())})
     return time[keep], value[keep]
+
+
+def broken(time: I64, value: F64, points: int) -> tuple[I64, F64]:
+    """Return the thinned line with a NaN in each hole, which is longer than GAP_PERIODS usual periods."""
+    if len(time) < 3:
+        return time, value
+    steps = np.diff(time)
+    gap = steps > max(GAP_PERIODS * float(np.median(steps)), SHORTEST_GAP_NS)
+    part = np.concatenate([[0], np.cumsum(gap)])
+    kept, drawn = thinned(time, value, points)
+    of = part[np.searchsorted(time, kept)]
+    at = np.flatnonzero(np.diff(of) > 0) + 1
+    return np.insert(kept, at, (kept[at - 1] + kept[at]) // 2), np.insert(drawn, at, np.nan)

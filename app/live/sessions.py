@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import find_steady
 from sawtooth.analysis.telemetry.summary import ACTIVITY, FAINT
+from sawtooth.app.live.diagnosis import LiveFinding, findings, sampled
 from sawtooth.app.live.gpu import MOST_PROCESSES, LiveGpu
 from sawtooth.app.live.step_rate import LiveStepRate
 from sawtooth.ingest.errors import SourceError
@@ -27,6 +28,9 @@ from sawtooth.ingest.telemetry.session import ODD, SessionClock, SessionReader, 
 READERS = 16  # sessions in memory; one with eight GPUs takes about 60 MB after hours
 SAWTOOTH_NS = 60 * 10**9  # time range in which a sawtooth is searched for: it is recent and has about a hundred steps
 SAWTOOTH_EVERY_NS = 5 * 10**9  # the period in a minute of samples hardly changes faster, and the search takes 50 ms
+FINDINGS_EVERY_NS = 5 * 10**9  # the diagnosis of eight GPUs takes 0.1 s, and a GPU that throttles must be named within 30 s
+ALERT_STAYS_NS = 10 * 10**9
+ALERT_NAME = 12  # first letters, such as "GPU 3 is thr": they tell the kinds of alerts apart, and have no changing number
 SAWTOOTH_SAMPLES = 700  # a minute at 10 Hz; for faster signals, a shorter range is searched
 # Part of a long session that the first look reads, in a few seconds; older samples are not drawn, and the page says so.
 CATCH_UP_BYTES = 32 << 20
@@ -52,6 +56,9 @@ class LiveSession:
         self._clock = SessionClock()
         self._columns: list[str] = []
         self._looked = False
+        self._alerts: dict[tuple[int, str], tuple[int, str]] = {}
+        self._findings: tuple[LiveFinding, ...] = ()
+        self._diagnosed_ns = 0
         first, self.left_out_bytes = _first_segment(folder)
         self._reader = SessionReader(folder, first)
         meta = self._reader.meta
@@ -75,10 +82,10 @@ class LiveSession:
                 for series in every:
                     series.halve()
 
-    def line(self, device: int, column: str, start_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def line(self, device: int, column: str, start_ns: int, points: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return times and values of a quantity to draw; see ``LiveSeries.line``."""
         with self.lock:
-            return self.gpus[device].series[column].line(start_ns)
+            return self.gpus[device].series[column].line(start_ns, points)
 
     def mean(self, device: int, column: str, seconds: float) -> float | None:
         """Return the mean of a quantity over the last ``seconds``; None without samples."""
@@ -109,9 +116,27 @@ class LiveSession:
         return tooth
 
     def alerts(self) -> list[str]:
-        """Return one sentence for each alert: throttled clocks, memory nearly full, a lost GPU."""
+        """Return one sentence for each alert: throttled clocks, memory nearly full, a lost GPU.
+
+        An alert stays for some seconds, because a reason that comes and goes with each sample would blink.
+        """
         with self.lock:
-            return [sentence for gpu in self.gpus.values() for sentence in gpu.alerts()]
+            now = self.last_ns or 0
+            for gpu in self.gpus.values():
+                for sentence in gpu.alerts():
+                    self._alerts[gpu.device, sentence[:ALERT_NAME]] = (now, sentence)
+            self._alerts = {key: kept for key, kept in self._alerts.items() if now - kept[0] <= ALERT_STAYS_NS}
+            return [sentence for _, sentence in self._alerts.values()]
+
+    def findings(self) -> tuple[LiveFinding, ...]:
+        """Return what the samples show so far, as for a finished recording; see ``diagnosis.findings``."""
+        with self.lock:
+            if self.last_ns is None or abs(self.last_ns - self._diagnosed_ns) < FINDINGS_EVERY_NS:
+                return self._findings
+            self._diagnosed_ns = self.last_ns
+            samples = sampled(list(self.gpus.values()), self.last_ns)
+        self._findings = findings(samples)
+        return self._findings
 
     def _take(self, record: dict[str, Any]) -> None:
         m, w, kind = record.get("m"), record.get("w"), record.get("k")
@@ -145,9 +170,11 @@ class LiveSession:
             gpu = self.gpus.get(device)
             if gpu is None or row is None:
                 continue
-            for column, value in zip(self._columns, row, strict=False):
-                if value is not None and (device, column) not in finer:
-                    gpu.add(column, now, float(value))
+            values = {
+                c: float(v) for c, v in zip(self._columns, row, strict=False) if v is not None and (device, c) not in finer
+            }
+            for column, value in gpu.measured(values).items():
+                gpu.add(column, now, value)
         for device, column, times, values in record.get("s", []):
             if gpu := self.gpus.get(device):
                 for t_us, value in zip(times, values, strict=False):

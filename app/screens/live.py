@@ -25,6 +25,7 @@ from sawtooth.app.settings import settings
 EVERY_SECONDS = 1.0  # often enough for a live impression; there are ten samples per second
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
 NUMBER = re.compile(r"[0-9]{1,4}")  # isdigit() would also accept ²
+MOST_FINDINGS = 3  # in full: the chart must stay on the page
 STARTS_WITHIN_SECONDS = 15.0  # time in which the driver wakes up; if it takes longer, something is wrong
 
 
@@ -142,8 +143,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
     head, chosen, middle, below = st.container(), st.container(), st.container(key="live_picture"), st.container()
     with head:  # separate places, so that a change in one does not move the others
         cards.headline(sentence(session, gpu, tooth, live=was_live), about_session(info, session, was_live))
-        for alert in session.alerts():
-            cards.caution(alert)
+        _findings(session)
         cards.text(" ".join(filter(None, (steps(session, gpu, tooth), standing(session, gpu)))))
     with chosen:
         _controls(info, session, here, was_live)
@@ -157,6 +157,21 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
     if picked is not None and picked != gpu.device:
         st.query_params["gpu"] = str(picked)
         st.rerun(scope="fragment")
+
+
+def _findings(session: LiveSession) -> None:
+    """Show alerts, and what the samples so far show, as the report of a finished recording will."""
+    shown = [finding for finding in session.findings() if finding.observation.severity != "info"]
+    named = {
+        f"GPU {device} is throttled" for f in shown if "throttling" in f.observation.kind for device in f.observation.devices
+    }
+    for alert in session.alerts():  # at once; the finding that follows says more of the same
+        if not any(alert.startswith(gpu) for gpu in named):
+            cards.caution(alert)
+    for finding in shown[:MOST_FINDINGS]:
+        cards.caution(f"{finding.sentence} {finding.observation.seen}")
+    if len(shown) > MOST_FINDINGS:
+        cards.small(f"{len(shown) - MOST_FINDINGS} more: " + " ".join(f.sentence for f in shown[MOST_FINDINGS:]))
 
 
 def _end_of(info: SessionInfo, live: bool) -> None:

@@ -148,12 +148,12 @@ def _one(*, recording: Recording, table: dict[str, NDArray[np.float64]], device:
         if lost.any() and column in COUNTERS:
             of_column = np.where(lost, np.nan, of_column)
         if np.isfinite(of_column).any():
-            values[column] = _held(times, of_column)
+            values[column] = held(times, of_column)
     # rows that hold no activity (such as power read more often) take the activity of the sample before them
     return DeviceSamples(device, name, clock.times(times), values, host)
 
 
-def _held(times: I64, values: F64) -> F64:
+def held(times: I64, values: F64) -> F64:
     """Return a column in which a value holds until the next one, for at most three periods.
 
     Quantities are read at different rates, and a row has only those that were read at its time.
@@ -164,8 +164,8 @@ def _held(times: I64, values: F64) -> F64:
     last = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
     usual = float(np.median(np.diff(times[known])))
     fresh = (last >= 0) & (times - times[np.maximum(last, 0)] <= 3 * usual)
-    held: F64 = np.where(fresh, values[np.maximum(last, 0)], np.nan)
-    return held
+    filled: F64 = np.where(fresh, values[np.maximum(last, 0)], np.nan)
+    return filled
 
 
 def energy_joules(times: I64, counter: F64) -> float | None:

@@ -10,7 +10,6 @@ from sawtooth.app.charts import live as chart
 from sawtooth.app.charts.live import LiveNumber
 from sawtooth.app.live import words
 from sawtooth.app.live.gpu import LiveGpu
-from sawtooth.app.live.series import thinned
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
@@ -39,7 +38,7 @@ def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, 
 
 def _line(session: LiveSession, gpu: LiveGpu, column: str, window_s: float, points: int) -> chart.Line:
     last = session.last_ns or 0
-    time_ns, value = thinned(*session.line(gpu.device, column, last - int(window_s * 1e9)), points)
+    time_ns, value = session.line(gpu.device, column, last - int(window_s * 1e9), points)
     return (time_ns - last) / 1e9, value
 
 

@@ -1,0 +1,99 @@
+"""The diagnosis of telemetry while a session runs: of its last minutes, and of slow changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sawtooth.analysis.telemetry.diagnosis.device_samples import F64, I64, USED, DeviceSamples, held
+from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration
+from sawtooth.app.live.gpu import LiveGpu
+from sawtooth.app.live.series import WINDOW_NS
+
+# Changes over hours: the last minutes neither show nor exclude them.
+SLOW = ("utilization-trend", "memory-growth", "idle-stretch")
+MOST_ROWS = 8000  # per GPU: five minutes at 25 Hz; of faster samples every n-th row is used
+
+
+@dataclass(frozen=True)
+class LiveFinding:
+    """What the samples of a running session show, and the time that this is about, in words."""
+
+    observation: Observation
+    over: str
+
+    @property
+    def sentence(self) -> str:
+        """The finding with the time it is about."""
+        return f"{self.observation.title} ({self.over})."
+
+
+class Sampled(NamedTuple):
+    """Copies of a session's samples: each GPU's last minutes, and means of the whole session's parts."""
+
+    recent: list[DeviceSamples]
+    whole: list[DeviceSamples]
+
+
+def sampled(gpus: Sequence[LiveGpu], last_ns: int) -> Sampled:
+    """Copy what a diagnosis needs, so that the session can go on meanwhile."""
+    recent = [samples for gpu in gpus if (samples := _recent(gpu, last_ns)) is not None]
+    return Sampled(recent, [samples for gpu in gpus if (samples := _whole(gpu)) is not None])
+
+
+def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
+    """Return what the samples show, the most severe first.
+
+    Throttling, errors and other states are of the last minutes, so that one that ended is not shown for hours.
+    """
+    recent, whole = samples
+    longest = max((float(gpu.times[-1] - gpu.times[0]) for gpu in whole), default=0.0)
+    slow = diagnose(whole) if longest > WINDOW_NS else ()
+    of_recent = [one for one in diagnose(recent) if not slow or one.kind not in SLOW]
+    lately = max((float(gpu.times[-1] - gpu.times[0]) for gpu in recent), default=0.0)
+    made = [LiveFinding(one, f"last {duration(lately / 1e9)}") for one in of_recent]
+    made += [LiveFinding(one, f"last {duration(longest / 1e9)}") for one in slow if one.kind in SLOW]
+    severities = ("critical", "warning", "info")
+    return tuple(sorted(made, key=lambda finding: severities.index(finding.observation.severity)))
+
+
+def _recent(gpu: LiveGpu, last_ns: int) -> DeviceSamples | None:
+    """Return the samples of the last minutes at common times, where each value holds until the next one."""
+    series = {column: gpu.series[column].since(last_ns - WINDOW_NS) for column in USED if column in gpu.series}
+    series = {column: line for column, line in series.items() if len(line[0])}
+    if not series:
+        return None
+    times = np.unique(np.concatenate([at for at, _ in series.values()]))
+    times = times[:: -(-len(times) // MOST_ROWS)]
+    return _device(gpu, times, {column: _at(times, *line) for column, line in series.items()})
+
+
+def _at(times: I64, at: I64, values: F64) -> F64:
+    """Return values at ``times``; NaN where none was read since the time before."""
+    place = np.searchsorted(at, times, side="right") - 1
+    before = np.concatenate([[-1], place[:-1]])
+    fresh = (place >= 0) & (place > before)
+    return held(times, np.where(fresh, values[np.maximum(place, 0)], np.nan))
+
+
+def _whole(gpu: LiveGpu) -> DeviceSamples | None:
+    """Return the means of the whole session's parts: utilization and memory in use."""
+    column = next((name for name in ("util_pct", "gr_active_pct", "sm_active_pct") if name in gpu.series), None)
+    if column is None:
+        return None
+    times, busy = gpu.series[column].parts()
+    values = {"util_pct": busy}
+    if "mem_used_bytes" in gpu.series:
+        at, used = gpu.series["mem_used_bytes"].parts()
+        values["mem_used_bytes"] = np.interp(times, at, used)
+    return _device(gpu, times, values)
+
+
+def _device(gpu: LiveGpu, times: I64, values: dict[str, F64]) -> DeviceSamples:
+    if gpu.memory_bytes and "mem_total_bytes" not in values:
+        values["mem_total_bytes"] = np.full(len(times), gpu.memory_bytes)
+    return DeviceSamples(gpu.device, gpu.name, times, values)
