@@ -25,6 +25,7 @@ from sawtooth.ingest.telemetry.formats import (
     prometheus_text,
     rocm_json,
     sampler_session,
+    spaced_tables,
     table_csv,
     tegrastats,
     wandb_events,
@@ -56,6 +57,7 @@ def readers() -> list[Reader]:
         rocm_json.READER,
         tegrastats.READER,
         prometheus_text.READER,
+        spaced_tables.READER,
         table_csv.READER,
     ]
 

@@ -38,6 +38,9 @@ def refuse_unknown_table(head: bytes) -> None:
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first in (b"{", b"[", b"<", b"") or b"\x00" in head[:1024]:
         return
+    if b"npu-smi" in head[:1024]:
+        problem = "This is the overview of npu-smi info: one moment without times. Record npu-smi info watch instead."
+        raise SourceError("E-TYPE", problem)
     lines = head.split(b"\n")
     known, table = find_header(text_of(iter(lines)))
     header = known or table

@@ -1,4 +1,4 @@
-"""``nvidia-smi dmon``, with or without ``-o DT`` (date and time) and ``--gpm-metrics``."""
+"""``nvidia-smi dmon``, also with ``-o DT`` (date and time), ``--gpm-metrics`` or ``--format csv``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if header := _header(line):
             names = header if "gpu" in header else names  # the second # line has the units
             continue
-        cells = line.split()
+        cells = _cells(line)
         if not cells or not names:
             continue
         row = dict(zip(names, cells, strict=False))
@@ -69,7 +69,12 @@ def _header(line: str) -> list[str] | None:
     stripped = line.strip()
     if not stripped.startswith("#"):
         return None
-    return [word.lower() for word in stripped.lstrip("#").split()]
+    return [word.lower() for word in _cells(stripped.lstrip("#"))]
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line; ``--format csv`` puts commas between them."""
+    return [cell.strip() for cell in line.split(",")] if "," in line else line.split()
 
 
 def _time(row: dict[str, str], local: LocalTimes) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
-from sawtooth.ingest.telemetry.table import SampleTable
+from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
 
 FIELDS = names_in("dcgm_exporter", "nvitop", "sawtooth_exporter")  # metric name → column and factor
 # prometheus_client appends a metric's unit to its name, as in nvitop-exporter's gpu_utilization_Percentage.
@@ -23,7 +23,6 @@ HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
 INDEX_LABELS = ("gpu", "index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 NAME_LABELS = ("modelName", "model_name", "devicename", "name")
-MOST_GPUS = 512  # GPUs of a run of 64 hosts; each takes the analysis 30 ms
 SIGN = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 
 
@@ -117,8 +116,10 @@ def _device(labels: dict[str, str], table: SampleTable, numbers: dict[tuple[str,
     host, uuid, index = first(HOST_LABELS) or "", first(UUID_LABELS), first(INDEX_LABELS)
     key = (host, uuid or index or "")
     if key not in numbers:
-        if len(numbers) >= MOST_GPUS:
-            raise SourceError("E-LIMIT", f"The answer holds more than {MOST_GPUS:,} GPUs. Ask Prometheus for those of the run.")
+        if len(numbers) >= MOST_DEVICES:
+            raise SourceError(
+                "E-LIMIT", f"The answer holds more than {MOST_DEVICES:,} GPUs. Ask Prometheus for those of the run."
+            )
         wanted = int(index) if index is not None and index.isdecimal() else len(numbers)
         numbers[key] = wanted if wanted not in table.devices else len(table.devices)
         while numbers[key] in table.devices:

@@ -346,6 +346,7 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
         "gpustat.json": "gpustat JSON",
         "dcgm_exporter.txt": "Prometheus text",
         "tegrastats.txt": "tegrastats",
+        "npu_smi_watch.txt": "table of amd-smi or npu-smi",
     }
     for name, owner in owners.items():
         head = (TELEMETRY / name).read_bytes()[:65536]
@@ -411,7 +412,7 @@ def test_a_prometheus_answer_of_a_whole_data_centre_is_refused_at_once(tmp_path:
     ]
     path = tmp_path / "many.json"
     path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}))
-    with pytest.raises(SourceError, match="512 GPUs"):
+    with pytest.raises(SourceError, match="4,096 GPUs"):
         ingested(path, tmp_path)
 
 

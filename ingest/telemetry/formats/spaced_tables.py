@@ -1,0 +1,67 @@
+"""Tables with spaces between their columns: ``amd-smi monitor`` and Ascend's ``npu-smi info watch``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sawtooth.ingest.telemetry.delimited import read_delimited, text_of
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+
+NAME = "table of amd-smi or npu-smi"
+# Titles of the tools → titles that are understood; other columns get a title that is not.
+AMD = {
+    "TIMESTAMP": "timestamp", "GPU": "gpu", "XCP": "xcp", "POWER": "power_usage", "PWR": "power_usage", "GPU_T": "hotspot_temperature",
+    "MEM_T": "memory_temperature", "GFX_CLK": "gfx_clk", "GFX%": "gfx", "MEM%": "mem", "MEM_CLOCK": "mem_clock", "VRAM_USED": "vram_used",
+    "VRAM_TOTAL": "vram_total", "PVIOL": "pviol", "TVIOL": "tviol",
+}  # fmt: skip
+NPU = {"NpuID(Idx)": "npu", "Pwr(W)": "power (W)", "Temp(C)": "temperature", "AI Core(%)": "gpu_utilization (%)", "Memory BW(%)": "memory_utilization (%)"}  # fmt: skip
+LEAST_KNOWN = 3
+_IN_BRACKETS = re.compile(r"\S[^()]*\([^)]*\)")
+_GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # memory is in MiB where a title has no unit, and the tool's GB are GiB
+_UNIT = re.compile(r"(?<=[\dA])\s+(?:W|°C|C|MHz|%|MB|GB|mV|V|MB/s)(?=\s|$)")
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether one of the first lines is a header of these tools."""
+    return any(_titles(line) is not None for line in text_of(iter(head.split(b"\n")[:20])))
+
+
+def read(lines: Iterator[bytes]) -> TelemetryTables:
+    """Read the rows; a table without times is counted from 0."""
+    return read_delimited(_as_csv(text_of(lines)), NAME)
+
+
+def _titles(line: str) -> list[str] | None:
+    """Return the titles of a header line as the common table names them; None for another line."""
+    titles = [title.strip() for title in _IN_BRACKETS.findall(line)] if "(" in line else line.split()
+    names = NPU if titles[:1] == ["NpuID(Idx)"] else AMD
+    if len(names.keys() & set(titles)) < LEAST_KNOWN or not {"NpuID(Idx)", "GPU"} & set(titles) or "," in line:
+        return None
+    return [names.get(title, f"other {place}") for place, title in enumerate(titles)]
+
+
+def _as_csv(lines: Iterator[str]) -> Iterator[bytes]:
+    """Yield header and rows with commas; chips beyond the first of an NPU are devices of their own."""
+    known: list[str] | None = None
+    chip: int | None = None
+    for line in lines:
+        if (titles := _titles(line)) is not None:
+            chip = 1 if "ChipId(Idx)" in line else None
+            if titles != known:
+                known = titles
+                yield ",".join(titles).encode()
+            continue
+        row = ["N/A" if cell in ("NA", "-") else cell for cell in _UNIT.sub("", _GIB.sub(_in_mib, line)).split()]
+        if known is None or not row or not row[0][0].isdigit():
+            continue
+        if chip is not None and len(row) > chip and row[chip] not in ("0", "N/A"):
+            row[0] = f"{row[0]}-{row[chip]}"
+        yield ",".join(row).encode()
+
+
+def _in_mib(amount: re.Match[str]) -> str:
+    return f"{float(amount[1]) * 1024:g}"
+
+
+READER = Reader(NAME, sniff, read)
