@@ -38,7 +38,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "for x, y in loader:\n    x = augment(x)              # on the host, between operators",
-        "class Augmented(Dataset):\n    def __getitem__(self, i):   # in the workers\n        return augment(self.base[i])",
+        "class Augmented(Dataset):\n    def __init__(self, base):\n        self.base = base\n\n    def __len__(self):\n        return len(self.base)\n\n    def __getitem__(self, i):   # in the workers\n        return augment(self.base[i])\n\nloader = DataLoader(Augmented(dataset), …)",
     ),
     CodeChange("PyTorch", "with profile(...) as prof:", "with profile(..., with_stack=True) as prof:   # names the line"),
 )

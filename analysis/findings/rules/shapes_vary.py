@@ -1,7 +1,8 @@
 """Shapes change from step to step.
 
 What it checks
-    FLOPs of the profiled steps, and the input sizes of their first products.
+    FLOPs of the profiled steps, and the input sizes of their first products. Without a GPU: the share of padding in a batch,
+    which the recorder measures by the lengths of its samples.
 Why it costs time
     With short batches the GPU waits for launches; long batches determine the memory that is needed. A compiler, cuDNN's
     search and the allocator start again for each shape. With several ranks, each step takes as long as the longest batch of
@@ -22,10 +23,12 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.judging import severity_of
+from sawtooth.analysis.findings.loader_limits import MUCH_PADDING
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.queries.shapes import LEAST_STEPS, unlike_steps
 from sawtooth.analysis.findings.recorded.counted_operations import numel
-from sawtooth.analysis.run.model import Action, CodeChange
+from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
 from sawtooth.analysis.units import significant
 
 CHANGES = (
@@ -70,6 +73,27 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
+def check_host(result: RunResult) -> Iterator[Finding]:
+    """Yield a finding on the padding in the batches of a run without GPU work.
+
+    The operators compute on padding as on everything else: their time shrinks at least by its share, because attention
+    shrinks more.
+    """
+    share, host = result.manifest.facts.loader_padding or 0.0, result.host
+    if share < MUCH_PADDING or host is None or not host.steps:
+        return
+    lost_ms = share * host.operators_ms * host.of_the_step
+    advice = Advice(
+        f"{100 * share:.0f} % of each batch is padding, and the operators compute on all of it",
+        Action("Batch", "samples of similar length together", ", or pack sequences up to a fixed number of tokens."),
+        note="The padding's share of the operators' time. Batches of nearly equal lengths keep a little padding; attention saves more than its share.",
+        risk="Sorted batches are less random; shuffle among batches.",
+        changes=CHANGES,
+    )
+    judgement = Judgement(severity_of(lost_ms / (host.total_ms * host.of_the_step)), "medium", ceiling_ms_per_step=lost_ms)
+    yield advise(RULE.slug, Evidence(advice), judgement, RULE.explains)
+
+
 def _largest(part: pd.DataFrame) -> dict[str, str | None]:
     """Return the largest input of a step's products, as evidence."""
     shapes = [shape for dims in part["flop_dims"] for shape in (dims or []) if numel(shape)]
@@ -79,6 +103,7 @@ def _largest(part: pd.DataFrame) -> dict[str, str | None]:
 RULE = Rule(
     "shapes-vary",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=OF_TRACE | {"shapes", "loader_timing"},
     requires=("steps", "shapes"),
+    of_the_host=check_host,
 )

@@ -32,6 +32,7 @@ from sawtooth.analysis.units import in_bytes, in_words
 LEAST_RATE_FACTOR = 1.3  # Multiple of today's sample rate.
 AS_FAR = 0.9  # Share of the sample rate that launches alone would allow.
 FREE = 0.5  # Share of the GPU's memory. With this much free, a doubled batch certainly fits.
+CHANGES_TRAINING = "A larger batch changes the optimization; memory grows with it."
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -56,16 +57,17 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         times = max(at.rate for at in larger)
     if times < LEAST_RATE_FACTOR:
         return
+    trains = len(context.launches.in_backward()) > 0
     yield Evidence(
         Advice(
             f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
             Action(
                 "Raise",
                 "the batch size",
-                f": up to about {times:.1f} times as large takes hardly longer. Raise the learning rate with it.",
+                f": up to about {times:.1f} times as large takes hardly longer.{' Raise the learning rate with it.' if trains else ''}",
             ),
             note=f"A step does not get shorter by this: it does more. {sentence(larger) or NOT_PREDICTED}",
-            risk="A larger batch changes the optimization; memory grows with it.",
+            risk=CHANGES_TRAINING if trains else "An answer waits for the rest of its batch; memory grows with it.",
             changes=larger_batch_code(context.run, 2 ** max(int(math.log2(times)), 1)),
         ),
         severity="info",

@@ -627,3 +627,14 @@ def test_samples_that_wait_for_a_core_are_not_said_to_wait_for_a_disk(tmp_path: 
     assert finding.title.endswith(": this host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one")
     assert finding.action is not None and finding.action.short == "Ask for more cores"
     assert finding.predicted_step_ms is None
+
+
+def test_padding_costs_its_share_of_the_operators(tmp_path: Path) -> None:
+    """Operators take 300 of each 1000 µs outside the loader, and half of what they compute is padding."""
+    trace = loop().write(tmp_path / "trace.json")
+    result = analysed(DataFolder(tmp_path / "data").create(), trace, loader_padding=0.5)
+    (finding,) = [finding for finding in result.findings if finding.rule == "shapes-vary"]
+    assert finding.ceiling_ms_per_step == pytest.approx(0.15)
+    assert finding.title == "50 % of each batch is padding, and the operators compute on all of it"
+    little = analysed(DataFolder(tmp_path / "other").create(), trace, loader_padding=0.19)
+    assert "shapes-vary" not in {finding.rule for finding in little.findings}
