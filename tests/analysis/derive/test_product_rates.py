@@ -19,6 +19,11 @@ def loop(matmul_us: float, name: str, step_us: float = 1000) -> ChromeTrace:
             event["args"]["Input Dims"] = [[2048, 2048], [2048, 2048]]
         if event["name"].startswith("nvjet"):
             event["name"] = name
+    if name.startswith("triton_"):  # which the driver launches
+        correlations = {event["args"]["correlation"] for event in trace.events if event["name"] == name}
+        for event in trace.events:
+            if event["name"] == "cudaLaunchKernel" and event["args"]["correlation"] in correlations:
+                event |= {"cat": "cuda_driver", "name": "cuLaunchKernelEx"}
     return trace
 
 

@@ -104,7 +104,7 @@ def test_no_graph_is_promised_for_a_step_of_the_older_fsdp(tmp_path: Path) -> No
     host = SlowHost()
     for step in range(STEPS):
         begin = host.now
-        for _ in range(LAYERS):
+        for _ in range(2 * LAYERS):
             host.launch(KERNEL, "FullyShardedDataParallel.forward")
         host.step(step, begin)
     found, _ = finding_of([host.trace], "launch-bound", tmp_path)

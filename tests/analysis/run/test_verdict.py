@@ -85,8 +85,8 @@ def test_a_loss_of_many_causes_is_said_to_be_one() -> None:
 
 
 def test_kernels_that_do_not_tell_are_not_read_as_none() -> None:
-    assert "None of its compute time" in headline(judged())
-    unknown = headline(judged(metrics={"tensor_core_unknown_share": 0.6}))
+    assert "None of its compute time" in headline(judged(metrics={"tensor_core_time_share": 0.0}))
+    unknown = headline(judged(metrics={"tensor_core_time_share": 0.0, "tensor_core_unknown_share": 0.6}))
     assert "None" not in unknown and "60\u00a0% runs in kernels that do not tell" in unknown
 
 
