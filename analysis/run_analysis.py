@@ -118,8 +118,8 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     hosts = list(hosts_of(manifest, library, telemetry))
     judged = statements(result, lead, hosts, findings)
     findings += beside_profile(hosts, lead, findings)
-    result = replace(result, statements=judged)
-    return replace(result, findings=findings, not_checked=not_checked, plan=plan_of(whatif, lead.best, findings))
+    plan = plan_of(whatif, lead.best, findings)
+    return replace(result, findings=findings, not_checked=not_checked, plan=plan, statements=judged)
 
 
 def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow], list[Diagnostic]]:

@@ -75,7 +75,7 @@ class Report:
 
     @property
     def findings(self) -> Findings:
-        """Causes of lost time and what to do, largest predicted gain first; ``findings.df()`` is a table of them."""
+        """Causes of lost time and what to do, largest predicted gain first; ``df()`` is their table."""
         return Findings(self.result.findings)
 
     @property
@@ -90,9 +90,9 @@ class Report:
         return staircase_words.of_run(self.result, computed)
 
     def kernels(self, by: kernel_tables.KernelGroup = "name") -> pd.DataFrame:
-        """Return the GPU operations of the counted steps, longest first: by name, category, operator, shape or tensor_cores.
+        """Return the GPU operations of the counted steps, longest first.
 
-        Times are sums per step, as profiled. The table is empty if no GPU worked.
+        ``by`` is name, category, operator, shape or tensor_cores. Times are sums per step, as profiled. The table is empty if no GPU worked.
         """
         if self.result.lead is None:
             return pd.DataFrame(columns=["name", "ms", "share"])

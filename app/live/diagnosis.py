@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sawtooth.analysis.telemetry.diagnosis.device_samples import F64, I64, USED, DeviceSamples, held
-from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
+from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, F64, I64, USED, DeviceSamples, held
+from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES, diagnose
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.series import WINDOW_NS
@@ -57,8 +57,7 @@ def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
     lately = max((float(gpu.times[-1] - gpu.times[0]) for gpu in recent), default=0.0)
     made = [LiveFinding(one, f"last {duration(lately / 1e9)}") for one in of_recent]
     made += [LiveFinding(one, f"last {duration(longest / 1e9)}") for one in slow if one.kind in SLOW]
-    severities = ("critical", "warning", "info")
-    return tuple(sorted(made, key=lambda finding: severities.index(finding.observation.severity)))
+    return tuple(sorted(made, key=lambda finding: SEVERITIES.index(finding.observation.severity)))
 
 
 def _recent(gpu: LiveGpu, last_ns: int) -> DeviceSamples | None:
@@ -82,7 +81,7 @@ def _at(times: I64, at: I64, values: F64) -> F64:
 
 def _whole(gpu: LiveGpu) -> DeviceSamples | None:
     """Return the means of the whole session's parts: utilization and memory in use."""
-    column = next((name for name in ("util_pct", "gr_active_pct", "sm_active_pct") if name in gpu.series), None)
+    column = next((name for name in BUSY if name in gpu.series), None)
     if column is None:
         return None
     times, busy = gpu.series[column].parts()

@@ -9,6 +9,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.analysis.telemetry import series
+from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
 from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
@@ -169,7 +170,7 @@ def _activity(telemetry: TelemetrySeries) -> tuple[str | None, str]:
 
     The column is None if none was sampled.
     """
-    column = next((c for c in ("util_pct", "gr_active_pct", "sm_active_pct") if telemetry.has(c)), None)
+    column = next((c for c in BUSY if telemetry.has(c)), None)
     return column, "Utilization" if column in ("util_pct", None) else BY_COLUMN[column].label
 
 

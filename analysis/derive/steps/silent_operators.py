@@ -71,8 +71,8 @@ def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: lis
 def _unexplained(missing: I64, without_launch: I64) -> I64:
     """Return the missing launches that operations without a launch do not explain.
 
-    They are those after the time at which they exceed these operations the most. Such an operation runs after its operator. So after any time, launches that were lost alone are not more than operations
-    without a launch.
+    An operation runs after its operator. So after any time, launches that were lost alone are at most as many as operations
+    without a launch. The rest begins where missing launches exceed these operations the most.
     """
     after = np.arange(len(missing), 0, -1) - (len(without_launch) - np.searchsorted(without_launch, missing))
     return missing[int(after.argmax()) :] if len(after) and after.max() > 0 else missing[:0]

@@ -90,7 +90,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
         risk="Sorted batches are less random; shuffle among batches.",
         changes=CHANGES,
     )
-    judgement = Judgement(severity_of(lost_ms / (host.total_ms * host.of_the_step)), "medium", ceiling_ms_per_step=lost_ms)
+    judgement = Judgement(severity_of(share * host.operators_ms / host.total_ms), "medium", ceiling_ms_per_step=lost_ms)
     yield advise(RULE.slug, Evidence(advice), judgement, RULE.explains)
 
 

@@ -32,7 +32,6 @@ from sawtooth.analysis.units import in_bytes, in_words
 LEAST_RATE_FACTOR = 1.3  # Multiple of today's sample rate.
 AS_FAR = 0.9  # Share of the sample rate that launches alone would allow.
 FREE = 0.5  # Share of the GPU's memory. With this much free, a doubled batch certainly fits.
-CHANGES_TRAINING = "A larger batch changes the optimization; memory grows with it."
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -67,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 f": up to about {times:.1f} times as large takes hardly longer.{' Raise the learning rate with it.' if trains else ''}",
             ),
             note=f"A step does not get shorter by this: it does more. {sentence(larger) or NOT_PREDICTED}",
-            risk=CHANGES_TRAINING if trains else "An answer waits for the rest of its batch; memory grows with it.",
+            risk=f"{'A larger batch changes the optimization' if trains else 'An answer waits for the rest of its batch'}; memory grows with it.",
             changes=larger_batch_code(context.run, 2 ** max(int(math.log2(times)), 1)),
         ),
         severity="info",

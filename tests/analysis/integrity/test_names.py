@@ -1,4 +1,4 @@
-"""Kernels that share a name but not their registers, or that the runtime launched under a name of Triton's: names that are not theirs."""
+"""Names of kernels that are not their own: shared by unlike kernels, or Triton's by mistake."""
 
 from __future__ import annotations
 

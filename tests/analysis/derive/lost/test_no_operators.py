@@ -1,4 +1,4 @@
-"""Idle time between calls is Python's only where the trace has operators, which show what the host does otherwise."""
+"""Idle time between calls is read as Python's only where the trace has operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stretch of a step in which nothing was recorded at all: the step is not counted. Steps that only do less are whole."""
+"""A step with a stretch in which nothing was recorded is not counted; one that does less is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.chrome_trace import ChromeTrace
 
 
 def loop(steps: int = 10, every: int = 1) -> ChromeTrace:
-    """Return a loop with 10 additions of 80 µs a step, and 10 more of another operator in each ``every``-th step."""
+    """Return a loop of 10 additions of 80 µs a step; each ``every``-th has 10 operators more."""
     trace, at = ChromeTrace(), 0
     for k in range(steps):
         launches = 20 if k % every == 0 else 10
