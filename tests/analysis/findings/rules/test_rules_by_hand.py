@@ -224,6 +224,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(small_batch, "searching_convolutions", lambda given: SimpleNamespace(count=0))
     monkeypatch.setattr(small_batch, "plan_builds", lambda given: SimpleNamespace(count=0))
     monkeypatch.setattr(small_batch, "host_grows_with_batch", lambda given: False)
+    monkeypatch.setattr(RuleContext, "launches", SimpleNamespace(in_backward=lambda: [7]))
     run = run_of(
         ledger=[("other_compute", None, 1_000_000, 1.0), ("idle", "launch_bound", 6_000_000, 4.2)], best_ms=4.0, source="user"
     )
@@ -231,7 +232,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
     (found,) = found_by(small_batch.RULE, RuleContext(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
     assert found.title.startswith("The host takes 4 ms to launch a step that keeps the GPU busy for 1 ms;")
-    assert "about 4.0 times as large" in found.fix
+    assert found.fix.endswith("about 4.0 times as large takes hardly longer. Raise the learning rate with it.")
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
     assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples a second, in steps as long as now"
     assert "saves" not in brings(found) and found.ceiling_ms_per_step is None
