@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
 
 MODULE = """
@@ -24,6 +26,7 @@ THREADS = {
 }
 
 
+@pytest.mark.slow
 def test_a_thread_that_a_module_leaves_behind_fails_the_run(tmp_path: Path) -> None:
     for name, thread in THREADS.items():
         (tmp_path / f"test_{name}.py").write_text(MODULE.format(thread=thread))

@@ -99,6 +99,7 @@ def test_a_file_that_is_no_trace_is_refused_in_a_sentence(empty_server: Server, 
     expect(refused).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_hostile_names_show_as_text_and_load_nothing(empty_server: Server, page: Page, seen: Seen) -> None:
     data = DataFolder(empty_server.data)
     for number, name in enumerate(HOSTILE):
@@ -212,6 +213,7 @@ def test_the_page_works_narrow_dark_and_by_keyboard(empty_server: Server, browse
     context.close()
 
 
+@pytest.mark.slow
 def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: Path, page: Page) -> None:
     token = "a-token-for-this-test"
     server = start_server(tmp_path / "data", SAWTOOTH_TOKEN=token)

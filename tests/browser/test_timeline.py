@@ -264,6 +264,7 @@ def test_nested_lanes_have_the_rows_that_the_view_needs_and_stay_where_they_are(
     until(page, f"({rows})[0] === {whole[0]}")
 
 
+@pytest.mark.slow
 def test_a_row_of_the_tables_leads_to_its_place(server: Server, run: str, page: Page) -> None:
     opened(page, server, run, "&in_view=Lost+time+in+view")
     grid = page.get_by_test_id("stDataFrame")
@@ -416,6 +417,7 @@ def test_fingers_zoom_move_choose_and_select(server: Server, run: str, phone: Pa
     expect(details.get_by_role("heading")).to_have_text(softmax)
 
 
+@pytest.mark.slow
 def test_the_strip_of_a_run_without_a_gpu_shows_its_threads(server: Server, page: Page, tmp_path: Path) -> None:
     trace = ChromeTrace()
     for i in range(20):

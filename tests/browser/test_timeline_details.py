@@ -143,6 +143,7 @@ def test_jumps_leave_a_way_back(server: Server, run: str, page: Page) -> None:
     until(page, "sawtoothTimeline.target.start === 0")
 
 
+@pytest.mark.slow
 def test_a_note_is_kept_and_travels_in_a_link(server: Server, run: str, page: Page, context: BrowserContext) -> None:
     opened(page, server, run)
     page.keyboard.press("l")
@@ -162,6 +163,7 @@ def test_a_note_is_kept_and_travels_in_a_link(server: Server, run: str, page: Pa
     until(other, "sawtoothTimeline.target.start > 0")
 
 
+@pytest.mark.slow
 def test_what_is_in_view_stands_under_the_picture_as_a_table_and_perfetto_beside(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     expect(page.get_by_role("button", name="Open in Perfetto")).to_be_visible()

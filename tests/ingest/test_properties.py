@@ -294,6 +294,7 @@ def by_category(path):
     return counts
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("path", [None, *REAL, *BUNDLED], ids=lambda p: f"{p.parent.name}/{p.name}"[-60:] if p else "synthetic")
 def test_counts_agree_with_the_standard_library(tmp_path, path):
     if path is None:
@@ -353,6 +354,7 @@ def links_by_hand(path):
     return sorted(found, key=str)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("path", [None, *BUNDLED], ids=lambda p: p.parent.name if p else "synthetic")
 def test_links_agree_with_a_search_by_hand(tmp_path, path):
     if path is None:

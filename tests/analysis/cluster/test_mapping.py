@@ -81,6 +81,7 @@ def test_a_killed_worker_costs_its_source_a_second_try_and_nobody_else_one(tmp_p
     assert read_in(tmp_path) == ["a.json", "b.once.json", "c.json", "e.json"]
 
 
+@pytest.mark.slow
 def test_a_process_takes_many_sources(tmp_path: Path) -> None:
     traces = sources_in(tmp_path, *(f"{i}.json" for i in range(12)))
     map_sources([str(traces)], str(tmp_path / "summaries"), cluster_tasks.read, TWO)

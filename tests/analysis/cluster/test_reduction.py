@@ -103,6 +103,7 @@ def test_the_same_summaries_are_reduced_once_and_changed_ones_again(tmp_path: Pa
         overview_of(path)
 
 
+@pytest.mark.slow
 def test_none_is_late_where_none_was_planted(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(clock_us={1: 4_000.0, 3: -2_000.0}))
     overview = reduced(tmp_path)
@@ -140,6 +141,7 @@ def test_missing_ranks_are_named_and_late_ones_join(tmp_path: Path) -> None:
     assert not [note for note in after.notes if "no trace" in note]
 
 
+@pytest.mark.slow
 def test_a_rank_of_which_two_traces_are_there_counts_once(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(loader_us={3: 800.0}))
     copy = tmp_path / "traces" / "copy_of_3.json"

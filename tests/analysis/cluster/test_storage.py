@@ -37,6 +37,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     running.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # moto's own
 def test_a_map_of_a_bucket_is_that_of_a_folder(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "traces").mkdir()

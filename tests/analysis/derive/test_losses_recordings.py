@@ -39,6 +39,7 @@ def ids(traces: list[Path]) -> list[str]:
     return [f"{t.parent.name}-{t.name.split('.')[0]}" for t in traces]
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("trace", TRACES, ids=ids(TRACES))
 def test_the_replay_explains_the_recording_and_the_parts_sum(trace: Path) -> None:
     estimate, rows, (window, gaps) = derived(trace)

@@ -205,6 +205,7 @@ def test_addresses_that_sharding_copies_to_the_gpu_are_no_input(tmp_path: Path, 
     assert ("small-copies" in rules_of([host.trace], tmp_path)) is named
 
 
+@pytest.mark.slow
 def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: Path) -> None:
     """Two microbatches of equal stages wait a third of the step; a host that needs the rest to launch them cannot launch eight in less."""
     quick, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")

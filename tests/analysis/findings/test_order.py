@@ -123,6 +123,7 @@ def scalar_read(trace: ChromeTrace, t: float, until: float) -> float:
     return end + 20
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("name", "rules"),
     [

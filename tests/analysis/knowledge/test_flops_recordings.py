@@ -45,6 +45,7 @@ def steps_and_operators(path: Path) -> tuple[list[tuple[float, float]], list[dic
     return steps, operators
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("folder", RECORDINGS, ids=[folder.name for folder in RECORDINGS])
 def test_flops_per_step_equal_the_flop_counter(folder):
     truth = json.loads((folder / "truth.json").read_text())["flops_per_step"]

@@ -83,6 +83,7 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
     assert row["bus_gb_s"] == pytest.approx(0.04)  # 4 kB in 100 µs; 2 · (2 − 1) / 2 = 1
 
 
+@pytest.mark.slow
 def test_gaps_and_causes_of_a_rank_say_what_the_ledger_says(tmp_path: Path) -> None:
     """Alone, a recording's exposed communication is unattributed; as a rank of its run, cut where the last rank came."""
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
@@ -109,6 +110,7 @@ def test_gaps_and_causes_of_a_rank_say_what_the_ledger_says(tmp_path: Path) -> N
     ]  # a viewer's SQL sees what the screens show
 
 
+@pytest.mark.slow
 def test_clocks_of_other_hosts_change_nothing(tmp_path: Path) -> None:
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800, clock_us=5_000_000)])
     assert split_of(result)[0]["comm_wait"] == 300_000 * len(result.ranks[0].counted)

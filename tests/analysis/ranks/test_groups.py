@@ -168,6 +168,7 @@ def test_ranks_that_all_send_alike_in_a_ring_are_no_known_schedule() -> None:
     assert chunks_of(rows, stages) is None
 
 
+@pytest.mark.slow
 def test_sends_that_do_not_say_with_whom_are_known_between_two_ranks_only(tmp_path: Path) -> None:
     _, found = analysed(tmp_path, pipelined([300, 300], 2, peers=False))
     assert found.schedule is not None and found.schedule.microbatches == 2

@@ -116,6 +116,7 @@ def test_the_same_kernels_in_other_shapes_are_more_work_and_no_slow_gpu(tmp_path
     assert late.gain_ms == pytest.approx(0.2, abs=0.02)  # shared out, each rank has half of it
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_kernels_that_only_one_rank_runs_are_work_that_can_go(tmp_path: Path, ranks: int) -> None:
     (late,) = job_of(tmp_path, Planted(own_kernel_us={1: 400.0}), ranks=ranks, per_host=ranks, mesh=False).stragglers
@@ -171,6 +172,7 @@ def test_a_measured_step_says_how_fast_the_hosts_are(tmp_path: Path) -> None:
     assert (late.ranks, late.at_most) == ((1,), False)
 
 
+@pytest.mark.slow
 def test_a_slow_host_is_named_as_one(tmp_path: Path) -> None:
     (late,) = job_of(tmp_path, Planted(host_us=dict.fromkeys(range(4, 8), 900.0)), ranks=8, per_host=4).stragglers
     assert (late.kind, sorted(r or 0 for r in late.ranks), late.host, late.reason) == (
@@ -182,6 +184,7 @@ def test_a_slow_host_is_named_as_one(tmp_path: Path) -> None:
     assert late.gain_ms == pytest.approx(0.9, abs=0.02)
 
 
+@pytest.mark.slow
 def test_two_late_ranks_gain_together_what_neither_gains_alone(tmp_path: Path) -> None:
     both, first, second = job_of(tmp_path, Planted(loader_us={1: 900.0, 2: 700.0})).stragglers
     assert (both.kind, set(both.ranks), both.reason) == ("set", {1, 2}, "data_wait")
@@ -199,6 +202,7 @@ def test_a_slow_gpu_runs_equal_kernels_longer(tmp_path: Path) -> None:
     assert late.gain_ms == pytest.approx(0.4, abs=0.02)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("lacks", [1, 3])
 def test_a_rank_that_cannot_be_replayed_is_left_out_unless_the_others_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: int
@@ -218,6 +222,7 @@ def test_a_rank_that_cannot_be_replayed_is_left_out_unless_the_others_wait_for_i
     assert waits[3] == pytest.approx(0.0, abs=0.02)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("planted", "named"),
     [
@@ -295,7 +300,7 @@ def test_who_never_comes_late_is_not_blamed_for_what_its_host_does_meanwhile(
     assert (late.ranks, late.reason) == ((1,), "data_wait")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("planted", "who", "reason"),
     [
@@ -341,7 +346,7 @@ def test_lateness_that_recording_may_make_names_nobody_among_many(tmp_path: Path
     assert job_of(tmp_path, Planted(host_us={5: 400.0}), ranks=8, per_host=4).stragglers == ()
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
 def test_a_slow_gpus_clock_or_power_limit_is_the_reason_where_its_telemetry_shows_it(
     tmp_path: Path, throttle: int, reason: str

@@ -90,6 +90,7 @@ def test_the_recorded_job_with_a_late_rank_takes_what_the_stopwatch_says() -> No
     assert step.low <= 31.7 <= step.high
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", REAL_JOBS)
 @pytest.mark.skipif(not (SHARED / "ranks").exists(), reason="these recordings are not part of the repository")
 def test_real_jobs_of_two_ranks_take_what_the_stopwatch_says(tmp_path: Path, name: str) -> None:

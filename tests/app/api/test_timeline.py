@@ -167,6 +167,7 @@ def test_lost_time_leads_to_what_ended_it_and_to_what_the_host_was_in(client: Te
 TABLES = {"gpu": ("gpu_ops", "gpu_op_id"), "operators": ("cpu_ops", "cpu_op_id"), "calls": ("runtime_calls", "call_id")}
 
 
+@pytest.mark.slow
 def test_times_in_the_drawer_are_the_recording_s_to_the_nanosecond(client: TestClient, run: Manifest) -> None:
     recording, chance = run.traces[0].id, random.Random(11)
     base = f"/api/v1/runs/{run.id}/timeline/slice?recording={recording}&device=0"

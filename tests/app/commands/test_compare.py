@@ -151,6 +151,7 @@ def test_three_runs_a_side_are_averaged_and_named():
     assert "95\u00a0% interval" in compare_words.certainty(comparison)
 
 
+@pytest.mark.slow
 def test_repeated_runs_of_the_second_side_follow_to(tmp_path):
     """Three runs a side of 1.0 ± 0.02 and 0.8 ± 0.02 ms: each run counts once."""
     files = {}

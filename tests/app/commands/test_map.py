@@ -19,6 +19,7 @@ def counts(*arguments: str) -> dict[str, int]:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_two_shares_make_every_summary_once(tmp_path: Path) -> None:
     traces, to = tmp_path / "traces", str(tmp_path / "summaries")
     (traces / "below").mkdir(parents=True)

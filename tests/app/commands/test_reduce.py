@@ -54,6 +54,7 @@ def gather(folder: Path, ranks: range, place: Path) -> str:
     return str(place)
 
 
+@pytest.mark.slow
 def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
     folder, data, traces = app_data, str(app_data.root), str(many / "traces")
     place = gather(many, range(RANKS - 2), tmp_path / "summaries")

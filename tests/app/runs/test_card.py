@@ -114,6 +114,7 @@ def test_a_large_run_is_analysed_by_a_child_once(run: Manifest, folder: DataFold
     jobs.close()
 
 
+@pytest.mark.slow
 def test_a_page_that_has_made_enough_cards_leaves_the_rest_to_a_child(
     run: Manifest, folder: DataFolder, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_card_says_what_the_step_is_lost_to_or_how_much_of_it_computes(card: C
     assert page.goes_to(card).replace("\xa0", " ") == said
 
 
+@pytest.mark.slow
 def test_on_a_phone_all_that_finds_runs_is_behind_one_button_that_says_what_is_chosen(
     app_data: DataFolder, tmp_path: Path
 ) -> None:

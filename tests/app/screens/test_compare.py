@@ -197,6 +197,7 @@ def test_the_same_run_on_both_sides_is_said_and_nothing_is_compared(pair):
     assert not charts(test) and "step changed" not in text and "GPU waits" not in text and not test.dataframe
 
 
+@pytest.mark.slow
 def test_names_that_are_alike_or_long_stand_once_below_the_verdict_and_not_in_it(app_data, tmp_path):
     alike = [add(app_data, tmp_path, "trace", step_us=us, matmul_us=us // 2) for us in (1000, 800)]
     a, b = (f"trace ({run[:6]})" for run in alike)

@@ -124,6 +124,7 @@ def test_telemetry_of_the_same_time_is_offered_and_attached_by_a_button(app_data
     assert "Telemetry was sampled at the time" not in words_of(test)
 
 
+@pytest.mark.slow
 def test_of_several_telemetry_recordings_of_that_time_the_viewer_is_asked_which(app_data: DataFolder, tmp_path: Path) -> None:
     trace, telemetry = sampled_loop.write(tmp_path)
     run = prepared(app_data, trace, name="traced")

@@ -80,6 +80,7 @@ def test_gpus_without_steps_or_collectives_are_drawn_over_the_recorded_time(app_
     assert text.count('<span class="st-ptime">3.53\u00a0ms</span>') == 2  # from the first operator at 0.01 ms to 3.54 ms
 
 
+@pytest.mark.slow
 def test_hosts_that_never_wait_for_each_other_have_no_map_of_waits(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(4, 2, Planted()))))
     test = opened("ranks", run)
@@ -107,6 +108,7 @@ def summarised(tmp_path: Path) -> str:
     return str(tmp_path / "summaries")
 
 
+@pytest.mark.slow
 def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_share_no_collective(
     app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

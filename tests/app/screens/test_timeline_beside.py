@@ -64,6 +64,7 @@ def test_a_step_that_the_other_lacks_is_the_first(two: tuple[str, str]) -> None:
     assert tracks(run, beside=other, aligned="99")[1]["offset"] == tracks(run, beside=other)[1]["offset"]
 
 
+@pytest.mark.slow
 def test_a_run_without_gpu_work_cannot_be_laid_under_it(app_data: DataFolder, tmp_path: Path) -> None:
     host = ChromeTrace()
     host.op("aten::add", 0.0, 100.0)

@@ -126,7 +126,7 @@ class Loop:
 BATCH = {"x": torch.ones(4, 8), "y": torch.ones(4, 1), "name": "of four"}
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
 def test_the_training_goes_on_as_if_nothing_had_been_tried(before: int, optimizer: Any, capsys: Any) -> None:
@@ -212,6 +212,7 @@ def test_other_sizes_repeat_and_cut_the_example() -> None:
     assert finder._resized(torch, example, 3, 2)["x"].tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_function_makes_batches_of_what_cannot_be_cut() -> None:
     asked: list[int] = []
     with pytest.raises(ValueError, match="start"):

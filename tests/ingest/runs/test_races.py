@@ -118,6 +118,7 @@ def test_a_job_that_is_deleted_while_its_traces_are_read_does_not_come_back(fold
     assert [left.id for left in folder.manifests()] == ["2" * 16]
 
 
+@pytest.mark.slow
 def test_a_job_that_is_brought_in_again_keeps_notes_made_while_its_traces_were_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

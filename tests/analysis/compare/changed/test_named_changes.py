@@ -54,7 +54,7 @@ FIRST = {
 }
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("pair", "what"), NAMED.items(), ids=lambda value: "-".join(value) if isinstance(value, tuple) else "")
 def test_the_change_is_named_both_ways(pair: tuple[str, str], what: str) -> None:
     a, b = (side(name) for name in pair)

@@ -29,7 +29,7 @@ def side(name):
     return side_of([result_of(name)], library())
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("pair", "sentence"), PAIRS.items(), ids="-".join)
 def test_the_change_is_named_and_the_word_is_the_stopwatch_s(pair, sentence):
     a, b = (side(name) for name in pair)

@@ -96,6 +96,7 @@ def real_series():
     return sorted({**kept, **found}.items())
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "series"), real_series())
 def test_draws_of_one_real_recording_are_not_told_apart(name, series):
     # Blocks of five neighbours, drawn with replacement from one recording, make two recordings of 40 steps with nothing changed.

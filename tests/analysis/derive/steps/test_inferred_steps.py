@@ -101,7 +101,7 @@ def test_what_does_not_repeat_has_no_steps() -> None:
     assert begins_at([]) is None
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["gpt_small", "adam_single", "checkpointing_io", "mlp_graph", "recompiles"])
 def test_a_recording_without_its_marks_keeps_its_step_time(name: str) -> None:
     marked, bare = marked_and_not(RECORDINGS / name / "trace.json.gz")

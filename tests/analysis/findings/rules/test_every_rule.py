@@ -175,7 +175,7 @@ def test_a_rule_declares_the_evidence_it_reads(rule: Rule) -> None:
     assert {NEEDS_READ[need] for need in rule.requires if need in NEEDS_READ} <= rule.reads
 
 
-@pytest.mark.sweep(40)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("name", [*NAMES, *HAND_MADE])
 def test_no_rule_fails_on_a_recording_that_is_here(name: str) -> None:
     assert [note.rule for note in result_of(name).not_checked if FAILED in note.because] == []

@@ -36,7 +36,7 @@ def test_the_first_line_names_the_cause_of_the_first_finding(name: str, said: st
     assert first_line(result_of(name)).replace("\xa0", " ").endswith(said)
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_finding_that_explains_the_loss_has_a_name_for_it(name: str) -> None:
     result = result_of(name)

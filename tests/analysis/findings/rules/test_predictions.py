@@ -26,7 +26,7 @@ def work_left_ms(rank: RankResult, whatif: WhatIf, edits: tuple[Edit, ...]) -> f
     return (busy_ns - saved_ns / len(rank.counted)) / 1e6
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_prediction_is_shorter_than_the_work_that_is_left_to_the_gpu(name: str) -> None:
     result = result_of(name)

@@ -244,6 +244,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     )  # fmt: skip
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("name", "times", "below_it"),
     [

@@ -36,7 +36,7 @@ def test_two_of_three_hosts_late_are_told_as_a_group_with_what_their_traces_show
     assert (found.severity, found.predicted_step_ms) == ("info", None)
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "planted",
     [

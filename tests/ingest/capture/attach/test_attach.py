@@ -133,6 +133,7 @@ def launcher(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_meanwhile(
     launcher: "subprocess.Popen[str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,7 +96,7 @@ print(sorted(name for name in sys.modules if name.endswith("capture.marks")))
 """
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imports",
     [

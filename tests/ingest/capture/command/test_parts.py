@@ -51,6 +51,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_while_it_trains_is_what_is_said(tmp_path: Path, temporary: Path, capfd: Any) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", sample=False)

@@ -50,6 +50,7 @@ def test_a_module_is_run_by_the_python_that_has_pytorch_and_named_whole(tmp_path
     assert set(members(bundle)) == {"marks"}
 
 
+@pytest.mark.slow
 def test_the_steps_after_an_evaluation_and_a_checkpoint_are_marked_so(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(
         TRAINING.replace(
@@ -122,6 +123,7 @@ def test_a_loop_too_short_for_a_profile_is_told_how_many_steps_one_needs(tmp_pat
     assert re.search(told, done.stderr), done.stderr
 
 
+@pytest.mark.slow
 def test_a_name_with_a_slash_is_a_file_s_too(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = ("--no-sample", "--no-profile", "--name", "lr 1/3", recorded_python, "train.py", "--epochs", "3")
@@ -165,6 +167,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("workers", "context"), [(2, "fork"), (0, None)])  # spawn: test_names.py
 def test_the_loader_s_processes_are_timed(tmp_path: Path, recorded_python: str, workers: int, context: str | None) -> None:
     (tmp_path / "train.py").write_text(LOADING.format(workers=workers, context=context))
@@ -178,6 +181,7 @@ def test_the_loader_s_processes_are_timed(tmp_path: Path, recorded_python: str, 
         assert bundle.manifest.runs[0].facts.loader_workers == workers
 
 
+@pytest.mark.slow
 def test_a_flag_leaves_the_loader_alone(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "train.py").write_text(LOADING.format(workers=0, context=None))
     words = ("-o", "run.sawtooth", "--no-sample", "--no-profile", "--no-loader", recorded_python, "train.py")
