@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from sawtooth.analysis.derive.recompute import recomputed
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.intervals import intersect, union
+from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN, is_flop_operator, operator_flops, outermost, peak_dtype
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
@@ -66,8 +68,10 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
         if signature < 0:
             continue
         inputs = signatures[signature]
-        flop_count = operator_flops(events.names[name], inputs.dims, inputs.concrete)
+        flop_count = operator_flops(events.names[name], inputs.dims, inputs.concrete, inputs.strides)
         flops[i] = np.nan if flop_count is None else flop_count
+        if has_sparse_operand(events.names[name], inputs.strides):
+            continue
         kind = peak_dtype(events.names[name], inputs.types, USES[used], vendor)
         if kind == "fp32" and USES[used] == "unknown" and peak_dtype(events.names[name], inputs.types, "yes", vendor) == "tf32":
             kind = FP32_UNCERTAIN
@@ -76,6 +80,9 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
                 dtypes.append(kind)
             kinds[i] = dtypes.index(kind)
     count[rows], dtype[rows] = flops[inverse.reshape(-1)], kinds[inverse.reshape(-1)]
+    sparse_name = np.array([re.search(SPARSE_KERNEL, name) is not None for name in events.names] or [False])
+    sparse = carrier_of[sparse_name[events.gpu.name]] if len(carrier_of) else carrier_of
+    count[sparse[sparse >= 0]], dtype[sparse[sparse >= 0]] = np.nan, -1
     return FlopCounts(
         carrier=carrier, again=recomputed(events, carrier), count=count, dtype=dtype, dtypes=dtypes, carrier_of=carrier_of
     )

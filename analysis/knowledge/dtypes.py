@@ -1,4 +1,4 @@
-"""Dtypes as traces write them (``Input type``), their names in the hardware table, and their sizes."""
+"""Operands as traces write them: dtypes, their sizes, places among the arguments, sparse layouts."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ ITEM_BYTES = {
 
 SIXTEEN_BIT = ("bf16", "fp16")
 
+_BIASED = ("aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::baddbmm", "aten::baddbmm_", "aten::addbmm")
+_PRODUCTS = frozenset(("aten::mm", "aten::bmm", *_BIASED))
+FIRST_OPERAND = dict.fromkeys(_BIASED, 1)  # argument 0 is the bias that is added
+# Kernels of libraries for sparse matrices. They tell a sparse product in recordings without strides.
+SPARSE_KERNEL = r"(cu|hip|roc)sparse(::|_)"
+
 
 def dtype_of_type(recorded: Any) -> str | None:
     """Return our dtype for one entry of ``Input type``; None for scalars, lists and unknown types."""
@@ -61,3 +67,14 @@ def tensor_dtypes(input_types: Any) -> tuple[str, ...]:
         elif (dtype := dtype_of_type(entry)) is not None:
             dtypes.append(dtype)
     return tuple(dtypes)
+
+
+def has_sparse_operand(op_name: str, input_strides: list[Any] | None) -> bool:
+    """Return whether an operand of a matrix product is sparse.
+
+    A sparse operand has no strides, although the trace has strides.
+    """
+    if op_name not in _PRODUCTS or not input_strides:
+        return False
+    first = FIRST_OPERAND.get(op_name, 0)
+    return any(strides == [] for strides in input_strides[first : first + 2])

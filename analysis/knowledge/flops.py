@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.knowledge.dtypes import dtype_of_type, tensor_dtypes
+from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND, dtype_of_type, has_sparse_operand, tensor_dtypes
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 Dims = list[Any]
@@ -30,14 +30,17 @@ FP32_UNCERTAIN = "fp32 or tf32"  # dtype of FP32 products whose kernels do not t
 _INTEGER = re.compile(r"-?\d+")
 
 
-def operator_flops(op_name: str, input_dims: Dims | None, concrete_inputs: list[Any] | None) -> float | None:
+def operator_flops(
+    op_name: str, input_dims: Dims | None, concrete_inputs: list[Any] | None, input_strides: list[Any] | None = None
+) -> float | None:
     """Return the FLOPs of one call; None if it is not a FLOP operator or its shapes are not sufficient.
 
-    ``input_dims`` and ``concrete_inputs`` are the trace's ``Input Dims`` and ``Concrete Inputs``, one entry per argument.
+    ``input_dims``, ``concrete_inputs`` and ``input_strides`` are the trace's ``Input Dims``, ``Concrete Inputs`` and ``Input
+    Strides``, one entry per argument. Shapes do not tell how many values of a sparse operand are zero: its FLOPs are unknown.
     Complex products count like real ones, as in PyTorch's counter.
     """
     formula = _FORMULAS.get(op_name)
-    if formula is None or not input_dims:
+    if formula is None or not input_dims or has_sparse_operand(op_name, input_strides):
         return None
     concrete = [str(c) for c in concrete_inputs] if concrete_inputs else []
     try:
@@ -289,6 +292,3 @@ _FORMULAS: dict[str, Formula] = {
     "flash_attn_3::fwd": _attention(0, False, _HEADS_THIRD),
     "flash_attn_3::bwd": _attention(1, True, _HEADS_THIRD),
 }
-
-_BIASED = ("aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::baddbmm", "aten::baddbmm_", "aten::addbmm")
-FIRST_OPERAND = dict.fromkeys(_BIASED, 1)  # argument 0 is the bias that is added

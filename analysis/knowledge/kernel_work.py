@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES
-from sawtooth.analysis.knowledge.flops import FIRST_OPERAND, convolution_output, parse_bool, parse_ints, parse_mask
+from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND, ITEM_BYTES, has_sparse_operand
+from sawtooth.analysis.knowledge.flops import convolution_output, parse_bool, parse_ints, parse_mask
 from sawtooth.analysis.knowledge.kernel_time import ALIGNED_BYTES, KernelOperands, Product, bits_of
 
 Shape = list[int]
@@ -42,7 +42,7 @@ def product_work(
     if pair is None:
         return None
     first = FIRST_OPERAND.get(operator, 0)
-    if _sparse(strides, first):
+    if has_sparse_operand(operator, strides):
         return None
     batch, m, n, k = pair
     aligned = True
@@ -53,14 +53,6 @@ def product_work(
     size, out = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
     moved = batch * (size * (m * k + k * n) + out * m * n)
     return KernelOperands(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))
-
-
-def _sparse(strides: Any, first: int) -> bool:
-    """Return whether an operand is sparse: it has no strides, although strides are recorded."""
-    try:
-        return any(len(strides[index]) == 0 for index in (first, first + 1))
-    except (TypeError, IndexError):
-        return False
 
 
 def _operands(operator: str, dims: Any) -> tuple[int, int, int, int] | None:

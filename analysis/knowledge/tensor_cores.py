@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sawtooth.analysis.knowledge.dtypes import SIXTEEN_BIT
-from sawtooth.analysis.knowledge.flops import FIRST_OPERAND, is_flop_operator, operand_dtype
+from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND, SIXTEEN_BIT
+from sawtooth.analysis.knowledge.flops import is_flop_operator, operand_dtype
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_names import FLOP_CATEGORIES, KernelClass
 

@@ -6,16 +6,8 @@ import math
 import re
 from typing import Any
 
-from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
-from sawtooth.analysis.knowledge.flops import (
-    FIRST_OPERAND,
-    Dims,
-    Shape,
-    convolution_output,
-    is_flop_operator,
-    operand_dtype,
-    parse_mask,
-)
+from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND, ITEM_BYTES, dtype_of_type
+from sawtooth.analysis.knowledge.flops import Dims, Shape, convolution_output, is_flop_operator, operand_dtype, parse_mask
 
 
 def operator_bytes(

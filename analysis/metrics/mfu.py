@@ -50,7 +50,7 @@ def flops_per_step(measured: DeviceMeasurements) -> Reading:
         return missing(NO_SHAPES)
     value = flops.flops / measured.counted
     if coverage is not None and coverage < FULL_COVERAGE:
-        note = f"{LOWER_BOUND}: shapes are known for {coverage:.0%} of GEMM, convolution and attention time."
+        note = f"{LOWER_BOUND}: FLOPs are known for {coverage:.0%} of GEMM, convolution and attention time."
         return Reading(value, trust="caution", notes=(note,), bound="least")
     return Reading(value)
 
@@ -198,7 +198,7 @@ METRICS = (
     ),
     Metric(
         key="flop_coverage", label="FLOP coverage", unit="share", better="higher",
-        definition="Share of GEMM, convolution and attention kernel time whose operator shapes are known.",
+        definition="Share of GEMM, convolution and attention kernel time whose FLOPs are known.",
         source="Below 95 % the MFU is a lower bound.",
         compute=flop_coverage,
         high=1,

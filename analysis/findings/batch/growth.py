@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sawtooth.analysis.findings.batch.memory import Shape
 from sawtooth.analysis.findings.recorded.counted_operations import numel, product_dtype
-from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
+from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import KernelOperands, estimate
 from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_work, product_work

@@ -20,7 +20,7 @@ from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.model import Evidence
 from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, launched_by_optimizer, launched_inside
 from sawtooth.analysis.findings.recorded.phases import LOSS
-from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
+from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND
 from sawtooth.analysis.replay.edits import (
     AsGraph,
     Edit,

@@ -12,14 +12,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer, launched_inside
 
 CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # One time step of a recurrent network.
 # Operators that factorize, solve or invert a matrix. Their errors, and those of the products around them, grow with the
 # matrix' condition number.
 FACTORIZES = (
     r"^aten::_?(linalg_(cholesky|lu|qr|svd|eig|inv|solve|lstsq|pinv|ldl)|cholesky|triangular_solve|lu_solve|svd|inverse)"
+)
+# Operators of torch.linalg, and autograd nodes of their backward passes. Those that only multiply matrices are not among them.
+LINEAR_ALGEBRA = (
+    r"^aten::_?(linalg_([^mv]|matrix_exp)|cholesky|triangular_solve|lu_solve|svd|inverse|pinverse|logdet|slogdet|ormqr)"
+    r"|^(Linalg|Cholesky|TriangularSolve|LuSolve|Svd|Inverse|Logdet|Slogdet|Ormqr)\w*Backward\d*$"
 )
 EVIDENCE_ROWS = 5  # The few largest prove the finding; more rows only lengthen the page.
 PLACES_MOST = 1000  # More marks on a timeline would look like one line.
@@ -100,6 +107,16 @@ def factorizes(context: RuleContext) -> bool:
     If they do, fewer mantissa bits may not be precise enough for their products.
     """
     return bool(operators(context, FACTORIZES).count)
+
+
+def outside_autocast(context: RuleContext) -> NDArray[np.int64]:
+    """Return the gpu_op_ids of work whose dtype autocast does not change.
+
+    These are launched by ``torch.linalg``, whose backward passes multiply in the dtype of their matrices, and by the
+    optimizer, whose step runs outside the autocast context.
+    """
+    recording, device = context.recording, context.rank.device
+    return np.concatenate([launched_inside(recording, device, LINEAR_ALGEBRA), launched_by_optimizer(recording, device)])
 
 
 def frames(context: RuleContext, pattern: str) -> CountedEvents:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.recorded.interval_sql import launches_within
+from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
@@ -34,6 +36,7 @@ ALIKE = (
     "flop_operator",
     "flop_signature_id",
 )  # Rows with equal values are one kernel, launched again.
+SPARSE = re.compile(SPARSE_KERNEL)
 AUTOGRAD_NODE = "autograd::engine::"  # Prefix of the operator names in a backward pass.
 
 _WORK = """
@@ -102,9 +105,12 @@ def _texts(recording: Recording) -> NDArray[np.object_]:
 def product_dtype(row: Any) -> str | None:
     """Return the dtype in which a row of ``step_work`` multiplies.
 
-    None if it is no product, or if the dtype is not recorded.
+    None if it is no product, if an operand is sparse, or if the dtype is not recorded.
     """
-    return peak_dtype(row.flop_operator, row.flop_types, row.tensor_cores) if isinstance(row.flop_operator, str) else None
+    operator = row.flop_operator
+    if not isinstance(operator, str) or has_sparse_operand(operator, row.flop_strides) or SPARSE.search(row.kernel):
+        return None
+    return peak_dtype(operator, row.flop_types, row.tensor_cores)
 
 
 def launched_inside(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:

@@ -1,7 +1,8 @@
 """Matrix products run in FP32 or TF32, although bf16 may be enough.
 
 What it checks
-    Products, convolutions and attention of the counted steps with FP32 inputs, with tensor cores (TF32) or without.
+    Products, convolutions and attention of the counted steps with FP32 inputs, with tensor cores (TF32) or without. Sparse
+    products, and those inside ``torch.linalg`` or the optimizer, do not count: autocast does not make them faster.
 Why it costs time
     The FP32 units of an H100 or H200 reach 67 TFLOP/s. Its tensor cores reach 495 in TF32 and 989 in bf16.
 What to do
@@ -21,7 +22,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import casts_of_autocast, retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
+from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes, outside_autocast
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -49,6 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     work = context.work
     products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
+    products = products[~products["gpu_op_id"].isin(outside_autocast(context))]
     plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
     slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # Autocast changes both.
     cost, alone = ms_per_step(slow, steps), ms_per_step(plain_rows, steps)

@@ -30,7 +30,7 @@ from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
-from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
+from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words

@@ -137,7 +137,7 @@ def test_an_mfu_of_missing_flops_is_said_to_be_a_lower_bound() -> None:
     metrics = {
         "mfu": Reading(0.3, trust="caution", bound="least"),
         "mfu_at_dtype": Reading(0.3),
-        "flops_per_step": Reading(1e12, trust="caution", notes=("A lower bound: shapes are known for 60% of GEMM time.",)),
+        "flops_per_step": Reading(1e12, trust="caution", notes=("A lower bound: FLOPs are known for 60% of GEMM time.",)),
     }
     assert is_lower_bound(metrics) and "reaches ≥\u00a030" in mfu_sentence(metrics, [])
     assert not is_lower_bound({"flops_per_step": Reading(1e12)})
