@@ -7,7 +7,7 @@ word next to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sawtooth.analysis.knowledge import causes, owners
 from sawtooth.analysis.knowledge.lost_time import known_by
@@ -80,6 +80,24 @@ UNKNOWN = Colour("unknown", "#8F8F8F", "#757575")
 ACCENT = Colour("accent", "#0072B2", "#4AA3DF")
 PAGE = Colour("page", "#FFFFFF", "#14171A")
 MUTED = Colour("muted text", "#5F6670", "#A3A7AD")
+
+
+# What the host does on the timeline's lanes: quiet blues and greys, because it is neither useful nor lost time of the GPU by
+# itself. A call that is a cause of lost time has that cause's colour.
+HOST_KINDS: dict[str, Colour] = {
+    "annotation": Colour("annotation", "#6B7C8C", "#8FA1B3"),
+    "op": Colour("operator", "#7C95AF", "#6A819A"),
+    "launch": Colour("launch call", "#787878", "#9A9A9A"),
+    "call": Colour("other runtime call", "#949494", "#6E6E6E"),
+    "copy": replace(OWNERS["exposed_memcpy"], label="copy call"),
+    "sync": replace(CAUSES["host_sync"], label="waits for the GPU"),
+    "allocator": replace(CAUSES["allocator"], label="allocates or frees"),
+    "python": Colour("Python call", "#8F88BE", "#726D9C"),
+}
+STEPS: dict[str, Colour] = {
+    "counted": Colour("counted step", "#3F5873", "#7D93AB"),
+    "uncounted": Colour("step that is not counted", "#8494A4", "#5F7080"),
+}
 
 
 # Lines of sampled quantities, by column: greens and violets, which no owner or cause uses, so that a measured line is not

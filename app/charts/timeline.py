@@ -5,18 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sawtooth.analysis.knowledge import owners
-from sawtooth.app.theme import CAUSES, OWNERS, Colour
-
-HOST_KINDS: dict[str, Colour] = {
-    "annotation": Colour("annotation", "#6B7C8C", "#8FA1B3"),
-    "op": Colour("operator", "#7C95AF", "#6A819A"),
-    "launch": Colour("launch call", "#787878", "#9A9A9A"),
-    "call": Colour("other runtime call", "#949494", "#6E6E6E"),
-    "copy": replace(OWNERS["exposed_memcpy"], label="copy call"),
-    "sync": replace(CAUSES["host_sync"], label="waits for the GPU"),
-    "allocator": replace(CAUSES["allocator"], label="allocates or frees"),
-    "python": Colour("Python call", "#8F88BE", "#726D9C"),
-}
+from sawtooth.app.theme import CAUSES, HOST_KINDS, OWNERS, Colour
 
 
 def kind_label(kind: str | None) -> str:

@@ -59,10 +59,10 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     if rank is not None and other is not None:
         cards.small(second_run.sentence(rank, other))
     timeline_picture.show(result, rank, recording_id, telemetry, other)
+    _in_view(rank, recording_id, view)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
         perfetto.button(result.manifest, recording_id)
-    _in_view(rank, recording_id, view)
     if telemetry is None and timeline_picture.drawn():
         _beside(result, rank, whole)
 

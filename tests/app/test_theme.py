@@ -3,8 +3,20 @@
 import pytest
 
 from sawtooth.analysis.knowledge import causes, owners
-from sawtooth.app.charts.timeline import HOST_KINDS
-from sawtooth.app.theme import CAUSES, OWNERS, PALETTE, QUANTITIES, TEXTURES, UNKNOWN, Colour, colour_of, ink_on, luminance
+from sawtooth.app.theme import (
+    CAUSES,
+    HOST_KINDS,
+    OWNERS,
+    PALETTE,
+    QUANTITIES,
+    STEPS,
+    TEXTURES,
+    UNKNOWN,
+    Colour,
+    colour_of,
+    ink_on,
+    luminance,
+)
 
 
 def _contrast(one: str, other: str) -> float:
@@ -13,7 +25,8 @@ def _contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("key", "colour"), [*OWNERS.items(), *CAUSES.items(), *QUANTITIES.items(), *HOST_KINDS.items(), ("unknown", UNKNOWN)]
+    ("key", "colour"),
+    [*OWNERS.items(), *CAUSES.items(), *QUANTITIES.items(), *HOST_KINDS.items(), *STEPS.items(), ("unknown", UNKNOWN)],
 )
 def test_every_class_can_be_told_from_the_page_in_both_themes(key: str, colour: object) -> None:
     # WCAG 1.4.11: what a picture is made of needs 3:1 against what surrounds it

@@ -305,8 +305,8 @@ var Columns = class {
 };
 
 // src/labels.ts
-var LETTER = 6.1;
-var DIGIT = 5.7;
+var LETTER = 6.6;
+var DIGIT = 6.2;
 var STEP_PREFIX = /^(ProfilerStep(?=#\d)|Optimizer\.step#\w+\.step (?=\d))/;
 function stepName(name) {
   return STEP_PREFIX.test(name) ? `#${name.replace(STEP_PREFIX, "").replace("#", "")}` : name;
@@ -323,26 +323,35 @@ function lostLabel(label, ns, room) {
 }
 
 // src/lanes.ts
-var ROW_PX = 18;
-var NESTED_PX = 15;
-var LOST_PX = 26;
+var ROW_PX = 24;
+var ROW_MOST_PX = 40;
+var SIZED_PX = [12, 200];
+var LOST_PX = 10;
 var LINE_PX = 15;
-var GAP_PX = 6;
-var HEAD_PX = 22;
+var GAP_PX = 4;
 var LaneChoice = class {
   changed = /* @__PURE__ */ new Set();
   pinned = [];
+  /** Heights of a row, in pixels, of the lanes that a reader has resized. */
+  sized = /* @__PURE__ */ new Map();
   /** Read what the address holds. */
   read(text) {
     this.changed.clear();
     this.pinned.length = 0;
+    this.sized.clear();
     for (const part of (text ?? "").split(",").filter(Boolean)) {
       if (part.startsWith("!")) this.pinned.push(part.slice(1));
+      else if (part.includes("~")) this.size(part.slice(0, part.lastIndexOf("~")), Number(part.slice(part.lastIndexOf("~") + 1)));
       else this.changed.add(part);
     }
   }
   toString() {
-    return [...this.changed, ...this.pinned.map((id) => `!${id}`)].join(",");
+    return [...this.changed, ...this.pinned.map((id) => `!${id}`), ...[...this.sized].map(([id, px]) => `${id}~${px}`)].join(",");
+  }
+  /** Give the rows of a lane a height; null returns it to what fits the window. */
+  size(id, px) {
+    if (px === null) this.sized.delete(id);
+    else if (Number.isFinite(px)) this.sized.set(id, Math.round(Math.min(Math.max(px, SIZED_PX[0]), SIZED_PX[1])));
   }
   fold(id) {
     if (!this.changed.delete(id)) this.changed.add(id);
@@ -353,26 +362,33 @@ var LaneChoice = class {
     else this.pinned.push(id);
   }
 };
-function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map()) {
+function rowFor(room, height) {
+  for (let row = ROW_MOST_PX; row > ROW_PX; row--) if (height(row) <= room) return row;
+  return ROW_PX;
+}
+function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map(), row = ROW_PX) {
   const lanes = [];
   if (tracks[0].mark) lanes.push(head(tracks[0], 0));
   const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
-  if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX + 2), steps });
+  if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX), steps });
   const panels = [];
   const units = [...new Set(lines.map((line) => line.unit))];
   for (const unit of units) {
     const of = lines.filter((line) => line.unit === unit);
-    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), LINE_PX * (of.length + 1)), lines: of });
+    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), Math.max(LINE_PX * (of.length + 1), row + LOST_PX)), lines: of });
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
-    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: track.steps });
-    const own = track.lanes.filter((spec) => !spec.quiet).map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
+    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX), track: t, steps: track.steps });
+    const own = track.lanes.filter((spec) => !spec.quiet).map((spec) => slices(spec, t, tracks.length > 1, choice, needed, row));
     const host = own.findIndex((lane) => lane.spec.source !== "gaps" && lane.spec.source !== "gpu");
     if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels);
-    lanes.push(...own, ...quietOnes(track, t, tracks.length > 1, choice, needed));
+    lanes.push(...own, ...quietOnes(track, t, tracks.length > 1, choice, needed, row));
   });
-  for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
+  for (const lane of lanes) {
+    lane.pinned = choice.pinned.includes(lane.id);
+    resize(lane, choice.sized.get(lane.id));
+  }
   const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
   let top = 0;
   for (const lane of order) {
@@ -384,49 +400,53 @@ function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map()
 function quietId(t, several) {
   return several ? `${t}.quiet` : "quiet";
 }
-function quietOnes(track, t, several, choice, needed) {
+function quietOnes(track, t, several, choice, needed, height) {
   const specs = track.lanes.filter((spec) => spec.quiet);
   if (!specs.length) return [];
   const threads = new Set(specs.map((spec) => spec.lane)).size;
   const id = quietId(t, several);
   const open = choice.changed.has(id);
   const row = { ...single("quiet", id, `${threads} quiet thread${threads > 1 ? "s" : ""}`, ROW_PX), track: t, folds: true, folded: !open };
-  return open ? [row, ...specs.map((spec) => slices(spec, t, several, choice, needed))] : [row];
+  return open ? [row, ...specs.map((spec) => slices(spec, t, several, choice, needed, height))] : [row];
 }
 function topOf(lines) {
   return Math.max(...lines.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
 }
+function resize(lane, px) {
+  if (px === void 0) return;
+  lane.row = px;
+  lane.height = px * lane.rows;
+}
 function head(track, t) {
-  return { ...single("track", `track-${t}`, track.label, HEAD_PX), track: t };
+  return { ...single("track", `track-${t}`, track.label, ROW_PX), track: t };
 }
 function single(kind, id, label, height) {
   return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
 }
-function slices(spec, track, several, choice, needed) {
+function slices(spec, track, several, choice, needed, height) {
   const id = several ? `${track}.${spec.id}` : spec.id;
   const folds = spec.rows > 1 || spec.source === "python";
   const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
   const rows = folded ? 1 : Math.min(needed.get(id) ?? spec.rows, spec.rows);
-  const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
+  const row = spec.source === "gaps" ? Math.min(height + LOST_PX, ROW_MOST_PX) : height;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }
 
 // src/paint.ts
-function inkOf(element2, dark) {
+function inkOf(element2, { dark, kinds }) {
   const style = getComputedStyle(element2);
   const value = (name, other) => style.getPropertyValue(name).trim() || other;
   return {
     text: value("--st-text-color", dark ? "#fafafa" : "#1f2430"),
     page: value("--st-background-color", dark ? "#0e1117" : "#ffffff"),
-    muted: dark ? "#A3A7AD" : "#5F6670",
+    muted: kinds.page.muted[dark ? 2 : 1],
     line: dark ? "rgba(255,255,255,0.12)" : "rgba(0,0,0,0.10)",
-    accent: dark ? "#4AA3DF" : "#0072B2",
+    accent: kinds.page.accent[dark ? 2 : 1],
     font: value("--st-font", "sans-serif")
   };
 }
-var UNKNOWN = ["unknown", "#8F8F8F", "#757575", ""];
 function kindOf(data, source, kind) {
-  return data.kinds[source]?.[kind] ?? UNKNOWN;
+  return data.kinds[source]?.[kind] ?? data.kinds.page.unknown;
 }
 var textures = /* @__PURE__ */ new Map();
 function texture(context, mark, dark) {
@@ -639,7 +659,7 @@ function drawUncounted(context, scene, lane, y, width, ink) {
     context.fillRect(from, y + lane.height - 4, room - 1, 3);
     const text = WORDS.find((words) => words.length * LETTER <= room - 8);
     context.fillStyle = ink.muted;
-    if (text) context.fillText(text, from + 4, y + lane.height / 2 - 2);
+    if (text) context.fillText(text, from + 4, y + lane.height / 2 - 1);
   }
 }
 var spans = /* @__PURE__ */ new WeakMap();
@@ -666,7 +686,8 @@ function outside(data, steps) {
 var AXIS_PX = 22;
 var POINTER_PX = 6;
 var TEXT_PX = 26;
-var STEP_COLOURS = [["#3F5873", "#7D93AB"], ["#8494A4", "#5F7080"]];
+var BAND = 0.3;
+var BAND_LEAST_PX = 5;
 var Painter = class {
   constructor(context, tiles, ink) {
     this.context = context;
@@ -679,7 +700,7 @@ var Painter = class {
   frame(scene, width, height, top, bottom) {
     const context = this.context;
     context.clearRect(0, 0, width, height);
-    context.font = `11px ${this.ink.font}`;
+    context.font = `12px ${this.ink.font}`;
     context.textBaseline = "middle";
     this.grid(scene, width, height);
     this.drawn.rows.clear();
@@ -690,26 +711,39 @@ var Painter = class {
       else if (lane.kind === "lines") this.lines(scene, lane, y, width);
       else if (lane.kind === "slices") this.slices(scene, lane, y, width, top, bottom);
     }
-    this.marks(scene, width, height);
-    this.range(scene, width, height);
+    this.axis(scene, width, top);
+    this.marks(scene, width, height, top);
+    this.range(scene, width, height, top);
   }
   grid(scene, width, height) {
-    const { view, data } = scene;
+    const { view } = scene;
     const ns = view.end - view.start;
     const step2 = tick(ns, width, 96);
     this.context.fillStyle = this.ink.line;
     for (let at = Math.ceil(view.start / step2) * step2; at < view.end; at += step2) {
       const x = Math.round((at - view.start) / ns * width);
-      this.context.fillRect(x, AXIS_PX - 6, 1, height);
+      this.context.fillRect(x, 0, 1, height);
     }
+  }
+  /** Draw the time axis over what has scrolled under it. */
+  axis(scene, width, top) {
+    const { view, data } = scene;
+    const ns = view.end - view.start;
+    const step2 = tick(ns, width, 96);
+    this.context.fillStyle = this.ink.page;
+    this.context.fillRect(0, top, width, AXIS_PX - 1);
+    this.context.fillStyle = this.ink.line;
+    this.context.fillRect(0, top + AXIS_PX - 1, width, 1);
+    this.context.font = `11px ${this.ink.font}`;
     this.context.fillStyle = this.ink.muted;
     for (let at = Math.ceil(view.start / step2) * step2; at < view.end; at += step2) {
       const x = (at - view.start) / ns * width;
-      if (x < width - 40) this.context.fillText(time(at, step2, data.extent), x + 3, AXIS_PX / 2 - 1);
+      if (x < width - 40) this.context.fillText(time(at, step2, data.extent), x + 3, top + AXIS_PX / 2 - 1);
     }
+    this.context.font = `12px ${this.ink.font}`;
   }
   steps(scene, lane, y, width) {
-    const { view, data } = scene;
+    const { view } = scene;
     const scale = width / (view.end - view.start);
     let [pixel, counted] = [-1, false];
     for (const step2 of lane.steps) {
@@ -718,7 +752,7 @@ var Painter = class {
       const to = Math.min((step2.end - view.start) * scale, width);
       if (to <= pixel + 1 && step2.counted === counted) continue;
       [pixel, counted] = [Math.floor(from), step2.counted];
-      const colour = STEP_COLOURS[step2.counted ? 0 : 1][data.dark ? 1 : 0];
+      const colour = this.colour(scene, "steps", step2.counted ? "counted" : "uncounted");
       this.context.fillStyle = colour;
       this.context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), lane.height);
       if (to - from > TEXT_PX) {
@@ -812,16 +846,13 @@ var Painter = class {
       context.globalAlpha = scene.same !== null && tile.name[slice2] !== scene.same && source !== "gaps" ? 0.35 : 1;
       context.fillStyle = colour;
       context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
-      if (mark && to - from >= 8) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
+      const band = mark && to - from >= 8 ? Math.max(Math.round(room * BAND), BAND_LEAST_PX) : 0;
+      if (band) this.textured(from, y + room - band, to - from - 1, band, mark, scene.data.dark);
       const name = source === "gaps" ? lostLabel(label, tile.dur[slice2], to - from - 7) : tile.names.get(tile.name[slice2]) ?? label;
       const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER, stepName) : "";
       if (text) {
-        if (mark) {
-          context.fillStyle = colour;
-          context.fillRect(from + 2, y + 1, Math.min(text.length * LETTER + 5, to - from - 4), room - 2);
-        }
         context.fillStyle = readable(colour);
-        context.fillText(text, from + 4, y + room / 2 + 0.5);
+        context.fillText(text, from + 4, y + (room - band) / 2 + 0.5);
       }
       context.globalAlpha = 1;
       if (this.isSelected(scene, lane, tile.id[slice2], tile.start[slice2], depth)) {
@@ -846,7 +877,7 @@ var Painter = class {
     return kindOf(scene.data, source, kind)[scene.data.dark ? 2 : 1];
   }
   /** Draw the places that a finding names: a flag at each, the one in question filled. */
-  marks(scene, width, height) {
+  marks(scene, width, height, top) {
     const { view } = scene;
     const scale = width / (view.end - view.start);
     scene.marks.forEach((mark, i) => {
@@ -857,27 +888,27 @@ var Painter = class {
       this.context.fillStyle = this.ink.accent;
       this.context.fillRect(from, AXIS_PX, to - from, height);
       this.context.globalAlpha = 1;
-      this.context.fillRect(from, AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
-      if (i === scene.mark) this.pointer((from + to) / 2, height);
+      this.context.fillRect(from, top + AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
+      if (i === scene.mark) this.pointer((from + to) / 2, height, top);
     });
     this.context.fillStyle = this.ink.text;
     for (const note of scene.data.notes) {
       if (note.end < view.start || note.start > view.end) continue;
       const from = Math.max((note.start - view.start) * scale, 0);
-      this.context.fillRect(from, AXIS_PX - 3, Math.max(Math.min((note.end - view.start) * scale, width) - from, 3), 2);
-      this.context.fillRect(from, AXIS_PX - 9, 2, 8);
+      this.context.fillRect(from, top + AXIS_PX - 3, Math.max(Math.min((note.end - view.start) * scale, width) - from, 3), 2);
+      this.context.fillRect(from, top + AXIS_PX - 9, 2, 8);
     }
   }
   /** Point at the place in question: of microseconds in a whole step nothing else can be seen. */
-  pointer(x, height) {
+  pointer(x, height, top) {
     this.context.beginPath();
-    this.context.moveTo(x - POINTER_PX, AXIS_PX - 2 * POINTER_PX);
-    this.context.lineTo(x + POINTER_PX, AXIS_PX - 2 * POINTER_PX);
-    this.context.lineTo(x, AXIS_PX);
+    this.context.moveTo(x - POINTER_PX, top + AXIS_PX - 2 * POINTER_PX);
+    this.context.lineTo(x + POINTER_PX, top + AXIS_PX - 2 * POINTER_PX);
+    this.context.lineTo(x, top + AXIS_PX);
     this.context.fill();
-    this.context.fillRect(Math.round(x), AXIS_PX, 1, height);
+    this.context.fillRect(Math.round(x), top + AXIS_PX, 1, height);
   }
-  range(scene, width, height) {
+  range(scene, width, height, top) {
     if (!scene.range) return;
     const scale = width / (scene.view.end - scene.view.start);
     const from = (scene.range.start - scene.view.start) * scale;
@@ -890,9 +921,9 @@ var Painter = class {
     const words = duration(scene.range.end - scene.range.start);
     const middle = Math.min(Math.max((from + to) / 2 - words.length * LETTER / 2, 3), width - 70);
     this.context.fillStyle = this.ink.page;
-    this.context.fillRect(middle - 3, 1, words.length * LETTER + 6, AXIS_PX - 6);
+    this.context.fillRect(middle - 3, top + 1, words.length * LETTER + 6, AXIS_PX - 6);
     this.context.fillStyle = this.ink.accent;
-    this.context.fillText(words, middle, AXIS_PX / 2 - 1);
+    this.context.fillText(words, middle, top + AXIS_PX / 2 - 1);
   }
 };
 function trace(context, line, view, scale, at) {
@@ -993,6 +1024,7 @@ var Finder = class {
 };
 
 // src/gutter.ts
+var LINES_PX = 30;
 var Gutter = class {
   constructor(place, choice, dark, changed) {
     this.place = place;
@@ -1003,7 +1035,7 @@ var Gutter = class {
   show(lanes, height) {
     const held2 = (document.activeElement?.shadowRoot?.activeElement ?? document.activeElement)?.getAttribute("data-key");
     this.place.style.height = `${height}px`;
-    this.place.replaceChildren(...lanes.map((lane) => this.name(lane)));
+    this.place.replaceChildren(element("div", { class: "corner" }), ...lanes.map((lane) => this.name(lane)));
     if (held2) this.place.querySelector(`[data-key="${CSS.escape(held2)}"]`)?.focus();
   }
   name(lane) {
@@ -1016,11 +1048,31 @@ var Gutter = class {
     name.title = lane.label;
     if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)), element("span", { class: "line scale" }, `0 to ${Math.round(topOf(lane.lines))} ${lane.lines[0].unit}`));
     else name.append(lane.label);
-    if (lane.height < 30) name.classList.add("one");
+    if (lane.height < LINES_PX) name.classList.add("one");
     if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));
     row.append(name);
     if (lane.kind !== "track" && lane.kind !== "quiet") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
+    if (lane.kind === "slices" || lane.kind === "lines") row.append(this.edge(lane));
     return row;
+  }
+  /** The lower edge of a lane: dragged, it gives the lane's rows another height; a double click takes that back. */
+  edge(lane) {
+    const edge = element("i", { class: "edge", title: "Drag to resize; a double click returns it" });
+    edge.onpointerdown = (begin) => {
+      begin.preventDefault();
+      const move = (event) => {
+        this.choice.size(lane.id, lane.row + (event.clientY - begin.clientY) / lane.rows);
+        this.changed();
+      };
+      const end = () => document.removeEventListener("pointermove", move);
+      document.addEventListener("pointermove", move);
+      document.addEventListener("pointerup", end, { once: true });
+    };
+    edge.ondblclick = () => {
+      this.choice.size(lane.id, null);
+      this.changed();
+    };
+    return edge;
   }
   button(lane, what, sign, pressed, label) {
     const button2 = document.createElement("button");
@@ -1103,12 +1155,13 @@ function drawWindow(context, scene, ink, width) {
 }
 
 // src/drawer.ts
-var ROOM_PX = 6;
+var ROOM_PX = 8;
 var FRAMES = 12;
 var Drawer = class {
   constructor(place, picture) {
     this.place = place;
     this.picture = picture;
+    this.glanced = picture.root.querySelector(".glance");
     place.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       picture.select(null);
@@ -1117,6 +1170,8 @@ var Drawer = class {
   }
   links = [];
   turn = 0;
+  glanced;
+  seen = "";
   focus() {
     if (!this.place.hidden) this.place.focus();
   }
@@ -1132,7 +1187,7 @@ var Drawer = class {
     const turn = ++this.turn;
     this.links = [];
     if (!slice2) {
-      this.place.hidden = true;
+      this.close();
       this.picture.say("");
       return;
     }
@@ -1164,35 +1219,57 @@ var Drawer = class {
     const length = slice2.end - slice2.start;
     const label = kindOf(data, slice2.source, slice2.kind)[0];
     const facts = [
-      ["Lasts", exact(length)],
-      ["Begins at", exact(slice2.start)],
+      ["Lasts", raw(length)],
+      ["Begins at", raw(slice2.start)],
       ...slice2.source === "gaps" ? [] : [["Kind", label]],
       ...details.facts
     ];
     const { same } = details;
     if (same) facts.push(["All of this name", `${count(same.count)}, ${duration(same.total_ns)} together, longest ${duration(same.longest_ns)}`]);
     this.place.replaceChildren(
-      this.head(details.title, slice2, !data.tracks[slice2.track].mark || slice2.track === 0),
-      // a note is kept with the page's run
+      this.head(details.title, slice2),
       details.evidence ? element("p", {}, details.evidence) : "",
       details.to_do ? element("p", {}, element("strong", {}, "What helps: "), details.to_do) : "",
       details.finding ? this.findingLine(details.finding) : "",
       this.actions(slice2, details) ?? "",
-      element("div", { class: "columns" }, list(facts), this.stack(details.stack))
+      element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
+      !data.tracks[slice2.track].mark || slice2.track === 0 ? this.noteForm(slice2) : ""
+      // a note is kept with the page's run
     );
     this.open();
     this.picture.say(slice2.source === "gaps" ? `${details.title}, at ${duration(slice2.start)}. ${details.evidence ?? ""}` : `${details.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
   }
-  /** Show what was filled in. It stays in sight over the end of the picture, so the page moves where it would hide the chosen row. */
+  /** Show what was filled in: beside the lanes, or below them, which then have less room. The page moves where neither is in sight. */
   open() {
     this.place.hidden = false;
+    this.glanced.hidden = true;
     this.place.scrollTop = 0;
-    const chosen = this.picture.scene.selected;
-    const lane = chosen && this.picture.scene.lanes.find((l) => l.track === chosen.track && l.spec?.source === chosen.source && l.spec.lane === chosen.lane);
-    if (!lane) return;
-    const row = AXIS_PX + lane.top + Math.min(chosen.depth + 1, lane.rows) * lane.row;
-    const hidden = this.picture.lanesCanvas.getBoundingClientRect().top + row + ROOM_PX - this.place.getBoundingClientRect().top;
+    this.picture.revealSelected();
+    if (this.beside) return;
+    const hidden = this.place.getBoundingClientRect().bottom + ROOM_PX - window.innerHeight;
     if (hidden > 0) scroller(this.place)?.scrollBy({ top: hidden });
+  }
+  close() {
+    this.place.hidden = true;
+    this.glanced.hidden = false;
+    void this.glance(this.picture.target);
+  }
+  get beside() {
+    return getComputedStyle(this.place.parentElement).getPropertyValue("--beside") === "1";
+  }
+  /** Say what the view comes to, where nothing is chosen and the dock stands beside the lanes. */
+  async glance(view) {
+    const asked2 = `${view.start} ${view.end}`;
+    if (!this.beside || this.glanced.hidden || this.seen === asked2) return;
+    this.seen = asked2;
+    try {
+      const sides = await this.stretches(view);
+      if (this.seen !== asked2) return;
+      const { title, sums } = this.summary(view, sides);
+      this.glanced.replaceChildren(element("h3", {}, "In view"), element("p", {}, `${title}.`), ...sums);
+    } catch {
+      this.seen = "";
+    }
   }
   findingLine(finding) {
     return element(
@@ -1204,7 +1281,7 @@ var Drawer = class {
       this.picture.findings.rule !== finding.rule && button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true))
     );
   }
-  head(title, span, noted = true) {
+  head(title, span) {
     return element(
       "div",
       { class: "top" },
@@ -1212,7 +1289,6 @@ var Drawer = class {
       element(
         "span",
         { class: "group" },
-        noted && this.noteForm(span),
         button("Zoom to it", () => this.picture.go(around(span, 1.6, this.picture.data.extent), true), { title: "F" }),
         button("×", () => this.picture.select(null), { "aria-label": "Close" })
       )
@@ -1266,31 +1342,34 @@ var Drawer = class {
   async showRange(range) {
     const turn = ++this.turn;
     this.links = [];
-    this.place.hidden = true;
-    if (!range) return;
-    const { tracks } = this.picture.data;
-    const sides = tracks.filter((track, i) => i === 0 || track.mark);
+    if (!range) return this.close();
     try {
-      const details = await Promise.all(sides.map((of) => {
-        const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
-        return asked(`${of.api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
-      }));
-      if (turn === this.turn) this.fillRange(range, sides.map((of) => of.mark ?? ""), details);
+      const sides = await this.stretches(range);
+      if (turn === this.turn) this.fillRange(range, sides);
     } catch (problem) {
       this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
-  fillRange(range, marks, sides) {
+  /** Ask what a stretch of time comes to: of the first device, of two runs of that of each. */
+  async stretches(range) {
+    const sides = this.picture.data.tracks.filter((track, i) => i === 0 || track.mark);
+    return Promise.all(sides.map(async (of) => {
+      const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
+      const query = `recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`;
+      return [of.mark ? `${of.mark}: ` : "", await asked(`${of.api}/stretch?${query}`)];
+    }));
+  }
+  summary(range, sides) {
     const length = range.end - range.start;
-    const busy = sides.map((side, i) => {
-      const of = marks[i] ? `${marks[i]}: ` : "";
-      return of + (side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`);
-    }).join("; ");
-    const title = `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`;
-    this.place.replaceChildren(
-      this.head(title, range),
-      ...sides.map((side, i) => this.sums(side, length, marks[i] ? `${marks[i]}: ` : ""))
-    );
+    const busy = sides.map(([mark, side]) => mark + (side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`)).join("; ");
+    return {
+      title: `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`,
+      sums: sides.map(([mark, side]) => this.sums(side, length, mark))
+    };
+  }
+  fillRange(range, sides) {
+    const { title, sums } = this.summary(range, sides);
+    this.place.replaceChildren(this.head(title, range), ...sums, this.noteForm(range));
     this.open();
     this.picture.say(`${title}.`);
   }
@@ -1312,6 +1391,9 @@ var Drawer = class {
     return element("span", {}, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
   }
 };
+function raw(ns) {
+  return Math.abs(ns) < 1e3 ? exact(ns) : `${exact(ns)} (${count(Math.round(ns))} ns)`;
+}
 function list(facts) {
   return element("dl", {}, ...facts.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
 }
@@ -1496,7 +1578,7 @@ function fingers(picture, tap) {
   const begin = (at, does) => {
     const own = { at, view: picture.target, does, hold: 0 };
     own.hold = window.setTimeout(() => {
-      if (own.does !== "nothing yet" || at.y < AXIS_PX) return;
+      if (own.does !== "nothing yet" || picture.onAxis(at.y)) return;
       own.does = "selects";
       select(at.x, at.x + 1, false);
     }, HOLD_MS);
@@ -1566,7 +1648,10 @@ var DRAG_PX = 4;
 var FINGER_PX = 10;
 var WHEEL_ZOOM = 22e-4;
 var WHEEL_LINE_PX = 16;
-var LETTERS = /^[wasdlgmfnp0[\]]$/i;
+var NOTCH_PX = 40;
+var PAUSE_MS = [1500, 250];
+var LETTERS = /^[wasdlgmfnpt0[\]]$/i;
+var TALLER = 1.25;
 var TAP_S = 0.05;
 var KEY_SPEED = 1.1;
 function listen(picture) {
@@ -1586,7 +1671,7 @@ function pointer(picture) {
   };
   const down = (event) => {
     canvas.setPointerCapture(event.pointerId);
-    const pan = event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
+    const pan = event.button === 1 || event.shiftKey || picture.onAxis(event.offsetY);
     if (event.button > 1) return;
     drag = { x: event.offsetX, view: picture.target, pan, moved: false };
     hideTip(picture);
@@ -1669,7 +1754,7 @@ ${share(sum.share)} of ${duration(picture.nsPerPixel())} filled. Select to zoom 
       return value === null || value === void 0 ? "" : `${line.label}: ${Math.round(value * 10) / 10} ${line.unit}`;
     }).filter(Boolean).join("\n");
   }
-  picture.lanesCanvas.style.cursor = y < AXIS_PX ? "grab" : words ? "pointer" : "crosshair";
+  picture.lanesCanvas.style.cursor = picture.onAxis(y) ? "grab" : words ? "pointer" : "crosshair";
   tip.hidden = !words;
   if (!words) return;
   tip.style.whiteSpace = "pre-line";
@@ -1682,21 +1767,37 @@ function hideTip(picture) {
 }
 function wheel(picture) {
   const canvas = picture.lanesCanvas;
+  let [last, zooms] = [-Infinity, false];
+  let pointer2 = "";
+  const begins = (event) => {
+    const place = `${event.clientX} ${event.clientY}`;
+    if (event.timeStamp - last > PAUSE_MS[place === pointer2 ? 0 : 1]) {
+      const notch = event.deltaMode !== 0 || Math.abs(event.deltaY) >= NOTCH_PX;
+      const { start, end: end2 } = picture.target;
+      const whole = end2 - start >= picture.data.extent && event.deltaY > 0;
+      zooms = event.composedPath()[0] === canvas && notch && !whole;
+    }
+    [last, pointer2] = [event.timeStamp, place];
+  };
   const turned = (event) => {
     const unit = event.deltaMode === 1 ? WHEEL_LINE_PX : 1;
     const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
-    const focused = canvas.getRootNode().activeElement === canvas;
-    const zooms = event.ctrlKey || event.metaKey || focused && Math.abs(dy) > Math.abs(dx) && !event.shiftKey;
-    if (zooms) {
+    const sideways = Math.abs(dx) > Math.abs(dy) || event.shiftKey;
+    if (event.ctrlKey || event.metaKey || zooms && !sideways) {
       const at = picture.scene.view.start + event.offsetX * picture.nsPerPixel();
       picture.go(zoomed(picture.scene.view, Math.exp(dy * WHEEL_ZOOM), at, picture.data.extent));
-    } else if (Math.abs(dx) > Math.abs(dy) || event.shiftKey) {
+    } else if (sideways) {
       picture.go(moved(picture.scene.view, (dx || dy) * picture.nsPerPixel(), picture.data.extent));
     } else return;
     event.preventDefault();
     hideTip(picture);
   };
-  return on(canvas, "wheel", turned, { passive: false });
+  document.addEventListener("wheel", begins, { passive: true, capture: true });
+  const end = on(canvas, "wheel", turned, { passive: false });
+  return () => {
+    document.removeEventListener("wheel", begins, { capture: true });
+    end();
+  };
 }
 function map(picture) {
   const canvas = picture.root.querySelector(".map");
@@ -1801,6 +1902,7 @@ function act(picture, key2, shift) {
   } else if (key2 === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
   else if (key2 === "g") picture.findings.next(shift ? -1 : 1);
   else if (key2 === "m") picture.selectRange({ ...scene.selected ?? picture.target }, true);
+  else if (key2 === "t") picture.resizeRows(shift ? 1 / TALLER : TALLER);
   else if (key2 === "l") void picture.losses.next();
   else if (key2 === "0" || key2 === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if ("np[]".includes(key2) && !picture.finder.words && !picture.findings.rule) picture.say("Nothing is searched for yet: / finds slices by name, G opens what to change.");
@@ -1979,6 +2081,7 @@ function showToolbar(picture, forget) {
 var SETTLED_MS = 500;
 var MOVE_MS = 180;
 var REST_MS = 300;
+var END_PX = 4;
 var ROOM3 = 8;
 var Timeline = class {
   constructor(root, data, tell, note) {
@@ -1992,7 +2095,7 @@ var Timeline = class {
     this.lanesCanvas = root.querySelector(".lanes");
     this.overCanvas = root.querySelector(".over");
     this.mapCanvas = root.querySelector(".map");
-    this.ink = inkOf(root, data.dark);
+    this.ink = inkOf(root, data);
     this.choice.read(data.place.lanes);
     this.tiles = new Tiles(data.tracks, () => this.arrived());
     this.painter = new Painter(this.lanesCanvas.getContext("2d"), this.tiles, this.ink);
@@ -2007,7 +2110,7 @@ var Timeline = class {
       same: null
     };
     this.gutter = new Gutter(root.querySelector(".gutter"), this.choice, data.dark, () => {
-      this.layout();
+      this.layout(true);
       this.moved(false);
     });
     this.drawer = new Drawer(root.querySelector(".drawer"), this);
@@ -2017,7 +2120,9 @@ var Timeline = class {
     showToolbar(this, () => this.crumbs.clear());
     this.stop.push(listen(this));
     const seen = new ResizeObserver(() => this.resize());
-    seen.observe(root.querySelector(".stage"));
+    const body = root.querySelector(".body");
+    for (const part of [body, root.querySelector(".stage")]) seen.observe(part);
+    body.onscroll = () => this.draw();
     this.stop.push(() => seen.disconnect());
     const back = () => this.back();
     window.addEventListener("popstate", back);
@@ -2057,6 +2162,9 @@ var Timeline = class {
   dirty = false;
   settle = 0;
   rest = 0;
+  row = 0;
+  laid = 0;
+  // the height of all lanes
   fitted = false;
   leapt = false;
   ended = false;
@@ -2147,11 +2255,30 @@ var Timeline = class {
   nsPerPixel() {
     return (this.scene.view.end - this.scene.view.start) / Math.max(this.width, 1);
   }
+  onAxis(y) {
+    return y < this.body.scrollTop + AXIS_PX;
+  }
   /** The lane under a height of the canvas, and the row in it. */
   rowAt(y) {
+    if (this.onAxis(y)) return null;
     const at = y - AXIS_PX;
     const lane = this.scene.lanes.find((l) => at >= l.top && at < l.top + l.height);
     return lane ? { lane, depth: Math.min(Math.floor((at - lane.top) / lane.row), lane.rows - 1) } : null;
+  }
+  revealSelected() {
+    const chosen = this.scene.selected;
+    if (chosen) this.reveal(chosen.track, chosen.source, chosen.lane, chosen.depth);
+  }
+  resizeRows(factor) {
+    const { lanes, selected } = this.scene;
+    const resized = lanes.filter((l) => l.kind === "slices" || l.kind === "lines");
+    const own = resized.filter((l) => selected && l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane);
+    for (const lane of own.length ? own : resized) this.choice.size(lane.id, lane.row * factor);
+    this.layout();
+    this.moved(false);
+  }
+  get body() {
+    return this.root.querySelector(".body");
   }
   /** Bring a row of a lane into sight; opens the lane where it is folded. */
   reveal(track, source, laneNumber, depth) {
@@ -2170,9 +2297,9 @@ var Timeline = class {
     if (!lane) return;
     if (!lane.folded && this.rows.include(lane, depth)) this.layout();
     lane = find();
-    const body = this.root.querySelector(".body");
+    const { body } = this;
     const y = lane.top + depth * lane.row + AXIS_PX;
-    if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - 30) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
+    if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - lane.row) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
   }
   asked(place) {
     const [t0, t1] = [Number(place.t0 ?? NaN) * 1e6, Number(place.t1 ?? NaN) * 1e6];
@@ -2210,23 +2337,31 @@ var Timeline = class {
     else if (place.slice !== this.place().slice) void this.drawer.restore(place.slice);
     this.draw();
   }
-  layout() {
-    const { lanes, height } = placed(this.data.tracks, this.data.steps, this.data.lines, this.choice, this.rows.needed);
+  /** Put the lanes in their places; with `refit`, rows get the height that fills the window. */
+  layout(refit = false) {
+    const { tracks, steps, lines } = this.data;
+    const at = (row) => placed(tracks, steps, lines, this.choice, this.rows.needed, row);
+    if (refit || !this.row) this.row = rowFor(this.body.clientHeight - AXIS_PX - END_PX, (row) => at(row).height);
+    const { lanes, height } = at(this.row);
     this.scene.lanes = lanes;
-    this.height = height + AXIS_PX + 4;
-    this.gutter.show(lanes, this.height);
-    this.resize();
+    this.laid = height + AXIS_PX + END_PX;
+    this.fill(true);
   }
   resize() {
-    if (!this.scene.lanes.length) {
-      this.layout();
-      return;
-    }
-    const stage = this.root.querySelector(".stage");
-    this.width = Math.max(stage.clientWidth, 50);
-    size(this.lanesCanvas, this.width, this.height);
-    size(this.overCanvas, this.width, this.height);
-    const body = this.root.querySelector(".body");
+    const width = Math.max(this.root.querySelector(".stage").clientWidth, 50);
+    const another = width !== this.width;
+    this.width = width;
+    if (another || !this.scene.lanes.length) this.layout(true);
+    else this.fill(false);
+  }
+  /** Give the canvases the room that the lanes need, or all that there is. */
+  fill(named) {
+    const { body } = this;
+    const height = Math.max(this.laid, body.clientHeight);
+    if (named || height !== this.height) this.gutter.show(this.scene.lanes, height);
+    this.height = height;
+    size(this.lanesCanvas, this.width, height);
+    size(this.overCanvas, this.width, height);
     this.root.querySelector(".strip").style.paddingRight = `${body.offsetWidth - body.clientWidth - 2}px`;
     size(this.mapCanvas, Math.max(this.mapCanvas.clientWidth, 50), MAP_PX);
     this.mapStale = true;
@@ -2253,14 +2388,15 @@ var Timeline = class {
     let changed = this.rows.fit(lanes, this.data.tracks, this.tiles, view, this.width, anew);
     const lane = selected && lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane);
     if (lane && !lane.folded) changed = this.rows.include(lane, selected.depth) || changed;
-    if (changed) this.layout();
+    if (changed) this.layout(anew);
+    void this.drawer.glance(this.target);
   }
   frame() {
     this.dirty = false;
     if (this.ended) return;
     const begun = performance.now();
     this.advance(begun);
-    const body = this.root.querySelector(".body");
+    const { body } = this;
     this.painter.frame(this.scene, this.width, this.height, body.scrollTop, body.scrollTop + body.clientHeight);
     const over = this.overCanvas.getContext("2d");
     over.clearRect(0, 0, this.width, this.height);
@@ -2362,7 +2498,8 @@ var KEYS = [
   ["M", "what the chosen slice, or all that is in view, comes to"],
   ["Drag", "choose a stretch of time"],
   ["Shift drag", "move; so does dragging the time axis or the strip"],
-  ["Wheel", "zoom, once the picture is chosen; with Ctrl always"]
+  ["Wheel", "zoom where the pointer is; over the names of the lanes it scrolls. On a trackpad two fingers scroll, and a pinch zooms"],
+  ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the chosen lane, or all; a double click returns it"]
 ];
 function main_default(component) {
   const root = component.parentElement.querySelector(".timeline");

@@ -26,7 +26,7 @@ from sawtooth.app.page import address, frame
 from sawtooth.app.page.timeline import notes as timeline_notes
 from sawtooth.app.page.timeline import tracks, views
 from sawtooth.app.page.timeline.tracks import Beside
-from sawtooth.app.theme import Colour, colour_of_quantity
+from sawtooth.app.theme import ACCENT, HOST_KINDS, MUTED, STEPS, UNKNOWN, Colour, colour_of_quantity
 from sawtooth.app.words import timeline as words
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
@@ -136,7 +136,9 @@ def _data(
         "kinds": {
             "gpu": _kinds(colours.work_colours()),
             "gaps": _kinds(colours.gap_colours()),
-            **{source: _kinds(colours.HOST_KINDS) for source in tracks.HOST_LANES},
+            "steps": _kinds(STEPS),
+            "page": _kinds({"accent": ACCENT, "muted": MUTED, "unknown": UNKNOWN}),
+            **{source: _kinds(HOST_KINDS) for source in tracks.HOST_LANES},
         },
         "findings": [
             {"rule": f.rule, "title": f.title, "gain": words.gain(f), "fix": f.fix, "marks": _marks(f.evidence, whole)}

@@ -13,7 +13,8 @@ import { tick } from "./view";
 export const AXIS_PX = 22;
 const POINTER_PX = 6; // half the width of what points at a place
 const TEXT_PX = 26; // narrower slices carry no name
-const STEP_COLOURS: [string, string][] = [["#3F5873", "#7D93AB"], ["#8494A4", "#5F7080"]];
+const BAND = 0.3; // of a row's height: its texture lies there, under the label and never behind it
+const BAND_LEAST_PX = 5;
 
 /** What a frame shows. */
 export interface Scene {
@@ -46,7 +47,7 @@ export class Painter {
   frame(scene: Scene, width: number, height: number, top: number, bottom: number): void {
     const context = this.context;
     context.clearRect(0, 0, width, height);
-    context.font = `11px ${this.ink.font}`;
+    context.font = `12px ${this.ink.font}`;
     context.textBaseline = "middle";
     this.grid(scene, width, height);
     this.drawn.rows.clear();
@@ -57,28 +58,42 @@ export class Painter {
       else if (lane.kind === "lines") this.lines(scene, lane, y, width);
       else if (lane.kind === "slices") this.slices(scene, lane, y, width, top, bottom);
     }
-    this.marks(scene, width, height);
-    this.range(scene, width, height);
+    this.axis(scene, width, top);
+    this.marks(scene, width, height, top);
+    this.range(scene, width, height, top);
   }
 
   private grid(scene: Scene, width: number, height: number): void {
-    const { view, data } = scene;
+    const { view } = scene;
     const ns = view.end - view.start;
     const step = tick(ns, width, 96);
     this.context.fillStyle = this.ink.line;
     for (let at = Math.ceil(view.start / step) * step; at < view.end; at += step) {
       const x = Math.round(((at - view.start) / ns) * width);
-      this.context.fillRect(x, AXIS_PX - 6, 1, height);
-    }
-    this.context.fillStyle = this.ink.muted;
-    for (let at = Math.ceil(view.start / step) * step; at < view.end; at += step) {
-      const x = ((at - view.start) / ns) * width;
-      if (x < width - 40) this.context.fillText(time(at, step, data.extent), x + 3, AXIS_PX / 2 - 1);
+      this.context.fillRect(x, 0, 1, height);
     }
   }
 
-  private steps(scene: Scene, lane: Placed, y: number, width: number): void {
+  /** Draw the time axis over what has scrolled under it. */
+  private axis(scene: Scene, width: number, top: number): void {
     const { view, data } = scene;
+    const ns = view.end - view.start;
+    const step = tick(ns, width, 96);
+    this.context.fillStyle = this.ink.page;
+    this.context.fillRect(0, top, width, AXIS_PX - 1);
+    this.context.fillStyle = this.ink.line;
+    this.context.fillRect(0, top + AXIS_PX - 1, width, 1);
+    this.context.font = `11px ${this.ink.font}`;
+    this.context.fillStyle = this.ink.muted;
+    for (let at = Math.ceil(view.start / step) * step; at < view.end; at += step) {
+      const x = ((at - view.start) / ns) * width;
+      if (x < width - 40) this.context.fillText(time(at, step, data.extent), x + 3, top + AXIS_PX / 2 - 1);
+    }
+    this.context.font = `12px ${this.ink.font}`;
+  }
+
+  private steps(scene: Scene, lane: Placed, y: number, width: number): void {
+    const { view } = scene;
     const scale = width / (view.end - view.start);
     let [pixel, counted] = [-1, false];
     for (const step of lane.steps!) {
@@ -87,7 +102,7 @@ export class Painter {
       const to = Math.min((step.end - view.start) * scale, width);
       if (to <= pixel + 1 && step.counted === counted) continue; // of thousands of steps a dozen lie in one pixel
       [pixel, counted] = [Math.floor(from), step.counted];
-      const colour = STEP_COLOURS[step.counted ? 0 : 1][data.dark ? 1 : 0];
+      const colour = this.colour(scene, "steps", step.counted ? "counted" : "uncounted");
       this.context.fillStyle = colour;
       this.context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), lane.height);
       if (to - from > TEXT_PX) {
@@ -186,16 +201,13 @@ export class Painter {
       context.globalAlpha = scene.same !== null && tile.name[slice] !== scene.same && source !== "gaps" ? 0.35 : 1;
       context.fillStyle = colour;
       context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
-      if (mark && to - from >= 8) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
+      const band = mark && to - from >= 8 ? Math.max(Math.round(room * BAND), BAND_LEAST_PX) : 0;
+      if (band) this.textured(from, y + room - band, to - from - 1, band, mark, scene.data.dark);
       const name = source === "gaps" ? lostLabel(label, tile.dur[slice], to - from - 7) : (tile.names.get(tile.name[slice]) ?? label);
       const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER, stepName) : "";
       if (text) {
-        if (mark) {
-          context.fillStyle = colour;
-          context.fillRect(from + 2, y + 1, Math.min(text.length * LETTER + 5, to - from - 4), room - 2);
-        }
         context.fillStyle = readable(colour);
-        context.fillText(text, from + 4, y + room / 2 + 0.5);
+        context.fillText(text, from + 4, y + (room - band) / 2 + 0.5);
       }
       context.globalAlpha = 1;
       if (this.isSelected(scene, lane, tile.id[slice], tile.start[slice], depth)) {
@@ -224,7 +236,7 @@ export class Painter {
   }
 
   /** Draw the places that a finding names: a flag at each, the one in question filled. */
-  private marks(scene: Scene, width: number, height: number): void {
+  private marks(scene: Scene, width: number, height: number, top: number): void {
     const { view } = scene;
     const scale = width / (view.end - view.start);
     scene.marks.forEach((mark, i) => {
@@ -235,29 +247,29 @@ export class Painter {
       this.context.fillStyle = this.ink.accent;
       this.context.fillRect(from, AXIS_PX, to - from, height);
       this.context.globalAlpha = 1;
-      this.context.fillRect(from, AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
-      if (i === scene.mark) this.pointer((from + to) / 2, height);
+      this.context.fillRect(from, top + AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
+      if (i === scene.mark) this.pointer((from + to) / 2, height, top);
     });
     this.context.fillStyle = this.ink.text;
     for (const note of scene.data.notes) {
       if (note.end < view.start || note.start > view.end) continue;
       const from = Math.max((note.start - view.start) * scale, 0);
-      this.context.fillRect(from, AXIS_PX - 3, Math.max(Math.min((note.end - view.start) * scale, width) - from, 3), 2);
-      this.context.fillRect(from, AXIS_PX - 9, 2, 8);
+      this.context.fillRect(from, top + AXIS_PX - 3, Math.max(Math.min((note.end - view.start) * scale, width) - from, 3), 2);
+      this.context.fillRect(from, top + AXIS_PX - 9, 2, 8);
     }
   }
 
   /** Point at the place in question: of microseconds in a whole step nothing else can be seen. */
-  private pointer(x: number, height: number): void {
+  private pointer(x: number, height: number, top: number): void {
     this.context.beginPath();
-    this.context.moveTo(x - POINTER_PX, AXIS_PX - 2 * POINTER_PX);
-    this.context.lineTo(x + POINTER_PX, AXIS_PX - 2 * POINTER_PX);
-    this.context.lineTo(x, AXIS_PX);
+    this.context.moveTo(x - POINTER_PX, top + AXIS_PX - 2 * POINTER_PX);
+    this.context.lineTo(x + POINTER_PX, top + AXIS_PX - 2 * POINTER_PX);
+    this.context.lineTo(x, top + AXIS_PX);
     this.context.fill();
-    this.context.fillRect(Math.round(x), AXIS_PX, 1, height);
+    this.context.fillRect(Math.round(x), top + AXIS_PX, 1, height);
   }
 
-  private range(scene: Scene, width: number, height: number): void {
+  private range(scene: Scene, width: number, height: number, top: number): void {
     if (!scene.range) return;
     const scale = width / (scene.view.end - scene.view.start);
     const from = (scene.range.start - scene.view.start) * scale;
@@ -270,9 +282,9 @@ export class Painter {
     const words = duration(scene.range.end - scene.range.start);
     const middle = Math.min(Math.max((from + to) / 2 - (words.length * LETTER) / 2, 3), width - 70);
     this.context.fillStyle = this.ink.page;
-    this.context.fillRect(middle - 3, 1, words.length * LETTER + 6, AXIS_PX - 6);
+    this.context.fillRect(middle - 3, top + 1, words.length * LETTER + 6, AXIS_PX - 6);
     this.context.fillStyle = this.ink.accent;
-    this.context.fillText(words, middle, AXIS_PX / 2 - 1);
+    this.context.fillText(words, middle, top + AXIS_PX / 2 - 1);
   }
 }
 

@@ -1,7 +1,6 @@
 // What is known of the chosen slice, piece of lost time or stretch of time, under the picture.
 
 import { asked, button, element, scroller } from "./dom";
-import { AXIS_PX } from "./draw";
 import { count, duration, exact, share } from "./format";
 import type { Link } from "./links";
 import { kindOf } from "./paint";
@@ -35,14 +34,17 @@ interface Stretch {
   kinds: number;
 }
 
-const ROOM_PX = 6; // between a chosen row and the details
+const ROOM_PX = 8; // between the details and the end of the window
 const FRAMES = 12; // of a stack shown at first
 
 export class Drawer {
   links: Link[] = [];
   private turn = 0;
+  private readonly glanced: HTMLElement;
+  private seen = "";
 
   constructor(private readonly place: HTMLElement, private readonly picture: Picture) {
+    this.glanced = picture.root.querySelector(".glance")!;
     place.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       picture.select(null);
@@ -67,7 +69,7 @@ export class Drawer {
     const turn = ++this.turn;
     this.links = [];
     if (!slice) {
-      this.place.hidden = true;
+      this.close();
       this.picture.say("");
       return;
     }
@@ -101,36 +103,61 @@ export class Drawer {
     const length = slice.end - slice.start;
     const label = kindOf(data, slice.source, slice.kind)[0];
     const facts: [string, string][] = [
-      ["Lasts", exact(length)],
-      ["Begins at", exact(slice.start)],
+      ["Lasts", raw(length)],
+      ["Begins at", raw(slice.start)],
       ...(slice.source === "gaps" ? [] : [["Kind", label] as [string, string]]),
       ...details.facts,
     ];
     const { same } = details;
     if (same) facts.push(["All of this name", `${count(same.count)}, ${duration(same.total_ns)} together, longest ${duration(same.longest_ns)}`]);
     this.place.replaceChildren(
-      this.head(details.title, slice, !data.tracks[slice.track].mark || slice.track === 0), // a note is kept with the page's run
+      this.head(details.title, slice),
       details.evidence ? element("p", {}, details.evidence) : "",
       details.to_do ? element("p", {}, element("strong", {}, "What helps: "), details.to_do) : "",
       details.finding ? this.findingLine(details.finding) : "",
       this.actions(slice, details) ?? "",
       element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
+      !data.tracks[slice.track].mark || slice.track === 0 ? this.noteForm(slice) : "", // a note is kept with the page's run
     );
     this.open();
     // what is said of lost time is how long it was, and why
     this.picture.say(slice.source === "gaps" ? `${details.title}, at ${duration(slice.start)}. ${details.evidence ?? ""}` : `${details.title}: ${duration(length)}, at ${duration(slice.start)}.`);
   }
 
-  /** Show what was filled in. It stays in sight over the end of the picture, so the page moves where it would hide the chosen row. */
+  /** Show what was filled in: beside the lanes, or below them, which then have less room. The page moves where neither is in sight. */
   private open(): void {
     this.place.hidden = false;
+    this.glanced.hidden = true;
     this.place.scrollTop = 0;
-    const chosen = this.picture.scene.selected;
-    const lane = chosen && this.picture.scene.lanes.find((l) => l.track === chosen.track && l.spec?.source === chosen.source && l.spec.lane === chosen.lane);
-    if (!lane) return;
-    const row = AXIS_PX + lane.top + Math.min(chosen.depth + 1, lane.rows) * lane.row;
-    const hidden = this.picture.lanesCanvas.getBoundingClientRect().top + row + ROOM_PX - this.place.getBoundingClientRect().top;
+    this.picture.revealSelected();
+    if (this.beside) return;
+    const hidden = this.place.getBoundingClientRect().bottom + ROOM_PX - window.innerHeight;
     if (hidden > 0) scroller(this.place)?.scrollBy({ top: hidden });
+  }
+
+  private close(): void {
+    this.place.hidden = true;
+    this.glanced.hidden = false;
+    void this.glance(this.picture.target);
+  }
+
+  private get beside(): boolean {
+    return getComputedStyle(this.place.parentElement!).getPropertyValue("--beside") === "1";
+  }
+
+  /** Say what the view comes to, where nothing is chosen and the dock stands beside the lanes. */
+  async glance(view: Span): Promise<void> {
+    const asked = `${view.start} ${view.end}`;
+    if (!this.beside || this.glanced.hidden || this.seen === asked) return;
+    this.seen = asked;
+    try {
+      const sides = await this.stretches(view);
+      if (this.seen !== asked) return;
+      const { title, sums } = this.summary(view, sides);
+      this.glanced.replaceChildren(element("h3", {}, "In view"), element("p", {}, `${title}.`), ...sums);
+    } catch {
+      this.seen = ""; // the lanes say what is wrong with the server
+    }
   }
 
   private findingLine(finding: NonNullable<SliceDetails["finding"]>): HTMLElement {
@@ -138,10 +165,9 @@ export class Drawer {
       this.picture.findings.rule !== finding.rule && button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true)));
   }
 
-  private head(title: string, span: Span, noted = true): HTMLElement {
+  private head(title: string, span: Span): HTMLElement {
     return element("div", { class: "top" }, element("h3", {}, title),
       element("span", { class: "group" },
-        noted && this.noteForm(span),
         button("Zoom to it", () => this.picture.go(around(span, 1.6, this.picture.data.extent), true), { title: "F" }),
         button("×", () => this.picture.select(null), { "aria-label": "Close" })));
   }
@@ -197,32 +223,38 @@ export class Drawer {
   async showRange(range: Span | null): Promise<void> {
     const turn = ++this.turn;
     this.links = [];
-    this.place.hidden = true;
-    if (!range) return;
-    const { tracks } = this.picture.data;
-    const sides = tracks.filter((track, i) => i === 0 || track.mark);
+    if (!range) return this.close();
     try {
-      const details = await Promise.all(sides.map((of) => {
-        const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
-        return asked<Stretch>(`${of.api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
-      }));
-      if (turn === this.turn) this.fillRange(range, sides.map((of) => of.mark ?? ""), details);
+      const sides = await this.stretches(range);
+      if (turn === this.turn) this.fillRange(range, sides);
     } catch (problem) {
       this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
 
-  private fillRange(range: Span, marks: string[], sides: Stretch[]): void {
+  /** Ask what a stretch of time comes to: of the first device, of two runs of that of each. */
+  private async stretches(range: Span): Promise<[mark: string, of: Stretch][]> {
+    const sides = this.picture.data.tracks.filter((track, i) => i === 0 || track.mark);
+    return Promise.all(sides.map(async (of) => {
+      const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
+      const query = `recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`;
+      return [of.mark ? `${of.mark}: ` : "", await asked<Stretch>(`${of.api}/stretch?${query}`)] as [string, Stretch];
+    }));
+  }
+
+  private summary(range: Span, sides: [string, Stretch][]): { title: string; sums: HTMLElement[] } {
     const length = range.end - range.start;
-    const busy = sides.map((side, i) => {
-      const of = marks[i] ? `${marks[i]}: ` : "";
-      return of + (side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`);
-    }).join("; ");
-    const title = `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`;
-    this.place.replaceChildren(
-      this.head(title, range),
-      ...sides.map((side, i) => this.sums(side, length, marks[i] ? `${marks[i]}: ` : "")),
-    );
+    const busy = sides.map(([mark, side]) =>
+      mark + (side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`)).join("; ");
+    return {
+      title: `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`,
+      sums: sides.map(([mark, side]) => this.sums(side, length, mark)),
+    };
+  }
+
+  private fillRange(range: Span, sides: [string, Stretch][]): void {
+    const { title, sums } = this.summary(range, sides);
+    this.place.replaceChildren(this.head(title, range), ...sums, this.noteForm(range));
     this.open();
     this.picture.say(`${title}.`);
   }
@@ -240,6 +272,11 @@ export class Drawer {
     const colour = this.picture.data.dark ? part.dark : part.light;
     return element("span", {}, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
   }
+}
+
+/** A time with every nanosecond, in the unit that is read and as the recording has it. */
+function raw(ns: number): string {
+  return Math.abs(ns) < 1e3 ? exact(ns) : `${exact(ns)} (${count(Math.round(ns))} ns)`;
 }
 
 function list(facts: [string, string][]): HTMLElement {

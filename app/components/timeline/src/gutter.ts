@@ -4,6 +4,8 @@ import { element } from "./dom";
 import { AXIS_PX } from "./draw";
 import { topOf, type LaneChoice, type Placed } from "./lanes";
 
+const LINES_PX = 30; // a lower lane has its name on one line
+
 export class Gutter {
   constructor(
     private readonly place: HTMLElement,
@@ -15,7 +17,7 @@ export class Gutter {
   show(lanes: Placed[], height: number): void {
     const held = (document.activeElement?.shadowRoot?.activeElement ?? document.activeElement)?.getAttribute("data-key");
     this.place.style.height = `${height}px`;
-    this.place.replaceChildren(...lanes.map((lane) => this.name(lane)));
+    this.place.replaceChildren(element("div", { class: "corner" }), ...lanes.map((lane) => this.name(lane)));
     if (held) this.place.querySelector<HTMLElement>(`[data-key="${CSS.escape(held)}"]`)?.focus();
   }
 
@@ -29,11 +31,32 @@ export class Gutter {
     name.title = lane.label;
     if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)), element("span", { class: "line scale" }, `0 to ${Math.round(topOf(lane.lines))} ${lane.lines[0].unit}`));
     else name.append(lane.label);
-    if (lane.height < 30) name.classList.add("one");
+    if (lane.height < LINES_PX) name.classList.add("one");
     if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▶" : "▼", !lane.folded, `${lane.label}: all rows`));
     row.append(name);
     if (lane.kind !== "track" && lane.kind !== "quiet") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
+    if (lane.kind === "slices" || lane.kind === "lines") row.append(this.edge(lane));
     return row;
+  }
+
+  /** The lower edge of a lane: dragged, it gives the lane's rows another height; a double click takes that back. */
+  private edge(lane: Placed): HTMLElement {
+    const edge = element("i", { class: "edge", title: "Drag to resize; a double click returns it" });
+    edge.onpointerdown = (begin) => {
+      begin.preventDefault();
+      const move = (event: PointerEvent) => {
+        this.choice.size(lane.id, lane.row + (event.clientY - begin.clientY) / lane.rows);
+        this.changed();
+      };
+      const end = () => document.removeEventListener("pointermove", move);
+      document.addEventListener("pointermove", move); // of the page: this edge is made anew with each step
+      document.addEventListener("pointerup", end, { once: true });
+    };
+    edge.ondblclick = () => {
+      this.choice.size(lane.id, null);
+      this.changed();
+    };
+    return edge;
   }
 
   private button(lane: Placed, what: "fold" | "pin", sign: string, pressed: boolean, label: string): HTMLElement {

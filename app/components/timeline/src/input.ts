@@ -1,6 +1,5 @@
 // Mouse, wheel and keys; fingers are in touch.ts.
 
-import { AXIS_PX } from "./draw";
 import { duration, share } from "./format";
 import { rowSlices, sliceAt, sumAt } from "./hit";
 import { MAP_PX } from "./minimap";
@@ -14,7 +13,10 @@ const DRAG_PX = 4; // less is a click with an unsteady hand
 const FINGER_PX = 10; // beside what a finger meant it lands
 const WHEEL_ZOOM = 0.0022; // of a wheel's pixel: a notch of 100 zooms by a quarter
 const WHEEL_LINE_PX = 16;
-const LETTERS = /^[wasdlgmfnp0[\]]$/i;
+const NOTCH_PX = 40; // a wheel's notch is one event of so much and more; a trackpad begins with less
+const PAUSE_MS = [1500, 250] as const; // wheel events that follow each other sooner are one movement of the hand: where the pointer rests, and where it moved
+const LETTERS = /^[wasdlgmfnpt0[\]]$/i;
+const TALLER = 1.25;
 const TAP_S = 0.05; // a key that is only tapped moves as if it was held for so long
 const KEY_SPEED = 1.1; // views a second that A and D move by; W and S zoom by e to this power
 
@@ -38,7 +40,7 @@ function pointer(picture: Picture): () => void {
   const mouse = (act: (event: PointerEvent) => void) => (event: PointerEvent) => { if (event.pointerType !== "touch") act(event); };
   const down = (event: PointerEvent) => {
     canvas.setPointerCapture(event.pointerId);
-    const pan = event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
+    const pan = event.button === 1 || event.shiftKey || picture.onAxis(event.offsetY);
     if (event.button > 1) return;
     drag = { x: event.offsetX, view: picture.target, pan, moved: false };
     hideTip(picture);
@@ -117,7 +119,7 @@ function hover(picture: Picture, x: number, y: number): void {
       return value === null || value === undefined ? "" : `${line.label}: ${Math.round(value * 10) / 10} ${line.unit}`;
     }).filter(Boolean).join("\n");
   }
-  picture.lanesCanvas.style.cursor = y < AXIS_PX ? "grab" : words ? "pointer" : "crosshair";
+  picture.lanesCanvas.style.cursor = picture.onAxis(y) ? "grab" : words ? "pointer" : "crosshair";
   tip.hidden = !words;
   if (!words) return;
   tip.style.whiteSpace = "pre-line";
@@ -130,24 +132,44 @@ function hideTip(picture: Picture): void {
   picture.root.querySelector<HTMLElement>(".tip")!.hidden = true;
 }
 
-/** The wheel zooms where the picture has the focus or Ctrl is held; else the page scrolls, as everywhere. */
+/**
+ * A wheel zooms at once where its movement begins over the picture. It scrolls the page where the movement began elsewhere (the picture only came
+ * under the pointer), where there is nothing left to zoom out of, and on a trackpad, whose pinch (Ctrl, as browsers tell it) zooms.
+ */
 function wheel(picture: Picture): () => void {
   const canvas = picture.lanesCanvas;
+  let [last, zooms] = [-Infinity, false];
+  let pointer = "";
+  /** Hear every wheel of the page: only the first event of a movement tells what it means. */
+  const begins = (event: WheelEvent) => {
+    const place = `${event.clientX} ${event.clientY}`;
+    if (event.timeStamp - last > PAUSE_MS[place === pointer ? 0 : 1]) {
+      const notch = event.deltaMode !== 0 || Math.abs(event.deltaY) >= NOTCH_PX;
+      const { start, end } = picture.target;
+      const whole = end - start >= picture.data.extent && event.deltaY > 0;
+      zooms = event.composedPath()[0] === canvas && notch && !whole;
+    }
+    [last, pointer] = [event.timeStamp, place];
+  };
   const turned = (event: WheelEvent) => {
     const unit = event.deltaMode === 1 ? WHEEL_LINE_PX : 1;
     const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
-    const focused = (canvas.getRootNode() as Document | ShadowRoot).activeElement === canvas;
-    const zooms = event.ctrlKey || event.metaKey || (focused && Math.abs(dy) > Math.abs(dx) && !event.shiftKey);
-    if (zooms) {
+    const sideways = Math.abs(dx) > Math.abs(dy) || event.shiftKey;
+    if (event.ctrlKey || event.metaKey || (zooms && !sideways)) {
       const at = picture.scene.view.start + event.offsetX * picture.nsPerPixel();
       picture.go(zoomed(picture.scene.view, Math.exp(dy * WHEEL_ZOOM), at, picture.data.extent));
-    } else if (Math.abs(dx) > Math.abs(dy) || event.shiftKey) {
+    } else if (sideways) {
       picture.go(moved(picture.scene.view, (dx || dy) * picture.nsPerPixel(), picture.data.extent));
     } else return;
     event.preventDefault();
     hideTip(picture);
   };
-  return on(canvas, "wheel", turned, { passive: false });
+  document.addEventListener("wheel", begins, { passive: true, capture: true });
+  const end = on(canvas, "wheel", turned, { passive: false });
+  return () => {
+    document.removeEventListener("wheel", begins, { capture: true });
+    end();
+  };
 }
 
 function map(picture: Picture): () => void {
@@ -248,6 +270,7 @@ function act(picture: Picture, key: string, shift: boolean): boolean {
   else if (key === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
   else if (key === "g") picture.findings.next(shift ? -1 : 1);
   else if (key === "m") picture.selectRange({ ...(scene.selected ?? picture.target) }, true);
+  else if (key === "t") picture.resizeRows(shift ? 1 / TALLER : TALLER);
   else if (key === "l") void picture.losses.next();
   else if (key === "0" || key === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
   else if ("np[]".includes(key) && !picture.finder.words && !picture.findings.rule) picture.say("Nothing is searched for yet: / finds slices by name, G opens what to change.");

@@ -3,8 +3,8 @@
 import { duration } from "./format";
 import type { Step } from "./types";
 
-export const LETTER = 6.1; // width of a letter of 11 px, about
-const DIGIT = 5.7; // and of a digit: a length fits where a name as long does not
+export const LETTER = 6.6; // width of a letter of 12 px, about
+const DIGIT = 6.2; // and of a digit: a length fits where a name as long does not
 const STEP_PREFIX = /^(ProfilerStep(?=#\d)|Optimizer\.step#\w+\.step (?=\d))/; // what the profiler and PyTorch call each step
 
 /** Return a step's name without what all steps are called: "ProfilerStep#7" and "Optimizer.step#Adam.step 7" are #7; other names as they are. */

@@ -2,12 +2,13 @@
 
 import type { LaneSpec, Line, Step, Track } from "./types";
 
-export const ROW_PX = 18;
-export const NESTED_PX = 15;
-export const LOST_PX = 26; // what a reader comes for is larger than the rest
+/** A row is at least as high as a finger or a label needs; where few lanes leave room, rows grow up to the most. */
+export const ROW_PX = 24;
+export const ROW_MOST_PX = 40;
+const SIZED_PX = [12, 200] as const; // what a reader may drag a row to
+const LOST_PX = 10; // the row of lost time is so much higher than others: it is what a reader comes for
 const LINE_PX = 15; // a line of telemetry has its name beside it, and under the names what the panel's height is
-const GAP_PX = 6;
-const HEAD_PX = 22;
+const GAP_PX = 4;
 
 /** A lane in its place. `rows` of `row` pixels each follow each other from `top` on. */
 export interface Placed {
@@ -34,19 +35,29 @@ export type Needed = ReadonlyMap<string, number>;
 export class LaneChoice {
   readonly changed = new Set<string>();
   readonly pinned: string[] = [];
+  /** Heights of a row, in pixels, of the lanes that a reader has resized. */
+  readonly sized = new Map<string, number>();
 
   /** Read what the address holds. */
   read(text: string | undefined): void {
     this.changed.clear();
     this.pinned.length = 0;
+    this.sized.clear();
     for (const part of (text ?? "").split(",").filter(Boolean)) {
       if (part.startsWith("!")) this.pinned.push(part.slice(1));
+      else if (part.includes("~")) this.size(part.slice(0, part.lastIndexOf("~")), Number(part.slice(part.lastIndexOf("~") + 1)));
       else this.changed.add(part);
     }
   }
 
   toString(): string {
-    return [...this.changed, ...this.pinned.map((id) => `!${id}`)].join(",");
+    return [...this.changed, ...this.pinned.map((id) => `!${id}`), ...[...this.sized].map(([id, px]) => `${id}~${px}`)].join(",");
+  }
+
+  /** Give the rows of a lane a height; null returns it to what fits the window. */
+  size(id: string, px: number | null): void {
+    if (px === null) this.sized.delete(id);
+    else if (Number.isFinite(px)) this.sized.set(id, Math.round(Math.min(Math.max(px, SIZED_PX[0]), SIZED_PX[1])));
   }
 
   fold(id: string): void {
@@ -60,27 +71,36 @@ export class LaneChoice {
   }
 }
 
-/** Return every lane in its place, pinned ones first, and the height of all. */
-export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: LaneChoice, needed: Needed = new Map()): { lanes: Placed[]; height: number } {
+/** Return the largest height of a row with which all lanes fit into `room` pixels; the least where none does. */
+export function rowFor(room: number, height: (row: number) => number): number {
+  for (let row = ROW_MOST_PX; row > ROW_PX; row--) if (height(row) <= room) return row;
+  return ROW_PX;
+}
+
+/** Return every lane in its place, pinned ones first, and the height of all. A row that nobody resized has `row` pixels. */
+export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: LaneChoice, needed: Needed = new Map(), row = ROW_PX): { lanes: Placed[]; height: number } {
   const lanes: Placed[] = [];
   if (tracks[0].mark) lanes.push(head(tracks[0], 0)); // all that follows, telemetry too, is of this run
   const mark = tracks[0].mark ? `${tracks[0].mark} · ` : "";
-  if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX + 2), steps });
+  if (steps.length) lanes.push({ ...single("steps", "steps", `${mark}Steps`, ROW_PX), steps });
   const panels: Placed[] = [];
   const units = [...new Set(lines.map((line) => line.unit))];
   for (const unit of units) {
     const of = lines.filter((line) => line.unit === unit);
-    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), LINE_PX * (of.length + 1)), lines: of });
+    panels.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), Math.max(LINE_PX * (of.length + 1), row + LOST_PX)), lines: of });
   }
   tracks.forEach((track, t) => {
     if (tracks.length > 1 && !(t === 0 && track.mark)) lanes.push(head(track, t));
-    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX + 2), track: t, steps: track.steps });
-    const own = track.lanes.filter((spec) => !spec.quiet).map((spec) => slices(spec, t, tracks.length > 1, choice, needed));
+    if (track.steps?.length) lanes.push({ ...single("steps", `steps-${t}`, `${track.mark} · Steps`, ROW_PX), track: t, steps: track.steps });
+    const own = track.lanes.filter((spec) => !spec.quiet).map((spec) => slices(spec, t, tracks.length > 1, choice, needed, row));
     const host = own.findIndex((lane) => lane.spec!.source !== "gaps" && lane.spec!.source !== "gpu");
     if (t === 0) own.splice(host < 0 ? own.length : host, 0, ...panels); // telemetry is the GPU's: under what it did
-    lanes.push(...own, ...quietOnes(track, t, tracks.length > 1, choice, needed));
+    lanes.push(...own, ...quietOnes(track, t, tracks.length > 1, choice, needed, row));
   });
-  for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
+  for (const lane of lanes) {
+    lane.pinned = choice.pinned.includes(lane.id);
+    resize(lane, choice.sized.get(lane.id));
+  }
   const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
   let top = 0;
   for (const lane of order) {
@@ -96,14 +116,14 @@ export function quietId(t: number, several: boolean): string {
 }
 
 /** Return the row that counts the threads of a track that do almost nothing, and under it, once it is open, their lanes. */
-function quietOnes(track: Track, t: number, several: boolean, choice: LaneChoice, needed: Needed): Placed[] {
+function quietOnes(track: Track, t: number, several: boolean, choice: LaneChoice, needed: Needed, height: number): Placed[] {
   const specs = track.lanes.filter((spec) => spec.quiet);
   if (!specs.length) return [];
   const threads = new Set(specs.map((spec) => spec.lane)).size;
   const id = quietId(t, several);
   const open = choice.changed.has(id);
   const row: Placed = { ...single("quiet", id, `${threads} quiet thread${threads > 1 ? "s" : ""}`, ROW_PX), track: t, folds: true, folded: !open };
-  return open ? [row, ...specs.map((spec) => slices(spec, t, several, choice, needed))] : [row];
+  return open ? [row, ...specs.map((spec) => slices(spec, t, several, choice, needed, height))] : [row];
 }
 
 /** Return the value at the top of a panel of lines. */
@@ -111,19 +131,25 @@ export function topOf(lines: Line[]): number {
   return Math.max(...lines.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
 }
 
+function resize(lane: Placed, px: number | undefined): void {
+  if (px === undefined) return;
+  lane.row = px;
+  lane.height = px * lane.rows;
+}
+
 function head(track: Track, t: number): Placed {
-  return { ...single("track", `track-${t}`, track.label, HEAD_PX), track: t };
+  return { ...single("track", `track-${t}`, track.label, ROW_PX), track: t };
 }
 
 function single(kind: Placed["kind"], id: string, label: string, height: number): Placed {
   return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
 }
 
-function slices(spec: LaneSpec, track: number, several: boolean, choice: LaneChoice, needed: Needed): Placed {
+function slices(spec: LaneSpec, track: number, several: boolean, choice: LaneChoice, needed: Needed, height: number): Placed {
   const id = several ? `${track}.${spec.id}` : spec.id;
   const folds = spec.rows > 1 || spec.source === "python";
   const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
   const rows = folded ? 1 : Math.min(needed.get(id) ?? spec.rows, spec.rows);
-  const row = spec.source === "gaps" ? LOST_PX : spec.rows > 1 ? NESTED_PX : ROW_PX;
+  const row = spec.source === "gaps" ? Math.min(height + LOST_PX, ROW_MOST_PX) : height;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }

@@ -12,23 +12,21 @@ export interface Ink {
 }
 
 /** Return the page's own colours and font, read from where the timeline stands. */
-export function inkOf(element: Element, dark: boolean): Ink {
+export function inkOf(element: Element, { dark, kinds }: PageData): Ink {
   const style = getComputedStyle(element);
   const value = (name: string, other: string) => style.getPropertyValue(name).trim() || other;
   return {
     text: value("--st-text-color", dark ? "#fafafa" : "#1f2430"),
     page: value("--st-background-color", dark ? "#0e1117" : "#ffffff"),
-    muted: dark ? "#A3A7AD" : "#5F6670",
+    muted: kinds.page.muted[dark ? 2 : 1],
     line: dark ? "rgba(255,255,255,0.12)" : "rgba(0,0,0,0.10)",
-    accent: dark ? "#4AA3DF" : "#0072B2",
+    accent: kinds.page.accent[dark ? 2 : 1],
     font: value("--st-font", "sans-serif"),
   };
 }
 
-const UNKNOWN: Kind = ["unknown", "#8F8F8F", "#757575", ""];
-
 export function kindOf(data: PageData, source: string, kind: string): Kind {
-  return data.kinds[source]?.[kind] ?? UNKNOWN;
+  return data.kinds[source]?.[kind] ?? data.kinds.page.unknown;
 }
 
 const textures = new Map<string, CanvasPattern | null>();

@@ -24,6 +24,12 @@ export interface Picture {
   select(slice: Slice | null): void;
   choose(slice: Slice, near?: Span): void;
   selectRange(range: Span | null, done: boolean): void;
+  /** Tell whether a height of the canvas lies on the time axis, which stays at the top while lanes scroll. */
+  onAxis(y: number): boolean;
+  /** Scroll the lanes to what is chosen. */
+  revealSelected(): void;
+  /** Make the rows of the chosen lane, or of all, higher or lower by a factor. */
+  resizeRows(factor: number): void;
   rowAt(y: number): { lane: Placed; depth: number } | null;
   say(words: string): void;
   draw(): void;

@@ -4,7 +4,7 @@ import { Crumbs } from "./crumbs";
 import { AXIS_PX, Painter, type Scene } from "./draw";
 import { Finder } from "./find";
 import { Gutter } from "./gutter";
-import { LaneChoice, placed, quietId, type Placed } from "./lanes";
+import { LaneChoice, placed, quietId, rowFor, type Placed } from "./lanes";
 import { drawMap, drawWindow, MAP_PX, mapSources } from "./minimap";
 import { button } from "./dom";
 import { Drawer } from "./drawer";
@@ -23,6 +23,7 @@ import { around, between, held } from "./view";
 const SETTLED_MS = 500; // without a move, until the page hears of the new place
 const MOVE_MS = 180;
 const REST_MS = 300; // without a move, until lanes have the rows that the view needs
+const END_PX = 4; // under the last lane
 const ROOM = 8; // a place is shown with so many times its own length around it
 
 /** What the page hears: where the reader is. A `jump` is a place of its own to come back to. */
@@ -58,6 +59,8 @@ export class Timeline implements Picture {
   private dirty = false;
   private settle = 0;
   private rest = 0;
+  private row = 0;
+  private laid = 0; // the height of all lanes
   private fitted = false;
   private leapt = false;
   private ended = false;
@@ -68,14 +71,14 @@ export class Timeline implements Picture {
     this.lanesCanvas = root.querySelector(".lanes")!;
     this.overCanvas = root.querySelector(".over")!;
     this.mapCanvas = root.querySelector(".map")!;
-    this.ink = inkOf(root, data.dark);
+    this.ink = inkOf(root, data);
     this.choice.read(data.place.lanes);
     this.tiles = new Tiles(data.tracks, () => this.arrived());
     this.painter = new Painter(this.lanesCanvas.getContext("2d")!, this.tiles, this.ink);
     this.scene = {
       data, view: this.asked(data.place), lanes: [], marks: [], mark: -1, selected: null, range: null, same: null,
     };
-    this.gutter = new Gutter(root.querySelector(".gutter")!, this.choice, data.dark, () => { this.layout(); this.moved(false); });
+    this.gutter = new Gutter(root.querySelector(".gutter")!, this.choice, data.dark, () => { this.layout(true); this.moved(false); });
     this.drawer = new Drawer(root.querySelector(".drawer")!, this);
     this.finder = new Finder(root.querySelector(".find")!, this);
     this.findings = new FindingBar(root.querySelector(".finding")!, root.querySelector(".changes")!, this);
@@ -83,7 +86,9 @@ export class Timeline implements Picture {
     showToolbar(this, () => this.crumbs.clear());
     this.stop.push(listen(this));
     const seen = new ResizeObserver(() => this.resize());
-    seen.observe(root.querySelector(".stage")!);
+    const body = root.querySelector<HTMLElement>(".body")!;
+    for (const part of [body, root.querySelector(".stage")!]) seen.observe(part);
+    body.onscroll = () => this.draw();
     this.stop.push(() => seen.disconnect());
     const back = () => this.back();
     window.addEventListener("popstate", back);
@@ -194,11 +199,34 @@ export class Timeline implements Picture {
     return (this.scene.view.end - this.scene.view.start) / Math.max(this.width, 1);
   }
 
+  onAxis(y: number): boolean {
+    return y < this.body.scrollTop + AXIS_PX;
+  }
+
   /** The lane under a height of the canvas, and the row in it. */
   rowAt(y: number): { lane: Placed; depth: number } | null {
+    if (this.onAxis(y)) return null;
     const at = y - AXIS_PX;
     const lane = this.scene.lanes.find((l) => at >= l.top && at < l.top + l.height);
     return lane ? { lane, depth: Math.min(Math.floor((at - lane.top) / lane.row), lane.rows - 1) } : null;
+  }
+
+  revealSelected(): void {
+    const chosen = this.scene.selected;
+    if (chosen) this.reveal(chosen.track, chosen.source, chosen.lane, chosen.depth);
+  }
+
+  resizeRows(factor: number): void {
+    const { lanes, selected } = this.scene;
+    const resized = lanes.filter((l) => l.kind === "slices" || l.kind === "lines");
+    const own = resized.filter((l) => selected && l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane);
+    for (const lane of own.length ? own : resized) this.choice.size(lane.id, lane.row * factor);
+    this.layout();
+    this.moved(false);
+  }
+
+  private get body(): HTMLElement {
+    return this.root.querySelector<HTMLElement>(".body")!;
   }
 
   /** Bring a row of a lane into sight; opens the lane where it is folded. */
@@ -218,9 +246,9 @@ export class Timeline implements Picture {
     if (!lane) return;
     if (!lane.folded && this.rows.include(lane, depth)) this.layout();
     lane = find()!;
-    const body = this.root.querySelector(".body")!;
+    const { body } = this;
     const y = lane.top + depth * lane.row + AXIS_PX;
-    if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - 30) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
+    if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - lane.row) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
   }
 
   private asked(place: Place): Span {
@@ -262,24 +290,33 @@ export class Timeline implements Picture {
     this.draw();
   }
 
-  private layout(): void {
-    const { lanes, height } = placed(this.data.tracks, this.data.steps, this.data.lines, this.choice, this.rows.needed);
+  /** Put the lanes in their places; with `refit`, rows get the height that fills the window. */
+  private layout(refit = false): void {
+    const { tracks, steps, lines } = this.data;
+    const at = (row: number) => placed(tracks, steps, lines, this.choice, this.rows.needed, row);
+    if (refit || !this.row) this.row = rowFor(this.body.clientHeight - AXIS_PX - END_PX, (row) => at(row).height);
+    const { lanes, height } = at(this.row);
     this.scene.lanes = lanes;
-    this.height = height + AXIS_PX + 4;
-    this.gutter.show(lanes, this.height);
-    this.resize();
+    this.laid = height + AXIS_PX + END_PX;
+    this.fill(true);
   }
 
   private resize(): void {
-    if (!this.scene.lanes.length) {
-      this.layout();
-      return;
-    }
-    const stage = this.root.querySelector<HTMLElement>(".stage")!;
-    this.width = Math.max(stage.clientWidth, 50);
-    size(this.lanesCanvas, this.width, this.height);
-    size(this.overCanvas, this.width, this.height);
-    const body = this.root.querySelector<HTMLElement>(".body")!;
+    const width = Math.max(this.root.querySelector<HTMLElement>(".stage")!.clientWidth, 50);
+    const another = width !== this.width;
+    this.width = width;
+    if (another || !this.scene.lanes.length) this.layout(true);
+    else this.fill(false);
+  }
+
+  /** Give the canvases the room that the lanes need, or all that there is. */
+  private fill(named: boolean): void {
+    const { body } = this;
+    const height = Math.max(this.laid, body.clientHeight);
+    if (named || height !== this.height) this.gutter.show(this.scene.lanes, height);
+    this.height = height;
+    size(this.lanesCanvas, this.width, height);
+    size(this.overCanvas, this.width, height);
     this.root.querySelector<HTMLElement>(".strip")!.style.paddingRight = `${body.offsetWidth - body.clientWidth - 2}px`; // a scroll bar
     size(this.mapCanvas, Math.max(this.mapCanvas.clientWidth, 50), MAP_PX);
     this.mapStale = true;
@@ -309,7 +346,8 @@ export class Timeline implements Picture {
     let changed = this.rows.fit(lanes, this.data.tracks, this.tiles, view, this.width, anew);
     const lane = selected && lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane);
     if (lane && !lane.folded) changed = this.rows.include(lane, selected.depth) || changed;
-    if (changed) this.layout();
+    if (changed) this.layout(anew);
+    void this.drawer.glance(this.target);
   }
 
   private frame(): void {
@@ -317,7 +355,7 @@ export class Timeline implements Picture {
     if (this.ended) return;
     const begun = performance.now();
     this.advance(begun);
-    const body = this.root.querySelector(".body")!;
+    const { body } = this;
     this.painter.frame(this.scene, this.width, this.height, body.scrollTop, body.scrollTop + body.clientHeight);
     const over = this.overCanvas.getContext("2d")!;
     over.clearRect(0, 0, this.width, this.height);

@@ -1,6 +1,5 @@
 // Fingers: one moves the picture, taps, and held still first selects a range; two zoom.
 
-import { AXIS_PX } from "./draw";
 import type { Picture } from "./picture";
 import type { Point, Span } from "./types";
 import { moved, pinched } from "./view";
@@ -26,7 +25,7 @@ export function fingers(picture: Picture, tap: (x: number, y: number) => void): 
   const begin = (at: Point, does: Drag["does"]) => {
     const own: Drag = { at, view: picture.target, does, hold: 0 };
     own.hold = window.setTimeout(() => {
-      if (own.does !== "nothing yet" || at.y < AXIS_PX) return;
+      if (own.does !== "nothing yet" || picture.onAxis(at.y)) return;
       own.does = "selects";
       select(at.x, at.x + 1, false);
     }, HOLD_MS);

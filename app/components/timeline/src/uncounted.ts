@@ -21,7 +21,7 @@ export function drawUncounted(context: CanvasRenderingContext2D, scene: Scene, l
     context.fillRect(from, y + lane.height - 4, room - 1, 3);
     const text = WORDS.find((words) => words.length * LETTER <= room - 8);
     context.fillStyle = ink.muted;
-    if (text) context.fillText(text, from + 4, y + lane.height / 2 - 2);
+    if (text) context.fillText(text, from + 4, y + lane.height / 2 - 1);
   }
 }
 

@@ -20,6 +20,28 @@ function gliding(view: Span, to: Span): { picture: Picture; press: (key: string)
   return { picture, press: (key) => canvas.dispatchEvent(Object.assign(new Event("keydown", { cancelable: true }), { key })) };
 }
 
+test("a wheel zooms where its movement begins over the picture, and else the page scrolls", () => {
+  const { picture } = gliding({ start: 0, end: 1e8 }, { start: 0, end: 1e8 });
+  let now = 0;
+  /** Turn a wheel after a pause; tells whether it was the picture's. */
+  const turn = (pause: number, event: Partial<WheelEvent>, over = true): boolean => {
+    now += pause;
+    const wheel = Object.assign(new Event("wheel", { cancelable: true }), { deltaMode: 0, deltaX: 0, offsetX: 50, ...event });
+    Object.defineProperties(wheel, { timeStamp: { value: now }, composedPath: { value: () => [over ? picture.lanesCanvas : document] } });
+    document.dispatchEvent(wheel);
+    return over && !picture.lanesCanvas.dispatchEvent(wheel);
+  };
+  Object.assign(picture, { nsPerPixel: () => 1e6 });
+  assert.ok(turn(2000, { deltaY: -100 }), "a notch, without a click first");
+  assert.ok(turn(2000, { deltaY: -3, deltaMode: 1 }), "in lines");
+  assert.ok(!turn(2000, { deltaY: -4 }) && !turn(20, { deltaY: -90 }), "two fingers on a trackpad, however fast they become");
+  assert.ok(turn(2000, { deltaY: -4, ctrlKey: true }), "a pinch");
+  assert.ok(!turn(2000, { deltaY: 100 }, false) && !turn(400, { deltaY: -100 }), "the picture came under the pointer while the page scrolled");
+  picture.target.start = 0;
+  picture.target.end = 1e9;
+  assert.ok(!turn(2000, { deltaY: 100 }), "there is nothing to zoom out of");
+});
+
 test("a key tapped while the picture glides starts from where it goes", () => {
   const [drawn, to] = [{ start: 0, end: 1e8 }, { start: 5e8, end: 5.1e8 }];
   const length = to.end - to.start;

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { duration, exact, share, time } from "../src/format";
 import { lostLabel, stepLabel, stepName } from "../src/labels";
-import { LaneChoice, placed } from "../src/lanes";
+import { LaneChoice, placed, rowFor } from "../src/lanes";
 import { trace } from "../src/draw";
 import { fit, readable } from "../src/paint";
 import type { PageData } from "../src/types";
@@ -89,6 +89,12 @@ test("names are cut to their room, and read on any colour", () => {
   assert.equal(fit("ProfilerStep#12", 40, 6, stepName), "#12", "a step has a short name");
 });
 
+function again(choice: LaneChoice): LaneChoice {
+  const read = new LaneChoice();
+  read.read(choice.toString());
+  return read;
+}
+
 test("lanes fold, are pinned, and the address says so", () => {
   const lanes = [
     { id: "gpu-7", source: "gpu", lane: 7, label: "Stream 7", rows: 1 },
@@ -105,6 +111,12 @@ test("lanes fold, are pinned, and the address says so", () => {
   choice.fold("python-0");
   assert.equal(choice.toString(), "python-0");
   assert.deepEqual(placed([track], [], [], choice).lanes.map((l) => l.rows), [1, 5, 30]);
+  choice.size("python-0", 50.4);
+  assert.equal(choice.toString(), again(choice).toString(), "the address holds what was resized");
+  assert.equal(placed([track], [], [], again(choice)).lanes.find((l) => l.id === "python-0")!.row, 50);
+  choice.size("python-0", null);
+  const heights = (room: number) => placed([track], [], [], choice, new Map(), rowFor(room, (row) => placed([track], [], [], choice, new Map(), row).height)).lanes[0].row;
+  assert.deepEqual([100, 36 * 30 + 20, 9999].map(heights), [24, 30, 40], "rows fill the room, between a least and a most height");
   const tops = placed([track], [], [], choice).lanes.map((l) => [l.top, l.top + l.height]);
   tops.slice(1).forEach(([top], i) => assert.ok(top >= tops[i][1]));
 });
@@ -138,7 +150,7 @@ test("a label that does not fit is a shorter one or none, and never a part of a 
   assert.equal(stepLabel(step, 10), "");
   assert.equal(stepLabel({ ...step, name: "epoch of mine" }, 30), "", "a name of the user's own has no short one");
   assert.equal(lostLabel("data loader", 613_000_000, 150), "data loader · 613\u00a0ms");
-  assert.equal(lostLabel("data loader", 613_000_000, 70), "data loader");
+  assert.equal(lostLabel("data loader", 613_000_000, 75), "data loader");
   assert.equal(lostLabel("data loader", 613_000_000, 60), "613\u00a0ms");
   assert.equal(lostLabel("data loader", 613_000_000, 20), "");
 });
