@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
+from sawtooth.analysis.telemetry.diagnosis.jobs import job_spans
 from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, throttle_bands
 from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts
 from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
@@ -119,7 +121,8 @@ def summarize(
     """Summarize every device of a telemetry recording.
 
     ``profiles`` are (first, last) times of the run's traces on ``clock``: samples under the profiler do not count in the means.
-    ``marked`` is the time of the marked steps: samples before and after it are not the loop's.
+    ``marked`` is the time of the marked steps: samples before and after it are not the loop's. Of several jobs without marks or
+    profile, the longest counts.
     """
     devices = recording.rows(
         "SELECT DISTINCT s.device, d.name, d.uuid FROM samples s LEFT JOIN devices d USING (device) ORDER BY 1"
@@ -143,7 +146,7 @@ def _summary(
     series = _all_series(recording, device, clock)
     times = np.unique(np.concatenate([t for t, _ in series.values()])) if series else np.empty(0, np.int64)
     first_ns, last_ns = (int(times[0]), int(times[-1])) if len(times) else (0, 0)
-    rhythm = _rhythm(series, profiles, marked)
+    rhythm = _rhythm(series, profiles, marked if marked or profiles else _longest_job(series))
     signal, steady, tooth = rhythm.signal, rhythm.steady, rhythm.sawtooth
     averaged = Steady(first_ns - 1, last_ns) if steady.why_none is not None and len(times) else steady
     means = {c: weighted_mean(*series[c], averaged, rhythm.shadows) for c in MEANS if c in series}
@@ -174,6 +177,18 @@ def _all_series(recording: Recording, device: int, clock: SampleClock) -> Series
     columns = [row[0] for row in recording.rows("SELECT column_name FROM (DESCRIBE samples)")]
     series = {c: load_series(recording, device, c, clock) for c in columns if c not in ("device", "time_ns")}
     return {column: (times, values) for column, (times, values) in series.items() if len(times)}
+
+
+def _longest_job(series: Series) -> tuple[int, int] | None:
+    """Return the time of the longest of several jobs; None for a single one."""
+    busy = next((column for column in BUSY if column in series), None)
+    if busy is None or "mem_used_bytes" not in series:
+        return None
+    times, values = series[busy]
+    at, used = series["mem_used_bytes"]
+    before = np.searchsorted(at, times, side="right") - 1
+    spans = job_spans(times, values, np.where(before >= 0, used[np.maximum(before, 0)], np.nan))
+    return max(spans, key=lambda span: span[1] - span[0]) if len(spans) > 1 else None
 
 
 def _most(series: Series, column: str) -> float | None:

@@ -15,7 +15,7 @@ from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.series import WINDOW_NS
 
 # Changes over hours: the last minutes neither show nor exclude them.
-SLOW = ("utilization-trend", "memory-growth", "idle-stretch")
+SLOW = ("utilization-trend", "memory-growth", "idle-stretch", "several-jobs")
 MOST_ROWS = 8000  # per GPU: five minutes at 25 Hz; of faster samples every n-th row is used
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
 
 F64 = NDArray[np.float64]
 START = 1_790_496_000 * 10**9
@@ -74,7 +75,7 @@ def host(
         }
         for trouble in troubles:
             if device in trouble.gpus:
-                _plant(trouble, values, at, boost)
+                _plant(trouble, values, at, boost, seed)
         util = values["util_pct"] = np.clip(np.where(at < starts_after, 0, values["util_pct"]), 0, 100)
         values["clock_event_mask"] = np.where(util < 1, 1.0, values["clock_event_mask"])
         values["sm_active_pct"] = np.minimum(values["sm_active_pct"], util)
@@ -83,13 +84,35 @@ def host(
     return made
 
 
+def host_series(seed: int, seconds: float = 3600.0, troubles: tuple[Trouble, ...] = ()) -> HostSeries:
+    """Return the samples of the host itself, one per second; a page is read back from swap now and then."""
+    random = np.random.default_rng(seed + 77)
+    count = int(seconds)
+    at = np.arange(count) + 1.0
+    swapped = np.where(random.random(count) < 0.01, random.uniform(4e3, 3e6, count), 0.0)
+    waits = random.uniform(0, 2, count)
+    for trouble in troubles:
+        if trouble.kind == "host-memory":
+            during = (at >= trouble.start_s) & (at <= trouble.end_s)
+            swapped = np.where(during, trouble.size * 1e6 * random.uniform(0.7, 1.3, count), swapped)
+            waits = np.where(during, random.uniform(20, 60, count), waits)
+    values = {
+        "disk_write_bps": random.uniform(0, 2e6, count),
+        "disk_read_bps": random.uniform(0, 2e6, count),
+        "workers_cpu_pct": random.uniform(20, 40, count),
+        "swap_in_bps": swapped,
+        "memory_pressure_pct": waits,
+    }
+    return HostSeries(START + (at * 1e9).astype(np.int64), values)
+
+
 def _slow(random: np.random.Generator, count: int, size: float) -> F64:
     """Return slow noise: a mean of 200 samples of white noise."""
     white = random.normal(0, size * 14, count + 200)
     return np.convolve(white, np.full(200, 1 / 200), mode="valid")[:count]
 
 
-def _plant(trouble: Trouble, values: dict[str, F64], at: F64, boost: float) -> None:
+def _plant(trouble: Trouble, values: dict[str, F64], at: F64, boost: float, seed: int) -> None:
     during = (at >= trouble.start_s) & (at <= trouble.end_s)
     util, size = values["util_pct"], trouble.size
     end = min(trouble.end_s, float(at[-1]))
@@ -112,6 +135,13 @@ def _plant(trouble: Trouble, values: dict[str, F64], at: F64, boost: float) -> N
         values["mem_used_bytes"] = values["mem_used_bytes"] + size * since
     elif trouble.kind == "utilization-sawtooth":
         values["util_pct"] = np.where(during & (at % size < 0.3 * size), 2.0, util)
+    elif trouble.kind in ("irregular-evaluation", "irregular-dips"):
+        for start, end in _evaluations(seed, trouble, float(at[-1])):
+            values["util_pct"] = util = np.where((at >= start) & (at < end), 0.4 * util, util)
+    elif trouble.kind == "several-jobs":
+        _jobs(seed, trouble, values, at)
+    elif trouble.kind == "host-memory":
+        values["util_pct"] = np.where(during, 0.8 * util, util)
     elif trouble.kind == "idle-stretch":
         values["util_pct"] = np.where((at >= trouble.start_s) & (at < trouble.start_s + size), 0.0, util)
     elif trouble.kind == "low-activity":
@@ -130,3 +160,51 @@ def _plant(trouble: Trouble, values: dict[str, F64], at: F64, boost: float) -> N
         values["process_count"] = np.where(during, size, 1.0)
     else:
         raise ValueError(trouble.kind)
+
+
+def _evaluations(seed: int, trouble: Trouble, end: float) -> list[tuple[float, float]]:
+    """Return start and end of evaluations, 10 to 30 % as long as the time between them.
+
+    Their length varies, and of ``irregular-dips`` the time between them too. The size is the mean period of evaluations in seconds, and of
+    irregular dips their share of the time in percent.
+    """
+    random = np.random.default_rng(seed + 5)
+    made, time = [], 0.0
+    if trouble.kind == "irregular-evaluation":
+        while time < end:
+            work = 0.8 * trouble.size * random.uniform(0.95, 1.05)
+            length = 0.2 * trouble.size * random.uniform(0.4, 1.6)
+            made.append((time + work, time + work + length))
+            time += work + length
+        return made
+    lengths = random.uniform(15, 60, 12)
+    lengths *= trouble.size / 100 * end / lengths.sum()
+    pauses = random.exponential(1, 13) + 0.1
+    pauses *= (end - lengths.sum()) / pauses.sum()
+    for pause, length in zip(pauses, lengths, strict=False):
+        made.append((time + pause, time + pause + length))
+        time += pause + length
+    return made
+
+
+def _jobs(seed: int, trouble: Trouble, values: dict[str, F64], at: F64) -> None:
+    """Cut the hour into two to six jobs of different length, level and memory; the size is the idle time between them in seconds."""
+    random = np.random.default_rng(seed + 9)
+    count = int(random.integers(2, 7))
+    lengths, gaps = random.uniform(1, 4, count), random.uniform(1, 3, count - 1)
+    lengths *= (float(at[-1]) - trouble.size) / lengths.sum()
+    gaps *= trouble.size / gaps.sum()
+    end = 0.0
+    for number, length in enumerate(lengths.tolist()):
+        start, end = end, end + length
+        inside = (at >= start) & (at < end)
+        values["util_pct"] = np.where(inside, values["util_pct"] - random.uniform(0, 40), values["util_pct"])
+        values["mem_used_bytes"] = np.where(inside, random.uniform(5, 70) * GIB, values["mem_used_bytes"])
+        if number < count - 1:
+            between = (at >= end) & (at < end + gaps[number])
+            end += float(gaps[number])
+            values["util_pct"] = np.where(between, 0.0, values["util_pct"])
+            values["mem_used_bytes"] = np.where(between, 0.5 * GIB, values["mem_used_bytes"])
+            values["process_count"] = np.where(between, 0, values["process_count"])
+    if seed % 2:  # most logs have no processes
+        values["process_count"] = np.full(len(at), np.nan)

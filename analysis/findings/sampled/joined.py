@@ -27,6 +27,9 @@ SAYS_THE_SAME = {
 }
 NOT_IN_PROFILE = {
     "idle-stretch": "The profile covers some steps, not that time.",
+    "several-jobs": "The profile covers some steps of one job.",
+    "irregular-dips": "The profile covers some steps, not those times.",
+    "host-memory": "A profile has no memory of the host.",
     "utilization-trend": "The profile covers some steps, not the change over time.",
     "memory-growth": "The profiled steps are too few, or have no allocations, to show it.",
     "narrow-pcie-link": "A profile has no state of the link.",

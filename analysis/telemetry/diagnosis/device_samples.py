@@ -69,8 +69,16 @@ class DeviceSamples:
 
     @property
     def period_s(self) -> float:
-        """The usual time between two samples."""
-        return float(np.median(np.diff(self.times))) / 1e9 if len(self.times) > 1 else 0.0
+        """The usual time between two samples of different times."""
+        steps = np.diff(self.times)
+        return float(np.median(steps[steps > 0])) / 1e9 if steps.any() else 0.0
+
+    def between(self, start_ns: int, end_ns: int) -> DeviceSamples:
+        """Return the samples of a time."""
+        inside = (self.times >= start_ns) & (self.times <= end_ns)
+        values = {column: of_column[inside] for column, of_column in self.values.items()}
+        known = {column: of_column for column, of_column in values.items() if np.isfinite(of_column).any()}
+        return DeviceSamples(self.device, self.name, self.times[inside], known, self.host)
 
     def share(self, where: NDArray[np.bool_]) -> float:
         """Return the share of the sampled time."""

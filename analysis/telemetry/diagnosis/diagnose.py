@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import duckdb
 import numpy as np
 
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples, load
-from sawtooth.analysis.telemetry.diagnosis.dips import HostSeries, sawtooth
+from sawtooth.analysis.telemetry.diagnosis.dips import sawtooth
 from sawtooth.analysis.telemetry.diagnosis.efficiency import efficiency
+from sawtooth.analysis.telemetry.diagnosis.host_memory import host_memory
+from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries, load_host
 from sawtooth.analysis.telemetry.diagnosis.idle import idle_stretches
+from sawtooth.analysis.telemetry.diagnosis.jobs import Job, between_jobs, jobs_of, longest, placed_in_log
 from sawtooth.analysis.telemetry.diagnosis.links_and_errors import links_and_errors
-from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered
 from sawtooth.analysis.telemetry.diagnosis.peers import unlike_peers
 from sawtooth.analysis.telemetry.diagnosis.throttling import throttling
 from sawtooth.analysis.telemetry.diagnosis.trends import trends
@@ -25,8 +26,8 @@ from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen, unseen
 SEVERITIES = ("critical", "warning", "info")
 # Of equal severity, what a person acts on first: the hardware, then the job, then what is merely worth knowing.
 ORDER = (
-    "xid-error", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "utilization-trend",
-    "utilization-sawtooth", "idle-stretch", "memory-growth", "low-activity", "narrow-pcie-link", "several-processes", "memory-bound", "power-throttling",
+    "xid-error", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "host-memory",
+    "utilization-trend", "utilization-sawtooth", "irregular-dips", "several-jobs", "idle-stretch", "memory-growth", "low-activity", "narrow-pcie-link", "several-processes", "memory-bound", "power-throttling",
 )  # fmt: skip
 
 
@@ -37,17 +38,50 @@ LEAST_UNSAMPLED_SHARE = 0.02  # share of the time without samples that is worth 
 def of_recording(recording: Recording, clock: SampleClock = AS_RECORDED) -> tuple[tuple[Observation, ...], tuple[Unseen, ...]]:
     """Return what the samples of a telemetry recording show, and what they cannot show."""
     gpus = load(recording, clock)
-    return diagnose(gpus, _host_series(recording, clock)), unseen(gpus)
+    return diagnose(gpus, load_host(recording, clock)), unseen(gpus)
 
 
 def diagnose(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> tuple[Observation, ...]:
     """Return what the samples of one host's GPUs show, the most severe first."""
     gpus = [gpu for gpu in gpus if gpu.enough]
-    observed = [
-        *throttling(gpus), *unlike_peers(gpus), *trends(gpus), *sawtooth(gpus, host), *idle_stretches(gpus), *efficiency(gpus), *links_and_errors(gpus),
-    ]  # fmt: skip
-    based = [replace(one, basis=_basis([gpu for gpu in gpus if gpu.device in one.devices])) for one in observed]
-    return tuple(_few_of_a_kind(sorted(based, key=_place)))
+    jobs = jobs_of(gpus)
+    observed = [*based(links_and_errors(gpus), gpus), *based(host_memory(gpus, host), gpus)]
+    if not jobs:
+        observed += based(_of_job(gpus, host), gpus)
+    else:
+        observed += [*based([between_jobs(gpus, jobs)], gpus), *_of_jobs(gpus, jobs, host)]
+        unused = [gpu for gpu in gpus if not any(gpu.device in job.devices for job in jobs)]
+        observed += based(idle_stretches(unused), gpus)
+    return tuple(sorted(observed, key=_place))
+
+
+def _of_job(gpus: Sequence[DeviceSamples], host: HostSeries | None) -> Iterator[Observation]:
+    """Yield what the samples of one job's GPUs show of its work."""
+    yield from throttling(gpus)
+    yield from unlike_peers(gpus)
+    yield from trends(gpus)
+    yield from sawtooth(gpus, host)
+    yield from idle_stretches(gpus)
+    yield from efficiency(gpus)
+
+
+def _of_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[Job], host: HostSeries | None) -> Iterator[Observation]:
+    """Yield what the samples show of each of the longest jobs, with its number in the title."""
+    for i in longest(jobs):
+        job = jobs[i]
+        own = [gpu.between(job.start_ns, job.end_ns) for gpu in gpus if gpu.device in job.devices]
+        own = [gpu for gpu in own if gpu.enough]
+        beside = host.between(job.start_ns, job.end_ns) if host is not None else None
+        for one in based(_of_job(own, beside), own):
+            title = f"Job {i + 1} of {len(jobs)}: {lowered(one.title)}"
+            seen = f"{one.seen} Job {i + 1} runs {placed_in_log(job, gpus)} after the log's start."
+            yield replace(one, title=title, seen=seen, details=one.details | {"job": i + 1})
+
+
+def based(observed: Iterable[Observation], gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+    """Yield the observations with the samples that they are based on; many of one kind are one."""
+    known = [replace(one, basis=_basis([gpu for gpu in gpus if gpu.device in one.devices])) for one in observed]
+    yield from _few_of_a_kind(sorted(known, key=_place))
 
 
 def _few_of_a_kind(observed: Sequence[Observation]) -> Iterator[Observation]:
@@ -76,15 +110,3 @@ def _basis(gpus: Sequence[DeviceSamples]) -> str:
 
 def _place(one: Observation) -> tuple[int, int, float]:
     return SEVERITIES.index(one.severity), ORDER.index(one.kind), -one.share
-
-
-def _host_series(recording: Recording, clock: SampleClock) -> HostSeries | None:
-    columns = ("disk_write_bps", "disk_read_bps", "workers_cpu_pct")
-    with contextlib.suppress(duckdb.CatalogException):  # older recordings have no table for the host
-        table = recording.frame(
-            f"SELECT time_ns, {recording.select_list('host_samples', columns)} FROM host_samples ORDER BY time_ns"
-        )
-        if len(table):
-            values = {column: table[column].to_numpy(np.float64, na_value=np.nan) for column in columns}
-            return HostSeries(clock.times(table["time_ns"].to_numpy(np.int64)), values)
-    return None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, F64, I64, DeviceSamples
-from sawtooth.analysis.telemetry.diagnosis.idle import LEAST_SECONDS
+from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, F64, DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.dip_sources import ARTICLE, likely_source
+from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
+from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT, LEAST_SECONDS
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named
 from sawtooth.analysis.telemetry.signal.sawtooth import find_sawtooth
 
@@ -19,34 +21,42 @@ LEVEL = 75  # percentile of the busy signal that is the level of work
 REGULAR = 0.35  # relative scatter of the time between dips
 PER_PERIOD = 4  # samples; a faster period would look the same
 LEAST_LOST = 0.02  # share of the time: rarer or shorter dips cost less than a look at them
-SHORT_S, LONG_S = 15.0, 60.0  # periods: a loader's waits are a few steps apart, checkpoints and evaluations minutes
-MORE = 3.0  # times as much in the dips as elsewhere
-DISK_BPS, FULL_PCT = 10e6, 80.0
-ARTICLE = {"data loader": "the ", "checkpoint": "a ", "evaluation": "an ", "checkpoint or evaluation": "a "}
+SHORT = 0.25  # of the usual length: shorter dips, such as single low samples, have a cause of their own
+IRREGULAR_LOST, IRREGULAR_S = 0.05, 5.0  # share of the time, and usual length in seconds, of irregular dips that are said
+ONE_HALF = 0.15  # of the low time: with less in one half, the level changed (a trend) and does not dip
+SAME_SHARE = 0.3  # relative difference of the low share: GPUs within it wait for the same
 
 
-@dataclass(frozen=True)
-class HostSeries:
-    """The host's samples beside the GPUs': times, and values by column of ``host_samples``."""
+class _Dips(NamedTuple):
+    """The dips of a GPU: the time between them (None if irregular), their share of the time, the low samples, and their number."""
 
-    times: I64
-    values: dict[str, F64]
+    period_s: float | None
+    share: float
+    where: NDArray[np.bool_]
+    count: int
 
 
 def sawtooth(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> Iterator[Observation]:
-    """Yield the periodic dips; GPUs with one period are one observation."""
-    dips = [(gpu, period) for gpu in gpus if (period := _period(gpu)) is not None]
-    while dips:
-        first = dips[0][1]
-        alike = [(gpu, p) for gpu, p in dips if abs(p[0] - first[0]) <= 0.15 * first[0]]
-        dips = [(gpu, p) for gpu, p in dips if abs(p[0] - first[0]) > 0.15 * first[0]]
-        yield _observation(alike, len(gpus), host)
+    """Yield the dips; GPUs with one period are one observation, with GPUs that dip as long without a clear period."""
+    found = [(gpu, dips) for gpu in gpus if (dips := _dips(gpu)) is not None]
+    found.sort(key=lambda one: one[1].period_s is None)
+    while found:
+        first = found[0][1]
+        alike = [one for one in found if _alike(one[1], first)]
+        found = [one for one in found if not _alike(one[1], first)]
+        yield _regular(alike, len(gpus), host) if first.period_s is not None else _irregular(alike, len(gpus), host)
 
 
-def _period(gpu: DeviceSamples) -> tuple[float, float, NDArray[np.bool_]] | None:
-    """Return the period (s), the low share of the time, and the low samples; None without regular dips."""
+def _alike(one: _Dips, first: _Dips) -> bool:
+    if one.period_s is not None and first.period_s is not None:
+        return abs(one.period_s - first.period_s) <= 0.15 * first.period_s
+    return abs(one.share - first.share) <= SAME_SHARE * first.share
+
+
+def _dips(gpu: DeviceSamples) -> _Dips | None:
+    """Return the dips of a GPU; None without any that matter."""
     known = np.isfinite(gpu.busy)
-    times, values = gpu.times[known], gpu.busy[known]
+    times, values, weights = gpu.times[known], gpu.busy[known], gpu.weights[known]
     if len(times) < LEAST_DIPS * PER_PERIOD:
         return None
     level = float(np.percentile(values, LEVEL))
@@ -56,33 +66,57 @@ def _period(gpu: DeviceSamples) -> tuple[float, float, NDArray[np.bool_]] | None
     first, last = int(work[0]), int(work[-1]) + 1  # without start-up and end
     low = np.zeros(len(values), bool)
     low[first:last] = values[first:last] < LOW * level
-    weights = gpu.weights[known]
     share = float(weights[low].sum() / weights[first:last].sum())
     if share < LEAST_LOST:
         return None
     whole = np.zeros(len(gpu.times), bool)
     whole[np.flatnonzero(known)[low]] = True
     edges = np.flatnonzero(np.diff(np.concatenate([[False], low, [False]]).astype(np.int8)))
-    starts, lengths = times[edges[::2]], times[edges[1::2] - 1] - times[edges[::2]]
-    spacing = np.diff(starts) / 1e9
-    usual = float(np.median(np.diff(times))) / 1e9
-    if len(starts) >= LEAST_DIPS and lengths.max() / 1e9 < max(LEAST_SECONDS, float(np.median(spacing))):
-        period = float(np.median(spacing))
-        regular = np.abs(spacing / period - 1) <= REGULAR
-        if period >= PER_PERIOD * usual and regular.mean() >= 0.8:
-            return float(spacing[regular].mean()), share, whole
+    until = np.cumsum(weights)
+    lengths = (until[edges[1::2] - 1] - until[edges[::2]] + weights[edges[::2]]) / 1e9
+    usual = _usual_length(lengths)
+    long = lengths >= SHORT * usual
+    spacing = np.diff(times[edges[::2]][long]) / 1e9
+    if (period := _period(spacing, lengths[long], gpu.period_s)) is not None:
+        return _Dips(period, share, whole, int(long.sum()))
+    if int(long.sum()) >= LEAST_DIPS and usual >= max(IRREGULAR_S, PER_PERIOD * gpu.period_s):
+        # Each dip is seen, so a spectrum adds nothing.
+        idle = float(weights[low & (values < IDLE_PCT)].sum()) > 0.5 * float(weights[low].sum())
+        first_half = float(weights[low & (times < times[first] + (times[last - 1] - times[first]) // 2)].sum()) / float(
+            weights[low].sum()
+        )
+        elsewhere = not ONE_HALF <= first_half <= 1 - ONE_HALF or (idle and usual >= LEAST_SECONDS)
+        return _Dips(None, share, whole, int(long.sum())) if share >= IRREGULAR_LOST and not elsewhere else None
     tile = next((c for c in BUSY if c in gpu), "") != "util_pct"
     tooth = find_sawtooth(times[first:last], values[first:last], windows_tile=tile)
     if tooth.period_s is None or tooth.confidence == "low" or tooth.duty is None:
         return None
-    return tooth.period_s, 1 - tooth.duty, whole
+    return _Dips(tooth.period_s, 1 - tooth.duty, whole, int(long.sum()))
 
 
-def _observation(alike: Sequence[tuple[DeviceSamples, tuple[float, float, NDArray[np.bool_]]]], of: int, host: HostSeries | None) -> Observation:  # fmt: skip
-    devices = tuple(gpu.device for gpu, _ in alike)
-    period, low = (float(np.mean([p[i] for _, p in alike])) for i in (0, 1))
-    gpu, (_, _, where) = alike[0]
-    source, why, sure = _source(period, low, gpu, where, host)
+def _usual_length(lengths: F64) -> float:
+    """Return the length that half of the low time is below, so that many short dips do not hide the long ones."""
+    ordered = np.sort(lengths)
+    return float(ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)])
+
+
+def _period(spacing: F64, lengths: F64, usual_s: float) -> float | None:
+    """Return the mean time between regular dips, seconds; None if they are few or irregular."""
+    if len(spacing) < LEAST_DIPS - 1:
+        return None
+    period = float(np.median(spacing))
+    if period < max(PER_PERIOD * usual_s, 1e-9) or lengths.max() >= max(LEAST_SECONDS, period):
+        return None
+    regular = np.abs(spacing / period - 1) <= REGULAR
+    return float(spacing[regular].mean()) if regular.mean() >= 0.8 else None
+
+
+def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], of: int, host: HostSeries | None) -> Observation:
+    devices = tuple(sorted(gpu.device for gpu, _ in alike))
+    period = float(np.mean([dips.period_s for _, dips in alike if dips.period_s is not None]))
+    low = float(np.mean([dips.share for _, dips in alike]))
+    gpu, first = alike[0]
+    source, why, sure = likely_source(period, low, gpu, first.where, host)
     every = duration(period)
     confirmed = {
         "data loader": ("Give", "the loader more workers", ", prefetch more batches, or store the data in a faster format."),
@@ -108,39 +142,25 @@ def _observation(alike: Sequence[tuple[DeviceSamples, tuple[float, float, NDArra
     )  # fmt: skip
 
 
-def _source(period: float, low: float, gpu: DeviceSamples, where: NDArray[np.bool_], host: HostSeries | None) -> tuple[str, str, bool]:  # fmt: skip
-    """Return the likely source of the dips, the reason for it, and whether the host's samples show it."""
-    if host is not None and len(host.times):
-        at = np.clip(np.searchsorted(gpu.times, host.times), 0, len(gpu.times) - 1)
-        in_dip = where[at]
-
-        def both(column: str) -> tuple[float, float]:
-            values = host.values.get(column)
-            if values is None or not in_dip.any() or in_dip.all():
-                return 0.0, 0.0
-            return float(np.nan_to_num(np.nanmean(values[in_dip]))), float(np.nan_to_num(np.nanmean(values[~in_dip])))
-
-        written, otherwise = both("disk_write_bps")
-        if written >= max(DISK_BPS, MORE * otherwise):
-            return (
-                "checkpoint",
-                f"the host writes {written / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s else",
-                True,
-            )
-        loads, otherwise = both("disk_read_bps")
-        if loads >= max(DISK_BPS, MORE * otherwise):
-            return "data loader", f"the host reads {loads / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s else", True
-        workers = host.values.get("workers_cpu_pct")
-        if workers is not None and float(np.nan_to_num(np.nanmean(workers))) >= FULL_PCT:
-            return "data loader", "the loader's workers are busy all the time", True
-    if "mem_used_bytes" in gpu and period >= SHORT_S:
-        used = gpu.values["mem_used_bytes"]
-        if where.any() and not where.all():
-            inside, outside = np.nanmedian(used[where]), np.nanmedian(used[~where])
-            if abs(inside - outside) > 0.03 * outside:
-                return "evaluation", "the memory in use differs in the dips", False
-    if period <= SHORT_S:
-        return "data loader", f"the period of {period:.2g} s is a few steps", False
-    if period >= LONG_S or low < 0.25:
-        return "checkpoint or evaluation", f"the dips are {period:.0f} s apart", False
-    return "data loader", "it waits for a large part of each period", False
+def _irregular(alike: Sequence[tuple[DeviceSamples, _Dips]], of: int, host: HostSeries | None) -> Observation:
+    devices = tuple(sorted(gpu.device for gpu, _ in alike))
+    low = float(np.mean([dips.share for _, dips in alike]))
+    count = round(float(np.mean([dips.count for _, dips in alike])))
+    gpu, _ = alike[0]
+    length = duration(low * float(gpu.weights.sum()) / 1e9 / count)
+    return Observation(
+        kind="irregular-dips",
+        devices=devices,
+        severity="warning",
+        confidence="medium",
+        measure="percent of the time",
+        size=100 * low,
+        share=low,
+        start_ns=int(gpu.times[0]),
+        end_ns=int(gpu.times[-1]),
+        title=f"Utilization of {lowered(named(devices, of))} dips {count} times irregularly, {low:.0%} of the time",
+        seen=f"It falls below {LOW:.0%} of its level for about {length} each time. Samples do not show why.",
+        action=("Find", "what the loop does then", ": possible are evaluations, checkpoints, data that come late, or other jobs on the host."),
+        record_next="step marks of the training (sawtooth run), which say what the loop did" + ("" if host else ", and samples of the host (sawtooth sample)"),
+        details={"count": count, "low_share": low},
+    )  # fmt: skip

@@ -20,7 +20,9 @@ AT_WORK = 0.1  # of the highest level: lower windows are a pause, start-up or th
 STEPPED, LEAST_OF_LEVEL = 0.85, 4  # share of the scatter that two levels explain, and windows that one of them lasts
 SUDDEN = "another job on the host, a lost worker, storage that slows down, or another phase of the training"
 GRADUAL = "data that grows with each step, slower storage, or longer inputs"
-STRAIGHT = 0.85  # share of the scatter that a line explains: else the means of first and last fifth say from what to what
+STRAIGHT = 0.85  # share of the scatter that a line explains: else the means of first and last fifth decide
+CURVED = 0.05  # share of the scatter that a parabola explains beyond a line: then a line does not describe the ends
+BESIDE, LIKE = 0.7, 0.4  # of the least drift, beside a GPU that drifts; and relative difference of their drifts
 WORKING = 0.3  # of the highest level: windows below it are start-up, pauses and the end
 GROWTH, LEAST_BYTES = 0.05, 256 << 20
 STEADY_GROWTH = 0.9  # rank correlation; and the last half must grow too, at REMAINS of the first half's rate
@@ -33,6 +35,7 @@ def trends(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     for falls in (True, False):
         alike = [(gpu, line) for gpu, line in drifting if (line.end < line.start) is falls]
         if alike:
+            alike = _with_peers(alike, gpus)
             yield _utilization(alike, len(gpus), falls=falls)
     growing = [(gpu, growth) for gpu in gpus if (growth := _growth(gpu)) is not None]
     if growing:
@@ -63,8 +66,22 @@ class _Drift(NamedTuple):
     at_ns: int | None
 
 
-def _drift(gpu: DeviceSamples) -> _Drift | None:
-    """Return how utilization drifts, or the one time at which it changed for good; None without either."""
+def _with_peers(drifting: Sequence[tuple[DeviceSamples, _Drift]], gpus: Sequence[DeviceSamples]) -> list[tuple[DeviceSamples, _Drift]]:  # fmt: skip
+    """Return the drifting GPUs with those that drift nearly as much, in order."""
+    usual = float(np.mean([line.end - line.start for _, line in drifting]))
+    known = {gpu.device: line for gpu, line in drifting}
+    for gpu in gpus:
+        line = _drift(gpu, BESIDE) if gpu.device not in known else None
+        if line is not None and abs(line.end - line.start - usual) <= LIKE * abs(usual):
+            known[gpu.device] = line
+    return [(gpu, known[gpu.device]) for gpu in gpus if gpu.device in known]
+
+
+def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
+    """Return how utilization drifts, or the one time at which it changed for good; None without either.
+
+    ``least`` is the share of the least change that is asked for.
+    """
     edges = _edges(gpu)
     if edges is None:
         return None
@@ -75,9 +92,9 @@ def _drift(gpu: DeviceSamples) -> _Drift | None:
     # start-up and the last window describe both sides of an edge
     inner = np.flatnonzero(loop)[1:-1]
     values = level[inner]
-    slope, first = np.polyfit(np.arange(len(values)), values, 1)
-    fit = first + slope * np.arange(len(values))
-    by_line = _explained(values, fit)
+    line = np.polyfit(inner, values, 1)
+    by_line = _explained(values, np.polyval(line, inner))
+    by_parabola = _explained(values, np.polyval(np.polyfit(inner, values, 2), inner))
     at, by_step = _step(values)
     part = max(len(values) // 5, 1)
     stepped = by_step >= STEPPED and by_step > by_line
@@ -86,11 +103,13 @@ def _drift(gpu: DeviceSamples) -> _Drift | None:
     elif abs(order(values)) < ORDERED:
         return None
     elif by_line >= STRAIGHT:
-        ends = float(fit[0]), float(fit[-1])
+        ends = float(np.polyval(line, inner[0])), float(np.polyval(line, inner[-1]))
     else:
         ends = float(values[:part].mean()), float(values[-part:].mean())
-    if abs(ends[1] - ends[0]) < max(LEAST_POINTS, CHANGE * max(ends)):
+    if abs(ends[1] - ends[0]) < least * max(LEAST_POINTS, CHANGE * max(ends)):
         return None
+    if not stepped and by_parabola - by_line < CURVED:  # the drift goes on in the outer windows
+        ends = float(np.polyval(line, inner[0] - 1.5)), float(np.polyval(line, inner[-1] + 1.5))
     return _Drift(
         *ends, int(edges[inner[0]]), int(edges[inner[-1] + 1]), len(inner), int(edges[inner[at]]) if stepped else None
     )

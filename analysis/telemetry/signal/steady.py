@@ -136,12 +136,12 @@ def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[i
 def weights_ns(times: I64) -> I64:
     """Return the time that each sample describes: since the previous sample, or one usual period.
 
-    The usual period applies at the start and after a telemetry gap.
+    The usual period applies at the start and after a telemetry gap. Of several samples with one time, the first has it all.
     """
-    if len(times) < 2:
-        return np.ones(len(times), np.int64)
     steps = np.diff(times)
-    usual = int(np.median(steps))
+    if not steps.any():
+        return np.ones(len(times), np.int64)
+    usual = int(np.median(steps[steps > 0]))
     return np.concatenate([[usual], np.where(steps > GAP_PERIODS * usual, usual, steps)]).astype(np.int64)
 
 

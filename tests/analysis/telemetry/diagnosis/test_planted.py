@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sawtooth.analysis.telemetry.diagnosis.device_samples import energy_joules
+from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples, energy_joules
 from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
-from tests.support.sampled_hosts import GIB, START, Trouble, host
+from sawtooth.analysis.telemetry.signal.steady import weights_ns
+from tests.support.sampled_hosts import GIB, START, Trouble, host, host_series
 
 HOUR = 3600.0
+SHOWN_AS = {"irregular-evaluation": "utilization-sawtooth"}
 ALL = tuple(range(8))
 PLANTED = [
     Trouble("thermal-throttling", (5,), 0.62, 1200, 3400),
@@ -22,6 +24,7 @@ PLANTED = [
     Trouble("gpu-unlike-peers", (7,), -60),
     Trouble("utilization-trend", ALL, -40),
     Trouble("utilization-trend", (2,), -25),
+    Trouble("utilization-trend", ALL, -13),
     Trouble("utilization-trend", ALL, -50, 1500, 1501),
     Trouble("utilization-trend", (6,), -30, 700, 701),
     Trouble("memory-growth", ALL, 6 * GIB),
@@ -29,6 +32,14 @@ PLANTED = [
     Trouble("utilization-sawtooth", ALL, 8),
     Trouble("utilization-sawtooth", ALL, 45),
     Trouble("utilization-sawtooth", ALL, 240),
+    Trouble("several-jobs", ALL, 400),
+    Trouble("several-jobs", ALL, 1200),
+    Trouble("several-jobs", (2,), 300),
+    Trouble("irregular-evaluation", ALL, 200),
+    Trouble("irregular-evaluation", ALL, 400),
+    Trouble("irregular-dips", ALL, 12),
+    Trouble("host-memory", ALL, 80, 1200, 2400),
+    Trouble("host-memory", ALL, 6, 300, 900),
     Trouble("idle-stretch", ALL, 400, 1500),
     Trouble("idle-stretch", ALL, 300, 0),
     Trouble("idle-stretch", ALL, 500, 3100),
@@ -46,11 +57,16 @@ PLANTED = [
 def test_a_planted_trouble_is_found_named_and_sized(trouble: Trouble) -> None:
     missed = []
     for seed in range(4):
-        seen = [one for one in diagnose(host(seed, troubles=(trouble,))) if one.kind == trouble.kind]
+        hours = 6 if trouble.size == -13 else 1  # a slow drift
+        observed = diagnose(
+            host(seed, seconds=hours * HOUR, every=hours, troubles=(trouble,)), host_series(seed, troubles=(trouble,))
+        )
+        seen = [one for one in observed if one.kind == SHOWN_AS.get(trouble.kind, trouble.kind)]
         devices = {device for one in seen for device in one.devices}
         sizes = [one.size for one in seen]
         exact = bool(sizes) and all(abs(size - trouble.size) <= 0.2 * abs(trouble.size) for size in sizes)
-        if devices != set(trouble.gpus) or not exact:
+        others = [one for one in observed if one.severity != "info" and trouble.kind == "several-jobs" and one not in seen]
+        if devices != set(trouble.gpus) or not exact or others:
             missed.append((seed, devices, sizes, [one.title for one in seen]))
     assert not missed
 
@@ -70,9 +86,45 @@ def test_healthy_hours_give_no_alarm() -> None:
     """Of 200 generated hours of a host, at most 1 in 100 gives a warning."""
     alarms = []
     for seed in range(1000, 1200):
-        observed = diagnose(host(seed, gpus=4 if seed % 2 else 8, every=2.0))
+        observed = diagnose(host(seed, gpus=4 if seed % 2 else 8, every=2.0), host_series(seed))
         alarms += [(seed, one.title) for one in observed if one.severity != "info"][:1]
     assert len(alarms) <= 2, alarms
+
+
+def test_a_trouble_of_one_job_of_several_is_named_with_its_job() -> None:
+    """Two jobs of half an hour; in the second, GPU 1 is hot and utilization falls by 40 points."""
+    first, second = host(3, gpus=2, seconds=1800), host(
+        4, gpus=2, seconds=1800, troubles=(Trouble("thermal-throttling", (1,), 0.5, 900, 1500), Trouble("utilization-trend", (0, 1), -40))
+    )  # fmt: skip
+    seen = diagnose([_after(one, other, idle_s=600) for one, other in zip(first, second, strict=True)])
+    titles = [one.title for one in seen if one.severity != "info"]
+    assert titles[0].startswith("Job 2 of 2: heat slows GPU 1 to 5")
+    assert titles[1].startswith("Job 2 of 2: utilization of all 2 GPUs falls from")
+    assert titles[2:] == ["2 jobs in this log; all 2 GPUs are idle 10 min between them"]
+    assert "Job 2 runs from 40 min to 70 min after the log's start." in seen[0].seen
+
+
+def _after(one: DeviceSamples, other: DeviceSamples, idle_s: int) -> DeviceSamples:
+    """Return the samples of two jobs on one GPU with idle time without a process between them."""
+    idle = {
+        column: np.full(idle_s, {"mem_used_bytes": 5e8, "mem_total_bytes": 80 * GIB}.get(column, 0.0)) for column in one.values
+    }
+    idle |= {column: np.full(idle_s, np.nan) for column in one.values if column.startswith(("pcie", "process"))}
+    values = {column: np.concatenate([one.values[column], idle[column], other.values[column]]) for column in one.values}
+    values["process_count"] = np.full(len(values["util_pct"]), np.nan)
+    return DeviceSamples(one.device, one.name, START + (np.arange(len(values["util_pct"])) + 1) * 10**9, values)
+
+
+def test_samples_written_twice_change_no_answer() -> None:
+    """Every second is written twice, as by two loops that append to one file."""
+    trouble = Trouble("utilization-sawtooth", (0, 1), 8)
+    once = host(2, gpus=2, seconds=900, troubles=(trouble,))
+    twice = [
+        DeviceSamples(g.device, g.name, np.repeat(g.times, 2), {c: np.repeat(v, 2) for c, v in g.values.items()}) for g in once
+    ]
+    assert [one.title for one in diagnose(twice)] == [one.title for one in diagnose(once)]
+    assert weights_ns(np.repeat(once[0].times, 2)).sum() == weights_ns(once[0].times).sum()
+    assert weights_ns(np.zeros(3, np.int64)).tolist() == [1, 1, 1]
 
 
 def test_a_sudden_fall_is_named_with_its_time() -> None:

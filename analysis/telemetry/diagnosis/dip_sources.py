@@ -1,0 +1,52 @@
+"""The likely source of dips of utilization, by the host's samples, the memory in use and the period."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
+
+SHORT_S, LONG_S = 15.0, 60.0  # periods: a loader's waits are a few steps apart, checkpoints and evaluations minutes
+MORE = 3.0  # times as much in the dips as elsewhere
+DISK_BPS, FULL_PCT = 10e6, 80.0
+ARTICLE = {"data loader": "the ", "checkpoint": "a ", "evaluation": "an ", "checkpoint or evaluation": "a "}
+
+
+def likely_source(period: float, low: float, gpu: DeviceSamples, where: NDArray[np.bool_], host: HostSeries | None) -> tuple[str, str, bool]:  # fmt: skip
+    """Return the likely source of the dips, the reason for it, and whether the host's samples show it."""
+    if host is not None and len(host.times):
+        at = np.clip(np.searchsorted(gpu.times, host.times), 0, len(gpu.times) - 1)
+        in_dip = where[at]
+
+        def both(column: str) -> tuple[float, float]:
+            values = host.values.get(column)
+            if values is None or not in_dip.any() or in_dip.all():
+                return 0.0, 0.0
+            return float(np.nan_to_num(np.nanmean(values[in_dip]))), float(np.nan_to_num(np.nanmean(values[~in_dip])))
+
+        written, otherwise = both("disk_write_bps")
+        if written >= max(DISK_BPS, MORE * otherwise):
+            return (
+                "checkpoint",
+                f"the host writes {written / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s else",
+                True,
+            )
+        loads, otherwise = both("disk_read_bps")
+        if loads >= max(DISK_BPS, MORE * otherwise):
+            return "data loader", f"the host reads {loads / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s else", True
+        workers = host.values.get("workers_cpu_pct")
+        if workers is not None and float(np.nan_to_num(np.nanmean(workers))) >= FULL_PCT:
+            return "data loader", "the loader's workers are busy all the time", True
+    if "mem_used_bytes" in gpu and period >= SHORT_S:
+        used = gpu.values["mem_used_bytes"]
+        if where.any() and not where.all():
+            inside, outside = np.nanmedian(used[where]), np.nanmedian(used[~where])
+            if abs(inside - outside) > 0.03 * outside:
+                return "evaluation", "the memory in use differs in the dips", False
+    if period <= SHORT_S:
+        return "data loader", f"the period of {period:.2g} s is a few steps", False
+    if period >= LONG_S or low < 0.25:
+        return "checkpoint or evaluation", f"the dips are {period:.0f} s apart", False
+    return "data loader", "it waits for a large part of each period", False

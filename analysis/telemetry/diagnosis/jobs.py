@@ -1,0 +1,159 @@
+"""Several jobs in one log: the times in which each process had the GPU, and the idle time between them.
+
+A job ends where both memory and work stop: memory in use falls to the level of a GPU without a process. A loop that only waits
+keeps its memory. Without samples of memory or of processes, a log is one job.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.telemetry.diagnosis.device_samples import AT_WORK_PCT, F64, I64, LEAST_NS, LEAST_SAMPLES, DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named
+from sawtooth.analysis.telemetry.signal.steady import weights_ns
+
+CONTEXT_BYTES = 256 << 20  # a process with a CUDA context uses more than this
+WORKING_TIMES = 2.0  # the memory of a working process is at least so many times that without one
+LEAST_GONE = 2  # samples: one alone may be a wrong reading
+SAME_TIME = 0.8  # of the longer one: the spans of a job on several GPUs overlap by more
+MOST_DIAGNOSED, MOST_LISTED = 4, 6
+WORTH_SAYING_S = 60.0
+Span = tuple[int, int]
+
+
+class Job(NamedTuple):
+    """A job: its GPUs, and the time from the first to the last sample with its process."""
+
+    devices: tuple[int, ...]
+    start_ns: int
+    end_ns: int
+
+    @property
+    def gpu_seconds(self) -> float:
+        """The length times the number of GPUs."""
+        return len(self.devices) * (self.end_ns - self.start_ns) / 1e9
+
+
+def job_spans(times: I64, busy: F64, memory: F64 | None, processes: F64 | None = None) -> list[Span]:
+    """Return (first, last) times of one GPU's jobs; the whole time as one if samples cannot tell them apart."""
+    if len(times) < LEAST_SAMPLES:
+        return []
+    weights = weights_ns(times)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], ~_gone(busy, memory, processes), [False]]).astype(np.int8)))
+    runs = list(zip(edges[::2].tolist(), (edges[1::2] - 1).tolist(), strict=True))
+    joined: list[tuple[int, int]] = []
+    for a, b in runs:
+        if joined and a - joined[-1][1] - 1 < LEAST_GONE:
+            joined[-1] = (joined[-1][0], b)
+        else:
+            joined.append((a, b))
+    works = np.nan_to_num(busy) >= AT_WORK_PCT
+    return [
+        (int(times[a]), int(times[b]))
+        for a, b in joined
+        if int(works[a : b + 1].sum()) >= LEAST_SAMPLES // 2 and int(weights[a : b + 1][works[a : b + 1]].sum()) >= LEAST_NS
+    ]
+
+
+def _gone(busy: F64, memory: F64 | None, processes: F64 | None) -> NDArray[np.bool_]:
+    """Return the samples in which no process has the GPU."""
+    idle = busy < IDLE_PCT
+    if processes is not None and np.nanmax(processes, initial=0.0) > 0:
+        gone: NDArray[np.bool_] = idle & (processes == 0)
+        return gone
+    if memory is None or not (idle & np.isfinite(memory)).any():
+        return np.zeros(len(busy), bool)
+    works = (np.nan_to_num(busy) >= AT_WORK_PCT) & np.isfinite(memory)
+    least = float(np.nanmin(memory[idle]))
+    usual = float(np.median(memory[works])) if works.any() else 0.0
+    if usual < max(WORKING_TIMES * least, least + 2 * CONTEXT_BYTES):
+        return np.zeros(len(busy), bool)
+    return np.asarray(idle & (memory <= least + CONTEXT_BYTES))
+
+
+def jobs_of(gpus: Sequence[DeviceSamples]) -> tuple[Job, ...]:
+    """Return the jobs of a host in order of time; empty if no GPU had more than one."""
+    spans = [
+        (gpu.device, span)
+        for gpu in gpus
+        for span in job_spans(gpu.times, gpu.busy, gpu.values.get("mem_used_bytes"), gpu.values.get("process_count"))
+    ]
+    if len(spans) == len({device for device, _ in spans}):
+        return ()
+    jobs: list[Job] = []
+    while spans:
+        first = spans[0][1]
+        together = [(device, span) for device, span in spans if _same(span, first)]
+        spans = [one for one in spans if one not in together]
+        devices = tuple(sorted({device for device, _ in together}))
+        jobs.append(Job(devices, min(span[0] for _, span in together), max(span[1] for _, span in together)))
+    return tuple(sorted(jobs, key=lambda job: (job.start_ns, job.devices)))
+
+
+def _same(a: Span, b: Span) -> bool:
+    return min(a[1], b[1]) - max(a[0], b[0]) > SAME_TIME * max(a[1] - a[0], b[1] - b[0])
+
+
+def longest(jobs: Sequence[Job]) -> list[int]:
+    """Return the places of the longest jobs, as many as are diagnosed, in order of time."""
+    order = sorted(range(len(jobs)), key=lambda i: -jobs[i].gpu_seconds)
+    return sorted(order[:MOST_DIAGNOSED])
+
+
+def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[Job]) -> Observation:
+    """Return that a log has several jobs, when each ran, and how long their GPUs were idle between them."""
+    used = [gpu for gpu in gpus if sum(gpu.device in job.devices for job in jobs) > 1]
+    gaps = [_gaps([(job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices]) for gpu in used]
+    start, end = min(int(gpu.times[0]) for gpu in gpus), max(int(gpu.times[-1]) for gpu in gpus)
+    idle, whole = float(np.mean(gaps)) / 1e9, (end - start) / 1e9
+    outside = (jobs[0].start_ns - start + end - max(job.end_ns for job in jobs)) / 1e9
+    who = lowered(named([gpu.device for gpu in used], len(gpus)))
+    diagnosed = (
+        f"Only the {MOST_DIAGNOSED} longest are judged, each by itself."
+        if len(jobs) > MOST_DIAGNOSED
+        else "Each is judged by itself."
+    )
+    listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MOST_LISTED]))
+    more = f"; and {len(jobs) - MOST_LISTED} more" if len(jobs) > MOST_LISTED else ""
+    before = (
+        f" Before the first and after the last job, no process runs for {duration(outside)}."
+        if outside >= WORTH_SAYING_S
+        else ""
+    )
+    seen = f"Work stops and memory in use falls to the level without a process. After the log's start: {listed}{more}.{before} {diagnosed} Averages are of the longest job of each GPU."
+    cost = len(used) * idle / 3600
+    return Observation(
+        kind="several-jobs",
+        devices=tuple(gpu.device for gpu in used),
+        severity="warning" if idle >= 0.1 * whole else "info",
+        confidence="high",
+        measure="seconds",
+        size=idle,
+        share=min(idle / whole, 1.0),
+        start_ns=jobs[0].start_ns,
+        end_ns=max(job.end_ns for job in jobs),
+        title=f"{len(jobs)} jobs in this log; {who} {'is' if len(used) == 1 else 'are'} idle {duration(idle)} between them",
+        seen=seen,
+        action=("Queue", "the next job before one ends", f": the idle time costs {cost:.2g} GPU-hours."),
+        record_next="the scheduler's log of starts and ends, and step marks of each training (sawtooth run)",
+        details={"jobs": len(jobs), "gpu_hours": cost},
+    )  # fmt: skip
+
+
+def placed_in_log(job: Job, gpus: Sequence[DeviceSamples]) -> str:
+    """Return when a job ran after the log's start, and on which GPUs if not on all."""
+    start = min(int(gpu.times[0]) for gpu in gpus)
+    where = "" if len(job.devices) == len(gpus) else f" on {lowered(named(job.devices, len(gpus)))}"
+    return f"from {duration((job.start_ns - start) / 1e9)} to {duration((job.end_ns - start) / 1e9)}{where}"
+
+
+def _gaps(spans: Sequence[Span]) -> int:
+    """Return the time between consecutive spans."""
+    ordered = sorted(spans)
+    return sum(max(after[0] - before[1], 0) for before, after in itertools.pairwise(ordered))
