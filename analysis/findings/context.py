@@ -103,6 +103,14 @@ class RuleContext:
         """Whether the ledger's column of the unprofiled estimate represents the run."""
         return uses_estimate(self.rank)
 
+    def of_run(self, profiled_ms: float) -> float:
+        """Return the host's time in the run's own step for ``profiled_ms`` of a profiled step.
+
+        Where the run's step is shorter, the time has the same share of the step in both.
+        """
+        profiled, run = self.rank.best.profiled.value, self.step_ms
+        return profiled_ms * min(run / profiled, 1.0) if profiled and run else profiled_ms
+
     def lost_ms(self, *causes: str, owner: str | None = None, of: RankResult | None = None) -> float:
         """Return the ms per step that ``of`` (else this rank) loses to any of ``causes``.
 

@@ -20,10 +20,12 @@ ALLOCATOR_CALL = re.compile(
 COMPILE_CALL = re.compile(
     r"ModuleLoad|ModuleUnload|LibraryLoad|LibraryUnload|LinkCreate|LinkAdd|LinkComplete|ModuleGetFunction|KernelGetFunction"
 )
-# Operators that compute. The pattern excludes those that only make a view, allocate memory or return a Python number.
+# Operators that compute. The pattern excludes those that only make a view, allocate memory or return a Python number, and those
+# that leave the computing to an operator inside them. Anomaly detection makes any of them take over 50 µs: it stores stacks.
 COMPUTING = re.compile(
-    r"^(aten|torchvision|torchaudio)::(?!_?(un)?(view|reshape|expand|transpose|t$|permute|slice|select|split|chunk|bind|narrow|as_strided|squeeze|flatten|unflatten|"
-    r"detach|alias|(new_)?empty|result_type|lift|resize|set_|movedim|numpy_T|item|local_scalar|is_nonzero|diagonal|real$|imag$|to$|broadcast|record_stream|pin_memory|is_pinned))"
+    r"^(aten|torchvision|torchaudio)::(?!_?(unsafe_|tensor_|[hvd](?=split))?(un)?(view|reshape|expand|transpose|t$|permute|slice|select|split|chunk|bind|narrow|as_strided|squeeze|flatten|"
+    r"detach|alias|(new_)?empty|result_type|lift|resize|set_|movedim|moveaxis|swap(axes|dims)|ravel|(?<=un)fold$|numpy_T|[mM][TH]$|matrix_H|adjoint|conj$|neg_view|resolve_|"
+    r"item|local_scalar|is_nonzero|diagonal|real$|imag$|to$|contiguous|atleast_|requires_grad|retain_grad|size$|stride$|is_same_size|can_cast|promote_types|type_as|broadcast|record_stream|pin_memory|is_pinned))"
 )
 # An operator on a GPU tensor that launches nothing takes 1 to 20 µs, recorded on a slow host.
 COMPUTES_AT_LEAST_NS = 50_000

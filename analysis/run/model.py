@@ -130,7 +130,7 @@ class Finding:
     that only cost time. ``needs_first`` are the rules whose change must come before. ``sets_pace``: a separate timing shows
     the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch (at
     best, with a ceiling), if only that limits the claim. ``samples_per_second_times`` is the largest gain in samples per
-    second at the same step time. ``observed`` says what samples show, if they are the only evidence.
+    second at the same step time. ``observed``: what only samples show. ``pays_later``: a gain only after another change.
     """
 
     rule: str
@@ -156,6 +156,7 @@ class Finding:
     sets_pace: bool = False
     fed_every_ms: float | None = None
     observed: str = ""
+    pays_later: bool = False
 
     @property
     def fix(self) -> str:
@@ -172,9 +173,8 @@ class Finding:
     @property
     def may_gain_nothing(self) -> bool:
         """Whether a gain is predicted and its interval reaches the current step time."""
-        return self.claims == "gain" and may_gain_nothing(
-            self.predicted_high_ms, (self.predicted_step_ms or 0.0) + self.gain_ms
-        )
+        before_ms = (self.predicted_step_ms or 0.0) + self.gain_ms
+        return self.claims == "gain" and may_gain_nothing(self.predicted_high_ms, before_ms)
 
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
         """Return whether the finding explains time lost to ``cause`` here; with places, only at one of them."""

@@ -19,8 +19,8 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to the best step time.
 
     The GPU's work stays. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps, because
-    the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer.
-    The rest of the step is time that no profiled step shows. If the work alone is longer than the step, it shrinks to the step.
+    the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer:
+    where nothing else was lost, no lost time grows. The rest of the step is time that no profiled step shows. If the work alone is longer than the step, it shrinks to the step.
 
     The ledger is unchanged if the profile is itself the strongest evidence, or if nothing was replayed.
     """
@@ -41,11 +41,11 @@ def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
     works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known) - lost
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     left = max(step_ms - works, 0.0)
-    shown = min(left, max(lost, recorded)) if lost > NOTHING_MS else 0.0
+    own = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if _of_the_gpu(row))
+    shown = min(left, max(lost, recorded) if _of_the_host(known) > NOTHING_MS else lost)
     of_lost = shown / lost if lost > NOTHING_MS else 0.0
     of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
-    own = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if _of_the_gpu(row))
-    grows = shown > lost and lost - own > NOTHING_MS
+    grows = shown > lost
     of_host = (shown - own) / (lost - own) if grows else of_lost
     rows = []
     for row in ledger:
@@ -59,6 +59,12 @@ def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
 def _of_the_gpu(row: LedgerRow) -> bool:
     """Return whether the length of this lost time depends on the GPU and not on the host."""
     return row.owner == "exposed_memcpy" or (row.owner == "idle" and row.cause == "launch_latency")
+
+
+def _of_the_host(rows: Sequence[LedgerRow]) -> float:
+    """Return the lost time that a slower host makes longer, ms per step without the profiler."""
+    lost = (row for row in rows if row.owner in LOST_OWNERS and not _of_the_gpu(row) and row.cause != UNATTRIBUTED)
+    return math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in lost)
 
 
 def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
@@ -97,5 +103,6 @@ def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
         return 0.0
     works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in ledger if row.owner not in LOST_OWNERS)
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
-    shown = max(estimate_ms - works, recorded) if estimate_ms > works else 0.0
+    lost = max(estimate_ms - works, 0.0)
+    shown = max(lost, recorded) if _of_the_host(ledger) > NOTHING_MS else lost
     return max(best.ms - works - shown, 0.0)

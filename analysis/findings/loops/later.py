@@ -41,4 +41,4 @@ def later_findings(
         finding = advise(rule.slug, evidence, Judgement("info", evidence.confidence, now_ms), rule.explains)
         after = f"after “{first.action.short}” it saves ≈ {in_words(gain_ms)} of each {in_words(step.ms)} step"
         note = " ".join(filter(None, (finding.prediction_note, BELOW.format(now=in_words(now_ms)))))
-        yield replace(finding, title=f"{finding.title}; {after}", prediction_note=note)
+        yield replace(finding, title=f"{finding.title}; {after}", prediction_note=note, pays_later=True)

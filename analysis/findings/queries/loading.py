@@ -22,6 +22,7 @@ from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, LoaderRate
 from sawtooth.ingest.manifest import UserFacts
 
 COLLATE_COUNTS = 0.25  # Share of the time of a batch's samples. A shorter collation changes no advice.
+UNSLOWED = 0.05  # Share by which the profiler makes a step longer. Below it, one number says both.
 MOST_SEEN = 0.5  # Share of the largest gain that workers could bring if they kept up.
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # Matches the start of an epoch of a loader.
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
@@ -48,15 +49,25 @@ class Fed:
 class HiddenTime:
     """A run whose steps take ``run_ms``, although the profile estimates ``estimate_ms``.
 
-    ``witness`` names the source of ``run_ms``, ``proof`` is a sentence with the numbers. ``timed`` is True if clocks of the
-    run measured the step, False if telemetry did.
+    ``profiled_ms`` is their time with the profiler's cost, None if it is not known. ``evidence`` names the source of
+    ``run_ms``, ``proof`` is a sentence with the numbers. ``timed`` is True if clocks of the run measured the step, False if
+    telemetry did.
     """
 
     run_ms: float
     estimate_ms: float
+    profiled_ms: float | None
     evidence: str
     proof: str
     timed: bool
+
+    @property
+    def profiled_steps_take(self) -> str:
+        """The time of the profiled steps in words, with and without the profiler's cost where they differ."""
+        without = in_words(self.estimate_ms)
+        if self.profiled_ms is None or self.profiled_ms <= (1 + UNSLOWED) * self.estimate_ms:
+            return without
+        return f"{in_words(self.profiled_ms)} ({without} without the profiler)"
 
 
 def hidden_time(context: RuleContext) -> HiddenTime | None:
@@ -73,10 +84,10 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
     if not STEP_SOURCES[best.source].timed or best.ms is None:
         if fit is None or fit.represents is not False or not fit.step_ns:
             return None
-        return HiddenTime(fit.step_ns / 1e6, estimate, "telemetry says about", fit.sentence, timed=False)
+        return HiddenTime(fit.step_ns / 1e6, estimate, best.profiled.value, "telemetry says about", fit.sentence, timed=False)
     says = f"{STEP_SOURCES[best.source].name} say{'s' if best.source == 'user' else ''}"
     proof = f"{says[0].upper()}{says[1:]} {in_words(best.ms)} a step, {significant(best.ms / estimate, 2)} times the {in_words(estimate)} estimated from the profile."
-    return HiddenTime(best.ms, estimate, says, proof, timed=True)
+    return HiddenTime(best.ms, estimate, best.profiled.value, says, proof, timed=True)
 
 
 def mostly_hidden(context: RuleContext) -> HiddenTime | None:

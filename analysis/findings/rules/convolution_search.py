@@ -45,11 +45,12 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if convolutions that search cost a relevant share of the step."""
     searches = searching_convolutions(context)
-    if not searches.count or context.is_trifle(searches.ms):
+    ms = context.of_run(searches.ms)
+    if not searches.count or context.is_trifle(ms):
         return
     yield Evidence(
         Advice(
-            f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} a step, which takes the host {in_words(searches.ms)}",
+            f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} a step, which takes the host {in_words(ms)}",
             Action(
                 "Keep",
                 "input shapes the same from step to step",
@@ -59,21 +60,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Without the search cuDNN chooses by a heuristic, which a few shapes are slower with.",
             changes=CHANGES,
         ),
-        lost_ms=_of_run(context, searches.ms),
-        cost_ms=searches.ms,
+        lost_ms=ms,
+        cost_ms=ms,
         confidence="high",
         rows=searches.rows(),
         places=searches.places(),
     )
-
-
-def _of_run(context: RuleContext, ms: float) -> float:
-    """Return the time in the run's own step for ``ms`` of a profiled step.
-
-    It has the same share of the step in both.
-    """
-    profiled, run = context.rank.best.profiled.value, context.step_ms
-    return ms * min(run / profiled, 1.0) if profiled and run else ms
 
 
 RULE = Rule(

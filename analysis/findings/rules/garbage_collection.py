@@ -39,21 +39,22 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if collections take a relevant share of the step."""
     collections = frames(context, FRAME)
-    if context.is_trifle(collections.ms):
+    ms = context.of_run(collections.ms)
+    if context.is_trifle(ms):
         return
-    lost = min(collections.ms, context.lost_ms("python_host"))
+    lost = min(ms, context.lost_ms("python_host"))
     line = most_from(context.recording, collections.frame)
     called = f", called at {line}" if line else ""
     yield Evidence(
         Advice(
-            f"Python collects garbage {in_times(collections.count)} a step: {in_words(collections.ms)} of the host's time{called}",
+            f"Python collects garbage {in_times(collections.count)} a step: {in_words(ms)} of the host's time{called}",
             Action("Take", "gc.collect() out of the loop", "; freeze what lives for ever, and collect every thousand steps."),
             note="The host's Python removed from the replay.",
             risk="Cycles that hold GPU tensors live longer.",
             changes=CHANGES,
         ),
         lost_ms=lost,
-        cost_ms=collections.ms,
+        cost_ms=ms,
         edits=[WithoutHostCause("python_host")] if lost else [],
         confidence="high",
         rows=collections.rows(),

@@ -109,16 +109,17 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
         return
     median = times[len(times) // 2]
     slow = [ms for ms in times if ms >= SLOWER * median]
-    lost = sum(ms - median for ms in slow) / len(times)
+    recorded_ms = sum(ms - median for ms in slow) / len(times)
+    lost = context.of_run(recorded_ms)
     if not slow or len(slow) * 2 >= len(times) or context.is_trifle(lost):
         return
     waits = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "data_wait")
-    if waits >= MOSTLY * lost and of_first_read(context):
+    if waits >= MOSTLY * recorded_ms and of_first_read(context):
         return  # In later epochs, the data that these steps wait for is in memory.
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
     yield Evidence(
         Advice(
-            f"{len(slow)} of {len(times)} steps take up to {in_words(times[-1])}, the others {in_words(median)}: {in_words(lost)} a step on average",
+            f"{len(slow)} of {len(times)} profiled steps take up to {in_words(times[-1])}, the others {in_words(median)}: {in_words(lost)} a step on average",
             Action(
                 "Open",
                 "the slow steps on the timeline and see what the host does there",

@@ -98,7 +98,7 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
             fed_ms, note = in_proportion_ms, IN_PROPORTION
     return Evidence(
         Advice(
-            f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.evidence} {in_words(hidden.run_ms)} for the run. {reason}",
+            f"The profile hides a wait: its steps take {hidden.profiled_steps_take}, {hidden.evidence} {in_words(hidden.run_ms)} for the run. {reason}",
             replace(
                 advice,
                 how=" ".join(filter(None, (advice.how, feeds, "Then profile more steps than workers × prefetch_factor."))),

@@ -26,6 +26,7 @@ from sawtooth.analysis.findings.queries.copies import slower_in_run
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit, profiled_steps
 from sawtooth.analysis.metrics.pauses import Round
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.run.scaled_ledger import unseen_ms
 from sawtooth.analysis.units import in_words, significant
 
 MOSTLY = 0.5  # Share of the time that the profiled steps do not show.
@@ -75,13 +76,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
     yield Evidence(
         Advice(
-            f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.evidence} {in_words(hidden.run_ms)}{every}",
+            f"The profiled steps are not the run: they take {hidden.profiled_steps_take}, {hidden.evidence} {in_words(hidden.run_ms)}{every}",
             _action(rounds, alike),
             note="Not predicted: what the run does between the profiled steps is not in the trace.",
             risk="Longer traces are larger; steps profiled without stacks stay small.",
             changes=() if alike else CHANGES if rounds is None else _whole(rounds),
         ),
-        lost_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
+        lost_ms=unseen_ms(context.rank.ledger, context.rank.best) or max(hidden.run_ms - hidden.estimate_ms, 0.0),
         severity="warning",
         rows=[{"outside the profile": hidden.proof}, *profiled_steps(context)],
     )

@@ -48,12 +48,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'data_wait' AND list_contains(?, step)",
         [context.rank.device, steps],
     )
-    cost = starts.ms + float(waited[0][0]) / 1e6 / max(starts.steps, 1) if steps else 0.0
+    starts_ms = context.of_run(starts.ms)
+    cost = starts_ms + context.of_run(float(waited[0][0]) / 1e6 / max(starts.steps, 1)) if steps else 0.0
     if context.is_trifle(cost):
         return
     yield Evidence(
         Advice(
-            f"The loader starts its workers anew in {len(steps)} of {starts.steps} steps: {in_words(starts.ms)} a step on average, {in_words(cost)} with the wait for their first batch",
+            f"The loader starts its workers anew in {len(steps)} of {starts.steps} profiled steps: {in_words(starts_ms)} a step on average, {in_words(cost)} with the wait for their first batch",
             Action("Keep", "the loader's workers", ": persistent_workers=True."),
             note="Not predicted: how often an epoch ends outside the profile is not known, and kept workers begin an epoch with an empty queue too.",
             risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",

@@ -109,6 +109,13 @@ ALIKE = None  # the page says what the report says
         (finding_with(ceiling_ms_per_step=0.0), "caution", "gain not predicted", ALIKE),
         (finding_with(), "caution", "gain not predicted", ALIKE),
         (finding_with(ends_the_run=True), "caution", "ends the run", ALIKE),
+        (
+            finding_with(ceiling_ms_per_step=0.5, pays_later=True),
+            "ceiling",
+            "pays after that change, today it brings at most 500 µs",
+            ALIKE,
+        ),
+        (finding_with(pays_later=True), "caution", "pays after that change, today it brings nothing", ALIKE),
     ],
 )
 def test_a_finding_says_whether_it_claims_a_gain_a_ceiling_or_nothing(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sawtooth.analysis.metrics.registry import Reading
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import LedgerRow
-from sawtooth.analysis.run.scaled_ledger import at_best
+from sawtooth.analysis.run.scaled_ledger import at_best, unseen_ms
 
 
 def best(ms: float, source: str = "telemetry") -> BestStepTime:
@@ -61,3 +61,13 @@ def test_a_copy_of_known_length_does_not_grow_with_a_slow_host() -> None:
 def test_the_trace_alone_stays_as_replayed() -> None:
     for source in ("profile", "estimate"):
         assert at_best(ledger(), best(49.2, source)) == ledger()
+
+
+def test_launch_latency_does_not_grow_where_nothing_else_was_lost() -> None:
+    """30 ms of work and 0.6 of latency in a step of 191 ms: 160.4 are in no profiled step, although these lost 41 to the host."""
+    latency = LedgerRow(0, "idle", "launch_latency", 6 * 10**8, 0.6, 0.6, 0.01)
+    step = BestStepTime("telemetry", Reading(191.0), Reading(71.0), Reading(30.6), 71.0)
+    rows = at_best([*ledger(launch=0.0, python=0.0), latency], step)
+    found = column(rows)
+    assert found["launch_latency"] == pytest.approx(0.6)
+    assert found["unattributed"] == unseen_ms(rows, step) == pytest.approx(160.4)

@@ -53,7 +53,7 @@ def test_an_operator_that_calls_nothing_of_the_gpu_computes_on_the_cpu() -> None
     trace.launch((1, 5), (7, 17))
     trace.op("aten::stack", 20, 320)  # its parts too: the whole of it counts once
     trace.op("aten::cat", 60, 310)
-    trace.op("aten::view", 330, 430)  # makes no more than another view, however long it took
+    trace.op("aten::_unsafe_view", 330, 430)  # makes no more than another view, however long it took
     trace.op("aten::eq", 440, 470)  # too short to tell from an operator on the GPU that found nothing to do
     trace.op("aten::to", 480, 560)
     trace.launch((550, 558), (560, 570))
