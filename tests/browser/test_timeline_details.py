@@ -188,9 +188,18 @@ def test_all_ranks_of_a_job_stand_on_one_clock(server: Server, page: Page, tmp_p
     ]
     ranks = bring_in(DataFolder(server.data), files, name="two ranks").runs[0].id
     opened(page, server, ranks)
-    page.get_by_test_id("stCheckbox").filter(has_text="All ranks on one clock").click()
     until(page, "sawtoothTimeline.data.tracks.length === 2 && sawtoothTimeline.tiles.settled()")
-    page.wait_for_url(re.compile("ranks=true"))
+    square = page.get_by_role("group", name="Ranks and steps").get_by_role(
+        "button", name=re.compile("^rank 1.*ProfilerStep#1:")
+    )
+    square.click()  # in the map of ranks and steps: it leads there
+    until(page, "sawtoothTimeline.target.start > 0 && !sawtoothTimeline.move")
+    step = page.evaluate("sawtoothTimeline.data.heat[1].steps.find(step => step[5] === 'ProfilerStep#1')")
+    start, end = view(page)
+    assert start <= step[0] < step[1] <= end < start + 2 * (step[1] - step[0])
     assert abs(page.evaluate("sawtoothTimeline.data.tracks[1].offset")) < 500_000
     expect(page.locator(".gutter")).to_contain_text("rank 1")
     expect(page.get_by_role("button", name="Open all ranks in Perfetto")).to_be_visible()
+    page.get_by_test_id("stCheckbox").filter(has_text="All ranks on one clock").click()
+    until(page, "sawtoothTimeline.data.tracks.length === 1")
+    page.wait_for_url(re.compile("ranks=false"))

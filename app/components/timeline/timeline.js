@@ -1936,6 +1936,77 @@ function climb(picture, by) {
   }
 }
 
+// src/overview.ts
+var ROOM2 = 1.06;
+var WORDED = 96;
+var WORDED_STEPS = 12;
+var [FAINT, STRONG] = [6, 52];
+var NAMED_ROWS = 8;
+var LEAST = 0.02;
+function showHeat(place, picture) {
+  const { heat, kinds, dark } = picture.data;
+  place.hidden = !heat.length;
+  if (!heat.length) return;
+  const [late, waits] = [kinds.page.accent, kinds.gaps.comm_wait].map((kind) => kind[dark ? 2 : 1]);
+  const longest = Math.max(...heat.flatMap((row) => row.steps.map((step2) => step2[2] + step2[3])));
+  const most = Math.max(...heat.flatMap((row) => row.steps.map((step2) => Math.max(step2[3], step2[4]))), LEAST * longest);
+  const squares = heat.reduce((sum, row) => sum + row.steps.length, 0);
+  const worded = squares <= WORDED && heat[0].steps.length <= WORDED_STEPS && heat.length <= NAMED_ROWS;
+  place.classList.toggle("worded", worded);
+  place.classList.toggle("dense", heat.length > NAMED_ROWS);
+  const rows = heat.map((row, i) => element(
+    "div",
+    { class: "row" },
+    element("span", { class: "name" }, heat.length <= NAMED_ROWS || i === 0 || i === heat.length - 1 ? row.label.split(" ·")[0] : ""),
+    element("span", { class: "squares" }, ...row.steps.map(([start, end, own, wait, over, name]) => {
+      const isLate = over >= wait;
+      const [value, colour] = isLate ? [over, late] : [wait, waits];
+      const said = value < LEAST * longest ? "" : isLate ? `+${duration(value * 1e6)}` : `waits ${duration(value * 1e6)}`;
+      const strength = FAINT + (STRONG - FAINT) * Math.min(value / most, 1);
+      const words = `${row.label}, ${name}: ${duration(own * 1e6)} by itself${over ? `, ${duration(over * 1e6)} longer than the median rank` : ""}, ${duration(wait * 1e6)} waiting`;
+      return button(worded ? said : "", () => picture.fly(row.track, around({ start, end }, ROOM2, picture.data.extent)), {
+        title: words,
+        "aria-label": words,
+        style: `background:color-mix(in srgb, ${colour} ${strength.toFixed(0)}%, transparent)`,
+        ...worded ? {} : { tabindex: "-1" }
+      });
+    }))
+  ));
+  const key2 = (colour, label) => element("span", {}, element("i", { class: "swatch", style: `background:${colour}` }), label);
+  place.replaceChildren(
+    element(
+      "div",
+      { class: "row keys" },
+      element("span", { class: "name" }, "Ranks and steps"),
+      element("span", {}, key2(late, "works longer than the median rank"), key2(waits, "waits for others"), "Select a square to go there.")
+    ),
+    ...rows
+  );
+}
+function showScale(place, { scale, kinds, dark }) {
+  place.hidden = !scale;
+  if (!scale) return;
+  const longest = Math.max(scale.run, scale.profiled);
+  const colour = (kind) => kinds.steps[kind][dark ? 2 : 1];
+  const bar = (label, ms, words, kind) => element(
+    "div",
+    {},
+    element("span", {}, label),
+    element(
+      "span",
+      { class: "track" },
+      element("i", { style: `width:${100 * Math.min(ms, scale.run) / longest}%;background:${colour(kind)}` }),
+      ms > scale.run ? element("i", { class: "added", style: `width:${100 * (ms - scale.run) / longest}%` }) : null
+    ),
+    element("b", {}, words)
+  );
+  place.replaceChildren(
+    bar("the run", scale.run, scale.words[0], "counted"),
+    bar("this profile", scale.profiled, scale.words[1], "uncounted"),
+    element("p", {}, scale.sentence)
+  );
+}
+
 // src/links.ts
 var ARROWS_MOST = 200;
 function drawLinks(context, scene, links, ink, width) {
@@ -1971,7 +2042,7 @@ function drawLinks(context, scene, links, ink, width) {
 }
 
 // src/losses.ts
-var ROOM2 = 8;
+var ROOM3 = 8;
 var Losses = class {
   constructor(picture) {
     this.picture = picture;
@@ -1999,7 +2070,7 @@ var Losses = class {
       slice2.start += of.offset;
       slice2.end += of.offset;
       this.shown = slice2;
-      this.picture.choose(slice2, around(slice2, ROOM2, data.extent));
+      this.picture.choose(slice2, around(slice2, ROOM3, data.extent));
     } catch (problem) {
       this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
@@ -2082,7 +2153,7 @@ var SETTLED_MS = 500;
 var MOVE_MS = 180;
 var REST_MS = 300;
 var END_PX = 4;
-var ROOM3 = 8;
+var ROOM4 = 8;
 var Timeline = class {
   constructor(root, data, tell, note) {
     this.data = data;
@@ -2118,6 +2189,8 @@ var Timeline = class {
     this.findings = new FindingBar(root.querySelector(".finding"), root.querySelector(".changes"), this);
     this.crumbs = new Crumbs(root, data.extent, (view) => this.go(view, true));
     showToolbar(this, () => this.crumbs.clear());
+    showHeat(root.querySelector(".heat"), this);
+    showScale(root.querySelector(".scale-strip"), data);
     this.stop.push(listen(this));
     const seen = new ResizeObserver(() => this.resize());
     const body = root.querySelector(".body");
@@ -2201,7 +2274,7 @@ var Timeline = class {
   async visit(slice2) {
     const place = await this.drawer.restore(slice2);
     if (!place) return;
-    this.go(around(place, ROOM3, this.data.extent), true);
+    this.go(around(place, ROOM4, this.data.extent), true);
     this.lanesCanvas.focus();
   }
   /** Where a move that is under way leads to. */
@@ -2264,6 +2337,11 @@ var Timeline = class {
     const at = y - AXIS_PX;
     const lane = this.scene.lanes.find((l) => at >= l.top && at < l.top + l.height);
     return lane ? { lane, depth: Math.min(Math.floor((at - lane.top) / lane.row), lane.rows - 1) } : null;
+  }
+  fly(track, view) {
+    this.go(view, true);
+    const head2 = this.scene.lanes.find((l) => l.track === track && (l.kind === "track" || l.spec));
+    if (head2) this.body.scrollTop = head2.kind === "track" && head2.track ? head2.top : 0;
   }
   revealSelected() {
     const chosen = this.scene.selected;

@@ -24,7 +24,7 @@ from sawtooth.app.charts import timeline as colours
 from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.page import address, frame
 from sawtooth.app.page.timeline import notes as timeline_notes
-from sawtooth.app.page.timeline import tracks, views
+from sawtooth.app.page.timeline import overview, tracks, views
 from sawtooth.app.page.timeline.tracks import Beside
 from sawtooth.app.theme import ACCENT, HOST_KINDS, MUTED, STEPS, UNKNOWN, Colour, colour_of_quantity
 from sawtooth.app.words import timeline as words
@@ -50,25 +50,31 @@ def show(
     recording_id: str,
     telemetry: TelemetrySeries | None,
     beside: Beside | None = None,
+    *,
+    others: bool = False,
 ) -> None:
     """Show the picture of one device, or of a trace without GPU work.
 
-    Other ranks, or the run ``beside`` it, appear below.
+    The ``others`` of several ranks, or the run ``beside`` it, appear below.
     """
     files = _files()
     component = st.components.v2.component("sawtooth.timeline", html=files["html"], css=files["css"], js=files["js"])
-    several = beside is None and len({r.recording_id for r in result.ranks}) > 1
-    others = several and st.toggle("All ranks on one clock", key="ranks", bind="query-params")
-    shown = _tracks(result, rank, recording_id, beside, bool(others))
+    shown = _tracks(result, rank, recording_id, beside, others)
     key = f"timeline-{recording_id}-{rank.device if rank else 0}"
     with st.container(key="timeline_picture"):  # has its height before the component is there
         component(
             key=key,
-            data=_data(result, rank, shown, telemetry),
+            data=_data(result, rank, shown, telemetry) | {"heat": overview.heat(result, shown) if others else []},
             on_place_change=lambda: _keep(key),
             on_note_change=lambda: _keep_note(key, result.manifest.id),
             on_drawn_change=lambda: st.session_state.update({DRAWN: True}),
         )
+
+
+def all_ranks(result: RunResult) -> bool:
+    """Let the viewer choose whether the other ranks are shown, too; False if there are none."""
+    several = len({rank.recording_id for rank in result.ranks}) > 1
+    return several and st.toggle("All ranks on one clock", value=True, key="ranks", bind="query-params")
 
 
 def begin() -> None:
@@ -144,6 +150,7 @@ def _data(
             {"rule": f.rule, "title": f.title, "gain": words.gain(f), "fix": f.fix, "marks": _marks(f.evidence, whole)}
             for f in result.findings
         ],
+        "scale": overview.scale(rank),
         "notes": timeline_notes.places(frame.data_folder().read_manifest(result.manifest.id).notes),
         "visit": st.session_state.get(VISIT),
         "waits": not drawn(),

@@ -48,6 +48,7 @@ def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[s
         "device": rank.device if rank else 0,
         "label": current_result.rank_label(rank) if rank else "",
         "offset": 0,
+        "origin": views.extent(recording_id).start_ns,
         "lanes": _lanes(rank, recording_id),
     }
 
@@ -55,16 +56,28 @@ def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[s
 def all_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
     """Return the tracks of all ranks on the clock of the chosen one, which comes first.
 
-    Each has lost time, streams, and the folded operators of the main thread, so that ranks can be compared at a glance.
+    Each has lost time, streams, and the folded operators of the main thread, so that ranks can be compared at a glance. The
+    chosen one also has the main thread's other lanes, folded.
     """
     clocks = {r.position: r.clock_offset_ns or 0 for r in result.communication.ranks} if result.communication else {}
     at = {id(r): views.extent(r.recording_id).start_ns - clocks.get(i, 0) for i, r in enumerate(result.ranks)}
-    ranks = [chosen, *(rank for rank in result.ranks if rank is not chosen)][:TRACKS_MOST]
-    return [{**_brief(own(result, rank, rank.recording_id)), "offset": at[id(rank)] - at[id(chosen)]} for rank in ranks]
+    others = sorted(
+        (rank for rank in result.ranks if rank is not chosen), key=lambda rank: -1 if rank.rank is None else rank.rank
+    )
+    ranks = [chosen, *others][:TRACKS_MOST]
+    return [
+        {**_brief(own(result, rank, rank.recording_id), rank is chosen), "offset": at[id(rank)] - at[id(chosen)]}
+        for rank in ranks
+    ]
 
 
-def _brief(track: dict[str, Any]) -> dict[str, Any]:
-    host = [{**lane, "folded": True} for lane in track["lanes"] if lane["source"] == "operators"][:1]
+def _brief(track: dict[str, Any], chosen: bool) -> dict[str, Any]:
+    host = [lane for lane in track["lanes"] if lane["source"] in HOST_LANES]
+    host = [
+        {**lane, "folded": True}
+        for lane in host
+        if lane["lane"] == host[0]["lane"] and (chosen or lane["source"] == "operators")
+    ]
     return {**track, "lanes": [lane for lane in track["lanes"] if lane["source"] in ("gaps", "gpu")] + host}
 
 

@@ -13,7 +13,7 @@ from tests.support.pages import opened, run_of
 def test_all_ranks_stand_on_one_clock(app_data: DataFolder, tmp_path: Path) -> None:
     files = [trace.write(tmp_path / f"rank{rank}.json") for rank, trace in enumerate(job(2, 2, Planted(clock_us={1: 5000})))]
     run = run_of(app_data, *files)
-    alone, together = (tracks(run, **query) for query in ({}, {"ranks": "true"}))
+    alone, together = (tracks(run, **query) for query in ({"ranks": "false"}, {}))
     assert len(alone) == 1
     assert len(together) == 2
     assert together[0]["offset"] == 0
@@ -22,6 +22,12 @@ def test_all_ranks_stand_on_one_clock(app_data: DataFolder, tmp_path: Path) -> N
     assert sources[:2] == ["gaps", "gpu"]
     assert "python" not in sources
     assert all(lane["folded"] for lane in together[1]["lanes"] if lane["source"] == "operators")
+    heat = data(run)["heat"]
+    assert [row["label"].split(" ·")[0] for row in heat] == ["rank 0", "rank 1"]
+    assert len(heat[1]["steps"]) == len(heat[0]["steps"]) > 1
+    for mine, others in zip(heat[0]["steps"], heat[1]["steps"], strict=True):
+        assert min(mine[1], others[1]) > max(mine[0], others[0]), "on the picture's clock, a step of both is at one time"
+    assert data(run, ranks="false")["heat"] == []
 
 
 def test_the_main_thread_stands_first_and_that_of_the_backward_pass_is_called_so(app_data: DataFolder, tmp_path: Path) -> None:
@@ -45,7 +51,11 @@ def test_threads_of_one_name_are_told_apart(app_data: DataFolder, tmp_path: Path
 
 
 def tracks(run: str, **query: str) -> list[dict]:
-    """Return the tracks that the page hands to the timeline's component."""
+    return list(data(run, **query)["tracks"])
+
+
+def data(run: str, **query: str) -> dict:
+    """Return what the page hands to the timeline's component."""
     test = opened("timeline", run, **query)
     (proto,) = (element.proto for element in test.main if "tracks" in str(element.proto))
-    return list(json.loads(proto.json)["tracks"])
+    return dict(json.loads(proto.json))

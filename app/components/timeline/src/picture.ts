@@ -26,6 +26,8 @@ export interface Picture {
   selectRange(range: Span | null, done: boolean): void;
   /** Tell whether a height of the canvas lies on the time axis, which stays at the top while lanes scroll. */
   onAxis(y: number): boolean;
+  /** Go to a view of one track, and scroll the lanes to it. */
+  fly(track: number, view: Span): void;
   /** Scroll the lanes to what is chosen. */
   revealSelected(): void;
   /** Make the rows of the chosen lane, or of all, higher or lower by a factor. */

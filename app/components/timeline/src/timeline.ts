@@ -11,6 +11,7 @@ import { Drawer } from "./drawer";
 import { inkOf, type Ink } from "./paint";
 import { FindingBar } from "./finding";
 import { listen } from "./input";
+import { showHeat, showScale } from "./overview";
 import { drawLinks } from "./links";
 import type { Picture } from "./picture";
 import { Losses } from "./losses";
@@ -84,6 +85,8 @@ export class Timeline implements Picture {
     this.findings = new FindingBar(root.querySelector(".finding")!, root.querySelector(".changes")!, this);
     this.crumbs = new Crumbs(root, data.extent, (view) => this.go(view, true));
     showToolbar(this, () => this.crumbs.clear());
+    showHeat(root.querySelector(".heat")!, this);
+    showScale(root.querySelector(".scale-strip")!, data);
     this.stop.push(listen(this));
     const seen = new ResizeObserver(() => this.resize());
     const body = root.querySelector<HTMLElement>(".body")!;
@@ -209,6 +212,12 @@ export class Timeline implements Picture {
     const at = y - AXIS_PX;
     const lane = this.scene.lanes.find((l) => at >= l.top && at < l.top + l.height);
     return lane ? { lane, depth: Math.min(Math.floor((at - lane.top) / lane.row), lane.rows - 1) } : null;
+  }
+
+  fly(track: number, view: Span): void {
+    this.go(view, true);
+    const head = this.scene.lanes.find((l) => l.track === track && (l.kind === "track" || l.spec));
+    if (head) this.body.scrollTop = head.kind === "track" && head.track ? head.top : 0;
   }
 
   revealSelected(): void {

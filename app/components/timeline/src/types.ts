@@ -67,7 +67,24 @@ export interface Finding {
   marks: Mark[];
 }
 
+/** A rank's counted steps: start and end on the picture's clock, ms that it works and that it waits for others, by how much it works longer than the median rank. */
+export interface HeatRow {
+  track: number;
+  label: string;
+  steps: [start: number, end: number, own: number, wait: number, late: number, name: string][];
+}
+
+/** The run's own step and the profiled one, in ms and in words. */
+export interface Scale {
+  run: number;
+  profiled: number;
+  words: [run: string, profiled: string];
+  sentence: string;
+}
+
 export interface PageData {
+  heat: HeatRow[];
+  scale: Scale | null;
   dark: boolean;
   extent: number;
   tracks: Track[];

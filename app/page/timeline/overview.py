@@ -1,0 +1,83 @@
+"""What stands around the timeline's lanes: the map of ranks and steps, and the run's step beside the profiled one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sawtooth.analysis.ranks.collectives import step_labels
+from sawtooth.analysis.ranks.heatmap import MOST_SQUARES, rank_steps
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.app import format as fmt
+from sawtooth.app.page import current_result
+
+SEEN = 0.02  # share of the profiled step: a smaller difference is not worth a strip of its own
+FEW = 2  # ranks: with fewer, there is nothing to compare
+
+
+def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each rank in the picture, in the order of their numbers, with its counted steps.
+
+    A step is [start, end, own_ms, wait_ms, late_ms, name]: start and end on the picture's clock in ns, and how much longer than
+    the median rank it works by itself. The list is empty if the waits of the ranks are not known. Of many steps only the
+    worst of each group of neighbours is there.
+    """
+    communication = result.communication
+    if communication is None or communication.heat is not None or len(shown) < FEW:
+        return []
+    by_place = {(rank.recording_id, rank.device): i for i, rank in enumerate(result.ranks)}
+    table = rank_steps(result.ranks, communication)
+    table["late_ms"] = (table["own_ms"] - table.groupby("step")["own_ms"].transform("median")).clip(lower=0)
+    numbers = [rank.rank for rank in result.ranks]
+    numbered = None not in numbers and len(set(numbers)) == len(numbers)
+    rows = []
+    for place, track in enumerate(shown):
+        position = by_place[track["recording"], track["device"]]
+        rank = result.ranks[position]
+        number = numbers[position] if numbered else position
+        own = table[table["rank"] == number]
+        rows.append((number, {"track": place, "label": current_result.rank_label(rank), "steps": _steps(rank, own, track)}))
+    most = MOST_SQUARES // len(rows)
+    return [{**row, "steps": _worst(row["steps"], most)} for _, row in sorted(rows, key=lambda row: row[0])]
+
+
+def _steps(rank: RankResult, own: Any, track: dict[str, Any]) -> list[list[Any]]:
+    names = step_labels(rank.steps).loc[rank.counted.index]
+    shift = track["offset"] - track["origin"]
+    times = rank.counted[["start_ns", "end_ns"]].to_numpy(np.int64) + shift
+    values = own.drop_duplicates("step").set_index("step")[["own_ms", "wait_ms", "late_ms"]].reindex(names).round(4).to_numpy()
+    return [
+        [*map(int, span), *map(float, of), fmt.clean(str(name), 40)]
+        for span, of, name in zip(times, values, names, strict=True)
+        if not np.isnan(of).any()
+    ]
+
+
+def _worst(steps: list[list[Any]], most: int) -> list[list[Any]]:
+    every = -(-len(steps) // max(most, 1))
+    if every < 2:
+        return steps
+    return [max(steps[i : i + every], key=lambda step: step[3] + step[4]) for i in range(0, len(steps), every)]
+
+
+def scale(rank: RankResult | None) -> dict[str, Any] | None:
+    """Return the run's step and the profiled one in ms, and a sentence; None if they are not known apart."""
+    best = rank.best if rank is not None else None
+    if best is None or best.ms is None or best.mean_ms is None or best.source == "profile":
+        return None
+    more = best.mean_ms - best.ms
+    if abs(more) < SEEN * best.mean_ms:
+        sentence = "The profiler adds little: the lanes show the run's own step."
+    elif more < 0:
+        sentence = f"A step of the run takes {fmt.duration_ms(-more)} longer than the profiled ones, which the lanes show."
+    elif best.represented:
+        sentence = f"The profiler adds ≈\u00a0{fmt.duration_ms(more)} to each step here. The lanes show the profile."
+    else:
+        sentence = f"The profiled steps, which the lanes show, take {fmt.duration_ms(more)} longer than the run's."
+    return {
+        "run": best.ms,
+        "profiled": best.mean_ms,
+        "words": [f"≈\u00a0{fmt.duration_ms(best.ms)}", fmt.duration_ms(best.mean_ms)],
+        "sentence": sentence,
+    }
