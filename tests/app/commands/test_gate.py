@@ -13,12 +13,13 @@ import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from sawtooth.analysis.compare.significance.certainty import Answer
 from sawtooth.app.cli import cli
 from sawtooth.app.reports.github import COMMENT_CHARACTERS, Job, add_to_summary, cut
 from sawtooth.app.runs.baselines import fetch_baseline, store_baseline
@@ -180,6 +181,8 @@ def test_a_baseline_is_stored_and_the_action_fails_a_slower_build_last(
     inputs = {"recording": f"{slow}\n", "baseline": place, "fail-on": "best_step_time_ms:+5%\ngpu_busy_share:-90%"}
     assert _steps(inputs, tmp_path) == [("Install Sawtooth", 0), ("Compare", 0), ("Result", 1)]
     assert (tmp_path / "pip").read_text().split()[-1] == f"{ACTION}/../../.."
+    described = yaml.safe_load((ACTION / "action.yml").read_text())["outputs"]["verdict"]["description"]
+    assert set(re.findall(r"\w+", described)) == {*get_args(Answer), "no_baseline", "or"}
     summary = (tmp_path / "summary.md").read_text()
     assert "best_step_time_ms:+5%: failed" in summary and "gpu_busy_share:-90%: " in summary and "2.5 % of builds" in summary
     (mine,) = [each for each in github.comments if "<!-- sawtooth-gate:baseline -->" in each["body"]]

@@ -1,4 +1,4 @@
-"""``sawtooth publish``: what each tracker's own functions receive. The trackers themselves: tests/accuracy/trackers.py."""
+"""``sawtooth publish``: what each tracker's own functions receive. The trackers themselves: tests/counterparts/."""
 
 from __future__ import annotations
 

@@ -1,0 +1,108 @@
+"""An agent's task with Sawtooth's MCP tools alone: name the planted trouble of five recordings, and the gain.
+
+    python -m tests.counterparts.agent
+
+The SDK's client starts ``sawtooth mcp`` and brings in each recording under a number, so that no name gives the answer away. It calls
+``report``, then ``explain`` and ``what_if`` for the first finding of the report, as the skill says. The table has the tools' own words
+beside the planted trouble and the stopwatch of the recording after the fix.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+
+from tests.support.paths import RECORDINGS, ROOT
+
+# One recording for each kind of trouble, and a word of the change that a right answer must propose.
+TASKS = {
+    "loader_inline": "num_workers",
+    "copy_pageable": "pin_memory",
+    "attention_math": "scaled_dot_product_attention",
+    "collected_garbage": "gc.",
+    "mlp_eager": "graph",
+}
+NOT_PREDICTED = "loader_restarts"  # the trouble is named; its gain is refused, because the trace cannot show it
+HEAD = "| planted | first finding | change | step now, ms | predicted, ms | measured after, ms |\n|---|---|---|--:|---|--:|"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the tools said about one recording, beside the truth that they did not see."""
+
+    planted: str
+    after_ms: float
+    report: dict[str, Any]
+    explained: dict[str, Any]
+    predicted: dict[str, Any] | str  # the sentence of a refusal
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The report's first finding."""
+        finding: dict[str, Any] = self.report["findings"][0]
+        return finding
+
+    @property
+    def proposed(self) -> str:
+        """All words of the change that ``explain`` proposes."""
+        return json.dumps([self.explained["how"], self.explained["changes"], self.first["action"]])
+
+    @property
+    def row(self) -> str:
+        """A line of the table."""
+        after = self.predicted
+        span = after if isinstance(after, str) else f"{after['after_ms']:.1f} ({after['low_ms']:.1f} to {after['high_ms']:.1f})"
+        return (
+            f"| {self.planted} | {self.first['title']} | {self.first['action']} "
+            f"| {self.report['step']['ms']:.1f} | {span} | {self.after_ms:.1f} |"
+        )
+
+
+async def _ask(client: Client, tool: str, /, **arguments: Any) -> Any:
+    """Return a tool's structured answer, or the sentence of its refusal."""
+    result = await client.call_tool(tool, arguments)
+    return result.content[0].text if result.is_error else result.structured_content  # type: ignore[union-attr]
+
+
+async def _work(client: Client, names: Sequence[str]) -> list[Answer]:
+    answers = []
+    for number, name in enumerate(names, 1):
+        files = [str(path) for path in sorted((RECORDINGS / name).iterdir()) if path.name != "truth.json"]
+        brought = await _ask(client, "ingest", paths=files, name=f"run {number}")
+        run = brought["runs"][0]["id"]
+        report = await _ask(client, "report", run=run)
+        first = report["findings"][0]["finding"]
+        explained = await _ask(client, "explain", run=run, finding=first)
+        predicted = await _ask(client, "what_if", run=run, findings=[first])
+        truth = json.loads((RECORDINGS / name / "truth.json").read_text())
+        fixed = json.loads((RECORDINGS / truth["fixed_by"][0]["recording"] / "truth.json").read_text())
+        answers.append(Answer(truth["planted"], 1000 * fixed["step_s_pipelined"], report, explained, predicted))
+    return answers
+
+
+def answers(names: Sequence[str] = tuple(TASKS)) -> list[Answer]:
+    """Start ``sawtooth mcp`` on an empty data folder and return what it says about each recording."""
+
+    async def session(data: str) -> list[Answer]:
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "sawtooth", "mcp", "--data", data], cwd=str(ROOT), env={"PYTHONPATH": str(ROOT)}
+        )
+        async with Client(server) as client:
+            return await _work(client, names)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        return asyncio.run(session(str(Path(scratch) / "data")))
+
+
+if __name__ == "__main__":
+    print(HEAD)
+    for answer in answers((*TASKS, NOT_PREDICTED)):
+        print(answer.row)

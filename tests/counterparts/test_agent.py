@@ -1,0 +1,24 @@
+"""An agent names the planted trouble of five recordings, and the gain, by the MCP tools alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.counterparts import agent
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_tools_alone_name_the_planted_trouble_and_the_gain() -> None:
+    for (name, change), answer in zip(agent.TASKS.items(), agent.answers(), strict=True):
+        assert change in answer.proposed, (name, answer.proposed)
+        assert isinstance(answer.predicted, dict), (name, answer.predicted)
+        assert answer.predicted["low_ms"] <= answer.predicted["after_ms"] < answer.report["step"]["ms"], name
+        # within a quarter of the stopwatch after the fix, which the tools never saw; the table has each error
+        assert answer.predicted["after_ms"] == pytest.approx(answer.after_ms, rel=0.25), name
+
+
+def test_a_gain_that_the_trace_cannot_show_is_refused_with_a_reason() -> None:
+    (answer,) = agent.answers((agent.NOT_PREDICTED,))
+    assert "persistent_workers" in answer.proposed
+    assert isinstance(answer.predicted, str) and "cannot be predicted" in answer.predicted
