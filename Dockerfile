@@ -19,7 +19,11 @@ COPY sample_traces sample_traces
 RUN /opt/sawtooth/bin/pip install --no-deps .
 
 FROM ${BASE}
+# for a published image: --build-arg VERSION=… --build-arg REVISION="$(git rev-parse HEAD)" --build-arg SOURCE=https://…
+ARG VERSION=0.1.0 REVISION= SOURCE=
 LABEL org.opencontainers.image.title="Sawtooth" org.opencontainers.image.licenses="MIT" \
+  org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}" \
+  org.opencontainers.image.source="${SOURCE}" org.opencontainers.image.documentation="${SOURCE}" \
   org.opencontainers.image.description="Why a training run leaves its GPU waiting, what to change, and what the change would bring"
 RUN useradd --create-home --uid 10001 sawtooth && install -d -o sawtooth -g sawtooth -m 700 /data
 COPY --from=build /opt/sawtooth /opt/sawtooth

@@ -91,7 +91,13 @@ class OnDemand(TyperGroup):
             importlib.import_module("sawtooth.app.commands.names").refuse_unknown(rest)
         if name == "compare" and "--to" in rest:
             rest = importlib.import_module("sawtooth.app.commands.names").each_with_option(rest, "--to")
-        return name, loaded(name) if name else command, rest
+        if name is None:
+            return name, command, rest
+        called, file = loaded(name), importlib.import_module("sawtooth.app.commands.settings_file")
+        file.check(COMMANDS)
+        if name not in PARSED_BY_RECORDER:
+            ctx.default_map = {name: file.of_command(name, called)}
+        return name, called, rest
 
 
 def loaded(name: str) -> Any:

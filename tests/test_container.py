@@ -1,4 +1,4 @@
-"""The image can be built from what .dockerignore leaves of the checkout, and its health check is a command that there is."""
+"""The image can be built from what .dockerignore leaves of the checkout; image and conda recipe agree with pyproject.toml."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import importlib.util
 import json
 import re
 import subprocess
+import tomllib
 from pathlib import PurePosixPath
 
 import pytest
+import yaml
 
 from tests.support.paths import ROOT
 
@@ -81,3 +83,19 @@ def test_the_image_s_health_check_runs_a_module_that_there_is() -> None:
     (command,) = re.findall(r"HEALTHCHECK.*?CMD (\[.*?\])", DOCKERFILE.read_text(), flags=re.DOTALL)
     python, option, module = json.loads(command)
     assert (python, option) == ("python", "-m") and importlib.util.find_spec(module) is not None
+
+
+def test_image_and_conda_recipe_have_the_version_and_packages_of_pyproject() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', DOCKERFILE.read_text()))
+    assert {"title", "description", "licenses", "version", "revision", "source"} <= labels.keys()
+    assert f"ARG VERSION={project['version']} " in DOCKERFILE.read_text()
+    recipe = yaml.safe_load((ROOT / "docs" / "conda" / "recipe.yaml").read_text())
+    assert recipe["context"]["version"] == project["version"] and recipe["about"]["summary"] == project["description"]
+    assert f">={recipe['context']['python_min']}" == project["requires-python"]
+    of_conda = {"python-duckdb": "duckdb", "python-isal": "isal"}
+    python, *packages = (each.split() for each in recipe["requirements"]["run"])
+    assert python[0] == "python"
+    assert ["".join([of_conda.get(name, name), bounds]) for name, bounds in packages] == project["dependencies"]
+    (entry,) = recipe["build"]["python"]["entry_points"]
+    assert entry == f"sawtooth = {project['scripts']['sawtooth']}"

@@ -14,6 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, run_named
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, bring_in
+from sawtooth.app.printable import json_text
 from sawtooth.app.reports.perfetto import UNKNOWN_CLOCKS, merged_trace, shifts
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
@@ -45,6 +46,7 @@ def export(
         ),
     ] = False,
     data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the file and its size as JSON.")] = False,
 ) -> None:
     """Write runs with their sources into one .sawtooth file.
 
@@ -58,16 +60,19 @@ def export(
     if not target.parent.is_dir() or target.is_dir():
         raise UsageError(f"{target} cannot be written: give a file in a folder that exists.")
     if perfetto:
-        _for_perfetto(folder, ids[0], target)
-        return
-    try:
-        export_runs(folder, ids, target, redact=redact)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
-    say(f"{target}: {len(ids)} run{'s' if len(ids) > 1 else ''}, {fmt.bytes_(target.stat().st_size)}")
+        what = _for_perfetto(folder, ids[0], target)
+    else:
+        try:
+            export_runs(folder, ids, target, redact=redact)
+        except OSError as error:
+            raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
+        what = f"{len(ids)} run{'s' if len(ids) > 1 else ''}"
+    size = target.stat().st_size
+    say(json_text({"file": str(target), "runs": ids, "bytes": size}) if as_json else f"{target}: {what}, {fmt.bytes_(size)}")
 
 
-def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> None:
+def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> str:
+    """Write all ranks of a run as one trace; return what is in it."""
     with Library(folder) as library:
         result = result_of(folder.read_manifest(run_id), library)
     try:
@@ -78,7 +83,7 @@ def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> None:
         raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
     if not shifts(result)[1]:
         say(UNKNOWN_CLOCKS, err=True)
-    say(f"{target}: {fmt.many(len(result.manifest.traces), 'trace')}, {fmt.bytes_(target.stat().st_size)}")
+    return fmt.many(len(result.manifest.traces), "trace")
 
 
 def import_(
@@ -87,6 +92,7 @@ def import_(
         bool, typer.Option("--apply", help="Also change runs that are here already to what the file says of them.")
     ] = False,
     data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
     """Import the runs of a .sawtooth file; they keep their names, facts and ids. Prints the run ids.
 
@@ -102,7 +108,10 @@ def import_(
         say(f"{fmt.clean(run.name)}: {fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True)
         if run.id in brought.proposals:
             _proposal(folder, run, apply)
-        say(run.id)
+        if not as_json:
+            say(run.id)
+    if as_json:
+        say(json_text([{"id": run.id, "name": run.name, "differs": run.id in brought.proposals} for run in brought.runs], 1))
 
 
 def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:

@@ -9,6 +9,7 @@ import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -17,6 +18,7 @@ from sawtooth.analysis.cluster.tables import NOT_HERE
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, data_root
 from sawtooth.app.commands.output import DataOption, say
+from sawtooth.app.printable import json_text
 from sawtooth.app.settings import settings_from
 from sawtooth.ingest.capture.command.parts import LEFT, left_over
 from sawtooth.ingest.errors import NotFoundError
@@ -28,7 +30,9 @@ PIECE_BYTES = 1 << 20
 LEAST_FREE_BYTES = 2_000_000_000  # room for a large trace and its recording
 
 
-def doctor(data: DataOption = None) -> None:
+def doctor(
+    data: DataOption = None, as_json: Annotated[bool, typer.Option("--json", help="Print the problems as JSON.")] = False
+) -> None:
     """Check the data folder and the settings; the exit code is 1 if something is wrong."""
     settings_from(dict(os.environ))
     root = data_root(data)
@@ -37,10 +41,13 @@ def doctor(data: DataOption = None) -> None:
     folder = data_folder(data)
     troubles = [trouble for check in (_access, _irregular, _manifests, _recordings, _sources) for trouble in check(folder)]
     troubles += _killed_runs()
+    runs, free = len(folder.manifests()), shutil.disk_usage(folder.root).free
+    if as_json:
+        say(json_text({"folder": str(folder.root), "runs": runs, "free_bytes": free, "problems": troubles}, 1))
+        raise typer.Exit(1 if troubles else 0)
     for trouble in troubles:
         say(trouble)
-    runs, free = fmt.many(len(folder.manifests()), "run"), shutil.disk_usage(folder.root).free
-    say(f"{folder.root}: {runs}, {fmt.bytes_(free)} free, {fmt.many(len(troubles), 'problem')}.")
+    say(f"{folder.root}: {fmt.many(runs, 'run')}, {fmt.bytes_(free)} free, {fmt.many(len(troubles), 'problem')}.")
     raise typer.Exit(1 if troubles else 0)
 
 

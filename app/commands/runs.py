@@ -9,6 +9,7 @@ import time
 import webbrowser
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import chain
 from typing import Annotated, Any
 
@@ -145,13 +146,18 @@ def tag(
 
 
 @runs_app.command()
-def predictions(data: DataOption = None) -> None:
+def predictions(
+    data: DataOption = None, as_json: Annotated[bool, typer.Option("--json", help="Print the errors as JSON.")] = False
+) -> None:
     """List how accurate predictions were in this data folder, by rule.
 
     Only predictions that a later run has tested are counted, those of `sawtooth try` too. The predictions that Sawtooth makes do not
     change by it.
     """
     tested = records(data_folder(data))
+    if as_json:
+        say(json_text([asdict(record) for record in tested], 1))
+        return
     if not tested:
         say("No prediction was put to the test yet: compare a run with the one after its change, or tag that one after=NAME.")
     for record in tested:

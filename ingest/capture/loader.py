@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import json
 import math
 import os
 import statistics
@@ -18,6 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +175,24 @@ def loader_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers", default=None, metavar="LIST", help="numbers of workers to run, such as 0,2,8 (default: 0, 2 and the cores)"
     )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
+
+
+def plain(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None) -> dict[str, Any]:
+    """Return the result as data for JSON; rates are samples per second."""
+    wanted = 1e3 * cost.batch / step_ms if step_ms is not None else None
+    rates = [predict(cost, count, cores) for count in sorted({0, cores, *measured})]
+    return {
+        "sample": asdict(cost),
+        "cores": cores,
+        "rates": [
+            {"workers": r.workers, "predicted": r.value, "low": r.low, "high": r.high, "measured": measured.get(r.workers)}
+            for r in rates
+        ],
+        "needed": wanted,
+        "least_workers": least_workers(cost, wanted, cores, BEYOND_CORES * cores) if wanted is not None else None,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -194,7 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _as_in_a_worker():
             cost = time_samples(loader)
         measured = {count: measure(loader, count) for count in dict.fromkeys(counts)}
-    print("\n".join(report(cost, measured, cores, options.step_ms, load)))
+    if options.json:
+        print(json.dumps(plain(cost, measured, cores, options.step_ms)))
+    else:
+        print("\n".join(report(cost, measured, cores, options.step_ms, load)))
     return 0
 
 

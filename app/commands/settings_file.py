@@ -1,0 +1,109 @@
+"""Default values of the commands' options from ``sawtooth.toml``.
+
+The file is in the current folder, or SAWTOOTH_CONFIG names it.
+An option on the command line comes before the environment, the environment before the file, the file before the built-in default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest.errors import UsageError
+
+FILE = "sawtooth.toml"
+NAMED_BY = "SAWTOOTH_CONFIG"
+DATA = "data"  # the only key outside of a command's table
+NEVER = frozenset({"token", "no-token", "help", "schema", "version"})  # a file may be a stranger's: it cannot open a server
+OF_OTHER_PROCESSES = ("sample", "loader")
+
+
+def place() -> Path | None:
+    """Return the file that applies here; None if there is none.
+
+    Raises UsageError if a named file is missing.
+    """
+    if named := os.environ.get(NAMED_BY):
+        if not Path(named).is_file():
+            raise UsageError(f"{NAMED_BY} names {named}, which is no file.")
+        return Path(named).absolute()
+    here = Path.cwd() / FILE
+    return here if here.is_file() else None
+
+
+def defaults(command: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the file's values for ``command``, by the parameters' names.
+
+    ``options`` has the name of the parameter of each option, without the dashes. Raises UsageError for unknown keys.
+    """
+    file = place()
+    if file is None:
+        return {}
+    content = _read(file, file.stat().st_mtime_ns)
+    own = content.get(command, {})
+    if not isinstance(own, dict):
+        raise UsageError(f"{file.name}: {command} must be a table: [{command}].")
+    unknown = sorted(set(own) - set(options) | set(own) & NEVER)
+    if unknown:
+        known = ", ".join(sorted(set(options) - NEVER)) or "nothing"
+        raise UsageError(f"{file.name}: [{command}] cannot have {unknown[0]!r}. It takes: {known}.")
+    values = {options[key]: value for key, value in own.items()}
+    if DATA in options and DATA in content and not os.environ.get("SAWTOOTH_DATA"):
+        values.setdefault(options[DATA], str(file.parent / Path(str(content[DATA])).expanduser()))
+    return values
+
+
+def of_command(name: str, command: Any) -> dict[str, Any]:
+    """Return the file's values for a command of click, and of its own commands."""
+    options = {
+        option.lstrip("-"): parameter.name
+        for parameter in command.params
+        if parameter.param_type_name == "option"
+        for option in parameter.opts
+    }
+    values = defaults(name, options)
+    for each in getattr(command, "commands", {}).values():
+        takes_data = any(parameter.name == DATA for parameter in each.params)
+        values[each.name] = {DATA: values[DATA]} if takes_data and DATA in values else {}
+    return values
+
+
+def into(parser: argparse.ArgumentParser, command: str) -> None:
+    """Make the file's values the defaults of ``parser``.
+
+    Raises UsageError for a switch that is no boolean, and for another option that is one.
+    """
+    actions = {
+        option.lstrip("-"): action for action in parser._actions for option in action.option_strings if option.startswith("--")
+    }
+    values = defaults(command, {option: action.dest for option, action in actions.items()})
+    for action in actions.values():
+        if action.dest in values and isinstance(values[action.dest], bool) != (action.nargs == 0):
+            kind = "true or false" if action.nargs == 0 else "a value"
+            raise UsageError(f"{FILE}: [{command}] {action.option_strings[-1].lstrip('-')} takes {kind}.")
+    # argparse converts a default that is text, as it does a word of the command line
+    parser.set_defaults(**{name: value if isinstance(value, bool) else str(value) for name, value in values.items()})
+
+
+def check(commands: Iterable[str]) -> None:
+    """Raise UsageError if the file that applies here cannot be read, or has a key that is no command's."""
+    file = place()
+    known = {DATA, *commands} - set(OF_OTHER_PROCESSES)
+    unknown = sorted(set(_read(file, file.stat().st_mtime_ns)) - known) if file is not None else []
+    if file is not None and unknown:
+        raise UsageError(
+            f"{file.name} cannot have {unknown[0]!r}. It takes {DATA} and a table for a command, such as [compare]."
+        )
+
+
+@lru_cache(maxsize=4)
+def _read(file: Path, _changed_ns: int) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file.name} cannot be read as TOML: {error}.") from None
