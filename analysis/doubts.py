@@ -37,7 +37,7 @@ def failed_of(ranks: Sequence[RankResult], lead: RankResult | None) -> tuple[Fai
     """Return the failed checks of all ranks, the lead's first; those of another rank name it."""
     others = [rank for rank in ranks if rank is not lead]
     own = lead.failed if lead is not None else ()
-    return (*own, *(_of_rank(check, rank) for rank in others for check in rank.failed))
+    return (*own, *(_of_rank(check, rank) for rank in others for check in rank.failed if check not in own))
 
 
 def _of_rank(check: FailedCheck, rank: RankResult) -> FailedCheck:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis import intervals
 from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.host import PYTHON_CALL_NS, HostFacts
-from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.knowledge.frames import is_user_line, without_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch

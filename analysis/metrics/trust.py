@@ -20,6 +20,7 @@ GRAPH_CAUTION = 0.50  # most of the time has no operators, so attribution by ope
 WAITS_CAUTION = 0.05  # of the step: profile and estimate may differ by this before the profile is distrusted
 MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
+BEGUN_BEFORE = "The only step begins with the recording, perhaps in the middle: its mark says only where it ends."
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,13 @@ class Ranked(Protocol):
         """Derived facts of the device."""
 
 
-def apply(metrics: dict[str, Reading], facts: DeviceFacts, *, truncated: bool) -> dict[str, Reading]:
+def apply(
+    metrics: dict[str, Reading], facts: DeviceFacts, *, truncated: bool, begun_before: bool = False
+) -> dict[str, Reading]:
     """Return ``metrics`` with the trust that the recording allows.
 
-    The metrics' rows define which doubts lower their trust. ``truncated`` means that the recording's source ended early.
+    The metrics' rows define which doubts lower their trust. ``truncated`` means that the recording's source ended early,
+    ``begun_before`` that the only step may have begun before the recording.
     """
     out = dict(metrics)
     share = facts.orphan_share
@@ -62,6 +66,8 @@ def apply(metrics: dict[str, Reading], facts: DeviceFacts, *, truncated: bool) -
             out = {key: lowered(reading, "caution", note) for key, reading in out.items()}
     if facts.lost_marks:
         out = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in out.items()}
+    if begun_before:
+        out = {key: lowered(reading, "caution", BEGUN_BEFORE) for key, reading in out.items()}
     if truncated:
         note = "The trace file ends early; the numbers speak of what it holds."
         out = {key: lowered(reading, "caution", note) for key, reading in out.items()}

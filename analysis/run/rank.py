@@ -10,7 +10,7 @@ from functools import cached_property
 import pandas as pd
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS, LOADS_INLINE
-from sawtooth.analysis.integrity import names, times
+from sawtooth.analysis.integrity import captures, devices, names, ranges, times
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
 from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
@@ -111,6 +111,8 @@ class RankTrace:
             sampled=sampled,
             away=run_telemetry.elsewhere(sampled, profile_ns),
         )
+        step_source = json.loads(self._facts.get("step_source", '"none"'))
+        begun_before = counted == 1 and step_source == "annotation"
         estimate_ns = facts.estimate.step_ns if facts.estimate is not None else None
         result = RankResult(
             recording_id=row.id,
@@ -120,11 +122,11 @@ class RankTrace:
             gpu=gpu,
             trace=row,
             facts=facts,
-            step_source=json.loads(self._facts.get("step_source", '"none"')),
+            step_source=step_source,
             steps=steps,
             window_ns=window_ns,
             best=best,
-            metrics=trust.apply(readings_of(measured), facts, truncated=row.truncated),
+            metrics=trust.apply(readings_of(measured), facts, truncated=row.truncated, begun_before=begun_before),
             ledger=ledger,
             categories=_categories(kernels),
             phases=facts.phases,
@@ -133,7 +135,13 @@ class RankTrace:
             if by_telemetry is not None
             else None,
             work=work,
-            failed=(*times.checks(recording, device), *names.checks(recording, device)),
+            failed=(
+                *devices.checks(recording),
+                *captures.checks(recording, device),
+                *times.checks(recording, device),
+                *names.checks(recording, device),
+                *ranges.checks(recording),
+            ),
         )
         return result, measured
 

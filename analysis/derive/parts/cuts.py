@@ -32,7 +32,9 @@ from sawtooth.analysis.derive.modules import MODULE
 from sawtooth.analysis.derive.parts.loading import PartBounds, Spine, load
 from sawtooth.analysis.derive.parts.part import EVER, DerivedPart, whole
 from sawtooth.analysis.derive.steps.device import DeviceSteps, device_steps
-from sawtooth.analysis.derive.steps.host import HostSteps, find_host_steps, marked_steps
+from sawtooth.analysis.derive.steps.host import find_host_steps, marked_steps
+from sawtooth.analysis.derive.steps.host_steps import HostSteps
+from sawtooth.analysis.derive.steps.joined_marks import with_marks_of_gpu
 from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
 from sawtooth.analysis.intervals import Intervals
@@ -55,7 +57,7 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Der
     cut = _cut(con, analysed)
     if cut is None:
         events = load_events(con)
-        host = find_host_steps(events)
+        host = with_marks_of_gpu(con, find_host_steps(events))
         devices, left_out = analysed(events.gpu.device)
         lost = lost_launches(con, events.origin_ns, Intervals(host.starts, host.ends))
         placed = [device_steps(events, host, d, lost) for d in devices]
@@ -127,6 +129,7 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
     host = marked_steps(spine)
     if host is None:
         return None
+    host = with_marks_of_gpu(con, host)
     chosen, left_out = analysed(spine.gpu.device)
     lost = lost_launches(con, spine.origin_ns, Intervals(host.starts, host.ends))
     devices = [device_steps(spine, host, d, lost) for d in chosen]

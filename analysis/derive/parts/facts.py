@@ -13,7 +13,7 @@ from sawtooth.analysis.derive.host_only import host_only
 from sawtooth.analysis.derive.parts.part import DerivedPart
 from sawtooth.analysis.derive.parts.work import ClassifiedWork
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
-from sawtooth.analysis.derive.steps.host import LOST_MARK
+from sawtooth.analysis.derive.steps.host_steps import LOST_MARK
 
 
 def facts_of(work: ClassifiedWork) -> dict[str, Any]:

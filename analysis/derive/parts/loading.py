@@ -29,7 +29,7 @@ from sawtooth.analysis.derive.events import (
 from sawtooth.analysis.derive.host import HostFacts, load_host_facts
 from sawtooth.analysis.derive.parts.part import DerivedPart, Numbers
 from sawtooth.analysis.derive.steps.device import DeviceSteps
-from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.intervals import Intervals, intersect, union
 
 Rows = TypeVar("Rows", GpuOps, Calls, CpuOps)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.steps.device import DeviceSteps
-from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.replay.simulation import NEVER
 

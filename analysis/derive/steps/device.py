@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.steps.counted_steps import choose
-from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.derive.steps.lost_launches import LostLaunches
 from sawtooth.analysis.intervals import Intervals, union
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import TraceEvents
+from sawtooth.analysis.derive.events import I64, TraceEvents
+from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
+from sawtooth.analysis.derive.steps.joined_marks import joined_marks
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.ingest.loop.sign import STEP_NAME
@@ -30,29 +30,9 @@ ALIKE = 0.1  # relative spread of fused steps of one optimizer, whose kernels do
 APART = 1.5  # least ratio of kernel times of two optimizers: the sizes of a generator and its critic differ by more
 LEAST_ROUNDS = 3  # rounds of kernel times: with two, any pattern can be chance
 CALLS_OFF = 2  # driver calls by which steps of one optimizer differ: an event record, a synchronization at the profile's end
-LOST_MARK = " (mark lost)"  # end of the name of a step whose mark is not in the trace
 RECORDED = 0.5  # of the calls of a marked step: fewer may be those around a loop
 JOINED = 0.1  # of a step: marks that are closer follow each other, while a schedule that waits skips a whole step
 FEWEST_CALLS = 10  # the profiler itself makes a few calls when it starts and stops: 3 in 171 traces
-
-I64 = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class HostSteps:
-    """Host intervals of the steps, in order; times are relative to the events' origin.
-
-    ``source`` is profiler_step, annotation, inferred or none. ``lost_marks`` is the number of places where steps were recorded
-    whose marks are not in the trace.
-    """
-
-    source: str
-    annotation: str | None
-    names: list[str]
-    starts: I64
-    ends: I64
-    cycle: I64
-    lost_marks: int = 0
 
 
 def find_host_steps(events: TraceEvents) -> HostSteps:
@@ -91,17 +71,22 @@ def _annotations(events: TraceEvents) -> dict[str, list[int]]:
 
 def _marked(events: TraceEvents, by_name: dict[str, list[int]]) -> HostSteps | None:
     profiler = {name: rows for name, rows in by_name.items() if PROFILER_STEP.fullmatch(name)}
+    updates = _updates(events, by_name)
     if profiler:
-        return _profiler_steps(events, profiler)
-    optimizers = {name: rows for name, rows in by_name.items() if name.startswith("Optimizer.step#")}
-    if optimizers:
-        rows_of = {name: _last_of_each_round(events, _last_of_each_step(events, rows)) for name, rows in optimizers.items()}
-        name = min(rows_of, key=lambda n: (len(rows_of[n]), n))
-        return _annotation_steps(events, name, rows_of[name])
+        return _profiler_steps(events, profiler, updates[1] if updates is not None else [])
+    if updates is not None:
+        return _annotation_steps(events, *updates)
     signs = {name: rows for name, rows in by_name.items() if name.startswith(STEP_NAME)}
     for name, rows in signs.items():  # the recorder marks one loop
         return _annotation_steps(events, name, rows)
     return None
+
+
+def _updates(events: TraceEvents, by_name: dict[str, list[int]]) -> tuple[str, list[int]] | None:
+    """Return an optimizer's name and its steps, one for each step of the loop; None without an optimizer."""
+    optimizers = {name: rows for name, rows in by_name.items() if name.startswith("Optimizer.step#")}
+    rows_of = {name: _last_of_each_round(events, _last_of_each_step(events, rows)) for name, rows in optimizers.items()}
+    return min(rows_of.items(), key=lambda item: (len(item[1]), item[0])) if rows_of else None
 
 
 def _last_of_each_step(events: TraceEvents, rows: list[int]) -> list[int]:
@@ -112,13 +97,18 @@ def _last_of_each_step(events: TraceEvents, rows: list[int]) -> list[int]:
     cannot be decided and all steps are returned.
     """
     ops = events.ops
-    of_engine = np.array([ENGINE_OP.match(name) is not None for name in events.names] or [False], bool)
-    passes = ops.start[of_engine[ops.name]]
+    passes = _backward(events)
     rows = sorted(rows, key=lambda i: int(ops.end[i]))
     if not len(passes):
         return rows
     before = np.searchsorted(passes, ops.end[rows])
     return [row for row, follows in zip(rows, np.append(np.diff(before) > 0, True), strict=True) if follows]
+
+
+def _backward(events: TraceEvents) -> I64:
+    """Return the starts of the operators of the backward pass."""
+    of_engine = np.array([ENGINE_OP.match(name) is not None for name in events.names] or [False], bool)
+    return events.ops.start[of_engine[events.ops.name]]
 
 
 def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
@@ -185,14 +175,18 @@ def _repeated(events: TraceEvents, by_name: dict[str, list[int]]) -> dict[str, l
     return {name: rows for name, rows in repeated.items() if len(rows) > 1}
 
 
-def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]]) -> HostSteps:
+def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates: list[int]) -> HostSteps:
     # Several profilers or threads may write the same step. The longest row of each name is the loop's own.
     rows = [max(rows, key=lambda i: events.ops.end[i] - events.ops.start[i]) for rows in rows_of.values()]
     rows.sort(key=lambda i: int(events.ops.start[i]))
     names = [events.names[events.ops.name[i]] for i in rows]
     numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]  # they were chosen by this pattern
     starts, ends = events.ops.start[rows], events.ops.end[rows]
-    single, others = _lost_marks(numbers, starts, ends, np.sort(events.calls.start))
+    ends = np.append(np.minimum(ends[:-1], starts[1:]), ends[-1:])  # a mark that never ends covers the later ones
+    calls = np.sort(events.calls.start)
+    single, others = _lost_marks(numbers, starts, ends, calls)
+    if updates and len(_backward(events)):  # without it, nothing says which updates belong to one step
+        others += joined_marks(starts, ends, events.ops.end[updates], calls)
     if len(single):
         names = np.insert(
             np.array(names, object), single, [f"ProfilerStep#{n - 1}{LOST_MARK}" for n in numbers[single]]

@@ -19,6 +19,7 @@ class GpuArgs(msgspec.Struct, gc=False):
     """Arguments of kernels, copies and memory sets."""
 
     device: Number = NULL
+    context: Number = NULL
     stream: Number = NULL
     correlation: Number = NULL
     external: Number = field(name="External id", default=NULL)

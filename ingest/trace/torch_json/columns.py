@@ -42,6 +42,7 @@ class Filed:
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
     process_names: dict[str, str] = field(default_factory=dict)
     whole_microseconds: bool = True  # no time has a fraction, so both ends of an event are rounded
+    contexts: Counter[tuple[int, int]] = field(default_factory=Counter)  # GPU operations by CUDA context and device
 
 
 class Filing:
@@ -171,12 +172,14 @@ class Filing:
         external = integers([a.external for a in args])
         if b'"external id"' in text:
             external = np.where(external == NULL, integers([a.external_2021 for a in args]), external)
+        device = _known(small_integers([a.device for a in args]), events, "pid")
+        self._filed.contexts += Counter(zip(integers([a.context for a in args]).tolist(), device.tolist(), strict=True))
         self._put(
             "gpu",
             {
                 "kind": np.full(len(events), GPU_KINDS.index(kind), np.int8),
                 "name_id": self._name_ids(events, kineto_names(kind, events, text)),
-                "device": _known(small_integers([a.device for a in args]), events, "pid"),
+                "device": device,
                 "stream": real_streams(_known(integers([a.stream for a in args]), events, "tid"), events, text),
                 "start": start,
                 "dur": dur,

@@ -17,11 +17,11 @@ from sawtooth.ingest.trace.other_profiles import other_profiler
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
 from sawtooth.ingest.trace.torch_json.begin_end_events import pair_edges
 from sawtooth.ingest.trace.torch_json.cuspy import samples
+from sawtooth.ingest.trace.torch_json.device_problems import mixed_contexts, unread_device
 from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import EXAMPLE_BYTES
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
 from sawtooth.ingest.trace.torch_json.text.repair import REPAIRS
-from sawtooth.ingest.trace.torch_json.unread_devices import unread_device
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
@@ -147,7 +147,8 @@ def diagnostics(trace: TorchTrace) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``diagnostics``."""
     document, tables = trace.document, trace.tables
     notes = dict(document.notes)
-    if not tables["gpu"].rows and (unread := unread_device(trace.process_names, trace.other.get("", 0))) is not None:
+    yield from mixed_contexts(trace.contexts)
+    if not tables["gpu"].rows and (unread := unread_device(trace.process_names, trace.other)) is not None:
         yield unread
     elif not tables["gpu"].rows:
         notes["no_gpu"] = 1
@@ -157,9 +158,7 @@ def diagnostics(trace: TorchTrace) -> Iterator[dict[str, Any]]:
         severity, sentence = SENTENCES[key]
         example = document.examples.get(key, "")[:EXAMPLE_BYTES] or None
         yield {"key": key, "severity": severity, "sentence": sentence, "count": count, "example": example}
-    for key, count in sorted(trace.other.items()):
-        if not count:
-            continue
+    for key, count in sorted((+trace.other).items()):
         sentence = f"{name_of_events(key)} are not stored: nothing on any screen is measured with them."
         yield {
             "key": f"not_stored_{key.replace(' ', '_')[:60]}",

@@ -23,7 +23,6 @@ KINDS = {
     "privateuse1_driver": "call",
     "kernel": "kernel",
     "mtia_ccp_events": "kernel",
-    "hpu_op": "kernel",
     "gpu_memcpy": "memcpy",
     "memcpy": "memcpy",
     "gpu_memset": "memset",

@@ -51,6 +51,7 @@ class TorchTrace:
         self.events = 0
         self._name_length = 0
         self.whole_microseconds = True
+        self.contexts: Counter[tuple[int, int]] = Counter()
 
     def note(self, key: str, example: str, count: int = 1) -> None:
         """Count one kind of problem for the diagnostics."""
@@ -89,6 +90,7 @@ class TorchTrace:
         self.thread_names |= filed.thread_names
         self.process_names |= filed.process_names
         self.whole_microseconds &= filed.whole_microseconds
+        self.contexts += filed.contexts
         self.events += filed.events
 
     def _id(self, kind: str, key: Any) -> int:

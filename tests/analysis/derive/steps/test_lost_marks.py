@@ -66,3 +66,56 @@ def test_a_mark_over_two_steps_is_a_doubt(by_us: int, doubted: bool) -> None:
             event["dur"] += by_us
     result = without(trace, 3, 7) if doubted else without(trace)
     assert (result.metrics["kernel_launches_per_step"].trust == "caution") == doubted
+
+
+def training(updates: tuple[int, ...], *, apart: int = 0) -> ChromeTrace:
+    """Return a loop that updates ``updates[k]`` times under its k-th mark, after a backward pass each.
+
+    Every second update makes ``apart`` more calls, as a critic's does.
+    """
+    trace, number = ChromeTrace(), 0
+    for k, count in enumerate(updates):
+        trace.step(k, 1000 * number, 1000 * (number + count))
+        for turn in range(count):
+            at = 1000 * number
+            trace.op("autograd::engine::evaluate_function: MmBackward0", at + 2, at + 4)
+            for n in range(12 + apart * (turn % 2)):
+                trace.launch((at + 5 + 30 * n, at + 8 + 30 * n), (at + 10 + 30 * n, at + 30 + 30 * n), "k")
+            trace.host("user_annotation", "Optimizer.step#Adam.step", at + 850, at + 900)
+            number += 1
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("updates", "apart", "doubted"),
+    [
+        ((3,), 0, True),  # all marks were joined into one
+        ((1, 1, 1, 2), 0, True),  # the last two
+        ((1,), 0, False),
+        ((2, 2, 2, 2), 0, False),  # a loop that updates twice in each step
+        ((2,), 8, False),  # a generator and its critic
+    ],
+)
+def test_a_mark_over_several_updates_is_a_doubt(updates: tuple[int, ...], apart: int, doubted: bool) -> None:
+    result = without(training(updates, apart=apart))
+    assert (result.metrics["kernel_launches_per_step"].trust == "caution") == doubted
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_marks_that_only_the_gpu_has_are_a_doubt(lost: bool) -> None:
+    trace = loop(3)
+    for k in range(3):
+        trace.gpu((1000 * k + 10, 1000 * k + 720), f"ProfilerStep#{k}", "gpu_user_annotation")
+    if lost:
+        trace.events = [e for e in trace.events if e["cat"] != "user_annotation" or e["name"].endswith("#0")]
+        trace.events[0]["dur"] = 3000
+    result = analysed([("t.json", trace.json())])
+    assert (result.metrics["kernel_launches_per_step"].trust == "caution") == lost
+
+
+@pytest.mark.parametrize(("marks", "doubted"), [(1, True), (2, False)])
+def test_a_single_step_that_may_have_begun_before_is_a_doubt(marks: int, doubted: bool) -> None:
+    trace = training((1,) * marks)
+    result = without(trace, *range(marks))
+    assert result.lead.step_source == "annotation"
+    assert (result.metrics["kernel_launches_per_step"].trust == "caution") == doubted
