@@ -39,8 +39,10 @@ def _stretches(gpu: DeviceSamples) -> list[Stretch]:
         return []
     times, idle = gpu.times[known], gpu.busy[known] < IDLE_PCT
     starts = times - gpu.weights[known].astype(np.int64)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], idle, [False]]).astype(np.int8)))
-    runs = [(int(starts[a]), int(times[b - 1])) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    holes = starts[1:] - times[:-1] > SHORT_WORK_S * 1e9  # what the GPU did in them is not known
+    apart = ~idle[1:] | ~idle[:-1] | holes
+    first, last = np.flatnonzero(idle & np.append(True, apart)), np.flatnonzero(idle & np.append(apart, True))
+    runs = [(int(starts[a]), int(times[b])) for a, b in zip(first, last, strict=True)]
     joined: list[Stretch] = []
     for run in runs:
         if (

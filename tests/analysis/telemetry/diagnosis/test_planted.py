@@ -7,6 +7,7 @@ import pytest
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples, energy_joules
 from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
+from sawtooth.analysis.telemetry.diagnosis.idle import _stretches
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from tests.support.sampled_hosts import GIB, START, Trouble, host, host_series
 
@@ -141,3 +142,12 @@ def test_energy_by_a_counter_that_wraps() -> None:
     times = np.arange(6, dtype=np.int64) * 10**9
     assert energy_joules(times, np.array([100.0, 350.0, np.nan, 600.0, 50.0, 300.0])) == 250 + 250 + 50 + 250
     assert energy_joules(times[:1], np.array([5.0])) is None
+
+
+@pytest.mark.parametrize(("hole_s", "idle_s"), [(0.0, [200]), (4.0, [204]), (3600.0, [100, 100]), (600.0, [100, 100])])
+def test_a_hole_in_telemetry_is_no_idle_time(hole_s: float, idle_s: list[int]) -> None:
+    busy = np.concatenate([np.full(400, 90.0), np.zeros(400), np.full(400, 90.0)])
+    seconds = np.arange(1200) * 0.5
+    seconds[600:] += hole_s  # in the middle of the idle stretch
+    samples = DeviceSamples(0, None, START + (seconds * 1e9).astype(np.int64), {"util_pct": busy})
+    assert [round((end - start) / 1e9) for start, end in _stretches(samples)] == idle_s
