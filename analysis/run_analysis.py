@@ -9,6 +9,7 @@ import numpy as np
 
 from sawtooth.analysis import doubts
 from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
@@ -210,7 +211,7 @@ def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
     if not rows or rank.best.estimate.value is None:
         return None
     counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
-    return WhatIf(replay_store.load(rows[0][0]), rank.device, counted)
+    return WhatIf(replay_store.load(rows[0][0]), rank.device, counted, bool(recording.named(LOADS_IN_WORKERS)))
 
 
 def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bool:

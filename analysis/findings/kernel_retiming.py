@@ -37,6 +37,10 @@ SAME_KERNELS = (0.9, 1.1)  # Time of convolutions in NHWC, relative to NCHW with
 TILE_CHANNELS = 8
 # Range of those kernels' time ratio: 0.55 to 2.3 for nine of ten of 756 kernels on an H200; a few took 4 to 12 times as long.
 OTHER_KERNELS = (0.5, 4.0)
+# PyTorch's own kernels for depthwise convolutions, which it calls in NCHW; in NHWC it calls cuDNN. PyTorch's benchmark of both
+# has 0.64 to 5.8 times their speed, 1.2 to 1.3 times in the mean (pytorch#91735: four GPUs, forward and backward).
+DEPTHWISE = "conv_depthwise"
+CUDNN_DEPTHWISE = (0.8, 0.17, 1.56)
 PARAMETERS = {"aten::addmm": 0, "aten::convolution": 2}  # Products of the forward pass, with the position of their bias.
 LAYER_NORM = "aten::native_layer_norm"
 # Number of parameters at which an optimizer's launches no longer matter, so that the memory traffic determines its share.
@@ -106,8 +110,8 @@ def _parameters(row: Any) -> int:
 def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
     """Return the edits that run ``norms`` in NHWC and leave the convolutions as they are.
 
-    The kernels between two layout conversions already are NHWC kernels. Kernels without conversions were fast enough before.
-    Only if the channels are no multiple of TILE_CHANNELS may cuDNN choose other kernels.
+    The kernels between two layout conversions already are NHWC kernels. Kernels without conversions were fast enough before,
+    except PyTorch's own for depthwise convolutions, which cuDNN's replace. Only if the channels are no multiple of TILE_CHANNELS may cuDNN choose other kernels.
     """
 
     def last(row: Any) -> KernelTimeEstimate | None:
@@ -116,9 +120,14 @@ def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks
         return estimate(moving_work(NORMS[row.operator], moved, dtype, "NHWC"), gpu) if moved and dtype else None
 
     timed = _timed(norms, _by_operator(norms, last, ""), slower=True, prefix="")
+    own = convolutions["kernel"].str.contains(DEPTHWISE, na=False).to_numpy(bool)
     tiled = np.array([_fills_tiles(row) for row in convolutions.itertuples()], bool)
-    parts = ((convolutions[tiled], SAME_KERNELS), (convolutions[~tiled], OTHER_KERNELS))
-    edits: list[Edit] = [ScaledOps(tuple(part["gpu_op_id"].tolist()), 1.0, *edges) for part, edges in parts if len(part)]
+    parts = (
+        (convolutions[tiled & ~own], (1.0, *SAME_KERNELS)),
+        (convolutions[~tiled & ~own], (1.0, *OTHER_KERNELS)),
+        (convolutions[own], CUDNN_DEPTHWISE),
+    )
+    edits: list[Edit] = [ScaledOps(tuple(part["gpu_op_id"].tolist()), *factors) for part, factors in parts if len(part)]
     return edits if timed is None else [*edits, timed]
 
 

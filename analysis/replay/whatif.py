@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from sawtooth.analysis.replay.edits import (
 )
 from sawtooth.analysis.replay.remaining import ReplayedStep, replayed_step
 from sawtooth.analysis.replay.simulation import I32, Replayed, ReplayProblem, replay, step_spans
+from sawtooth.analysis.replay.worker_limit import WORKERS_LIMIT, Edge, loader_edits, no_faster_than_workers
 
 GAIN_OFF = 0.2  # share of a predicted gain that the replay misses, on the pairs in tests/recordings,
 STEP_OFF = 0.15  # and at most this share of the remaining step, because removed time is really removed
@@ -36,15 +37,8 @@ HIDDEN_HALVINGS = 3  # exact to 6 % of that
 RUNS_DIFFER = 0.03  # two runs of one GPU-limited program, and the step time before the change
 HOSTS_DIFFER = 0.12  # two host-limited runs: parts of one loop differ by up to 16 % (docs/evidence/accuracy.md)
 ROUNDING = 1e-9
+FED = WithoutHostCause("data_wait")  # the loader keeps up
 REACHED = 1.01  # times the step of the fastest host: from there on the GPU limits, and a faster host changes nothing
-
-
-Edge = Literal["least", "likely", "most"]  # edges of a time's range
-PACED: dict[Edge, float] = {
-    "least": 0.25,
-    "likely": 1.0,
-    "most": 2.25,
-}  # of a loader's time: twice the workers at twice the speed (3.2 times in one pair), or shared cores (2.2 times in another)
 
 
 class MeanStep(NamedTuple):
@@ -75,12 +69,14 @@ class Paces(NamedTuple):
 class WhatIf:
     """The replay of one device, for edits.
 
-    ``problem`` is the run without the profiler's cost; ``counted`` are its steady steps.
+    ``problem`` is the run without the profiler's cost; ``counted`` are its steady steps. ``workers`` says whether processes of
+    their own load the batches.
     """
 
     problem: ReplayProblem
     device: int
     counted: I32
+    workers: bool = False
     _steps: dict[tuple[Edit, ...], MeanStep | None] = field(default_factory=dict, compare=False, repr=False)
     _paces: dict[float, Paces] = field(default_factory=dict, compare=False, repr=False)
     _last: dict[tuple[Edit, ...], tuple[ReplayProblem, Replayed]] = field(default_factory=dict, compare=False, repr=False)
@@ -100,9 +96,28 @@ class WhatIf:
         """
         edits = tuple(edits)
         ms = self._unfed_ms(best, edits, "likely")
-        return _fed(best, edits, ms, "likely") if ms is not None else None
+        return no_faster_than_workers(best, edits, ms, "likely") if ms is not None else None
 
     def _unfed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float | None:
+        """Return the step with ``edits`` in ms, not yet limited by the workers' known rate.
+
+        If that rate is unknown, the wait for the workers stays: they do not load faster because the rest of a step is faster.
+        Only the least step hides it behind the GPU's work.
+        """
+        ms = self._replayed_ms(best, edits, edge)
+        waits = self._waits_for_workers_ms(best, edits, edge) if edge != "least" else 0.0
+        if ms is None or not waits:
+            return ms
+        return max(ms, (self._replayed_ms(best, (*edits, FED), edge) or 0.0) + waits)
+
+    def _waits_for_workers_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float:
+        """Return the step's wait for workers of unknown rate in ms; 0 if ``edits`` change the loader."""
+        if not self.workers or best.feeding is not None or best.ms is None or loader_edits(edits):
+            return 0.0
+        waits = best.ms - (self._replayed_ms(best, (FED,), edge) or best.ms)
+        return waits if waits >= WORKERS_LIMIT * best.ms else 0.0
+
+    def _replayed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float | None:
         host_edits = self._host_speed_edit(best, edge)
         now, then = self._step(host_edits), self._step((*host_edits, *edits))
         if best.ms is None or now is None or then is None or not now.ms:
@@ -137,9 +152,11 @@ class WhatIf:
             stays = _carried(best.ms, now, then) if _take_the_rest(edits) else best.ms - (now.ms - then.ms)
             low, high = min(low, then.ms), max(high, stays)
         low, high = max(min(low, middle) - off, self.least_ms(best, edits)), max(high, middle) + off
-        if not best.represented and best.estimate.high is None and not _of_loader(edits) and not _take_the_rest(edits):
+        if not best.represented and best.estimate.high is None and not loader_edits(edits) and not _take_the_rest(edits):
             high = max(high, best.ms)  # as far as is known, the loader's workers limit the step
-        return _fed(best, edits, low, "least"), _fed(best, edits, high, "most")
+        if self._waits_for_workers_ms(best, edits, "most"):
+            high = max(high, best.ms)
+        return no_faster_than_workers(best, edits, low, "least"), no_faster_than_workers(best, edits, high, "most")
 
     def of_another_run(self, best: BestStepTime, edits: Iterable[Edit], between: tuple[float, float]) -> tuple[float, float]:
         """Return the interval in ms for another run with ``edits``, from ``between``, that of this run.
@@ -154,7 +171,7 @@ class WhatIf:
 
     def fed_every_ms(self, best: BestStepTime, edits: Iterable[Edit], ms: float, edge: Edge) -> float | None:
         """Return the loader's time per batch in ms if it limits a step with ``edits`` to ``ms``; else None."""
-        if best.feeding is None or best.ms is None or _of_loader(tuple(edits)):
+        if best.feeding is None or best.ms is None or loader_edits(tuple(edits)):
             return None
         floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
         return floor_ms if ms <= floor_ms * (1 + ROUNDING) and floor_ms < best.ms else None
@@ -259,33 +276,9 @@ class WhatIf:
         return intersect(covered, union(*spans)).total / len(spans[0])
 
 
-def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> float:
-    """Return ``ms``, or the time that the loader's workers need for a step if that is longer.
-
-    They need no more than the run's current step. An edit of the loader's cost changes them too, and may give the new time.
-    """
-    if loads := _of_loader(edits):
-        return max(ms, *(_host_speed(edit, edge) for edit in loads))
-    if best.feeding is None or best.ms is None:
-        return ms
-    floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
-    return max(ms, floor_ms)
-
-
-def _host_speed(edit: WithoutHostCause, edge: Edge) -> float:
-    """Return the workers' time per step of ``edit`` in ms, from their own timing or the range of others."""
-    timed = {"least": edit.paced_at_least, "likely": edit.paced_ms, "most": edit.paced_at_most}[edge]
-    return timed if timed is not None else PACED[edge] * edit.paced_ms
-
-
 def _take_the_rest(edits: tuple[Edit, ...]) -> bool:
     """Return whether the run's step time beyond its replay is removed with the calls of ``edits``."""
     return any(isinstance(edit, WithoutCalls) and edit.slower_in_run for edit in edits)
-
-
-def _of_loader(edits: tuple[Edit, ...]) -> list[WithoutHostCause]:
-    """Return those of ``edits`` that change the loader's cost."""
-    return [edit for edit in edits if isinstance(edit, WithoutHostCause) and edit.cause == "data_wait"]
 
 
 def _carried(best_ms: float, now: MeanStep, then: MeanStep) -> float:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from sawtooth.analysis.findings.actions import MODEL
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.queries.copies import copies
+from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange
 
 # PyTorch's optimizers whose step a CUDA graph can contain: those with ``capturable``, and SGD, which needs none.
 CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+
+# Copies of input: their addresses change in each step, so no graph holds them.
+FROM_HOST = "(?i)HtoD|HostToDevice"
 
 EAGER = "opt = torch.optim.AdamW(model.parameters(), lr=3e-4)\nfor x, y in loader:\n    train_step(x, y)"
 # Warm-up on a side stream, static inputs, and an optimizer whose state and learning rate are on the GPU, as capture needs them.
@@ -68,3 +74,8 @@ SHARDED_CHANGES = (
         "for block in model.blocks:\n    block.compile()   # fewer, larger kernels; the host gathers weights between the blocks as before\n    fully_shard(block)",
     ),
 )
+
+
+def one_graph(context: RuleContext, beside: tuple[int, ...] = ()) -> AsGraph:
+    """Return the edit that launches a step as one graph, but not its input copies nor ``beside``."""
+    return AsGraph(outside_ops=(*copies(context, FROM_HOST).ids, *beside))

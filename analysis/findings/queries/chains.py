@@ -16,6 +16,8 @@ from sawtooth.analysis.findings.recorded.counted_operations import numel
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
+GRAPH_LAUNCH = r"GraphLaunch"
+PRODUCTS = ("gemm", "conv", "attention")
 SHORTEST_CHAIN = 2  # Two kernels over the same data read and write it twice; one fused kernel does so once.
 EXPONENTIAL = frozenset(("aten::exp",))
 OVER_ROWS = frozenset(
@@ -24,6 +26,7 @@ OVER_ROWS = frozenset(
 LESS = ("aten::sub", "aten::sub_")
 # A fused kernel reads every input and writes the result: it takes little longer than the slowest kernel of its chain.
 FUSED_COST = 1.1
+MOST_FUSED = 64  # Inductor fuses at most this many operations (max_fusion_size).
 # Inductor makes about three kernels of the kernels between two products: 138 kernels for 52 such groups on the mixer of
 # tests/recordings_after, 97 for 36 on gpt_compiled. Together these took 1.19 and 0.88 times the longest kernel that they
 # replace.
@@ -91,28 +94,72 @@ def _of_streams(work: pd.DataFrame) -> list[NDArray[np.int64]]:
     return [places for number, places in positions_by(numbers).items() if number >= 0]
 
 
-def between_products(work: pd.DataFrame, left_out: NDArray[np.int64]) -> list[np.ndarray]:
+def of_graphs(context: RuleContext) -> NDArray[np.int64]:
+    """Return the gpu_op_ids of the kernels in CUDA graphs, which show no operators."""
+    if not context.rank.facts.graph_kernels_in_counted_steps:
+        return np.empty(0, np.int64)
+    recording, device = context.recording, context.rank.device
+    rows = recording.rows(
+        "SELECT gpu_op_id FROM gpu_ops LEFT JOIN runtime_calls c USING (call_id) "
+        "WHERE device = ? AND (graph_id >= 0 OR c.name_id IN (SELECT unnest(?::INTEGER[])))",
+        [device, recording.named(GRAPH_LAUNCH)],
+    )
+    return np.array([op for (op,) in rows], np.int64)
+
+
+def beside_updates(work: pd.DataFrame, captured: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the captured elementwise rows behind an optimizer's kernel, after a step's last product."""
+    category = work["category"].to_numpy()
+    found: list[NDArray[np.int64]] = []
+    for places in _of_streams(work):
+        last = np.flatnonzero(np.isin(category[places], PRODUCTS)).max(initial=-1)
+        tail = places[last + 1 :]
+        updates = np.cumsum(category[tail] == "optimizer") > 0
+        found.append(tail[updates & (category[tail] == "elementwise") & captured[tail]])
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def between_products(
+    work: pd.DataFrame, left_out: NDArray[np.int64], captured: NDArray[np.bool_] | None = None
+) -> list[np.ndarray]:
     """Return the groups of rows (positions, at least two each) that a compiler would fuse.
 
     A group has kernels that only move data and follow one another on a stream. No product, attention or copy to or from the
-    host lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator, such as
-    those of a CUDA graph.
+    host lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator. The rows
+    ``captured`` are those of CUDA graphs, which have none: their groups count only between two products of a step, because
+    an optimizer in the graph follows the last one.
     """
-    movers = work["category"].isin(FUSABLE) & (work["kind"] == "kernel") & work["operator"].notna()
+    captured = np.zeros(len(work), bool) if captured is None else captured
+    movers = work["category"].isin(FUSABLE) & (work["kind"] == "kernel") & (work["operator"].notna() | captured)
     moves = (movers & ~work["gpu_op_id"].isin(left_out)).to_numpy()
     seen = np.flatnonzero((work["kind"] != "memset").to_numpy())
     joined: list[np.ndarray] = []
     for of_seen in _of_streams(work.iloc[seen]):
         places = seen[of_seen]
         edges = np.flatnonzero(np.diff(moves[places], prepend=False, append=False))
-        joined += [places[first:last] for first, last in edges.reshape(-1, 2) if last - first >= SHORTEST_CHAIN]
+        products = np.flatnonzero(work["category"].isin(PRODUCTS).to_numpy()[places])
+        inside = (products.min(initial=len(places)), products.max(initial=-1))
+        for first, last in edges.reshape(-1, 2):
+            of_graph = captured[places[first]]
+            if last - first >= SHORTEST_CHAIN and (not of_graph or inside[0] < first < inside[1]):
+                group = places[first:last]
+                joined += np.array_split(group, -(-len(group) // MOST_FUSED)) if of_graph else [group]
     return joined
 
 
-def compiled(work: pd.DataFrame, joined: list[np.ndarray]) -> list[Edit]:
+def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
+    """Return the time of the few kernels that replace those of ``durations``.
+
+    Each takes at least ``shortest_ns``.
+    """
+    few = np.sort(durations)[::-1][:COMPILED_KERNELS]
+    return max(int(durations.max()), int(np.minimum(few, shortest_ns).sum()))
+
+
+def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
     """Return the edits that run each group of ``joined`` as a compiler would.
 
-    The kernels of a group then take as long together as its longest kernel.
+    The kernels of a group then take as long together as its longest kernel, and each at least ``shortest_ns``.
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
     kept, timed, gone = [], [], []
@@ -120,7 +167,11 @@ def compiled(work: pd.DataFrame, joined: list[np.ndarray]) -> list[Edit]:
         longest = np.argsort(-durations[rows], kind="stable")
         left = np.sort(rows[longest[:COMPILED_KERNELS]])
         kept += ids[left].tolist()
-        timed += (durations[left] * (durations[rows].max() / max(durations[left].sum(), 1))).astype(np.int64).tolist()
+        timed += (
+            (durations[left] * (fused_ns(durations[rows], shortest_ns) / max(durations[left].sum(), 1)))
+            .astype(np.int64)
+            .tolist()
+        )
         gone += ids[rows[longest[COMPILED_KERNELS:]]].tolist()
     return [TimedOps(tuple(kept), tuple(timed)), *([WithoutOps(tuple(gone))] if gone else [])] if kept else []
 

@@ -2,7 +2,8 @@
 
 What it checks
     Kernels of the forward and backward pass that only move data (elementwise operators, norms, reductions, copies) and follow
-    one another between two matrix products. The model must be neither compiled nor replayed as a CUDA graph.
+    one another between two matrix products. The model must not be compiled. In a CUDA graph, which shows no operators, only
+    kernels between the first and the last product of a step count: its optimizer follows them.
 Why it costs time
     Each kernel reads its inputs from memory and writes its result back. Compiled code reads the inputs once and writes the
     result once.
@@ -24,9 +25,10 @@ import numpy as np
 
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.kernel_retiming import SHORTEST_KERNEL_NS
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
-from sawtooth.analysis.findings.queries.chains import between_products, compiled
+from sawtooth.analysis.findings.queries.chains import between_products, compiled, fused_ns, of_graphs
 from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, loads_code
 from sawtooth.analysis.findings.queries.recurrent import OF_A_LAYER, recurrent_layer
 from sawtooth.analysis.findings.recorded.counted_operations import (
@@ -51,24 +53,35 @@ AROUND = (
         "PyTorch", "model = $model.cuda()", "model = $model.cuda()\nmodel.encoder.compile()\nmodel.head.compile()", usual=MODEL
     ),
 )
+# The capture is the user's own code, and compiling comes before it.
+CAPTURED = (
+    CodeChange(
+        "PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())   # before the graph is captured", usual=MODEL
+    ),
+)
+BEFORE_CAPTURE = Action(
+    "Compile", "the model before its CUDA graph is captured", ": what lies between two products becomes a few kernels."
+)
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if compiling the model would save a relevant share of the step."""
     steps = context.work_steps
     work = context.work
-    if work["kernel"].str.startswith("triton_").any() or context.rank.facts.graph_kernels_in_counted_steps:
-        return  # The model is already compiled or captured, and its operators are no longer visible.
+    if work["kernel"].str.startswith("triton_").any():
+        return  # The model is already compiled.
+    captured = work["gpu_op_id"].isin(of_graphs(context)).to_numpy(bool)
+    shortest_ns = SHORTEST_KERNEL_NS if captured.any() else 0
     layer = recurrent_layer(context)
     of_layer = work.loc[work["operator"].str.match(OF_A_LAYER, na=False), "gpu_op_id"].to_numpy(np.int64)
     left_out = np.concatenate([launched_by_optimizer(context.recording, context.rank.device), of_layer])
-    joined = between_products(work, left_out)
+    joined = between_products(work, left_out, captured)
     if not joined:
         return
     rows, dur_ns = work.iloc[np.concatenate(joined)], work["dur_ns"].to_numpy()
-    saved = ms_per_step(rows, steps) - sum(dur_ns[part].max() for part in joined) / 1e6 / steps
+    saved = ms_per_step(rows, steps) - sum(fused_ns(dur_ns[part], shortest_ns) for part in joined) / 1e6 / steps
     loading = loads_code(context)
-    edits = [] if loading else compiled(work, joined)
+    edits = [] if loading else compiled(work, joined, shortest_ns)
     between = context.predict_range_ms(edits) if edits else None
     least = context.step_ms - between[1] if between is not None and context.step_ms else saved
     if context.is_trifle(least):
@@ -76,15 +89,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"{count_in_words(rows, steps)} a step only move data from one product to the next: {in_words(ms_per_step(rows, steps))} of each step",
-            _action(layer),
+            BEFORE_CAPTURE if captured.any() else _action(layer),
             note=AFTER_LOADING
             if loading
             else "What follows a product, up to the next, as long as its longest kernel; what the optimizer launches stays.",
             risk="Compilation takes minutes at the start and again when shapes change.",
-            changes=AROUND if layer else CHANGES,
+            changes=CAPTURED if captured.any() else AROUND if layer else CHANGES,
         ),
         lost_ms=saved,
-        cost_ms=least,
+        cost_ms=saved,
+        weighed_by="gain",
         edits=edits,
         is_choice=True,
         rows=evidence_of(rows, steps, ("operator",)),
@@ -105,9 +119,9 @@ def _action(layer: str | None) -> Action:
 RULE = Rule(
     "elementwise-chains",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=OF_TRACE,
     explains=Explains(topics=frozenset({"choice"}), sets=("compile",)),
-    requires=("steps", "shapes"),
+    requires=("steps",),
     bar=CHOICE,
     same_work_as="smaller findings",
 )

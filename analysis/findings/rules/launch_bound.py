@@ -29,7 +29,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.generation import Generation, generation
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, outside_acting
-from sawtooth.analysis.findings.loops.graph_code import BY_HAND, CAPTURABLE, CHANGES, LENGTHS, SHARDED_CHANGES
+from sawtooth.analysis.findings.loops.graph_code import BY_HAND, CAPTURABLE, CHANGES, LENGTHS, SHARDED_CHANGES, one_graph
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
@@ -77,8 +77,7 @@ BY_HAND_FIX = (
     ", captured by hand: torch.compile stops at {layer}, which cuDNN runs. Or give each launch more work with a larger batch."
 )
 PACKED_RISK = " Packed sequences are of other lengths in each batch: pad them to one length first."
-CAPTURED_NOTE = "Each step launched as one graph; kernels keep their durations."
-STEP_NOTE = "Each step launched as one graph; kernels keep their durations."
+STEP_NOTE = "Each step launched as one graph, its input copied as before; kernels keep their durations."
 MODEL_NOTE = "Forward and backward pass launched as a graph, and the {kernels} of {optimizer} as before: it cannot be captured. Kernels keep their durations."
 COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: ≈ {ms} a step. Compiling would also fuse kernels."
 SHARDED_FIX = Action(
@@ -238,9 +237,10 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
     risk = GRAPH_RISK + (PACKED_RISK if packs_sequences(context) else "")
     return _GraphAdvice(
         Action("Launch", "the step as one CUDA graph", BY_HAND_FIX.format(layer=layer)),
-        CAPTURED_NOTE + beside,
+        STEP_NOTE + beside,
         risk,
         (BY_HAND,),
+        (one_graph(context),),
     )
 
 
@@ -252,16 +252,16 @@ def _of_step(context: RuleContext, beside: str) -> _GraphAdvice:
     updates = tuple(launched_by_optimizer(context.recording, context.rank.device).tolist())
     compiled = tuple(change for change in CHANGES if change is not BY_HAND)
     if not updates:
-        return _GraphAdvice(PASS_FIX, STEP_NOTE + beside, changes=compiled)
+        return _GraphAdvice(PASS_FIX, STEP_NOTE + beside, changes=compiled, edits=(one_graph(context),))
     kernels = in_number(len(updates) / max(len(context.rank.steps), 1), "launch", "launches")
-    model_alone = AsGraph(outside_ops=updates)
+    model_alone = one_graph(context, updates)
     foreign = [name for name in optimizers(context.recording) if name not in CAPTURABLE]
     if foreign:
         note = MODEL_NOTE.format(kernels=kernels, optimizer=foreign[0])
         return _GraphAdvice(MODEL_FIX, note + beside, changes=compiled, edits=(model_alone,))
     compiled_ms = context.predict_ms([model_alone])
     more = COMPILED_NOTE.format(kernels=kernels, ms=in_words(compiled_ms)) if compiled_ms is not None else ""
-    return _GraphAdvice(STEP_FIX, STEP_NOTE + more + beside)
+    return _GraphAdvice(STEP_FIX, STEP_NOTE + more + beside, edits=(one_graph(context),))
 
 
 def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:

@@ -25,6 +25,7 @@ from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, WITH_FOR
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.queries.chains import beside_updates, of_graphs
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
     evidence_of,
@@ -38,6 +39,7 @@ from sawtooth.analysis.knowledge.kernel_work import optimizer_work
 from sawtooth.analysis.replay.edges import TIMES_OFF
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.units import in_words
 
 # A fused optimizer launches less than ten kernels per step, a foreach one some tens, a single-tensor one a dozen per
 # parameter.
@@ -70,6 +72,40 @@ CHANGES = (
 )
 
 
+CAPTURED = (
+    CodeChange(
+        "PyTorch",
+        "opt = torch.optim.AdamW(model.parameters(), lr=3e-4, capturable=True)",
+        "opt = torch.optim.AdamW(model.parameters(), lr=3e-4, capturable=True, fused=True)   # before the graph is captured",
+    ),
+)
+
+
+def _captured(context: RuleContext) -> Evidence | None:
+    """Return the evidence on an optimizer in a CUDA graph that computes with one number for each parameter tensor.
+
+    A capturable foreach optimizer keeps its step counts on the GPU, and corrects each by kernels of its own.
+    """
+    work, steps = context.work, context.work_steps
+    single = work.iloc[beside_updates(work, work["gpu_op_id"].isin(of_graphs(context)).to_numpy(bool))]
+    if len(single) < MANY_KERNELS * steps:
+        return None
+    cost = ms_per_step(single, steps)
+    return Evidence(
+        Advice(
+            f"The optimizer in the CUDA graph launches {count_in_words(single, steps)} a step between its updates: {in_words(cost)}",
+            Action("Use", "the fused optimizer", ": fused=True beside capturable=True, before the graph is captured."),
+            note="Without these kernels; the fused update may also be faster than the foreach one.",
+            risk="The fused update rounds differently in the last bits.",
+            changes=CAPTURED,
+        ),
+        lost_ms=cost,
+        cost_ms=cost,
+        edits=[WithoutOps(tuple(single["gpu_op_id"].tolist()))],
+        rows=evidence_of(single, steps, ("kernel",)),
+    )
+
+
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if single-tensor kernels of the optimizer cost a relevant share of the step.
 
@@ -77,6 +113,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """
     steps = context.work_steps
     names = [name for name in optimizers(context.recording) if name in WITH_FOREACH]
+    if not optimizers(context.recording) and (captured := _captured(context)) is not None:
+        yield captured
     if not names:
         return  # PyTorch has no fused or foreach form of another optimizer.
     inside = launched_by_optimizer(context.recording, context.rank.device, steps_of(names))

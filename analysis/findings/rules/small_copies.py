@@ -23,7 +23,7 @@ import numpy as np
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import calls_inside
 from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_beside
@@ -89,4 +89,10 @@ RULE = Rule(
     explains=Explains(("launch_bound",), called="many small copies"),
     requires=("steps",),
     bar=FEW_LINES,
+    comes_before=(
+        Relation(
+            "launch-bound",
+            "“{title}” comes first: input changes in each step, so its copies stay outside a CUDA graph.",
+        ),
+    ),
 )

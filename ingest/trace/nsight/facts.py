@@ -141,9 +141,9 @@ def _nothing(trace: NsightTrace) -> SourceError:
     )
 
 
-def _version(about: dict[str, str]) -> str | None:
-    version = about.get("EXPORT_PRODUCT_VERSION")
-    return f"Nsight Systems {version}" if version else None
+def _version(about: dict[str, str]) -> str:
+    """Return the profiler and, if the export names it, its version."""
+    return " ".join(filter(None, ("Nsight Systems", about.get("EXPORT_PRODUCT_VERSION"))))
 
 
 def _base(trace: NsightTrace) -> int | None:

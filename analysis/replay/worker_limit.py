@@ -1,0 +1,42 @@
+"""What a data loader's workers allow: no change of the step makes them faster."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
+
+# Share of a step. Workers that make every step wait this long limit the run: their queue is empty each time.
+WORKERS_LIMIT = 0.03
+
+Edge = Literal["least", "likely", "most"]  # edges of a time's range
+PACED: dict[Edge, float] = {
+    "least": 0.25,
+    "likely": 1.0,
+    "most": 2.25,
+}  # of a loader's time: twice the workers at twice the speed (3.2 times in one pair), or shared cores (2.2 times in another)
+
+
+def no_faster_than_workers(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> float:
+    """Return ``ms``, or the time that the loader's workers need for a step if that is longer.
+
+    They need no more than the run's current step. An edit of the loader's cost changes them too, and may give the new time.
+    """
+    if loads := loader_edits(edits):
+        return max(ms, *(_host_speed(edit, edge) for edit in loads))
+    if best.feeding is None or best.ms is None:
+        return ms
+    floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
+    return max(ms, floor_ms)
+
+
+def _host_speed(edit: WithoutHostCause, edge: Edge) -> float:
+    """Return the workers' time per step of ``edit`` in ms, from their own timing or the range of others."""
+    timed = {"least": edit.paced_at_least, "likely": edit.paced_ms, "most": edit.paced_at_most}[edge]
+    return timed if timed is not None else PACED[edge] * edit.paced_ms
+
+
+def loader_edits(edits: tuple[Edit, ...]) -> list[WithoutHostCause]:
+    """Return those of ``edits`` that change the loader's cost."""
+    return [edit for edit in edits if isinstance(edit, WithoutHostCause) and edit.cause == "data_wait"]
