@@ -39,9 +39,7 @@ SCREENS: tuple[Screen, ...] = (
     Screen("idle", "Idle", of="timeline"),
     Screen("ranks", "Ranks", of="timeline"),
     Screen("telemetry", "Telemetry", of="timeline"),
-    Screen("work", "Work", ":material/memory:", tab="Kernels"),
-    Screen("operators", "Operators", of="work"),
-    Screen("modules", "Modules", of="work"),
+    Screen("work", "Work", ":material/memory:", tab="GPU time"),
     Screen("efficiency", "Efficiency", of="work"),
     Screen("memory", "Memory", of="work"),
     Screen("compare", "Compare", ":material/compare_arrows:", needs_run=False),
@@ -52,8 +50,16 @@ SCREENS: tuple[Screen, ...] = (
 MENU = ("sql", "reference", "logins")  # places that the sidebar shows as quiet links below the others
 PLACES = tuple(screen.name for screen in SCREENS if not screen.of and screen.name not in MENU)
 
-# The paths of older versions, which had an address of its own for each view, and Kernels for Work.
-MOVED = {"": "runs", "kernels": "work"} | {screen.name: screen.name for screen in SCREENS if screen.of}
+# The paths of older versions, which had an address of its own for each view, and Kernels, Operators and Modules for Work.
+_GROUPED_BY = {"kernels": "Kernel", "operators": "Operator", "modules": "Module"}
+MOVED = {"": "runs"} | dict.fromkeys(_GROUPED_BY, "work") | {screen.name: screen.name for screen in SCREENS if screen.of}
+# Parameters of these three, and what they are now; a choice that is not listed is the first one, or now has columns.
+_SEARCHES = ("kernel", "operator", "module")
+_CHOICES = {
+    ("kernels_by", "Category"): {"by": "Category"}, ("kernels_by", "Tensor cores"): {"by": "Category"},
+    ("kernels_by", "Operator"): {"by": "Operator"}, ("kernels_by", "Operator and shape"): {"by": "Operator", "by_shape": "true"},
+    ("operators_by", "Operator and shape"): {"by": "Operator", "by_shape": "true"}, ("modules_by", "Class"): {"by": "Module", "by_class": "true"},
+}  # fmt: skip
 
 
 def screen_named(name: str) -> Screen:
@@ -85,6 +91,32 @@ def address(name: str, parameters: Mapping[str, str] | Mapping[str, list[str]]) 
 
 def moved(path: str, query: str) -> str:
     """Return the new address, with all parameters, of a path of ``MOVED``."""
-    name = MOVED[path.strip("/")]
-    kept = parse_qs(query, keep_blank_values=True)
-    return address(name, {key: value for key, value in kept.items() if key != "view" or name == "runs"})
+    path = path.strip("/")
+    kept = {key: value for key, value in parse_qs(query, keep_blank_values=True).items() if key != "view" or path == ""}
+    return address(MOVED[path], _regrouped(path, kept) if path in _GROUPED_BY else kept)
+
+
+def moved_work(query: str) -> str | None:
+    """Return the new address of Work if it has parameters of Kernels, Operators or Modules.
+
+    None for an address of today.
+    """
+    asked = parse_qs(query, keep_blank_values=True)
+    view = asked.get("view", [""])[-1]
+    if view not in _GROUPED_BY and not asked.keys() & {*_SEARCHES, "kernels_by"}:
+        return None
+    path = view if view in _GROUPED_BY else "kernels"
+    return moved(path, urlencode(asked, doseq=True)) if view in ("", *_GROUPED_BY) else None
+
+
+def _regrouped(path: str, asked: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the parameters of Kernels, Operators or Modules as those of Work."""
+    now = {"by": [_GROUPED_BY[path]]} if path != "kernels" else {}
+    for key, values in asked.items():
+        if key in _SEARCHES:
+            now["name"] = values
+        elif key.endswith("s_by") and f"{key[:-3]}" in _GROUPED_BY:
+            now |= {name: [value] for name, value in _CHOICES.get((key, values[-1]), {}).items()}
+        else:
+            now[key] = values
+    return now

@@ -1,4 +1,4 @@
-"""The tables of the Kernels and Operators pages: sums per step, or over the window without steps."""
+"""Kernels by their sums of durations: per step, or over the window without steps; texts of shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
 KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
-OperatorGroup = Literal["name", "shape"]
 WIDE = 20  # multiple of the shortest: beyond it, one of forty equal bins would contain all but a few launches
 HISTOGRAM_BINS = 40  # enough to show two modes, few enough to read
 SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table, and further inputs of an operator rarely matter
@@ -58,50 +57,6 @@ def kernel_durations(rank: RankView, name: str) -> pd.DataFrame:
     return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS, wide=WIDE)
 
 
-def operators(rank: RankView, group: OperatorGroup = "name") -> pd.DataFrame:
-    """Return operators of the counted steps by name, or by name and input shapes.
-
-    Rows with the largest GPU time of their own come first. Times are ms per step, or of all steps where none is counted.
-    tensor_core_share is of the operator's own GPU time, NULL where it has none. tflops is FLOPs ÷ GPU time of the operator and
-    its children, NULL where FLOPs are not counted.
-    """
-    by_shape = group == "shape"
-    shape, types = ("input_dims", "input_types") if by_shape else ("NULL", "NULL")
-    rows = rank.frame(_SQL["operators"].format(shape=shape, types=types))
-    per = rank.per
-    own = rows["gpu_self_ns"].where(rows["gpu_self_ns"] > 0)
-    flops = rows["flops"].astype(float)
-    all_own = float(rows["gpu_self_ns"].sum())
-    table = pd.DataFrame(
-        {
-            "name": rows["name"],
-            "shapes": rows["input_dims"].map(shapes_text),
-            "dtypes": rows["input_types"].map(_dtypes_text),
-            "gpu_self_ms": rows["gpu_self_ns"] / 1e6 / per,
-            "gpu_self_share": rows["gpu_self_ns"] / all_own if all_own else 0.0,
-            "gpu_total_ms": rows["gpu_total_ns"] / 1e6 / per,
-            "host_self_ms": rows["host_self_ns"] / 1e6 / per,
-            "host_total_ms": rows["host_total_ns"] / 1e6 / per,
-            "calls_per_step": rows["calls"] / per,
-            "kernels_per_step": rows["kernels"] / per,
-            "tensor_core_share": rows["tensor_core_ns"] / own,
-            "tensor_core_ms": rows["tensor_core_ns"] / 1e6 / per,
-            "gflop_per_step": flops / 1e9 / per,
-            "tflops": flops / rows["gpu_total_ns"].where(rows["gpu_total_ns"] > 0) / 1e3,
-        }
-    )
-    return table.sort_values(["gpu_self_ms", "host_self_ms"], ascending=False, ignore_index=True)
-
-
-def operator_kernels(rank: RankView, name: str) -> pd.DataFrame:
-    """Return the GPU operations that operators with this ``name`` launched themselves.
-
-    Columns: kernel, category, tensor_cores, launches_per_step, ms.
-    """
-    rows = rank.frame(_SQL["operator_kernels"], name=name)
-    return rows.assign(launches_per_step=rows.pop("launches") / rank.per, ms=rows.pop("total_ns") / 1e6 / rank.per)
-
-
 def shapes_text(dims: Any) -> str:
     """Return Input Dims in readable form, such as 64×3×224×224, 64×3×7×7; empty where none are recorded."""
     if not isinstance(dims, str):
@@ -120,14 +75,3 @@ def _shape(dims: Any) -> str:
     if isinstance(dims[0], list):
         return f"[{', '.join(filter(None, map(_shape, dims)))}]"
     return "×".join(str(d) for d in dims)
-
-
-def _dtypes_text(types: Any) -> str:
-    if not isinstance(types, str):
-        return ""
-    try:
-        listed = json.loads(types)
-    except ValueError:
-        return ""
-    seen = dict.fromkeys(str(t) for t in listed if isinstance(t, str) and t and t not in ("Scalar", "ScalarList", "Device"))
-    return ", ".join(seen)

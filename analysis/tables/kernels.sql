@@ -26,14 +26,3 @@ WITH d AS (SELECT greatest(dur_ns, 1) / 1e3 AS us FROM window_gpu_ops WHERE devi
     e AS (SELECT low + bin * width AS low, low + (bin + 1) * width AS high, ratios FROM b)
 SELECT CASE WHEN ratios THEN exp(low) ELSE low END AS low_us, CASE WHEN ratios THEN exp(high) ELSE high END AS high_us, count(*) AS launches
 FROM e GROUP BY ALL ORDER BY 1
-
--- name: operators
-SELECT name, {shape} AS input_dims, {types} AS input_types, sum(calls)::BIGINT AS calls, sum(host_self_ns)::BIGINT AS host_self_ns,
-    sum(host_total_ns)::BIGINT AS host_total_ns, sum(gpu_self_ns)::BIGINT AS gpu_self_ns, sum(gpu_total_ns)::BIGINT AS gpu_total_ns,
-    sum(kernels)::BIGINT AS kernels, sum(tensor_core_ns)::BIGINT AS tensor_core_ns, sum(flops) AS flops
-FROM named_operators WHERE device = $device GROUP BY ALL
-
--- name: operator_kernels
-SELECT g.name AS kernel, g.category, g.tensor_cores, count(*) AS launches, sum(g.dur_ns)::BIGINT AS total_ns
-FROM step_gpu_ops g JOIN named_cpu_ops o USING (cpu_op_id)
-WHERE g.device = $device AND g.summed AND o.name = $name GROUP BY ALL ORDER BY total_ns DESC LIMIT 50

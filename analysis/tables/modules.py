@@ -1,4 +1,4 @@
-"""The tables of the Modules page: modules as a tree, one by one, or by class.
+"""The tree of modules with their GPU time, and how two runs differ in it.
 
 Values are per step, or over all steps if none is counted.
 """
@@ -6,52 +6,34 @@ Values are per step, or over all steps if none is counted.
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 import pandas as pd
 
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
-ModuleGroup = Literal["tree", "module", "class"]
 PREFIX = "nn.Module: "
 OUTSIDE = "outside modules"
 _SQL = queries_of(__file__)
 ORDINAL = re.compile(r"_\d+$")  # the profiler numbers the modules of a class: Linear_0, Linear_1
 
-_SUMS = ("calls", "host_ns", "forward_ns", "backward_ns", "tensor_core_ns", "kernels", "flops")
-_TOTALS = ("total_host_ns", "total_forward_ns", "total_backward_ns", "total_tensor_core_ns", "total_kernels", "total_flops")
 
+def modules(rank: RankView) -> pd.DataFrame:
+    """Return modules of the counted steps in the order of calls.
 
-def modules(rank: RankView, group: ModuleGroup = "tree") -> pd.DataFrame:
-    """Return modules of the counted steps: as a tree in the order of calls, one by one, or by class.
+    Columns: name, path (names from the top), ids (the modules of the row), parent and depth (in the tree); calls, kernels, gflop,
+    host_ms, forward_ms, backward_ms and gpu_ms (the sum of the last two) per step, or of all steps where none is counted;
+    tensor_core_share of that time (missing where there is none). Each is also there as ``total_…``, which includes the modules
+    inside. gpu_share and total_share are of all GPU work; tflops is of the row itself.
 
-    One by one and by class, the largest come first. Columns: name, path (names from the top), ids (the modules of the row),
-    parent and depth (in the tree), instances; calls, kernels, gflop, host_ms, forward_ms, backward_ms and gpu_ms (the sum of
-    the last two) per step, or of all steps where none is counted; tensor_core_share of that time (missing where there is none).
-    Each is also there as ``total_…``, which includes the modules inside. gpu_share and total_share are of all GPU work; tflops
-    is of the row itself.
-
-    In the tree, gpu_ms sums to the GPU work of a step: one row has the work outside modules. Empty where no module calls are
+    gpu_ms sums to the GPU work that a step launches: one row has the work outside modules. Empty where no module calls are
     recorded.
     """
     rows = rank.frame(_SQL["modules"])
     rows["name"] = rows["name"].fillna(OUTSIDE).str.removeprefix(PREFIX)
     rows["ids"] = [[] if pd.isna(module) else [int(module)] for module in rows["module"]]
     rows["path"] = _paths(rows)
-    rows["instances"] = 1
-    rows = _by_class(rows) if group == "class" else rows.iloc[_called_order(rows)].reset_index(drop=True)
-    table = _rates(rows, rank.per)
-    return table if group == "tree" else table.sort_values("gpu_ms", ascending=False, ignore_index=True, kind="stable")
-
-
-def module_kernels(rank: RankView, ids: list[int]) -> pd.DataFrame:
-    """Return the GPU operations of modules, or of the work outside all modules if ``ids`` is empty.
-
-    Columns: kernel, tensor_cores, category, launches_per_step, ms.
-    """
-    rows = rank.frame(_SQL["module_kernels"], ids=ids)
-    return rows.assign(launches_per_step=rows.pop("launches") / rank.per, ms=rows.pop("total_ns") / 1e6 / rank.per)
+    return _rates(rows.iloc[_called_order(rows)].reset_index(drop=True), rank.per)
 
 
 def module_changes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
@@ -101,30 +83,8 @@ def _called_order(rows: pd.DataFrame) -> list[int]:
     return [*order, *range(len(order), len(rows))]
 
 
-def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sum the modules of a class.
-
-    A total counts a module only once, even if a module of the same class is inside it.
-    """
-    kind = rows["name"].str.replace(ORDINAL, "", regex=True)
-    above: dict[
-        int, set[str]
-    ] = {}  # by module: the classes of the modules around it; callers come before the modules they call
-    first = []
-    for module, parent, own in zip(rows["module"], rows["parent"], kind, strict=True):
-        around = above[int(parent)] if pd.notna(parent) else set()
-        first.append(own not in around)
-        if pd.notna(module):
-            above[int(module)] = around | {own}
-    counted = rows.assign(name=kind, path=kind, **{c: rows[c].where(first, 0) for c in _TOTALS})
-    sums = dict.fromkeys((*_SUMS, *_TOTALS, "instances", "ids"), "sum")
-    return counted.groupby("name", as_index=False, sort=False).agg(
-        sums | {"path": "first", "depth": "first", "module": "first", "parent": "first"}
-    )
-
-
 def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
-    table = rows[["name", "path", "ids", "module", "parent", "depth", "instances"]].copy()
+    table = rows[["name", "path", "ids", "module", "parent", "depth"]].copy()
     for prefix in ("", "total_"):
         for column in ("host", "forward", "backward"):
             table[f"{prefix}{column}_ms"] = rows[f"{prefix}{column}_ns"].astype("Float64") / 1e6 / per

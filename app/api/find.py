@@ -64,4 +64,4 @@ def _kernels(result: RunResult) -> Iterator[Entry]:
     except SawtoothError:
         return
     for name, short in zip(names, rankings.distinct_names(names, SHOWN_CHARACTERS), strict=True):
-        yield "Kernel", short, address("work", {"run": result.manifest.id, "kernel": name[:SOUGHT_CHARACTERS]})
+        yield "Kernel", short, address("work", {"run": result.manifest.id, "name": name[:SOUGHT_CHARACTERS]})

@@ -1,4 +1,4 @@
-"""The model as an icicle: nested modules whose height is their GPU time, forward above backward."""
+"""What changed in a model: nested modules whose width is their GPU time."""
 
 from __future__ import annotations
 
@@ -8,46 +8,12 @@ import plotly.graph_objects as go
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.waterfall import directed
-from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS, PAGE, UNKNOWN, ink_on, mixed
+from sawtooth.app.theme import ACCENT, CAUSES, MUTED, UNKNOWN, ink_on, mixed
 
 DRAWN_FROM = 0.004  # share of a step's GPU time: narrower modules would be lines without a name
-BETWEEN = 0.012  # share of the picture: the gap between forward and backward
-PALER = {
-    False: 0.62,
-    True: 0.72,
-}  # mix with the page's colour on a light and on a dark page, so that both ends differ clearly
 DRAWN_MOST = 300  # modules in each picture: the browser needs a second for more
 HALF = 0.5  # share of A's time: a larger change has the same colour as this one
-PHASES = ("forward", "backward")
 ROOT = "step"
-
-
-def icicle(tree: pd.DataFrame, title: str, *, dark: bool, method: str) -> Chart:
-    """Draw the tree of ``sawtooth.analysis.tables.modules.modules``, coloured by tensor-core share."""
-    whole = float(tree["gpu_ms"].sum())
-    totals = {phase: float(tree.loc[tree["parent"].isna(), f"total_{phase}_ms"].sum()) for phase in PHASES}
-    drawn = [phase for phase in PHASES if totals[phase] > 0]
-    figure = go.Figure()
-    top = 1.0
-    for phase in drawn:
-        height = totals[phase] / (sum(totals.values()) or 1.0)
-        rows = tree[tree[f"total_{phase}_ms"] >= DRAWN_FROM * whole].nlargest(DRAWN_MOST, f"total_{phase}_ms")
-        bottom = top - height
-        figure.add_trace(_phase(rows, phase, totals[phase], (bottom + (BETWEEN if len(drawn) > 1 else 0), top), dark))
-        top = bottom
-    framed(figure, 460)
-    figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"}, margin={"l": 0, "r": 0, "t": 4, "b": 0})
-    largest = tree.nlargest(5, "total_gpu_ms")
-    listed = ", ".join(
-        f"{fmt.clean(str(n), 40)} {fmt.duration_ms(float(ms))}"
-        for n, ms in zip(largest["name"], largest["total_gpu_ms"], strict=True)
-    )
-    legend = (
-        LegendEntry("mostly on tensor cores", _colour(1.0, dark)),
-        LegendEntry("half", _colour(0.5, dark)),
-        LegendEntry("not", _colour(0.0, dark)),
-    )
-    return Chart(figure, title, f"Icicle of modules by GPU time. Largest: {listed}.", pd.DataFrame(), {}, (), method, legend)
 
 
 def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
@@ -127,54 +93,5 @@ def _changed(share: float, dark: bool) -> str:
     return mixed(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))
 
 
-def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, float], dark: bool) -> go.Icicle:
-    known = {_key(row["module"]) for row in rows.to_dict("records")}
-    ids, parents, labels, values, colours, hover = (
-        [ROOT],
-        [""],
-        [f"{phase} {fmt.duration_ms(total)}"],
-        [total],
-        [mixed(PAGE.on(dark), MUTED.on(dark), 0.15)],
-        [""],
-    )
-    for row in rows.to_dict("records"):
-        parent = _key(row["parent"]) if pd.notna(row["parent"]) else ROOT
-        if parent != ROOT and parent not in known:
-            continue  # inside a module that is too small to be drawn
-        share = row["total_tensor_core_share"]
-        share = float(share) if pd.notna(share) else 0.0
-        ms = float(row[f"total_{phase}_ms"])
-        ids.append(_key(row["module"]))
-        parents.append(parent)
-        labels.append(f"{fmt.plain(str(row['name']), 40)} {fmt.duration_ms(ms)}")
-        values.append(ms)
-        colours.append(_colour(share, dark))
-        hover.append(
-            f"{fmt.plain(str(row['path']), 200)}<br>{phase} {fmt.duration_ms(ms)} a step, {fmt.share(share)} on tensor cores"
-        )
-    return go.Icicle(
-        ids=ids,
-        parents=parents,
-        labels=labels,
-        values=values,
-        branchvalues="total",
-        marker={"colors": colours, "line": {"width": 1, "color": MUTED.on(dark)}},
-        textfont={"color": [ink_on(colour) for colour in colours]},
-        customdata=hover,
-        hovertemplate="%{customdata}<extra></extra>",
-        leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's full colour
-        tiling={"orientation": "h"},  # horizontal boxes, because upright ones have no room for a name
-        domain={"y": list(place)},
-        sort=False,
-        pathbar={"visible": False},
-    )
-
-
 def _key(module: object) -> str:
     return "outside" if pd.isna(module) else f"m{int(module)}"  # type: ignore[call-overload]  # isna does not narrow the type
-
-
-def _colour(share: float, dark: bool) -> str:
-    """Return the colour for a tensor-core share from 0 to 1."""
-    none, all_ = (OWNERS[key].on(dark) for key in ("other_compute", "tensor_core_compute"))
-    return mixed(mixed(none, PAGE.on(dark), PALER[dark]), all_, min(max(share, 0.0), 1.0))

@@ -28,6 +28,6 @@ def choice(label: str, options: Mapping[T, str], key: str, *, label_shown: bool 
     return chosen
 
 
-def search(key: str, placeholder: str) -> str | None:
-    """Let the viewer type a search text."""
-    return st.text_input("Search", key=key, placeholder=placeholder, bind="query-params", width=280)
+def search(key: str, placeholder: str, width: int = 280) -> str | None:
+    """Let the viewer type a search text; ``width`` is in pixels."""
+    return st.text_input("Search", key=key, placeholder=placeholder, bind="query-params", width=width)

@@ -24,7 +24,7 @@ __all__ = ["current_run", "dark", "data_folder", "library", "link", "switch"]
 log = logging.getLogger("sawtooth")
 
 # Screens without content if the run has no GPU work.
-OF_THE_GPU = frozenset({"audit", "idle", "work", "operators", "modules", "efficiency", "memory"})
+OF_THE_GPU = frozenset({"audit", "idle", "work", "efficiency", "memory"})
 
 
 def data_folder() -> DataFolder:

@@ -1,38 +1,61 @@
-"""The first view of Work, Kernels: busy time by kernel, category, operator and shape."""
+"""The first view of Work: GPU time by kernel, operator, module, phase or category."""
 
 from __future__ import annotations
 
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.run.model import RankResult
-from sawtooth.analysis.tables import kernels as tables
+from sawtooth.analysis.findings import gpu_work as tables
+from sawtooth.analysis.findings.gpu_work import GpuWork, Grouping
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.tables import memory
 from sawtooth.app import format as fmt
-from sawtooth.app.charts import rankings
+from sawtooth.app.charts import rankings, treemap
 from sawtooth.app.page import cards, controls, current_result, frame, panel
-from sawtooth.app.page.parts import breakdown, category_bar, first_change, kernel_drawer
-from sawtooth.app.words import categories
+from sawtooth.app.page.parts import breakdown, first_change, work_details, work_map
+from sawtooth.app.theme import OWNERS
+from sawtooth.app.words import advice, categories
 from sawtooth.app.words import run as words
 
-GROUPS: dict[tables.KernelGroup, str] = {
-    "name": "Kernel",
-    "category": "Category",
-    "tensor_cores": "Tensor cores",
+GROUPS: dict[Grouping, str] = {
+    "kernel": "Kernel",
     "operator": "Operator",
-    "shape": "Operator and shape",
+    "module": "Module",
+    "phase": "Phase",
+    "category": "Category",
 }
-WHAT: dict[tables.KernelGroup, str] = {
-    "name": "kernel",
-    "category": "category",
-    "tensor_cores": "class",
-    "operator": "operator",
-    "shape": "operator and shape",
-}
-STANDS_OUT = 0.3  # share of GPU work: if the largest kernel has a smaller share, the headline names a category
+FINER: dict[Grouping, tuple[Grouping, str]] = {"operator": ("shape", "By shape"), "module": ("class", "By class")}
+HEADINGS: dict[Grouping, str] = {**GROUPS, "shape": "Operator", "class": "Class of modules"}
+ORDERS = {"ms": "GPU time", "host_ms": "host time"}
+ROW = "row"  # address parameter: the row whose details are open
+STANDS_OUT = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category
 METHOD = (
-    "Durations of single operations inside the steady window are added up and divided by the counted steps. Operations that run at the "
-    "same time on two streams count twice here; the ledger on the Verdict counts each nanosecond once."
+    "GPU time between the first and the last counted step, divided by the counted steps. Where operations run at the same time, each nanosecond "
+    "counts once, as in the ledger: for tensor-core kernels first, then other kernels, communication and copies. The rest of an operation's duration "
+    "is in the column Beside other work. All rows together are the time in which the GPU is not idle, for every grouping. "
+    "Backward work belongs to the module and the phase that autograd launched it for."
 )
+STATES: dict[Grouping, tuple[str, str, str, str]] = {
+    "operator": (
+        "The trace has no operators.",
+        "CPU activity was not recorded, so it is not known which operator launched a kernel.",
+        "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:",
+        "python",
+    ),
+    "module": (
+        "Which module the GPU works for is not recorded.",
+        "Recorded with Python calls, this table divides the step among the layers of the model, forward and backward. "
+        "Recording calls slows the host: do it for a few steps, beside a recording without. In your own profiler it is with_stack=True.",
+        "sawtooth run --stacks train.py",
+        "bash",
+    ),
+    "phase": (
+        "The trace marks no phases.",
+        "Forward, backward and optimizer are told apart by autograd's nodes and the optimizer's annotation, which PyTorch records with CPU activity.",
+        "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:",
+        "python",
+    ),
+}
 
 
 def main() -> None:
@@ -43,102 +66,235 @@ def main() -> None:
         cards.headline("This run has no recorded kernels.")
         current_result.what_is_missing(result)
         return
-    head = st.container(gap="small")
-    category_bar.show(table(rank, "category"), dark=frame.dark())
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        group = controls.choice("Group by", GROUPS, "kernels_by")
-        search = controls.search("kernel", "part of a name")
+    if not rank.ledger:
+        cards.headline("GPU times of this recording cannot be trusted, so none are shown.")
+        return
+    _page(result, rank)
+
+
+@st.fragment
+def _page(result: RunResult, rank: RankResult) -> None:
+    head = st.container(gap="small", key="work_head")
+    head.empty()  # a container without any element has no height
+    with st.container(horizontal=True, vertical_alignment="bottom", key="work_controls"):
+        chosen = controls.choice("Group by", GROUPS, "by")
+        by = _finer(chosen)
+        order = controls.choice("Largest by", ORDERS, "order") if chosen == "operator" else "ms"
+        search = controls.search("name", "part of a name", 200)
         everything = breakdown.all_columns()
-    rows = table(rank, group)
-    with head:
-        if rows.empty:
+    numbered = advice.numbered(result) if rank is result.lead else []
+    work = work_of(rank, numbered)
+    if work.rows.empty:
+        with head:
             cards.headline("There is no GPU operation in the steady window.")
             cards.empty_state(
                 "There is nothing to add up.",
                 "The device ran nothing between the first and the last counted step, or none of it has its launch in the trace.",
             )
-            return
-        _head(rows, rank, group)
-        about = kernel_drawer.changes(str(rows.iloc[0]["name"]), rank, result)[:1] if group == "name" else []
-        first_change.show_with(about, result)
+        return
+    rows = tables.grouped(work, by)
+    with head:
+        _head(rows, work, rank, by)
+        about = [numbered[place] for place in rows.iloc[0]["changes"]]
+        first_change.show_with(about[:1], result)
+    if not _is_known(work, chosen):
+        cards.empty_state(*STATES[chosen])
+        return
+    if by == "shape" and not rows["shapes"].str.len().any():
+        cards.empty_state(
+            "The trace has no shapes.",
+            "Operators are grouped by name only, and FLOPs and MFU cannot be computed.",
+            "with torch.profiler.profile(record_shapes=True) as profiler:",
+            "python",
+        )
+    if chosen == "operator":
+        rows = _with_host(rows, rank, by, order)
+        rows = rows.merge(_held(rank), on="operator", how="left") if everything and by == "operator" else rows
     shown = breakdown.matching(rows, search, ("name", "shapes"))
     if shown.empty:
         cards.small("No name matches.")
         return
-    chosen = _table(shown, rank, group, everything=everything)
-    if group == "name":
-        kernel_drawer.show(shown.iloc[chosen or 0], rank, result)
-    else:
-        frame.link("efficiency", "How near operators come to the peak", run=result.manifest.id, icon=":material/speed:")
+    row = _chosen(_table_and_map(work, shown, rank, by, numbered, everything=everything), shown, by)
+    work_details.show(row, work, by, rank, result, [numbered[place] for place in row["changes"]])
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up kernels …", hash_funcs={RankResult: current_result.key_of})
-def table(rank: RankResult, group: tables.KernelGroup) -> pd.DataFrame:
-    """Return the rows of the table; see ``sawtooth.analysis.tables.kernels.kernels``."""
+def _finer(chosen: Grouping) -> Grouping:
+    """Let the viewer ask for a finer or a coarser form of a grouping, where it has one."""
+    if chosen not in FINER:
+        return chosen
+    other, label = FINER[chosen]
+    return other if st.toggle(label, key=f"by_{other}", bind="query-params") else chosen
+
+
+def _is_known(work: GpuWork, chosen: Grouping) -> bool:
+    of_operators, of_modules = work.has_operators, work.has_modules
+    known = {
+        "operator": of_operators,
+        "shape": of_operators,
+        "module": of_modules,
+        "class": of_modules,
+        "phase": work.has_phases,
+    }
+    return known.get(chosen, True)
+
+
+def work_of(rank: RankResult, numbered: list[tuple[int, Finding]]) -> GpuWork:
+    """Return the rank's GPU work; see ``sawtooth.analysis.findings.gpu_work.gpu_work``. Viewers share it."""
+    findings = [finding for _, finding in numbered]
+    return _work(rank, tuple((finding.rule, finding.title) for finding in findings), findings)
+
+
+@st.cache_resource(max_entries=16, show_spinner="Adding up GPU time …", hash_funcs={RankResult: current_result.key_of})
+def _work(rank: RankResult, known: tuple[tuple[str, str], ...], _findings: list[Finding]) -> GpuWork:
     with current_result.opened(rank, sums=True) as view:
-        return tables.kernels(view, group)
+        return tables.gpu_work(view, _findings)
 
 
-def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> None:
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
+def _host_times(rank: RankResult, by: Grouping) -> pd.DataFrame:
+    with current_result.opened(rank) as view:
+        return tables.host_times(view, by)
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
+def _held(rank: RankResult) -> pd.DataFrame:
+    with current_result.opened(rank) as view:
+        use = memory.memory_use(view)
+        held = memory.holders(view, use) if use is not None else pd.DataFrame(columns=["operator", "bytes"])
+    return pd.DataFrame({"operator": held["operator"], "held_mb": held["bytes"].astype(float) / 1e6})
+
+
+def _with_host(rows: pd.DataFrame, rank: RankResult, by: Grouping, order: str) -> pd.DataFrame:
+    """Return operators with the host's time; sorted by it, those that launch nothing are among them."""
+    host = _host_times(rank, by)
+    both = rows.merge(host, on=tables.key_columns(by), how="outer" if order == "host_ms" else "left")
+    missing = both["ms"].isna()
+    both["name"] = both["operator"]
+    both["changes"] = [() if absent else changes for absent, changes in zip(missing, both["changes"], strict=True)]
+    both = both.fillna({"ms": 0.0, "share": 0.0, "launches_per_step": 0.0, "owner": "other_compute"})
+    return both.sort_values([order, "name"], ascending=[False, True], ignore_index=True)
+
+
+def _head(rows: pd.DataFrame, work: GpuWork, rank: RankResult, by: Grouping) -> None:
+    total_ms, step_ms = float(rows["ms"].sum()), rank.best.ms
+    of_step = (
+        f", {fmt.share(total_ms / step_ms)} of a step of {fmt.duration_ms(step_ms)}" if step_ms and len(rank.counted) else ""
+    )
     breakdown.head(
-        _finding(rows, group),
-        f"{fmt.many(len(rows), 'kernel' if group == 'name' else 'row')}, largest first; times are {words.unit_of(rank)}, as profiled.",
-        ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy"),
+        finding(rows, work, by),
+        f"{f'{fmt.many(len(rows), NOUNS[by])}. ' if _is_known(work, by) else ''}The GPU works {fmt.duration_ms(total_ms)} {words.per(rank)}{of_step}.",
+        ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy", "flops_per_step"),
         METHOD,
-        "kernels",
+        "work",
     )
 
 
-def _finding(rows: pd.DataFrame, group: tables.KernelGroup) -> str:
-    """Return the row with the largest share.
+NOUNS: dict[Grouping, str] = {
+    "kernel": "kernel", "operator": "operator", "shape": "row", "module": "module", "class": "class", "phase": "phase", "category": "row",
+}  # fmt: skip
+
+
+def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
+    """Return the row with the largest share of GPU time.
 
     For kernels, it is a category if no kernel is large, because the largest of many small kernels says little.
     """
     first = rows.iloc[0]
-    name = rankings.short(str(first["name"]), 70)
-    if group == "name" and first["share"] < STANDS_OUT:
-        of_category = rows.groupby("category", sort=False)["share"].agg(["sum", "size"]).nlargest(1, "sum")
-        category, (share, kernels) = str(of_category.index[0]), of_category.iloc[0]
-        return f"{fmt.share(share)} of GPU work is {categories.named(category)}, in {fmt.many(int(kernels), 'kernel')}; the longest kernel takes {fmt.share(first['share'])}"
-    if group == "category":
-        return f"{fmt.share(first['share'])} of GPU work is {categories.named(name)}"
-    return f"{fmt.share(first['share'])} of GPU work is one {WHAT[group]}: {name}"
+    share, name = fmt.share(float(first["share"])), rankings.short(str(first["name"]).rsplit(" / ", 1)[-1], 70)
+    if by == "kernel" and first["share"] < STANDS_OUT:
+        largest = tables.grouped(work, "category").iloc[0]
+        kernels = fmt.many(int((rows["category"] == largest["name"]).sum()), "kernel")
+        return f"{fmt.share(float(largest['share']))} of GPU time is {categories.named(str(largest['name']))}, in {kernels}"
+    if by == "category":
+        return f"{share} of GPU time is {categories.named(name)}"
+    if by != "kernel" and _is_known(work, by):
+        return f"{share} of GPU time is {name}"
+    kernel = tables.grouped(work, "kernel").iloc[0]
+    return f"{fmt.share(float(kernel['share']))} of GPU time is one kernel: {rankings.short(str(kernel['name']), 70)}"
 
 
-ALWAYS = ("short", "shapes", "ms", "share", "tensor_cores", "category", "launches_per_step", "median_us")
+def _table_and_map(
+    work: GpuWork, rows: pd.DataFrame, rank: RankResult, by: Grouping, numbered: list[tuple[int, Finding]], *, everything: bool
+) -> str | None:
+    """Show both beside each other; return the key of the row that was clicked last."""
+    chart = treemap.treemap(
+        work_map.tiles(work, by, rows), f"GPU time by {HEADINGS[by].lower()}", words.unit_of(rank), dark=frame.dark()
+    )
+    cards.legend(chart.legend)
+    with st.container(horizontal=True, key="work_both"):
+        with st.container(key="work_table"):
+            place = _table(rows, rank, by, numbered, everything=everything)
+        with st.container(key="work_map"):
+            tile = work_map.show(chart, by)
+    row = work_map.key_of(by, rows.iloc[place].to_dict()) if place is not None else None
+    before = st.session_state.get("work_clicked", (None, None))
+    st.session_state["work_clicked"] = (row, tile)
+    clicked = row if row != before[0] else tile if tile != before[1] else st.query_params.get(ROW)
+    return clicked or row or tile
 
 
-def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, everything: bool) -> int | None:
+def _chosen(key: str | None, rows: pd.DataFrame, by: Grouping) -> pd.Series:
+    """Return the row with this key, else the first one; the address names a row that was chosen."""
+    keys = [work_map.key_of(by, row) for row in rows.to_dict("records")]
+    if key not in keys:
+        st.query_params.pop(ROW, None)
+        return rows.iloc[0]
+    if st.query_params.get(ROW) != key:
+        st.query_params[ROW] = key
+    return rows.iloc[keys.index(key)]
+
+
+SWATCH = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Crect x='5' y='5' width='14' height='14' rx='2' fill='%23{}'/%3E%3C/svg%3E"
+ALWAYS = ("ms", "share", "swatch", "short", "shapes", "change", "class_of", "tensor_core_share", "beside_ms", "roof_share")
+
+
+def _table(
+    rows: pd.DataFrame, rank: RankResult, by: Grouping, numbered: list[tuple[int, Finding]], *, everything: bool
+) -> int | None:
     number, text = panel.number_column, st.column_config.TextColumn
+    per = " per step" if len(rank.counted) else ""
     columns = {  # ranking columns come first: a narrow page then shows complete numbers and the start of the name
-        "ms": number(words.unit_of(rank), rows.get("ms")),
-        "share": panel.share_bar("GPU share"),
-        "short": text(GROUPS[group], width=breakdown.NAME_WIDTH),
+        "ms": number(words.unit_of(rank), rows["ms"]),
+        "share": panel.share_bar("GPU time"),
+        "swatch": st.column_config.ImageColumn("", width=34, help="What most of it is, in the colours above"),
+        "short": text(HEADINGS[by], width=breakdown.NAME_WIDTH),
         "shapes": text("Input shapes", width="medium"),
-        "tensor_cores": text(
-            "Tensor cores", help="yes: the name encodes the instruction; likely: the library uses it for this dtype"
+        "change": text("Change", help="Numbers of the changes about it on the Verdict", width=70),
+        "class_of": text("Category" if by == "kernel" else "Mostly"),
+        "tensor_core_share": panel.share_bar("On tensor cores"),
+        "beside_ms": number(
+            "Beside other work, ms", rows["beside_ms"], help_="It runs at the same time as what counts already"
         ),
-        "category": text("Category"),
-        "launches_per_step": number("Launches per step" if len(rank.counted) else "Launches", rows.get("launches_per_step")),
-        "median_us": number("Median, µs", rows.get("median_us")),
-        "mean_us": number("Mean, µs", rows.get("mean_us")),
-        "max_us": number("Longest, µs", rows.get("max_us")),
-        "blocks_per_sm": number("Blocks per SM", rows.get("blocks_per_sm")),
-        "occupancy": st.column_config.NumberColumn("Est. occupancy", format="percent"),
-        "names": st.column_config.NumberColumn("Kernels", format="%d"),
+        "roof_share": st.column_config.NumberColumn(
+            "Of the roof", format=panel.PERCENT, help="Least time of its FLOPs and bytes at the GPU's peaks ÷ its time"
+        ),
+        "above_ms": number("Above the roof, ms", rows["above_ms"]),
+        "launches_per_step": number(f"Launches{per}", rows["launches_per_step"]),
+        "mean_us": number("Mean launch, µs", rows["mean_us"]),
+        "tflops": number("TFLOP/s", rows["tflops"]),
+        "gb_per_s": number("Copied, GB/s", rows["gb_per_s"]),
+        "host_ms": number("Host, ms", rows.get("host_ms"), help_="Without the operators inside it, as profiled"),
+        "held_mb": number("Holds at the memory peak, MB", rows.get("held_mb")),
+        "calls_per_step": number(f"Calls{per}", rows.get("calls_per_step")),
         "name": text("Full name", width="large"),
     }
-    names = rows["name"].astype(str).tolist()
-    short = (
-        [categories.named(name) for name in names]
-        if group == "category"
-        else rankings.distinct_names(names, breakdown.NAME_SHOWN)
+    if by == "category":
+        short = list(map(categories.named, rows["name"].astype(str)))
+    elif by == "module":
+        short = [fmt.clean(name.rsplit(" / ", 1)[-1], 60) for name in rows["name"].astype(str)]
+    else:
+        short = rankings.distinct_names(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN)
+    drawn = rows.assign(
+        short=short,
+        change=[", ".join(str(numbered[place][0]) for place in places) for places in rows["changes"]],
+        class_of=[categories.named(name) if isinstance(name, str) else None for name in rows["category"]],
+        swatch=[SWATCH.format(OWNERS[owner].on(frame.dark())[1:]) for owner in rows["owner"]],
     )
-    rows = rows.assign(short=short, **({"category": rows["category"].map(categories.named)} if "category" in rows else {}))
-    hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())
-    order = [c for c in columns if c not in hidden and (everything or c in ALWAYS)]
-    alt = f"GPU work by {GROUPS[group].lower()}, largest first."
-    return breakdown.table(rows, columns, order, f"kernels-by-{group}", alt)
+    drawn["change"] = drawn["change"].where(drawn["change"] != "")
+    hidden = {"class_of"} if by == "category" else {"shapes"} if by == "operator" else set()
+    host = {"host_ms"} if "host_ms" in rows and rows["host_ms"].is_monotonic_decreasing else set()
+    order = [c for c in columns if c not in hidden and c in drawn and (everything or c in ALWAYS or c in host)]
+    return breakdown.table(drawn, columns, order, f"work-by-{by}", f"GPU time by {HEADINGS[by].lower()}, largest first.")
 
 
 main()

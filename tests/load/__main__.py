@@ -30,8 +30,8 @@ from sawtooth.app.places import screen_named, with_view
 from tests.load.viewer import LoadError, Page, Viewer
 from tests.support.servers import LOGGED_IN, Server, fetch, start_server
 
-SCREENS = ("verdict", "work", "operators", "idle", "efficiency", "timeline")
-FILTERS = {"work": ("gemm", "elementwise"), "operators": ("aten::mm", "add")}
+SCREENS = ("verdict", "work", "idle", "efficiency", "timeline")
+FILTERS = {"work": ("gemm", "elementwise")}
 THINK_SECONDS = (2.0, 5.0)
 BAR_SECONDS = 2.0
 MEGABYTE = 1 << 20

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.intervals import Intervals, intersect, paint, union
+from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, paint, subtract, union
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 
 I64 = NDArray[np.int64]
@@ -54,3 +54,33 @@ def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -
 def owned(parts: Segments, window: Intervals) -> dict[str, int]:
     """Return each owner's nanoseconds inside ``window``; they sum to its length exactly."""
     return {name: intersect(parts.of(code), window).total for code, name in enumerate(OWNER_KEYS)}
+
+
+def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -> I64:
+    """Return the nanoseconds of ``window`` that the ledger counts for each operation of one device.
+
+    Where operations run at the same time, the first owner in the order of owners.OWNERS counts, and of one owner the operation
+    that started first. So the result sums to the window's time without the idle time, exactly.
+    """
+    own = np.zeros(len(start), np.int64)
+    taken = EMPTY
+    for code in range(OWNER_KEYS.index("idle")):
+        mine = np.flatnonzero(codes == code)
+        if not len(mine):
+            continue
+        mine = mine[np.argsort(start[mine], kind="stable")]
+        reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[mine])[:-1]))
+        begin = np.maximum(start[mine], reach)  # what an earlier operation covers is not its own
+        free = subtract(window, taken)
+        own[mine] = _covered(free, np.maximum(end[mine], begin)) - _covered(free, begin)
+        taken = union(np.concatenate((taken.starts, start[mine])), np.concatenate((taken.ends, end[mine])))
+    return own
+
+
+def _covered(part: Intervals, until: I64) -> I64:
+    """Return how much of ``part`` lies before each of the moments ``until``."""
+    lengths = np.concatenate(([0], np.cumsum(part.ends - part.starts)))
+    place = np.searchsorted(part.starts, until, side="right")
+    before = np.maximum(place - 1, 0)
+    inside = np.minimum(until, part.ends[before]) - part.starts[before] if len(part.starts) else np.zeros(len(until), np.int64)
+    return np.where(place > 0, lengths[before] + inside, 0)

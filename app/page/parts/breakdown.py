@@ -1,4 +1,4 @@
-"""Common elements of the Kernels, Operators and Modules screens: columns, tables and bars."""
+"""Common elements of tables that fill a screen: the search, the head, the columns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.run.model import RankResult
-from sawtooth.app import format as fmt
-from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, panel
-from sawtooth.app.words import categories
-from sawtooth.app.words import run as words
 
 # Characters of a kernel's name that its column shows completely, also on a narrow page; width in pixels.
 NAME_SHOWN, NAME_WIDTH = 35, 265
@@ -69,21 +64,3 @@ def table(
     panel.csv_button(rows, key)
     chosen = event.selection.rows
     return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
-
-
-def kernels(rows: pd.DataFrame, rank: RankResult, key: str, what: str) -> None:
-    """Show the kernels that ``what`` launched.
-
-    ``rows`` has the columns kernel, ms, launches_per_step, tensor_cores and category.
-    """
-    cards.title(f"{fmt.clean(what, 60)} launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
-    short = rankings.distinct_names(rows["kernel"].astype(str).tolist(), NAME_SHOWN)
-    rows = rows.assign(short=short, category=rows["category"].map(categories.named))
-    columns = {
-        "short": "Kernel",
-        "ms": words.unit_of(rank),
-        "launches_per_step": "Launches per step",
-        "tensor_cores": "Tensor cores",
-        "category": "Category",
-    }
-    panel.table(rows, columns, f"{key}-kernels")

@@ -5,14 +5,11 @@ It also says why the numbers of that screen suggest something else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import streamlit as st
-
-from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards, current_result, frame
+from sawtooth.app.page import cards, frame
 from sawtooth.app.words import advice, headline, timeline
 
 CHANGES_SHOWN = 3  # number of changes about one row; the Verdict shows all
@@ -31,30 +28,6 @@ def show(result: RunResult) -> None:
     )
     if (why := advice.unseen_here(result)) is not None:
         cards.small(f"{why}.")
-
-
-def about(
-    find: Callable[[Any, Any, Sequence[Finding]], tuple[int, ...]], what: Hashable, rank: RankResult, result: RunResult
-) -> list[tuple[int, Finding]]:
-    """Return the numbered findings about ``what``.
-
-    ``find`` is a function of ``sawtooth.analysis.findings.findings_by_kernel``. The list is empty for ranks other than the lead,
-    because their operations have other numbers.
-    """
-    if rank is not result.lead:
-        return []
-    numbered = advice.numbered(result)
-    findings = [finding for _, finding in numbered]
-    known = tuple((finding.rule, finding.title) for finding in findings)
-    return [numbered[place] for place in _places(find.__name__, what, rank, known, find, findings)]
-
-
-@st.cache_data(max_entries=256, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
-def _places(
-    asked: str, what: Hashable, rank: RankResult, known: tuple[tuple[str, str], ...], _find: Any, _findings: Sequence[Finding]
-) -> tuple[int, ...]:
-    with current_result.opened(rank) as view:
-        return tuple(_find(view, what, _findings))
 
 
 def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult, *, alone: bool = True) -> None:

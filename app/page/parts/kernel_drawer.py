@@ -6,15 +6,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.findings_by_kernel import about_kernel
 from sawtooth.analysis.knowledge.hardware import GpuPeaks, crossed_by, link_of
-from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import attainable
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, current_result, frame, panel
-from sawtooth.app.page.parts import first_change
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import run as words
 
@@ -44,12 +42,13 @@ WORKS_FOR_SHOWN = 8  # operators of a kernel: the others add up to a few percent
 LEAST_NAMED_SHARE = 0.01  # share of the step: smaller gains are lost in the noise of measurements
 
 
-def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
-    """Show one kernel of the table, and what to do about it."""
+def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) -> None:
+    """Show one kernel of the table; ``named`` says that a finding is about it."""
     name = str(row["name"])
-    durations, works_for, longest = _about(rank, name)
+    durations, works_for, longest, spread = _about(rank, name)
     copies = crossed_by(name) is not None
-    _next_step(works_for, row, rank, result)
+    if not named:
+        _what_to_gain(works_for, row, rank, result)
     with st.container(border=True):
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             cards.title(rankings.short(name, 90))
@@ -61,8 +60,6 @@ def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
         panel.explain((), COPY_METHOD if copies else METHOD, "kernel-works-for")
         wide, side = panel.beside()
         with wide:
-            low, middle, high = (fmt.duration_ns(row[f"{which}_us"] * 1e3) for which in ("min", "median", "max"))
-            spread = f"One launch takes {low} to {high}, median {middle}"
             chart = rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.dark(), method="")
             panel.show(chart, "kernel-durations")
         with side:
@@ -71,10 +68,14 @@ def show(row: pd.Series, rank: RankResult, result: RunResult) -> None:
 
 
 @st.cache_data(max_entries=128, show_spinner="Looking at the kernel …", hash_funcs={RankResult: current_result.key_of})
-def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, attainable.TimelineSpan | None]:
+def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, attainable.TimelineSpan | None, str]:
     with current_result.opened(rank) as view:
         durations = tables.kernel_durations(view, name)
-        return durations, attainable.attained(view, name), attainable.longest_launch(view, name)
+        same = tables.kernels(view)
+        row = same[same["name"] == name].iloc[0]
+        low, middle, high = (fmt.duration_ns(row[f"{which}_us"] * 1e3) for which in ("min", "median", "max"))
+        spread = f"One launch takes {low} to {high}, median {middle}"
+        return durations, attainable.attained(view, name), attainable.longest_launch(view, name), spread
 
 
 def reached(works_for: pd.DataFrame) -> str | None:
@@ -139,23 +140,13 @@ def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -
     return f"No finding is about it. As fast as possible, it would save {fmt.duration_ms(most_ms)} at most{share}, and less where other work runs beside it."
 
 
-def _next_step(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result: RunResult) -> None:
-    """Link to the changes about the kernel; if there are none, show the possible gain and where to look."""
-    cards.title(f"What to do about {rankings.short(str(row['name']), 60)}")
-    about = changes(str(row["name"]), rank, result)
-    first_change.link_changes(about, result)
-    if about:
-        return
+def _what_to_gain(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result: RunResult) -> None:
+    """Say what could be gained at most, and where to look."""
     cards.text(verdict_on(most_to_gain_ms(works_for), float(row["ms"]), rank.metrics["step_time_ms"].value))
     if row["category"] in ("communication", "memcpy", "memset"):
         frame.link("idle", "When the GPU waits for it", run=result.manifest.id, icon=":material/hourglass_empty:")
     else:
         frame.link("efficiency", "How near its operators come to the peak", run=result.manifest.id, icon=":material/speed:")
-
-
-def changes(name: str, rank: RankResult, result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the numbered findings about the kernel called ``name``."""
-    return first_change.about(about_kernel, name, rank, result)
 
 
 def _works_for(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> None:

@@ -22,9 +22,7 @@ OLD = [
     (f"/timeline?{RUN}&device=1&ranks=true&in_view=Host+in+view", "timeline"),
     (f"/timeline?{RUN}&beside=c9a7a8b5098381fc&beside_step=2", "timeline"),
     (f"/idle?{RUN}&device=1&basis=recorded&cause=data_wait", "idle"),
-    (f"/kernels?{RUN}&device=1&kernels_by=Category&kernel=a%26b&columns=true", "work"),
-    (f"/operators?{RUN}&operators_by=Operator&order=Calls&operator=mm", "operators"),
-    (f"/modules?{RUN}&modules_by=Class&module=layer1", "modules"),
+    (f"/kernels?{RUN}&device=1&columns=true", "work"),
     (f"/efficiency?{RUN}&device=1", "efficiency"),
     (f"/ranks?{RUN}&heat=Own+time&rows=Host", "ranks"),
     (f"/memory?{RUN}", "memory"),
@@ -49,6 +47,35 @@ def test_an_old_address_opens_its_screen_with_all_parameters(client: TestClient,
     asked, new = parse_qs(urlsplit(old).query), parse_qs(answer.url.query.decode())
     assert view_at(answer.url.path[1:], (new.get("view") or [None])[-1]).name == screen
     assert {key: new.get(key) for key in asked} == asked
+
+
+# The tables that are groupings of Work now, at their addresses of version 0.9 and at those that they had as views of Work.
+GROUPED = [
+    (
+        f"/kernels?{RUN}&device=1&kernels_by=Category&kernel=a%26b&columns=true",
+        f"{RUN}&device=1&by=Category&name=a%26b&columns=true",
+    ),
+    (f"/kernels?{RUN}&kernels_by=Operator+and+shape", f"{RUN}&by=Operator&by_shape=true"),
+    (f"/operators?{RUN}&operators_by=Operator&order=host+time&operator=mm", f"by=Operator&{RUN}&order=host+time&name=mm"),
+    (f"/operators?{RUN}&operators_by=Operator+and+shape", f"by=Operator&{RUN}&by_shape=true"),
+    (f"/modules?{RUN}&modules_by=Class&module=layer1", f"by=Module&{RUN}&by_class=true&name=layer1"),
+    (f"/work?view=operators&{RUN}&operator=mm", f"by=Operator&{RUN}&name=mm"),
+    (f"/work?view=modules&{RUN}&modules_by=Tree", f"by=Module&{RUN}"),
+    (f"/work?{RUN}&kernels_by=Kernel&kernel=gemm", f"{RUN}&name=gemm"),
+]
+
+
+@pytest.mark.parametrize(("old", "now"), GROUPED)
+def test_an_old_address_of_a_table_opens_work_with_its_grouping(client: TestClient, old: str, now: str) -> None:
+    answer = client.get(old)
+    assert answer.status_code == 200 and (answer.url.path, parse_qs(answer.url.query.decode())) == ("/work", parse_qs(now))
+
+
+@pytest.mark.parametrize(
+    "now", [f"/work?{RUN}&by=Operator&name=mm", f"/work?view=memory&{RUN}", f"/work?view=efficiency&{RUN}&kernel=a"]
+)
+def test_an_address_of_today_stays_as_it_is(client: TestClient, now: str) -> None:
+    assert str(client.get(now, follow_redirects=False).status_code) == "200"
 
 
 def test_every_screen_has_an_old_address() -> None:

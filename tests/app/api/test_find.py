@@ -36,7 +36,7 @@ def test_an_analysed_run_has_its_findings_and_kernels(client: TestClient, app_da
     numbered = advice.numbered(result)
     assert [name for kind, name, _ in found if kind.startswith("Finding")] == [finding.title for _, finding in numbered]
     kernels = [(name, parse_qs(urlsplit(address).query)) for kind, name, address in found if kind == "Kernel"]
-    assert kernels and all(query["run"] == [run.id] and len(query["kernel"][0]) <= 200 for _, query in kernels)
+    assert kernels and all(query["run"] == [run.id] and len(query["name"][0]) <= 200 for _, query in kernels)
     assert len({name for name, _ in kernels}) == len(kernels)
 
     stairs = stairs_of(library(), result)

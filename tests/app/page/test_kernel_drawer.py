@@ -5,14 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.findings.findings_by_kernel import about_kernel, about_modules, about_operator
+from sawtooth.analysis.findings.gpu_work import gpu_work, grouped
 from sawtooth.analysis.knowledge.hardware import GpuPeaks, crossed_by, identify, link_of
-from sawtooth.analysis.replay.edits import ScaledOps
-from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.tables.attainable import attained
 from sawtooth.app.page.parts.kernel_drawer import PAGEABLE, copied, most_to_gain_ms, verdict_on
-from tests.support.actions import act
 from tests.support.findings_of import library, result_of
 
 H200 = identify("NVIDIA H200", 9, 0, 132, 150109880320, "nvidia")
@@ -110,45 +107,6 @@ def test_a_recorded_copy_is_held_against_the_link_and_named_by_its_finding() -> 
         row = attained(view, name).iloc[0]
         # 192 images of 3 × 224 × 224 FP32: 115,605,504 bytes at 63 GB/s are 1.835 ms
         assert (row["bytes"], row["least_ms"]) == (192 * 3 * 224 * 224 * 4, pytest.approx(1.835, abs=1e-3))
-        about = [result.findings[place].rule for place in about_kernel(view, name, result.findings)]
-        assert about_kernel(view, "no such kernel", result.findings) == ()
-    assert "pageable-copies" in about
-
-
-def test_a_finding_that_scales_launches_is_about_their_kernel() -> None:
-    result = result_of("gpt_small")
-    lead = result.lead
-    assert lead is not None
-    with open_rank(library(), lead) as view:
-        op, name = view.rows("SELECT gpu_op_id, name FROM named_gpu_ops WHERE device = $device ORDER BY gpu_op_id LIMIT 1")[0]
-        other = view.rows("SELECT name FROM named_gpu_ops WHERE device = $device AND name <> $name LIMIT 1", name=name)[0][0]
-        finding = Finding("a", "warning", "a", act("Do it."), "medium", edits=(ScaledOps((op,), 0.5),))
-        assert about_kernel(view, name, [finding]) == (0,)
-        assert about_kernel(view, other, [finding]) == ()
-
-
-def test_a_finding_is_about_the_operator_that_launched_what_it_changes() -> None:
-    result = result_of("gpt_small")
-    lead = result.lead
-    assert lead is not None
-    with open_rank(library(), lead) as view:
-        op, operator = view.rows(
-            "SELECT gpu_op_id, o.name FROM gpu_ops g JOIN named_cpu_ops o USING (cpu_op_id) WHERE g.device = $device ORDER BY gpu_op_id LIMIT 1"
-        )[0]
-        finding = Finding("a", "warning", "a", act("Do it."), "medium", edits=(ScaledOps((op,), 0.5),))
-        assert about_operator(view, operator, [finding]) == (0,)
-        assert about_operator(view, "aten::no_such", [finding]) == ()
-
-
-def test_a_finding_is_about_the_module_whose_launches_it_changes() -> None:
-    result = result_of("gpt_stack_memory")
-    lead = result.lead
-    assert lead is not None
-    with open_rank(library(), lead) as view:
-        op, module = view.rows(
-            "SELECT gpu_op_id, module FROM step_gpu_ops WHERE device = $device AND summed AND module > 0 LIMIT 1"
-        )[0]
-        finding = Finding("a", "warning", "a", act("Do it."), "medium", edits=(ScaledOps((op,), 0.5),))
-        assert about_modules(view, [module], [finding]) == (0,)
-        assert about_modules(view, [10_000, module], [finding]) == (0,)
-        assert about_modules(view, [], [finding]) == ()
+        work = gpu_work(view, result.findings)
+    (about,) = (row for row in grouped(work, "kernel").to_dict("records") if row["name"] == name)
+    assert "pageable-copies" in [result.findings[place].rule for place in about["changes"]]

@@ -1,4 +1,4 @@
-"""Verdict, Kernels, Operators and Telemetry with data and in every state in which some of it is missing."""
+"""Verdict, Work, Telemetry and others with data and in every state in which some of it is missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.paths import RECORDINGS
 from tests.support.sent_steps import written_out
 from tests.support.telemetry_files import telemetry_file
 
-SCREENS = ("verdict", "timeline", "idle", "work", "operators", "modules", "efficiency", "ranks", "memory", "telemetry")
+SCREENS = ("verdict", "timeline", "idle", "work", "efficiency", "ranks", "memory", "telemetry")
 
 
 @pytest.fixture
@@ -85,18 +85,40 @@ def _numbers(values: object) -> list[float]:
     return list(values)  # type: ignore[call-overload]
 
 
-def test_kernels_are_per_step_and_follow_the_group_and_the_search(loop: str) -> None:
+def test_work_is_per_step_and_follows_the_group_and_the_search(loop: str) -> None:
     test = opened("work", loop)
-    assert "86\u00a0% of GPU work is one kernel: nvjet_sm90" in words_of(test)
+    text = words_of(test)
+    assert "86\u00a0% of GPU time is one kernel: nvjet_sm90" in text
+    assert "2 kernels. The GPU works 700\u00a0µs a step, 68\u00a0% of a step of 1.03\u00a0ms." in text
     rows = test.dataframe[0].value
     assert list(rows["ms"]) == pytest.approx([0.6, 0.1])
     assert list(rows["launches_per_step"]) == pytest.approx([1, 1])
     assert list(rows["share"]) == pytest.approx([600 / 7, 100 / 7])  # shown in percent
-    test.text_input(key="kernel").set_value("ELEMENTWISE add").run()
+    tiles = _tiles(test)
+    assert [tiles[f"gemm\u241f{rows['name'].iloc[0]}"], tiles["gemm"]] == pytest.approx([0.6, 0.0])
+    test.text_input(key="name").set_value("ELEMENTWISE add").run()
     words_of(test)
     assert len(test.dataframe[0].value) == 1
-    test.text_input(key="kernel").set_value("no such thing").run()
+    test.text_input(key="name").set_value("no such thing").run()
     assert "No name matches" in words_of(test)
+
+
+def test_work_shows_no_times_of_records_that_failed_a_check(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = matmul_loop(5)
+    kernels = [event for event in trace.events if event["cat"] == "kernel"]
+    trace.events = [event for event in trace.events if event not in kernels[::2]]  # half of the records are missing
+    test = opened("work", run_of(app_data, trace.write(tmp_path / "t.json")))
+    text = words_of(test)
+    assert "GPU times of this recording cannot be trusted, so none are shown." in text
+    assert "records are missing" in text and not len(test.dataframe) and not charts(test)
+
+
+def _tiles(test: AppTest) -> dict[str, float]:
+    """Return the time of each tile of the treemap by its id."""
+    drawn = next(trace for chart in charts(test) for trace in chart["data"] if trace["type"] == "treemap")
+    tiles = dict(zip(drawn["ids"], _numbers(drawn["values"]), strict=True))
+    assert tiles.pop("all") == 0  # the frame around all has no time of its own
+    return tiles
 
 
 def test_a_kernel_s_operator_stands_beside_what_the_gpu_can_do(loop: str) -> None:
@@ -107,28 +129,29 @@ def test_a_kernel_s_operator_stands_beside_what_the_gpu_can_do(loop: str) -> Non
     assert "Show its longest launch on the timeline" in text
 
 
-@pytest.mark.parametrize("group", ["Category", "Tensor cores", "Operator", "Operator and shape"])
-def test_every_group_of_kernels_sums_to_the_same_time(loop: str, group: str) -> None:
-    test = opened("work", loop, kernels_by=group)
+@pytest.mark.parametrize("group", ["Category", "Operator", "Module"])
+def test_every_grouping_of_gpu_time_sums_to_the_same_and_draws_it(app_data: DataFolder, tmp_path: Path, group: str) -> None:
+    run = run_of(app_data, small_training().write(tmp_path / "t.json"))
+    test = opened("work", run, by=group)
     words_of(test)
-    rows = test.dataframe[0].value
-    assert rows["ms"].sum() == pytest.approx(0.7)
-    if group == "Operator and shape":
-        assert rows["shapes"].iloc[0] == "1024×1024, 1024×1024"
+    assert test.dataframe[0].value["ms"].sum() == pytest.approx(0.2) == sum(_tiles(test).values())
 
 
-def test_operators_show_time_tensor_cores_and_flops(loop: str) -> None:
-    test = opened("operators", loop)
-    assert "aten::mm takes most time on the GPU: 0.600\u00a0ms per step" in words_of(test)
+def test_operators_show_time_tensor_cores_and_rates(loop: str) -> None:
+    test = opened("work", loop, by="Operator")
     text = words_of(test)
-    assert text.index("What to do about aten::mm") < text.index("aten::mm launches 1 kernel")
+    assert "86\u00a0% of GPU time is aten::mm" in text
+    assert text.index("What to do about aten::mm") < text.index("Kernels: 1")
     assert "Which line of your code calls it is not recorded: sawtooth run --stacks records it." in text
-    assert "line" not in dict(test.dataframe[0].value) or not test.dataframe[0].value["line"].any()
-    assert "No finding is about what it launches: 600\u00a0µs, 60\u00a0% of a profiled step." in text
+    assert "No finding is about it: 600\u00a0µs, 60\u00a0% of a profiled step." in text
     row = test.dataframe[0].value.iloc[0]
     assert row["tensor_core_share"] == pytest.approx(100)  # percent
-    assert row["gflop_per_step"] == pytest.approx(2 * 1024**3 / 1e9)
     assert row["tflops"] == pytest.approx(2 * 1024**3 / 600e-6 / 1e12)
+    assert row["roof_share"] == pytest.approx(100 * 2 * 1024**3 / 989.4e12 / 600e-6, rel=0.01)
+    shapes = opened("work", loop, by="Operator", by_shape="true", row="aten::add 1024×1024, 1024×1024", order="host time")
+    assert "What to do about aten::add" in words_of(shapes)  # the row of the address, not the first
+    assert {"1024×1024, 1024×1024"} == set(shapes.dataframe[0].value["shapes"])
+    assert shapes.dataframe[0].value["host_ms"].is_monotonic_decreasing
 
 
 def test_operators_name_the_user_s_own_line_that_calls_them(app_data: DataFolder, tmp_path: Path) -> None:
@@ -139,37 +162,31 @@ def test_operators_name_the_user_s_own_line_that_calls_them(app_data: DataFolder
     trace.host("python_function", "train.py(7): step", 5, 200)
     trace.host("python_function", "model.py(3): forward", 15, 55)
     run = run_of(app_data, trace.write(tmp_path / "t.json"))
-    test = opened("operators", run)
-    text = words_of(test)
-    lines = dict(zip(test.dataframe[0].value["name"], test.dataframe[0].value["line"], strict=True))
-    assert lines["aten::addmm"] == "model.py:3 in forward, 1 other"
-    assert lines["AddBackward0"] == "model.py:3 in forward" and lines["aten::_foreach_add_"] == "train.py:7 in step"
-    assert "Called from model.py:3 in forward most" in text
+    assert "Called from model.py:3 in forward most" in words_of(opened("work", run, by="Operator", row="aten::addmm"))
+    assert "Called from train.py:7 in step" in words_of(opened("work", run, by="Operator", row="aten::_foreach_add_"))
 
 
-@pytest.mark.parametrize("group", ["Tree", "Module", "Class"])
-def test_modules_show_forward_and_backward_and_add_up(app_data: DataFolder, tmp_path: Path, group: str) -> None:
+def test_modules_are_tiles_inside_their_callers_and_show_what_they_run(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, small_training().write(tmp_path / "t.json"))
-    test = opened("modules", run, modules_by=group)
-    assert (
-        "Linear modules take 90\u00a0% of GPU work: 120\u00a0µs forward, 60.0\u00a0µs backward; 5.0\u00a0% is outside modules."
-        in words_of(test)
-    )
-    rows = test.dataframe[0].value
-    assert rows["gpu_ms"].sum() == pytest.approx(0.2)
-    assert "What to do about Linear" in words_of(test)  # what takes most, without a click
-    test.text_input(key="module").set_value("linear").run()
-    words_of(test)
-    assert test.dataframe[0].value["gpu_ms"].sum() == pytest.approx(0.18)
-
-
-def test_a_trace_without_module_calls_says_how_to_record_them(loop: str) -> None:
-    test = opened("modules", loop)
+    test = opened("work", run, by="Module")
     text = words_of(test)
-    assert "Recorded with Python calls, this page divides the step among the layers of the model." in text
-    assert test.code[0].value == "sawtooth run --stacks train.py" and "with_stack=True" in text
-    assert "aten::mm takes 86\u00a0% of GPU work" in text  # and what is known without them: 600 of 700 µs
-    assert "Until then: 2 operators take 100\u00a0% of GPU work" in text
+    assert "75\u00a0% of GPU time is Linear_0" in text and "What to do about Linear_0" in text and "Operators: 2" in text
+    assert {tile: round(1000 * ms) for tile, ms in _tiles(test).items()} == {
+        "Net_0": 10, "Net_0\u241fLinear_0": 150, "Net_0\u241fLinear_1": 30, "outside modules": 10,
+    }  # fmt: skip
+    test.toggle(key="by_class").set_value(True).run()
+    assert "90\u00a0% of GPU time is Linear" in words_of(test)
+    test.text_input(key="name").set_value("linear").run()
+    assert list(test.dataframe[0].value["ms"]) == pytest.approx([0.18])
+
+
+@pytest.mark.parametrize(
+    ("group", "words", "code"), [("Module", "Which module the GPU works for is not recorded.", "sawtooth run --stacks train.py"), ("Phase", "The trace marks no phases.", "with torch.profiler")]
+)  # fmt: skip
+def test_what_a_grouping_lacks_is_said_with_how_to_record_it(loop: str, group: str, words: str, code: str) -> None:
+    test = opened("work", loop, by=group)
+    assert words in words_of(test) and test.code[0].value.startswith(code)
+    assert "86\u00a0% of GPU time is one kernel" in words_of(test)  # and what is known without it
 
 
 def test_telemetry_names_the_stretch_that_its_average_is_of(loop: str) -> None:
@@ -252,8 +269,8 @@ def test_no_shapes(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     trace.top["record_shapes"] = 0
     run = run_of(app_data, trace.write(tmp_path / "t.json"))
     words_of(opened(name, run))
-    if name == "operators":
-        assert "The trace has no shapes" in words_of(opened(name, run, operators_by="Operator and shape"))
+    if name == "work":
+        assert "The trace has no shapes" in words_of(opened(name, run, by="Operator", by_shape="true"))
 
 
 @pytest.mark.sweep(4)
@@ -520,17 +537,16 @@ def test_no_name_of_a_trace_is_a_formula_in_a_spreadsheet() -> None:
     assert panel._csv(rows).split() == ["name,ms", "'=HYPERLINK(1),-1.5", "'@x,2.0", "'-1+1,3.0", "gemm,4.0", ",5.0"]
 
 
-@pytest.mark.parametrize("name", ["work", "operators", "modules"])
-def test_a_table_shows_what_answers_first_and_everything_when_asked(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+def test_a_table_shows_what_answers_first_and_everything_when_asked(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, small_training().write(tmp_path / "t.json"))
-    test = opened(name, run)
+    test = opened("work", run)
     words_of(test)
     first = list(test.dataframe[0].proto.column_order)
     test.toggle(key="columns").set_value(True).run()
     words_of(test)
     everything = list(test.dataframe[0].proto.column_order)
     assert set(first) < set(everything)
-    assert len(first) <= 8  # what fits beside the navigation at 1440 pixels
+    assert len(first) <= 9  # what fits beside the navigation at 1440 pixels
     bars = [c["type_config"] for c in json.loads(test.dataframe[0].proto.columns).values() if "type_config" in c]
     assert {bar["max_value"] for bar in bars if bar["type"] == "progress"} == {100}  # a bar of 12 % fills 12 % of its place
 

@@ -1,0 +1,206 @@
+"""GPU time of one rank by kernel, operator, module, phase or category.
+
+Every grouping sums to the same time, which is the time of the ledger without idle time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.lost.ledger import own_times
+from sawtooth.analysis.findings.recorded.phases import phases_of
+from sawtooth.analysis.intervals import Intervals
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables.efficiency import roofline_table
+from sawtooth.analysis.tables.kernels import shapes_text
+from sawtooth.analysis.tables.modules import ORDINAL, OUTSIDE, modules
+
+Grouping = Literal["kernel", "operator", "shape", "module", "class", "phase", "category"]
+I64 = NDArray[np.int64]
+
+NO_OPERATOR = "no operator known"
+# Columns whose values make one row of ``GpuWork.rows``.
+_KEYS = ["kernel", "category", "tensor_cores", "operator", "signature", "flop_operator", "flop_signature", "module", "phase", "owner"]  # fmt: skip
+_SUMS = ["own_ns", "tensor_core_ns", "beside_ns", "launches", "bytes", "roof_ns", "roofed_ns", "flops"]
+KNOWN_ROOF = 0.9  # share of a row's time: if the least time of less is known, its sum says nothing about the row
+_SQL = queries_of(__file__)
+
+
+@dataclass(frozen=True)
+class GpuWork:
+    """The GPU operations of the steady window, added up as far as no grouping tells them apart.
+
+    ``rows`` has the columns kernel, category, tensor_cores, operator, shapes, module (its path), class, phase (None if no phase
+    is marked), owner, and sums of the window: own_ns (see ``own_times``), beside_ns (the rest of the durations: other work ran at
+    the same time), tensor_core_ns (of own_ns), launches, bytes (copied or set), roof_ns (the least time of the work at the GPU's
+    peaks), roofed_ns (the durations for which that is known) and flops. ``changes`` has the rows with launches of each finding, by the
+    finding's position. ``per`` divides sums into those of a step.
+    """
+
+    rows: pd.DataFrame
+    per: int
+    has_modules: bool
+    has_phases: bool
+    has_operators: bool
+    changes: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+
+
+def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
+    """Return the GPU work of a rank.
+
+    A finding is about an operation if its change removes, shortens or moves it, or if its evidence shows it. ``findings`` must
+    be of this rank.
+    """
+    columns = pd.DataFrame(rank.recording.objects(_SQL["operations"], {"device": rank.device, "owners": list(OWNER_KEYS)}))
+    starts, ends = np.array(rank.rows(_SQL["window"]), np.int64).reshape(-1, 2).T
+    window = Intervals(starts, ends)
+    start, end = (columns[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
+    phases = phases_of(rank, columns["gpu_op_id"].to_numpy(np.int64), columns["category"])
+    inside = np.searchsorted(starts, start, side="right") > np.searchsorted(ends, start, side="right")
+    own = own_times(start, end, columns["owner"].to_numpy(np.int8), window)
+    columns = columns.assign(
+        phase=phases if phases is not None else "",
+        own_ns=own,
+        beside_ns=_in_window(start, end, window) - own,
+        launches=inside.astype(np.int64),
+    )
+    group = columns.groupby(_KEYS, sort=False, observed=True)
+    rows = group[["own_ns", "beside_ns", "launches", "bytes"]].sum().reset_index()
+    of_row = group.ngroup().to_numpy()
+    changes = {
+        place: np.unique(of_row[touched])
+        for place, finding in enumerate(findings)
+        if len(touched := _touched(finding, columns["gpu_op_id"].to_numpy(np.int64), start, end))
+    }
+    tree = modules(rank)
+    named = _named(rows, rank, tree)
+    return GpuWork(named, rank.per, len(tree) > 1, phases is not None, bool((named["operator"] != NO_OPERATOR).any()), changes)
+
+
+def _in_window(start: I64, end: I64, window: Intervals) -> I64:
+    """Return the nanoseconds of each operation inside the window."""
+    total = np.zeros(len(start), np.int64)
+    for low, high in zip(window.starts.tolist(), window.ends.tolist(), strict=True):  # a profiling cycle each
+        total += np.maximum(np.minimum(end, high) - np.maximum(start, low), 0)
+    return total
+
+
+def _touched(finding: Finding, ids: I64, start: I64, end: I64) -> NDArray[np.intp]:
+    """Return the positions of the operations that a finding changes or shows."""
+    changed = [np.fromiter(ops, np.int64) for edit in finding.edits if (ops := getattr(edit, "ops", ()))]
+    shown = {(row.get("start_ns"), row.get("end_ns")) for row in finding.evidence} | set(finding.places)
+    spans = np.array([span for span in shown if None not in span], np.int64).reshape(-1, 2)
+    at = np.isin(start, spans[:, 0])
+    at[at] = [(a, b) in shown for a, b in zip(start[at].tolist(), end[at].tolist(), strict=True)]
+    return np.flatnonzero(at | np.isin(ids, np.concatenate(changed) if changed else np.zeros(0, np.int64)))
+
+
+def _named(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with texts for ids, and with their least time."""
+    texts = dict(rank.recording.rows("SELECT name_id, name FROM names"))
+    signatures = [int(i) for i in pd.unique(rows["signature"]) if i >= 0]
+    shapes = {int(i): shapes_text(dims) for i, dims in rank.recording.rows(_SQL["signatures"], {"ids": signatures})}
+    paths = {int(m): str(p) for m, p in zip(tree["module"], tree["path"], strict=True) if pd.notna(m)}
+    roof = roofline_table(rank)
+    rates = (roof["flops"] / roof["time_ns"]).astype(float)
+    least = {
+        (name, -1 if pd.isna(signature) else int(signature)): (share, rate)
+        for name, signature, share, rate in zip(roof["name"], roof["signature_id"], roof["attained_share"], rates, strict=True)
+    }
+    worked = (rows["own_ns"] + rows["beside_ns"]).to_numpy(float)
+    works_for = zip(map(texts.get, rows["flop_operator"]), rows["flop_signature"], strict=True)
+    known = [least.get((name, int(signature)), (np.nan, 0.0)) for name, signature in works_for]
+    share, rate = np.array(known, float).reshape(-1, 2).T
+    path = pd.Series([paths.get(module, OUTSIDE) for module in rows["module"]], rows.index, dtype=object)
+    return rows.assign(
+        kernel=[texts[name] for name in rows["kernel"]],
+        operator=[texts.get(name, NO_OPERATOR) for name in rows["operator"]],
+        shapes=[shapes.get(signature, "") for signature in rows["signature"]],
+        module=path,
+        **{"class": path.str.rsplit(" / ", n=1).str[-1].str.replace(ORDINAL, "", regex=True)},
+        owner=[OWNER_KEYS[code] for code in rows["owner"]],
+        tensor_core_ns=rows["own_ns"].where(rows["tensor_cores"].isin(TENSOR_CORES_USED), 0),
+        roof_ns=np.where(np.isfinite(share), worked * np.minimum(share, 1.0), 0.0),
+        roofed_ns=np.where(np.isfinite(share), worked, 0.0),
+        flops=worked * rate,
+    )
+
+
+def key_columns(by: Grouping) -> list[str]:
+    """Return the columns of ``GpuWork.rows`` that tell the rows of a grouping apart."""
+    return ["operator", "shapes"] if by == "shape" else [by]
+
+
+def grouped(work: GpuWork, by: Grouping, rows: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return the work by ``by``, longest first; ``rows`` is a selection of ``work.rows``, by default all.
+
+    Columns: the key columns, name (the first of them), ms and beside_ms, launches_per_step, share (of all own time),
+    tensor_core_share, category and owner (of most of its time), mean_us of a launch, gb_per_s (of what it copies), roof_share
+    (least time ÷ time, missing if unknown), above_ms (time above the least), tflops, and changes (positions of findings). Values are per
+    step, or of the window without counted steps.
+    """
+    chosen = work.rows if rows is None else rows
+    keys = key_columns(by)
+    total = chosen[_SUMS].groupby([chosen[key] for key in keys], sort=False, dropna=False).sum().reset_index()
+    mostly = chosen.sort_values("own_ns", ascending=False, kind="stable").drop_duplicates(keys)
+    total = total.merge(mostly[list(dict.fromkeys([*keys, "category", "owner"]))], on=keys)
+    whole, worked = float(work.rows["own_ns"].sum()), (total["own_ns"] + total["beside_ns"]).astype(float)
+    known = (total["roofed_ns"] >= KNOWN_ROOF * worked) & (worked > 0)
+    per_ms = 1e6 * work.per
+    table = total.assign(
+        name=total[keys[0]],
+        ms=total["own_ns"] / per_ms,
+        beside_ms=(total["beside_ns"] / per_ms).where(total["beside_ns"] > 0),
+        share=total["own_ns"] / whole if whole else 0.0,
+        tensor_core_share=total["tensor_core_ns"] / total["own_ns"].where(total["own_ns"] > 0),
+        launches_per_step=total["launches"] / work.per,
+        mean_us=worked / total["launches"].where(total["launches"] > 0) / 1e3,
+        gb_per_s=(total["bytes"] / worked).where((total["bytes"] > 0) & (total["category"] == "memcpy")),
+        roof_share=(total["roof_ns"] / worked).where(known),
+        above_ms=((worked - total["roof_ns"]) / per_ms).where(known),
+        tflops=(total["flops"] / worked / 1e3).where(total["flops"] > 0),
+        changes=_changes(work, chosen, total, keys),
+    )
+    return table.drop(columns=_SUMS).sort_values(["ms", "name"], ascending=[False, True], ignore_index=True)
+
+
+def nested(work: GpuWork, outer: Grouping, inner: Grouping) -> pd.DataFrame:
+    """Return own time by two groupings at once.
+
+    Columns: ``outer``, ``inner``, ms per step, and the owner of most of it.
+    """
+    sums = work.rows.groupby([outer, inner, "owner"], as_index=False, sort=False)["own_ns"].sum()
+    sums = sums.sort_values("own_ns", ascending=False, kind="stable")
+    whole = sums.groupby([outer, inner], sort=False)["own_ns"].transform("sum")
+    table = sums.assign(ms=whole / 1e6 / work.per).drop_duplicates([outer, inner])
+    return table.drop(columns="own_ns").reset_index(drop=True)
+
+
+def _changes(work: GpuWork, chosen: pd.DataFrame, total: pd.DataFrame, keys: list[str]) -> list[tuple[int, ...]]:
+    """Return for each row of ``total`` the findings about it."""
+    places: dict[tuple[object, ...], list[int]] = {}
+    for place, rows in work.changes.items():
+        touched = chosen.loc[chosen.index.intersection(rows), keys].drop_duplicates()
+        for key in touched.itertuples(index=False, name=None):
+            places.setdefault(key, []).append(place)
+    return [tuple(places.get(key, ())) for key in total[keys].itertuples(index=False, name=None)]
+
+
+def host_times(rank: RankView, by: Grouping) -> pd.DataFrame:
+    """Return the host's own time of operators, by name or also by shapes.
+
+    Columns: the key columns, host_ms and calls_per_step. Includes operators that launch nothing. Times are as profiled.
+    """
+    rows = rank.frame(_SQL["host"].format(shape="input_dims" if by == "shape" else "NULL"))
+    rows = rows.assign(operator=rows["name"], shapes=rows["input_dims"].map(shapes_text))
+    sums = rows.groupby(key_columns(by), as_index=False, sort=False)[["host_ns", "calls"]].sum()
+    return sums.assign(host_ms=sums.pop("host_ns") / 1e6 / rank.per, calls_per_step=sums.pop("calls") / rank.per)

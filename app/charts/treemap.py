@@ -1,0 +1,104 @@
+"""GPU time as a treemap whose tiles have the colours of the ledger's owners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mixed
+
+DRAWN_FROM = 0.003  # share of all time: a smaller tile would be a dot without a name
+LABEL = 22  # characters of a tile's name
+BEHIND = 0.16  # of the muted colour in the frame around the tiles of a group
+HEIGHT = 392  # pixels: that of the table beside it
+SEPARATOR = "\u241f"  # between the names of an id; no name of a kernel or module contains this symbol
+
+
+ROOT = "all"
+
+
+class Tile(NamedTuple):
+    """One rectangle: the names from the outermost frame to it, its ms, and the owner of most of its time.
+
+    ``owner`` is empty for a frame, whose time is that of the tiles inside it.
+    """
+
+    path: tuple[str, ...]
+    label: str
+    ms: float
+    owner: str = ""
+
+    @property
+    def id(self) -> str:
+        """The id by which the browser names it."""
+        return SEPARATOR.join(self.path)
+
+
+def names_of(tile_id: str) -> tuple[str, ...]:
+    """Return the names from the outermost frame to the tile with this id."""
+    return tuple(tile_id.split(SEPARATOR))
+
+
+def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Chart:
+    """Draw tiles whose areas are their times; frames must be among ``tiles``.
+
+    Tiles of less than DRAWN_FROM of all time are added up in their frame.
+    """
+    whole = sum(tile.ms for tile in tiles) or 1.0
+    drawn = _drawn(tiles, DRAWN_FROM * whole)
+    drawn = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn]
+    frame = mixed(PAGE.on(dark), MUTED.on(dark), BEHIND)
+    colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn]
+    figure = go.Figure(
+        go.Treemap(
+            ids=[tile.id or ROOT for tile in drawn],
+            parents=[SEPARATOR.join(tile.path[:-1]) or ROOT if tile.path else "" for tile in drawn],
+            labels=[fmt.plain(tile.label, LABEL if tile.path else None) for tile in drawn],
+            values=[tile.ms for tile in drawn],
+            branchvalues="remainder",
+            text=[f"{fmt.duration_ms(tile.ms)} · {fmt.share(tile.ms / whole)}" if tile.owner else "" for tile in drawn],
+            texttemplate=["%{label}<br>%{text}" if tile.owner else "%{label}" for tile in drawn],
+            hovertemplate="%{customdata}<extra></extra>",
+            customdata=[
+                f"{fmt.plain(' › '.join(tile.path), 200)}<br>{f'{fmt.duration_ms(tile.ms)} {unit}' if tile.owner else ''}"
+                for tile in drawn
+            ],
+            marker={"colors": colours, "line": {"width": 1, "color": PAGE.on(dark)}, "pad": {"t": 24, "l": 2, "r": 2, "b": 2}},
+            textfont={"color": [ink_on(colour) for colour in colours], "size": 12},
+            tiling={"pad": 1},
+            pathbar={"visible": False},
+            sort=True,
+        )
+    )
+    framed(figure, HEIGHT)
+    figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"}, margin={"l": 0, "r": 0, "t": 0, "b": 0})
+    largest = sorted((tile for tile in tiles if tile.owner), key=lambda tile: -tile.ms)[:5]
+    alt = f"Treemap of GPU time. Largest: {', '.join(f'{fmt.clean(t.label, 40)} {fmt.duration_ms(t.ms)}' for t in largest)}."
+    owners = [key for key in OWNERS if any(tile.owner == key for tile in drawn)]
+    legend = tuple(LegendEntry(OWNERS[key].label, OWNERS[key].on(dark)) for key in owners)
+    return Chart(figure, title, alt, pd.DataFrame(), legend=legend)
+
+
+def _drawn(tiles: Sequence[Tile], least_ms: float) -> list[Tile]:
+    """Return the large tiles with the frames around them, and one for all small tiles of a frame."""
+    large = [tile for tile in tiles if tile.owner and tile.ms >= least_ms]
+    kept = {tile.path[:depth] for tile in large for depth in range(1, len(tile.path) + 1)}
+    rest: dict[tuple[str, ...], list[Tile]] = {}
+    for tile in tiles:
+        if tile.owner and tile.path not in kept:
+            around = tile.path[:-1]
+            while around and around not in kept:
+                around = around[:-1]
+            rest.setdefault(around, []).append(tile)
+    others = [
+        Tile(
+            (*around, "smaller"), f"{len(small)} smaller", sum(tile.ms for tile in small), max(small, key=lambda t: t.ms).owner
+        )
+        for around, small in rest.items()
+    ]
+    return [*(tile for tile in tiles if tile.path in kept), *others]

@@ -1,0 +1,57 @@
+"""The lines of the user's code that call an operator."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.findings.recorded.source_lines import as_known, spoken
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.tables.called_from import called_from
+from sawtooth.app import format as fmt
+from sawtooth.app.page import cards, current_result
+
+LINES_SHOWN = 8  # lines per operator: it is called from many places, but most time is in a few
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
+def lines(rank: RankResult) -> pd.DataFrame:
+    """Return ``sawtooth.analysis.tables.called_from.called_from`` with readable lines.
+
+    Rows whose lines read the same are added up.
+    """
+    with current_result.opened(rank) as view:
+        rows = called_from(view)
+        rows["line"] = list(map(spoken, as_known(view.recording, rows["line"].tolist())))
+    return rows.groupby(["operator", "line"], as_index=False, sort=False).sum()
+
+
+def show(rank: RankResult, name: str, unit: str) -> None:
+    """Show the user's lines that call an operator, most GPU time first.
+
+    If no lines are recorded, say how to record them. ``unit`` is the unit of the times.
+    """
+    known = lines(rank)
+    own = known[known["operator"] == name]
+    if known.empty:
+        cards.small("Which line of your code calls it is not recorded: sawtooth run --stacks records it.")
+        return
+    if own.empty:
+        return
+    cards.title(f"Called from {fmt.clean(str(own['line'].iloc[0]), 80)}" + (" most" if len(own) > 1 else ""))
+    if len(own) == 1:
+        return
+    whole = float(own["gpu_ms"].sum())
+    cells = [
+        (
+            fmt.clean(row["line"], 80),
+            fmt.number(row["gpu_ms"]),
+            fmt.share(row["gpu_ms"] / whole) if whole else "",
+            fmt.count(row["calls"]),
+        )
+        for row in own.head(LINES_SHOWN).to_dict("records")
+    ]
+    headers = ("Your line", f"GPU, {unit}", "Share", "Calls in the trace")
+    cards.table(headers, cells, "Lines that call the operator", figures=True)
+    if len(own) > LINES_SHOWN:
+        cards.small(f"{len(own) - LINES_SHOWN} more lines call it.")

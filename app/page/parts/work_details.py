@@ -1,0 +1,100 @@
+"""Details of one row of Work: what to do about it, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.findings.gpu_work import GpuWork, Grouping, grouped, key_columns
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import rankings
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page.parts import breakdown, first_change, kernel_drawer, source_lines
+from sawtooth.app.words import categories
+from sawtooth.app.words import run as words
+
+# What a row of a grouping is divided into, where it is recorded.
+PARTS: Mapping[Grouping, tuple[Grouping, ...]] = {
+    "kernel": ("module", "phase"),
+    "operator": ("kernel", "shape", "module"),
+    "shape": ("kernel", "module"),
+    "module": ("operator", "phase"),
+    "class": ("module", "operator"),
+    "phase": ("operator", "category"),
+    "category": ("kernel", "operator"),
+}
+TITLES: Mapping[Grouping, str] = {
+    "kernel": "Kernels", "operator": "Operators", "shape": "Operators and shapes", "module": "Modules", "phase": "Phases", "category": "Categories",
+}  # fmt: skip
+
+
+def show(
+    row: pd.Series, work: GpuWork, by: Grouping, rank: RankResult, result: RunResult, changes: Sequence[tuple[int, Finding]]
+) -> None:
+    """Show a row of ``grouped`` with the numbered findings about it."""
+    chosen = work.rows
+    for column in key_columns(by):
+        chosen = chosen[chosen[column] == row[column]]
+    name = _named(by, str(row["name"]))
+    cards.title(f"What to do about {name}")
+    first_change.link_changes(changes, result)
+    if by == "kernel":
+        kernel_drawer.show(row, rank, result, named=bool(changes))
+    elif not changes:
+        cards.text(unnamed(float(row["ms"]), rank.metrics["step_time_ms"].value))
+        if row["category"] == "communication" and len(result.ranks) > 1:
+            frame.link(
+                "ranks", "Which collectives are exposed, and which rank is late", run=result.manifest.id, icon=":material/lan:"
+            )
+        elif row["ms"]:
+            frame.link("efficiency", "How near operators come to the peak", run=result.manifest.id, icon=":material/speed:")
+        else:
+            frame.link("idle", "What the GPU waits for", run=result.manifest.id, icon=":material/hourglass_empty:")
+    if by in ("operator", "shape"):
+        source_lines.show(rank, str(row["name"]), words.unit_of(rank))
+    known = {"operator": work.has_operators, "shape": work.has_operators, "module": work.has_modules, "phase": work.has_phases}
+    parts = [part for part in PARTS[by] if known.get(part, True)]
+    if len(chosen) and parts:
+        with st.grid(min_column_width=440, gap="medium"):
+            for part in parts:
+                with st.container():
+                    _part(grouped(work, part, chosen), part, rank)
+
+
+def _named(by: Grouping, name: str) -> str:
+    if by == "category":
+        return categories.named(name)
+    return rankings.short(name, 60) if by == "kernel" else fmt.clean(name.rsplit(" / ", 1)[-1], 60)
+
+
+def unnamed(ms: float, step_ms: float | None) -> str:
+    """Return the largest possible gain of work without a finding that takes ``ms`` per profiled step."""
+    if not ms:
+        return "It launches nothing itself: its time is the host's, and costs where the GPU waits for the host."
+    share = f", {fmt.share(ms / step_ms)} of a profiled step" if step_ms else ""
+    if step_ms and ms < kernel_drawer.LEAST_NAMED_SHARE * step_ms:
+        return f"Nothing to gain here: it takes {fmt.duration_ms(ms)}{share}."
+    return f"No finding is about it: {fmt.duration_ms(ms)}{share}."
+
+
+def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:
+    cards.title(f"{TITLES[part]}: {fmt.count(len(rows))}")
+    names = rows["name"].astype(str).tolist()
+    if part == "category":
+        short = list(map(categories.named, names))
+    elif part == "module":
+        short = [name.rsplit(" / ", 1)[-1] for name in names]
+    else:
+        short = rankings.distinct_names(names, breakdown.NAME_SHOWN)
+    whole = float(rows["ms"].sum())
+    rows = rows.assign(short=short, part_share=rows["ms"] / whole if whole else 0.0)
+    columns = {
+        "short": "Name",
+        **({"shapes": "Input shapes"} if part == "shape" else {}),
+        "ms": words.unit_of(rank),
+        "part_share": "Share",
+    }
+    panel.table(rows.drop(columns=["changes"]), {**columns, "launches_per_step": "Launches"}, f"work-part-{part}")
