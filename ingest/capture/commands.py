@@ -79,6 +79,11 @@ def run_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="record Python calls in the profile, which names lines and slows the profiled steps",
     )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="record who holds the GPU's memory while the profile runs, into FILE-memory.pickle; slows the profiled steps",
+    )
     parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
     parser.add_argument(
         "-m", nargs=argparse.REMAINDER, dest="module", metavar="MODULE", help="run a module: -m rl.train --epochs 3"
@@ -127,6 +132,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
         every=arguments.every,
         time_loader=not arguments.no_loader,
         stacks=arguments.stacks,
+        memory=arguments.memory,
         samples=arguments.samples,
         flops=arguments.flops,
         push=arguments.push,

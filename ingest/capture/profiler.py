@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .devices import AllocatorNotes, name_gpus
+from .in_process.memory_history import MemoryHistory
 from .in_process.profilers import PROFILERS
 from .in_process.set_up import note_set_up
 
@@ -22,6 +23,7 @@ class StepProfiler:
     """Profile of ``warmup`` and then ``active`` steps, written into ``trace``.
 
     Call ``step`` after each step. If ``active`` is None, all steps until ``stop`` are profiled. ``options`` go to torch.profiler.profile.
+    ``memory`` is the file of a snapshot of the CUDA allocator with its history since the profile began (None: no snapshot).
     The constructor starts the profiler. It passes on errors of PyTorch after it has stopped the profiler. Raises RuntimeError while another
     profiler runs. A profiler that begins later ends this one, which is then ``interrupted`` and has no trace.
     """
@@ -34,6 +36,7 @@ class StepProfiler:
         warmup: int = 0,
         active: int | None = None,
         options: Mapping[str, Any] = MappingProxyType({}),
+        memory: Path | None = None,
     ) -> None:
         if PROFILERS.busy:
             raise RuntimeError("another profiler of PyTorch runs in this process")
@@ -45,6 +48,7 @@ class StepProfiler:
         kinds = torch.profiler.ProfilerActivity
         activities = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else ())]
         schedule = torch.profiler.schedule(wait=0, warmup=warmup, active=active, repeat=1) if active is not None else None
+        self._memory_file, self._memory = memory, MemoryHistory()
         self._profiler = torch.profiler.profile(
             schedule=schedule, on_trace_ready=self._write, **{"activities": activities, "record_shapes": True, **options}
         )
@@ -60,6 +64,8 @@ class StepProfiler:
         name_gpus(self._profiler, torch)
         note_set_up(self._profiler, torch)
         self._allocator = AllocatorNotes(torch)
+        if memory is not None:
+            self._memory.begin(torch)
 
     def step(self) -> None:
         """End a profiled step."""
@@ -84,6 +90,7 @@ class StepProfiler:
                 self._profiler.stop()
         finally:
             PROFILERS.ours = None
+            self._memory.end(self._memory_file if self._kept else None)
 
     def abandon(self) -> None:
         """End the profile and keep nothing of it."""

@@ -188,7 +188,8 @@ class Hook:
 
             self._torch = torch
         options = {"with_stack": True} if self.settings.stacks else {}
-        self._profiler = StepProfiler(self._torch, self._file("trace", "part"), options=options)
+        memory = self._file("memory", "pickle") if self.settings.memory else None
+        self._profiler = StepProfiler(self._torch, self._file("trace", "part"), options=options, memory=memory)
 
     def _stop(self, now_ns: int) -> None:
         profiler, self._profiler = self._profiler, None

@@ -18,7 +18,7 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import sampler_process
-from sawtooth.ingest.capture.command import progress, settings
+from sawtooth.ingest.capture.command import parts, progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
 from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
@@ -76,6 +76,7 @@ def run(
     every: int = 0,
     time_loader: bool = True,
     stacks: bool = False,
+    memory: bool = False,
     samples: float | None = None,
     flops: float | None = None,
     progress_s: float = 0.0,
@@ -87,7 +88,7 @@ def run(
 
     ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile), and again every ``every``
     steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes; ``stacks``
-    records Python calls in the profile. ``samples`` and ``flops``
+    records Python calls in the profile, ``memory`` the allocator's history into files beside ``bundle``. ``samples`` and ``flops``
     are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
     The dashboard at ``push`` shows both while it trains, and the sampler serves both for Prometheus at ``metrics``.
     """
@@ -116,6 +117,7 @@ def run(
             settings.EVERY: every,
             settings.LOADER: int(time_loader),
             settings.STACKS: int(stacks),
+            settings.MEMORY: int(memory),
         }
         with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
@@ -130,7 +132,7 @@ def run(
             launched.missing += [*errors, *left_out(folder)]
             runs = runs_of(folder)
             if launched.exit_code and no_loop(runs) is not None:
-                kept = _keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
+                kept = parts.keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
                 advice = _advice(words, command, launched.exit_code)
                 no_step = NO_STEP.format(code=launched.exit_code, kept=kept)
                 return Launched(launched.exit_code, missing=[*errors, *(advice or [no_step])])
@@ -140,6 +142,8 @@ def run(
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
+            if memory:
+                launched.missing += parts.keep_snapshots(folder, bundle)
             if runs:
                 recorded = f"{RECORDED_BY} {' '.join(_text(command))}`."
                 write(bundle, name, command, recorded, runs, launched)
@@ -153,16 +157,6 @@ def _starts_nothing(words: Sequence[str]) -> bool:
     """Return whether the command or its Python script does not exist, so that nothing can be recorded."""
     script = words[1] if len(words) > 1 and Path(words[0]).name.startswith("python") and words[1].endswith(".py") else None
     return shutil.which(words[0]) is None or (script is not None and not Path(script).exists())
-
-
-def _keep_samples(folder: Path, bundle: Path) -> str:
-    """Move the telemetry of a training without steps beside ``bundle``; return a sentence with its path."""
-    samples = folder / "telemetry.jsonl"
-    if not samples.exists():
-        return ""
-    kept = free_name(bundle.with_name(f"{bundle.stem}-telemetry.jsonl"))
-    shutil.move(samples, kept)
-    return f" What was sampled of the GPUs is in {kept}."
 
 
 def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> list[str]:

@@ -27,6 +27,8 @@ TAIL_BYTES = 64  # behind the last brace there is a line break at most
 LOW_BYTES = 1 << 20  # less than one flush of the sampler and the marks together
 FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
+KEPT_MEMORY = "Who holds the GPU's memory is in {file}: `sawtooth memory {file}` reads it."
+NO_MEMORY = "No snapshot of memory: no profile was taken of a process that uses a CUDA GPU, or the training records a history of its own."
 LEFT = (
     "An earlier run was killed. Its parts are in {folder}: `sawtooth ingest {folder}` brings them in. Then delete the folder."
 )
@@ -133,3 +135,31 @@ def unpacked(error: Exception, folder: Path, bundle: Path) -> str:
     kept = keep(folder, bundle)
     why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
     return f"{bundle} cannot be written: {why}. What was recorded is in {kept}."
+
+
+def keep_samples(folder: Path, bundle: Path) -> str:
+    """Move the telemetry of a training without steps beside ``bundle``; return a sentence with its path."""
+    samples = folder / "telemetry.jsonl"
+    if not samples.exists():
+        return ""
+    kept = free_name(bundle.with_name(f"{bundle.stem}-telemetry.jsonl"))
+    shutil.move(samples, kept)
+    return f" What was sampled of the GPUs is in {kept}."
+
+
+def keep_snapshots(folder: Path, bundle: Path) -> list[str]:
+    """Move the snapshots of memory beside ``bundle``.
+
+    Returns sentences with their paths, or that there is none.
+    """
+    sentences = []
+    files = sorted(folder.glob("memory-*.pickle"))
+    for file in files:
+        rank = f"-{who}" if len(files) > 1 and (who := file.stem.removeprefix("memory-")) else ""
+        target = free_name(bundle.with_name(f"{bundle.stem}-memory{rank}.pickle"))
+        try:
+            shutil.move(file, target)
+            sentences.append(KEPT_MEMORY.format(file=target))
+        except OSError as error:  # the rest of the recording is packed all the same
+            sentences.append(f"The snapshot of memory cannot be written to {target} ({error.strerror}).")
+    return sentences or [NO_MEMORY]

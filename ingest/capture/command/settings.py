@@ -19,6 +19,7 @@ RECORDER = "SAWTOOTH_RUN_RECORDER"
 EVERY = "SAWTOOTH_RUN_EVERY"
 LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
 STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
+MEMORY = "SAWTOOTH_RUN_MEMORY"  # "1": the allocator's history is recorded with the profile
 BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set: this rank alone has this folder
 LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
 
@@ -28,7 +29,8 @@ class HookSettings:
     """Settings of the hook in one training process.
 
     ``folder`` is the run's. ``steps`` are profiled (0: none) after ``after_s`` seconds of the loop, and again every ``every`` steps (0: never).
-    ``rank`` is this process's rank in its job. ``recorder`` is the recorder's version. ``stacks`` records Python calls.
+    ``rank`` is this process's rank in its job. ``recorder`` is the recorder's version. ``stacks`` records Python calls,
+    ``memory`` the allocator's history.
     """
 
     folder: Path
@@ -40,6 +42,7 @@ class HookSettings:
     recorder: str = ""
     every: int = 0
     stacks: bool = False
+    memory: bool = False
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> HookSettings:
@@ -56,6 +59,7 @@ class HookSettings:
             environment.get(RECORDER, ""),
             int(environment.get(EVERY) or 0),
             environment.get(STACKS) == "1",
+            environment.get(MEMORY) == "1",
         )
 
     def file(self, kind: str, suffix: str, more: str = "") -> Path:

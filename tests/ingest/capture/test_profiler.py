@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from sawtooth.ingest.capture.command.parts import NO_MEMORY, keep_snapshots
+from sawtooth.ingest.capture.in_process.memory_history import MemoryHistory
 from sawtooth.ingest.capture.profiler import StepProfiler
 
 
@@ -45,3 +50,45 @@ def test_a_profile_that_is_given_up_is_never_written(tmp_path: Path, monkeypatch
     assert written == []
     StepProfiler(torch, tmp_path / "trace.json").stop()
     assert written == [str(tmp_path / "trace.json")], "and one that is not is"
+
+
+def _torch_with_gpu(*, begun: bool = False, fails: bool = False) -> tuple[Any, list[Any]]:
+    """A PyTorch whose allocator writes a snapshot, and the states of its history."""
+    states: list[Any] = [begun]
+
+    def dump(path: str) -> None:
+        Path(path).write_bytes(pickle.dumps({"segments": [], "device_traces": []}))
+        if fails:
+            raise OSError("the disk is full")
+
+    memory = SimpleNamespace(
+        _record_memory_history=lambda enabled="all", **_: states.append(enabled is not None), _dump_snapshot=dump
+    )
+    cuda = SimpleNamespace(is_initialized=lambda: True, memory=memory)
+    return SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_cuda_isHistoryEnabled=lambda: states[-1])), states
+
+
+def test_a_snapshot_of_memory_goes_beside_the_recording(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        history, (with_gpu, states) = MemoryHistory(), _torch_with_gpu()
+        history.begin(with_gpu)
+        history.end(tmp_path / f"memory-rank{rank}.pickle")
+        history.end(tmp_path / "again.pickle")
+        assert states == [False, True, False]
+    said = keep_snapshots(tmp_path, tmp_path / "run.sawtooth")
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["run-memory-rank0.pickle", "run-memory-rank1.pickle"]
+    assert f"`sawtooth memory {tmp_path / 'run-memory-rank1.pickle'}` reads it" in said[1]
+
+
+def test_no_half_snapshot_is_kept_and_a_history_of_the_training_goes_on(tmp_path: Path) -> None:
+    history, (full_disk, states) = MemoryHistory(), _torch_with_gpu(fails=True)
+    history.begin(full_disk)
+    history.end(tmp_path / "memory-1.pickle")
+    assert states[-1] is False and list(tmp_path.iterdir()) == []
+    with_own, states = _torch_with_gpu(begun=True)
+    history.begin(with_own)
+    history.end(tmp_path / "memory-1.pickle")
+    assert states == [True]
+    profiler = StepProfiler(torch, tmp_path / "trace.json", memory=tmp_path / "memory-1.pickle")  # this PyTorch uses no GPU
+    profiler.stop()
+    assert keep_snapshots(tmp_path, tmp_path / "run.sawtooth") == [NO_MEMORY]
