@@ -16,7 +16,7 @@ FROM_HOST = "(?i)HtoD|HostToDevice"
 
 EAGER = "opt = torch.optim.AdamW(model.parameters(), lr=3e-4)\nfor x, y in loader:\n    train_step(x, y)"
 # Warm-up on a side stream, static inputs, and an optimizer whose state and learning rate are on the GPU, as capture needs them.
-CAPTURE = """opt = torch.optim.AdamW(model.parameters(), lr=torch.tensor(3e-4, device="cuda"), capturable=True)   # SGD as it is
+CAPTURE = """opt = torch.optim.AdamW(model.parameters(), lr=torch.tensor(3e-4, device="cuda"), fused=True, capturable=True)   # SGD as it is
 def capture(x, y):
     x, y = x.to("cuda"), y.to("cuda")
     def train_step():

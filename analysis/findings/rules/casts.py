@@ -25,6 +25,7 @@ from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
+from sawtooth.analysis.findings.queries.communication import FSDP
 from sawtooth.analysis.findings.recorded.counted_operations import chosen
 from sawtooth.analysis.run.model import Action, CodeChange
 
@@ -34,9 +35,14 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "model = $model.cuda()   # FP32 weights, cast in every forward pass",
-        "model = torch.compile($model.cuda())   # fuses casts into the kernels around them\n# or, with FSDP2: fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))",
+        "model = torch.compile($model.cuda())   # fuses casts into the kernels around them",
         usual=MODEL,
     ),
+)
+SHARDED = CodeChange(
+    "PyTorch",
+    "fully_shard(model)",
+    "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\nfully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))   # gathers bf16 weights; FP32 stays sharded",
 )
 
 
@@ -58,7 +64,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             ),
             note="All casts gone: a bound, since losses and norms should stay in FP32.",
             risk="Weights in bf16 without FP32 master copies lose small updates.",
-            changes=CHANGES,
+            changes=(SHARDED, *CHANGES) if context.recording.named(FSDP) else CHANGES,
         ),
         severity="info",
         confidence="low",

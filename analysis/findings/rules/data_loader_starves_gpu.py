@@ -30,7 +30,6 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import severity_of
 from sawtooth.analysis.findings.loader_limits import (
     ASK_FOR_CORES,
-    SENT_SMALL,
     cheaper_advice,
     cheaper_batch,
     delayed_by,
@@ -76,7 +75,7 @@ NOT_FED = "By what a sample takes, more workers hardly shorten the step."
 CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
 CROWDED = 2.0  # Upper bound factor: threads wait for the one whose core a worker uses (predicted 70 ms, measured 133 ms).
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
-NOT_PINNED = "Not predicted: how many bytes a sample can do without, nothing here tells. The thread's time goes down with them."
+NOT_PINNED = "Not predicted: nothing here tells how long a batch takes that is pinned otherwise, or not at all."
 ALWAYS_FED = "The loader's wait removed from the replay: what is left when it always keeps up."
 UNSEEN_REST = "At most: how long a step takes that never waits for batches, a profile would tell."
 
@@ -164,7 +163,7 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
     changes = with_more(facts, CHANGES, workers_for(context, fed_ms, limit))
     sure = bool(limit or timed)
     if (pinning := pinning_limit(context)) is not None:  # Pinning limits the loader independently of the workers.
-        return _LoaderAdvice(*pinning, [], NOT_PINNED, (SENT_SMALL,), sure=True)
+        return _LoaderAdvice(pinning.delayed, pinning.action, [], NOT_PINNED, (pinning.change,), sure=True)
     delayed, fix = (delayed_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
     more = most_that_help(facts) if limit in (None, "worker") else None
     edits: list[Edit]

@@ -26,6 +26,7 @@ from sawtooth.analysis.findings.builders import of_waits, without_reads
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.replayed_graphs import replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
@@ -41,10 +42,24 @@ from sawtooth.analysis.findings.queries.host_reads import (
 )
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.units import in_bytes, in_number
 
 READ_LATER = Action(
     "Take", "the reads of GPU values out of the step", ": keep losses and norms as tensors and read them every N steps."
 )
+
+# What to do where most is lost to another kind of read than single values such as losses and norms.
+READ_MASKS = replace(
+    READ_LATER,
+    how=": {operator} waits for a size that only the GPU knows. torch.where, masked_fill and a loss with ignore_index keep the shape.",
+)
+READ_TENSORS = replace(
+    READ_LATER,
+    how=": .cpu(), .numpy() and .tolist() copy {size} in {copies} a step. Compute on the GPU what is computed from them; what the host must compute, "
+    "such as linear_sum_assignment, needs one copy of all of them.",
+)
+ALSO_READ = " Keep losses and norms as tensors, and read them every N steps."
+SINGLE_VALUE_BYTES = 8  # Copying more bytes reads a tensor.
 
 TRAINS = r"^(autograd::engine::evaluate_function|Optimizer\.step#)"
 SAMPLES = r"^aten::(argmax|multinomial)$"  # They choose the next token of a generation.
@@ -80,6 +95,14 @@ COUNTED = CodeChange(
     "right += (out.cpu().argmax(1) == y.cpu()).sum()   # every step",
     "right += (out.argmax(1) == y).sum()   # on the GPU; read it when you log",
 )
+TENSORS = (
+    COUNTED,
+    CodeChange(
+        "PyTorch",
+        "for cost in costs:\n    rows, columns = linear_sum_assignment(cost.cpu())   # a wait for each",
+        "for cost in torch.stack(costs).cpu():   # one copy and one wait\n    rows, columns = linear_sum_assignment(cost)",
+    ),
+)
 COPIES = r"^aten::(copy_|_to_copy|to|cpu)$"  # Operators of ``.cpu()``, ``.numpy()`` and ``.tolist()``.
 
 
@@ -100,6 +123,11 @@ ASOF JOIN (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_ops 
 WHERE sent.call_id IN (SELECT unnest($1::BIGINT[]))"""
 
 
+_IN_MASKS = (
+    "SELECT n.name FROM gaps g JOIN runtime_calls c USING (call_id) JOIN cpu_ops o ON o.cpu_op_id = c.cpu_op_id JOIN names n ON n.name_id = o.name_id "
+    "WHERE g.device = ? AND g.cause = 'host_sync' AND g.call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(n.name, ?) "
+    "GROUP BY 1 ORDER BY sum(g.end_ns - g.start_ns) DESC, 1 LIMIT 1"
+)
 READ_BACK = "^aten::(item|is_nonzero|_local_scalar_dense)$"
 _IN_COUNTED = (
     "SELECT c.call_id FROM runtime_calls c ASOF JOIN (SELECT * FROM steps WHERE device = ? AND counted) t ON c.start_ns >= t.host_start_ns "
@@ -135,7 +163,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         calls,
         Advice(
             "The host stops {times} a step to wait for the GPU, {costs}; most at {place}",
-            _action(context),
+            _action(context, calls),
             note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",
             risk="Values read later are stale by N steps; NaN checks fire later.",
             changes=_changes(context, calls),
@@ -149,25 +177,52 @@ def _actions(context: RuleContext) -> frozenset[int]:
     return acts.calls if acts is not None else frozenset()
 
 
-def _action(context: RuleContext) -> Action:
-    """Return what to do with the reads of a training, a generation or another loop without training."""
-    if context.recording.named(TRAINS):
+def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
+    """Return what to do with the reads of a training, a generation or another loop without training.
+
+    With ``calls``, a training is told about the kind of read that loses most.
+    """
+    if not context.recording.named(TRAINS):
+        return READ_TOKENS if context.recording.named(SAMPLES) else READ_RESULTS
+    kind = _largest_kind(context, calls) if calls else READ_BACK
+    also = ALSO_READ if set(calls).intersection(waiting_calls(context, READ_BACK)) else ""
+    if kind == MASK_OPERATORS:
+        return replace(READ_MASKS, how=READ_MASKS.how.format(operator=_operator(context, calls)) + also)
+    copied = _copied(context, calls) if kind == COPIES else []
+    if not copied or max(copied) <= SINGLE_VALUE_BYTES:
         return READ_LATER
-    return READ_TOKENS if context.recording.named(SAMPLES) else READ_RESULTS
+    steps = max(len(context.rank.counted), 1)
+    copies = in_number(len(copied) / steps, "copy", "copies")
+    return replace(READ_TENSORS, how=READ_TENSORS.how.format(size=in_bytes(sum(copied) / steps), copies=copies) + also)
+
+
+def _largest_kind(context: RuleContext, calls: tuple[int, ...]) -> str:
+    """Return the operators of the kind of read that loses most: single values, masks or whole tensors."""
+    lost = {
+        names: lost_in_calls(context, "host_sync", tuple(set(calls).intersection(waiting_calls(context, names))))
+        for names in (READ_BACK, MASK_OPERATORS, COPIES)
+    }
+    return max(lost, key=lambda names: lost[names])
+
+
+def _operator(context: RuleContext, calls: tuple[int, ...]) -> str:
+    """Return the name of the masking operator in which the ``calls`` lose most."""
+    rows = context.recording.rows(_IN_MASKS, [context.rank.device, list(calls), MASK_OPERATORS])
+    return str(rows[0][0]).removeprefix("aten::") if rows else "nonzero"
+
+
+def _copied(context: RuleContext, calls: tuple[int, ...]) -> list[int]:
+    """Return the bytes of each copy to the host that the counted steps wait for in ``calls``."""
+    copies = "SELECT g.bytes FROM step_gpu_ops g JOIN runtime_calls c USING (call_id) WHERE g.device = ? AND g.counted AND g.kind = 'memcpy' AND g.bytes > 0 "
+    served = "AND c.cpu_op_id IN (SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])))"
+    return [int(size) for (size,) in context.recording.rows(copies + served, [context.rank.device, list(calls)])]
 
 
 def _changes(context: RuleContext, calls: tuple[int, ...]) -> tuple[CodeChange, ...]:
-    """Return example changes, first for the kind of read with the largest loss.
-
-    The kinds are single values, masks and whole tensors.
-    """
+    """Return example changes, first for the kind of read with the largest loss."""
     if _action(context) is READ_TOKENS:
         return (END,)
-    kinds = ((CHANGES, READ_BACK), (SAME_SHAPE, MASK_OPERATORS), ((COUNTED,), COPIES))
-    lost = [
-        lost_in_calls(context, "host_sync", tuple(set(calls).intersection(waiting_calls(context, names)))) for _, names in kinds
-    ]
-    most = kinds[lost.index(max(lost))][0]
+    most = {READ_BACK: CHANGES, MASK_OPERATORS: SAME_SHAPE, COPIES: TENSORS}[_largest_kind(context, calls)]
     return (*most, *(change for change in CHANGES if change not in most))
 
 
@@ -182,8 +237,10 @@ def _ending_the_read(context: RuleContext, calls: tuple[int, ...]) -> set[int]:
 def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding on reads that cost nothing in the profile but prevent a CUDA graph.
 
-    They cost nothing there because the profiled host is late anyway.
+    They cost nothing there because the profiled host is late anyway. Beside graphs that are replayed already they prevent none.
     """
+    if replayed_graphs(context) is not None:
+        return
     one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
     if one is None or several is None or context.share(several - one) < WARNING_SHARE:
         return

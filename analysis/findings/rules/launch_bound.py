@@ -30,6 +30,7 @@ from sawtooth.analysis.findings.generation import Generation, generation
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, outside_acting
 from sawtooth.analysis.findings.loops.graph_code import BY_HAND, CAPTURABLE, CHANGES, LENGTHS, SHARDED_CHANGES, one_graph
+from sawtooth.analysis.findings.loops.replayed_graphs import beside_graphs, replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
@@ -166,6 +167,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     least = lost if idle is None else min(lost, idle)
     if context.is_trifle(least):
         return
+    if replayed_graphs(context) is not None:
+        yield from beside_graphs(context, least)
+        return
     kernels, short = _kernels(context)
     if kernels < FEWEST_KERNELS * len(context.rank.counted):
         return  # A graph would save nothing. If there are only copies, the rule small-copies reports them.
@@ -235,13 +239,8 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
     if layer is None:
         return _of_step(context, beside)
     risk = GRAPH_RISK + (PACKED_RISK if packs_sequences(context) else "")
-    return _GraphAdvice(
-        Action("Launch", "the step as one CUDA graph", BY_HAND_FIX.format(layer=layer)),
-        STEP_NOTE + beside,
-        risk,
-        (BY_HAND,),
-        (one_graph(context),),
-    )
+    action = Action("Launch", "the step as one CUDA graph", BY_HAND_FIX.format(layer=layer))
+    return _GraphAdvice(action, STEP_NOTE + beside, risk, (BY_HAND,), (one_graph(context),))
 
 
 def _of_step(context: RuleContext, beside: str) -> _GraphAdvice:

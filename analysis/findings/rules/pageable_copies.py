@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loader_limits import THREAD_BYTES_PER_NS
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
@@ -34,9 +35,6 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, Wit
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 
-# Speed at which one thread of the training takes batches from the workers, pins them and frees them again. Measured: 2.8 GB/s
-# on an H100's host, and 157 MB in 53.6 ms on an H200's.
-THREAD_BYTES_PER_NS = 2.9  # With worker processes, one thread pins all their batches.
 PINNED = "The copies at the speed of a pinned copy over PCIe 5 (55 GB/s), without the host's waiting for them."
 THREAD = "One thread pins the batches of all workers, which takes about {ms} a step then: the wait would move there."
 SMALLER = Action(

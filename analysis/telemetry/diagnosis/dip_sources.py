@@ -46,7 +46,7 @@ def likely_source(period: float, low: float, gpu: DeviceSamples, where: NDArray[
             if abs(inside - outside) > 0.03 * outside:
                 return "evaluation", "the memory in use differs in the dips", False
     if period <= SHORT_S:
-        return "data loader", f"the period of {period:.2g} s is a few steps", False
+        return "data loader", f"checkpoints and evaluations are rarely {period:.2g} s apart", False
     if period >= LONG_S or low < 0.25:
         return "checkpoint or evaluation", f"the dips are {period:.0f} s apart", False
     return "data loader", "it waits for a large part of each period", False

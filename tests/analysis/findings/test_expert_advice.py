@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from sawtooth.analysis.findings.queries.host_reads import SAME_SHAPE
+from tests.support.by_hand import ADDS, analysed
+from tests.support.chrome_trace import ChromeTrace
 from tests.support.findings_of import finding, result_of
 
 
@@ -79,3 +84,50 @@ def test_what_pays_after_the_loader_is_said_today() -> None:
 def test_reads_of_a_generation_are_no_losses() -> None:
     reads = finding("generate_fixed", "host-waits-for-gpu")
     assert reads is not None and "tokens" in reads.fix and "losses" not in reads.fix and "ended" in reads.changes[0].after
+
+
+@pytest.mark.parametrize(
+    ("name", "advised"),
+    [
+        ("detr_on_host", "copy 1.02 kB in 16 copies a step"),  # DETR's matching: a cost matrix of 64 bytes for each image
+        ("likeness_copies", "copy 25.2 MB in 2 copies a step"),  # both images' features
+    ],
+)
+def test_tensors_that_the_host_reads_are_no_losses(name: str, advised: str) -> None:
+    reads = finding(name, "host-waits-for-gpu")
+    assert reads is not None and advised in reads.fix and "losses" not in reads.fix
+    assert "on the GPU" in reads.changes[0].after
+
+
+def waits(trace: ChromeTrace, operator: str, at: float, kernel_us: float, late_us: float) -> float:
+    """Add a kernel that ``operator`` waits for, and the host's ``late_us`` after the wait; return when the host goes on."""
+    trace.op("aten::add", at, at + 9, [[64, 64]] * 2, ["float"] * 2)
+    trace.launch((at + 2, at + 5), (at + 6, at + 6 + kernel_us), ADDS)
+    end = at + 12 + kernel_us
+    trace.op(operator, at + 10, end + 3, [[64]], ["bool"])
+    trace.launch((at + 11, at + 14), (end - 4, end - 2), "Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", bytes=8)
+    trace.host("cuda_runtime", "cudaStreamSynchronize", at + 15, end + 1)
+    return end + late_us
+
+
+def test_a_mask_that_loses_most_of_the_waits_is_named(tmp_path: Path) -> None:
+    """A step waits 150 µs for the host after one mask, and 10 µs after each of two reads."""
+    trace, at = ChromeTrace(), 0.0
+    for k in range(4):
+        begin = at
+        at = waits(trace, "aten::nonzero", at, 400, 150)
+        for _ in range(2):
+            at = waits(trace, "aten::_local_scalar_dense", at, 100, 10)
+        trace.op("autograd::engine::evaluate_function: AddBackward0", at, at + 5)
+        trace.step(k + 1, begin, at + 6)
+        at += 6
+    reads = next(f for f in analysed(tmp_path, trace).findings if f.rule == "host-waits-for-gpu")
+    assert "nonzero waits for a size" in reads.fix and "losses and norms" in reads.fix
+    assert reads.changes[0] in SAME_SHAPE
+
+
+@pytest.mark.parametrize(("name", "beside"), [("generate_fixed", "16 CUDA graphs a step, and 74 kernels"), ("mlp_graph", None)])
+def test_a_loop_that_replays_graphs_is_told_what_is_in_none(name: str, beside: str | None) -> None:
+    launches = finding(name, "launch-bound")
+    assert (launches is None) if beside is None else (launches is not None and beside in launches.title)
+    assert not [f for f in result_of(name).findings if "as one CUDA graph" in f.fix]

@@ -25,6 +25,7 @@ ELSEWHERE = {
     "graph_code PyTorch 5": "CUDA graph",
     "graph_code PyTorch 6": "process group",
     "acting_in_the_loop PyTorch 1": "gymnasium",
+    "casts PyTorch 2": "process group",
     "copies_not_overlapped PyTorch 1": "CUDA streams",
     **{f"exposed_communication PyTorch {number}": "process group" for number in range(1, 8)},
     "fp8_products PyTorch 1": "torchao",
@@ -91,6 +92,7 @@ def stand_ins() -> dict[str, Any]:
         "opt": torch.optim.SGD(model.parameters(), 0.1), "optimizer": torch.optim.SGD(model.parameters(), 0.1), "lengths": torch.arange(8), "state": {}, "path": "", "pending": SimpleNamespace(result=list),
         "blocks": model.blocks, "teacher": model, "transform": nn.Identity(), "list_of_paths": ["a"], "augment": list, "decode": list, "table": [x], "train": model, "log": print,
         "save": list, "extra_work": list, "fully_shard": list, "token": torch.zeros(8), "end": 1, "ended": torch.zeros(8, dtype=torch.bool), "prof": None, "f": nn.Identity(),
+        "costs": [torch.rand(3, 3)] * 2, "linear_sum_assignment": lambda cost: (range(len(cost)), cost.argmin(1)),
     }  # fmt: skip
 
 

@@ -1,0 +1,63 @@
+"""Loops that replay CUDA graphs already: what they still launch beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.model import Advice, Evidence
+from sawtooth.analysis.run.model import Action
+from sawtooth.analysis.units import in_number, in_words
+
+MOSTLY = 0.5  # Share of the kernels. Above it, a loop replays graphs, and its other launches are what is left to capture.
+FEWEST_BESIDE = 5  # Kernels a step, as many as a graph needs to be worth its launch.
+_LAUNCHED = """
+SELECT count(*) FILTER (contains(c.name, 'GraphLaunch')), count(DISTINCT c.call_id) FILTER (contains(c.name, 'GraphLaunch')), count(*)
+FROM step_gpu_ops g JOIN named_runtime_calls c USING (call_id) WHERE g.device = ? AND g.counted AND g.kind = 'kernel'"""
+_BESIDE = """
+SELECT n.name FROM step_gpu_ops g JOIN named_runtime_calls c USING (call_id) JOIN cpu_ops o ON o.cpu_op_id = g.cpu_op_id JOIN names n ON n.name_id = o.name_id
+WHERE g.device = ? AND g.counted AND g.kind = 'kernel' AND NOT contains(c.name, 'GraphLaunch') GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT 1"""
+
+
+@dataclass(frozen=True)
+class ReplayedGraphs:
+    """CUDA graphs that the counted steps launch, and kernels that they launch beside them, per step."""
+
+    graphs: float
+    beside: float
+
+
+@once
+def replayed_graphs(context: RuleContext) -> ReplayedGraphs | None:
+    """Return the graphs that most kernels of the counted steps come from; None if most are launched one by one."""
+    ((inside, graphs, kernels),) = context.recording.rows(_LAUNCHED, [context.rank.device])
+    steps = max(len(context.rank.counted), 1)
+    return ReplayedGraphs(graphs / steps, (kernels - inside) / steps) if inside > MOSTLY * kernels else None
+
+
+def beside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
+    """Yield a finding on what a loop launches beside the graphs that it replays, if there is enough of it."""
+    replayed = replayed_graphs(context)
+    if replayed is None or replayed.beside < FEWEST_BESIDE:
+        return
+    names = context.recording.rows(_BESIDE, [context.rank.device])
+    most = f", most of them in {names[0][0]}" if names else ""
+    yield Evidence(
+        Advice(
+            f"The GPU waits {in_words(lost)} of each step for launches: {in_number(replayed.graphs, 'CUDA graph')} a step, and "
+            f"{in_number(replayed.beside, 'kernel')} between them",
+            Action(
+                "Capture",
+                "what is launched between the CUDA graphs as well",
+                f"{most}; or put more of the loop into one graph.",
+            ),
+            note="Not predicted: a graph cannot hold what the host decides between two of them, and nothing here tells which part that is.",
+            risk="Graphs need static shapes and addresses; anything that reads a GPU value inside a graph must move out.",
+        ),
+        lost_ms=lost,
+        cost_ms=lost,
+        confidence="low",
+        severity="info",
+        rows=context.gap_evidence("launch_bound"),
+    )
