@@ -109,9 +109,9 @@ def longest(jobs: Sequence[Job]) -> list[int]:
 def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[Job]) -> Observation:
     """Return that a log has several jobs, when each ran, and how long their GPUs were idle between them."""
     used = [gpu for gpu in gpus if sum(gpu.device in job.devices for job in jobs) > 1]
-    gaps = [_gaps([(job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices]) for gpu in used]
+    gaps = [_gaps(gpu, sorted((job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices)) for gpu in used]
     start, end = min(int(gpu.times[0]) for gpu in gpus), max(int(gpu.times[-1]) for gpu in gpus)
-    idle, whole = float(np.mean(gaps)) / 1e9, (end - start) / 1e9
+    idle, whole = float(np.mean(gaps)), float(np.mean([gpu.weights.sum() for gpu in used])) / 1e9
     outside = (jobs[0].start_ns - start + end - max(job.end_ns for job in jobs)) / 1e9
     who = lowered(named([gpu.device for gpu in used], len(gpus)))
     diagnosed = (
@@ -153,7 +153,9 @@ def placed_in_log(job: Job, gpus: Sequence[DeviceSamples]) -> str:
     return f"from {duration((job.start_ns - start) / 1e9)} to {duration((job.end_ns - start) / 1e9)}{where}"
 
 
-def _gaps(spans: Sequence[Span]) -> int:
-    """Return the time between consecutive spans."""
-    ordered = sorted(spans)
-    return sum(max(after[0] - before[1], 0) for before, after in itertools.pairwise(ordered))
+def _gaps(gpu: DeviceSamples, spans: Sequence[Span]) -> float:
+    """Return the sampled time between consecutive spans in seconds; holes do not count."""
+    between = np.zeros(len(gpu.times), bool)
+    for before, after in itertools.pairwise(spans):
+        between |= (gpu.times > before[1]) & (gpu.times <= after[0])
+    return gpu.seconds(between)

@@ -60,7 +60,8 @@ def test_a_planted_trouble_is_found_named_and_sized(trouble: Trouble) -> None:
     for seed in range(4):
         hours = 6 if trouble.size == -13 else 1  # a slow drift
         observed = diagnose(
-            host(seed, seconds=hours * HOUR, every=hours, troubles=(trouble,)), host_series(seed, troubles=(trouble,))
+            host(seed, seconds=hours * HOUR, every=2.0 if hours > 1 else 1.0, troubles=(trouble,)),
+            host_series(seed, troubles=(trouble,)),
         )
         seen = [one for one in observed if one.kind == SHOWN_AS.get(trouble.kind, trouble.kind)]
         devices = {device for one in seen for device in one.devices}
@@ -126,6 +127,14 @@ def test_samples_written_twice_change_no_answer() -> None:
     assert [one.title for one in diagnose(twice)] == [one.title for one in diagnose(once)]
     assert weights_ns(np.repeat(once[0].times, 2)).sum() == weights_ns(once[0].times).sum()
     assert weights_ns(np.zeros(3, np.int64)).tolist() == [1, 1, 1]
+
+
+def test_a_clock_that_jumps_makes_no_idle_time() -> None:
+    """An idle minute before and after a jump of nine days is not nine idle days."""
+    (gpu,) = host(2, gpus=1, seconds=900, troubles=(Trouble("idle-stretch", (0,), 100, 400),))
+    jumped = DeviceSamples(0, gpu.name, np.where(np.arange(900) < 450, gpu.times, gpu.times + 9 * 86_400 * 10**9), gpu.values)
+    idle = [one for one in diagnose([jumped]) if one.kind == "idle-stretch"]
+    assert sum(one.size for one in idle) <= 101 and not any("all the time" in one.title for one in idle)
 
 
 def test_a_sudden_fall_is_named_with_its_time() -> None:
