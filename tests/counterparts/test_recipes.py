@@ -1,0 +1,88 @@
+"""The guide's recipes for jobs, each with its own launcher, on the CPU.
+
+pip install accelerate && python -m pytest -m slow tests/counterparts/test_recipes.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow
+LOOP = """
+import time, torch
+weight = torch.nn.Parameter(torch.ones(8))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(200):
+    weight.grad = torch.ones(8)
+    optimizer.step()
+    time.sleep(0.02)
+"""
+ACCELERATE = """
+import time, torch
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+assert accelerator.num_processes == 1
+model = torch.nn.Linear(8, 8)
+model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for _ in range(200):
+    accelerator.backward(model(torch.ones(4, 8)).sum())
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.02)
+"""
+
+
+def start(folder: Path, output: Path, script: str, *launcher: str, **variables: str) -> subprocess.Popen[bytes]:
+    (folder / "train.py").write_text(script)
+    binaries = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": binaries, "PYTHONPATH": str(ROOT), "SAWTOOTH_DATA": str(folder / "data"), **variables}
+    options = ["--after", "1", "--no-sample", "-o", str(output)]
+    command = [sys.executable, "-m", "sawtooth", "run", *options, *launcher, "train.py"]
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def recorded(file: Path) -> list[dict[str, Any]]:
+    """Return the recordings of a ``.sawtooth`` file."""
+    with zipfile.ZipFile(file) as archive:
+        runs = json.loads(archive.read("manifest.json"))["runs"]
+    return [recording for run in runs for recording in run["recordings"]]
+
+
+def test_a_training_of_accelerate_is_recorded(tmp_path: Path) -> None:
+    if importlib.util.find_spec("accelerate") is None:
+        pytest.skip("pip install accelerate")
+    assert start(tmp_path, tmp_path / "run.sawtooth", ACCELERATE, "accelerate", "launch", "--cpu").wait(200) == 0
+    assert {"trace", "marks"} <= {each["kind"] for each in recorded(tmp_path / "run.sawtooth")}
+
+
+def test_each_task_of_slurm_writes_a_file_of_its_own(tmp_path: Path) -> None:
+    """As ``srun sawtooth run -o run.sawtooth python train.py``: each task has Slurm's variables, and both name one file."""
+    output = tmp_path / "run.sawtooth"
+    tasks = [
+        start(
+            tmp_path,
+            output,
+            LOOP,
+            sys.executable,
+            SLURM_JOB_ID="7",
+            SLURM_PROCID=str(i),
+            SLURM_LOCALID=str(i),
+            SLURM_NTASKS="2",
+        )
+        for i in range(2)
+    ]
+    assert [task.wait(200) for task in tasks] == [0, 0]
+    files = sorted(tmp_path.glob("*.sawtooth"))
+    assert len(files) == 2, files
+    assert all("trace" in {each["kind"] for each in recorded(file)} for file in files)
