@@ -30,7 +30,7 @@ class ReplayedGraphs:
 
 @once
 def replayed_graphs(context: RuleContext) -> ReplayedGraphs | None:
-    """Return the graphs that most kernels of the counted steps come from; None if most are launched one by one."""
+    """Return the graphs of most kernels of the counted steps; None if most are launched one by one."""
     ((inside, graphs, kernels),) = context.recording.rows(_LAUNCHED, [context.rank.device])
     steps = max(len(context.rank.counted), 1)
     return ReplayedGraphs(graphs / steps, (kernels - inside) / steps) if inside > MOSTLY * kernels else None

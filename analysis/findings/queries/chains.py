@@ -110,13 +110,13 @@ def of_graphs(context: RuleContext) -> NDArray[np.int64]:
 def beside_updates(work: pd.DataFrame, captured: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the captured elementwise rows behind an optimizer's kernel, after a step's last product."""
     category = work["category"].to_numpy()
-    found: list[NDArray[np.int64]] = []
+    updated: list[NDArray[np.int64]] = []
     for places in _of_streams(work):
         last = np.flatnonzero(np.isin(category[places], PRODUCTS)).max(initial=-1)
         tail = places[last + 1 :]
         updates = np.cumsum(category[tail] == "optimizer") > 0
-        found.append(tail[updates & (category[tail] == "elementwise") & captured[tail]])
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+        updated.append(tail[updates & (category[tail] == "elementwise") & captured[tail]])
+    return np.concatenate(updated) if updated else np.empty(0, np.int64)
 
 
 def between_products(
@@ -127,7 +127,8 @@ def between_products(
     A group has kernels that only move data and follow one another on a stream. No product, attention or copy to or from the
     host lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator. The rows
     ``captured`` are those of CUDA graphs, which have none: their groups count only between two products of a step, because
-    an optimizer in the graph follows the last one.
+    an optimizer in the graph follows the last one. A captured group of more than MOST_FUSED rows may be a loop over time,
+    where each operation needs the one before, so it does not count either.
     """
     captured = np.zeros(len(work), bool) if captured is None else captured
     movers = work["category"].isin(FUSABLE) & (work["kind"] == "kernel") & (work["operator"].notna() | captured)
@@ -140,10 +141,9 @@ def between_products(
         products = np.flatnonzero(work["category"].isin(PRODUCTS).to_numpy()[places])
         inside = (products.min(initial=len(places)), products.max(initial=-1))
         for first, last in edges.reshape(-1, 2):
-            of_graph = captured[places[first]]
-            if last - first >= SHORTEST_CHAIN and (not of_graph or inside[0] < first < inside[1]):
-                group = places[first:last]
-                joined += np.array_split(group, -(-len(group) // MOST_FUSED)) if of_graph else [group]
+            known = not captured[places[first]] or (last - first <= MOST_FUSED and inside[0] < first < inside[1])
+            if last - first >= SHORTEST_CHAIN and known:
+                joined.append(places[first:last])
     return joined
 
 

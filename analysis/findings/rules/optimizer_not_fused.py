@@ -82,7 +82,7 @@ CAPTURED = (
 
 
 def _captured(context: RuleContext) -> Evidence | None:
-    """Return the evidence on an optimizer in a CUDA graph that computes with one number for each parameter tensor.
+    """Return the evidence on a captured optimizer that computes with one number for each parameter.
 
     A capturable foreach optimizer keeps its step counts on the GPU, and corrects each by kernels of its own.
     """

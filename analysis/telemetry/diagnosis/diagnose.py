@@ -15,7 +15,7 @@ from sawtooth.analysis.telemetry.diagnosis.efficiency import efficiency
 from sawtooth.analysis.telemetry.diagnosis.host_memory import host_memory
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries, load_host
 from sawtooth.analysis.telemetry.diagnosis.idle import idle_stretches
-from sawtooth.analysis.telemetry.diagnosis.jobs import Job, between_jobs, jobs_of, longest, placed_in_log
+from sawtooth.analysis.telemetry.diagnosis.jobs import SampledJob, between_jobs, jobs_of, longest, placed_in_log
 from sawtooth.analysis.telemetry.diagnosis.links_and_errors import links_and_errors
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered
 from sawtooth.analysis.telemetry.diagnosis.peers import unlike_peers
@@ -65,7 +65,7 @@ def _of_job(gpus: Sequence[DeviceSamples], host: HostSeries | None) -> Iterator[
     yield from efficiency(gpus)
 
 
-def _of_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[Job], host: HostSeries | None) -> Iterator[Observation]:
+def _of_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob], host: HostSeries | None) -> Iterator[Observation]:
     """Yield what the samples show of each of the longest jobs, with its number in the title."""
     for i in longest(jobs):
         job = jobs[i]

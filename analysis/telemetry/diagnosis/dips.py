@@ -28,22 +28,28 @@ SAME_SHARE = 0.3  # relative difference of the low share: GPUs within it wait fo
 
 
 class _Dips(NamedTuple):
-    """The dips of a GPU: the time between them (None if irregular), their share of the time, the low samples, and their number."""
+    """The dips of a GPU: the low samples, their share of the time and number, and the time between dips.
+
+    ``period_s`` is None if that time is irregular.
+    """
 
     period_s: float | None
     share: float
     where: NDArray[np.bool_]
-    count: int
+    number: int
 
 
 def sawtooth(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> Iterator[Observation]:
-    """Yield the dips; GPUs with one period are one observation, with GPUs that dip as long without a clear period."""
-    found = [(gpu, dips) for gpu in gpus if (dips := _dips(gpu)) is not None]
-    found.sort(key=lambda one: one[1].period_s is None)
-    while found:
-        first = found[0][1]
-        alike = [one for one in found if _alike(one[1], first)]
-        found = [one for one in found if not _alike(one[1], first)]
+    """Yield the dips, one observation for GPUs with one period.
+
+    GPUs that dip as long without a clear period belong to it.
+    """
+    dipping = [(gpu, dips) for gpu in gpus if (dips := _dips(gpu)) is not None]
+    dipping.sort(key=lambda one: one[1].period_s is None)
+    while dipping:
+        first = dipping[0][1]
+        alike = [one for one in dipping if _alike(one[1], first)]
+        dipping = [one for one in dipping if not _alike(one[1], first)]
         yield _regular(alike, len(gpus), host) if first.period_s is not None else _irregular(alike, len(gpus), host)
 
 
@@ -95,7 +101,10 @@ def _dips(gpu: DeviceSamples) -> _Dips | None:
 
 
 def _usual_length(lengths: F64) -> float:
-    """Return the length that half of the low time is below, so that many short dips do not hide the long ones."""
+    """Return the length that half of the low time is below.
+
+    Many short dips then do not hide the long ones.
+    """
     ordered = np.sort(lengths)
     return float(ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)])
 
@@ -145,7 +154,7 @@ def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], of: int, host: HostSe
 def _irregular(alike: Sequence[tuple[DeviceSamples, _Dips]], of: int, host: HostSeries | None) -> Observation:
     devices = tuple(sorted(gpu.device for gpu, _ in alike))
     low = float(np.mean([dips.share for _, dips in alike]))
-    count = round(float(np.mean([dips.count for _, dips in alike])))
+    count = round(float(np.mean([dips.number for _, dips in alike])))
     gpu, _ = alike[0]
     length = duration(low * float(gpu.weights.sum()) / 1e9 / count)
     return Observation(

@@ -30,13 +30,19 @@ def host_memory(gpus: Sequence[DeviceSamples], host: HostSeries | None) -> Itera
         if int(on.sum()) >= LEAST_SAMPLES and share >= LEAST_SHARE:
             size = float(np.average((swapped / 1e6 if by_swap else waits)[on], weights=weights[on]))
             yield _observation(
-                gpus, host, on, size, share, float(weights[on].sum()) / 1e9, float(waits[on].mean()) if by_swap else None
+                gpus,
+                host,
+                on,
+                float(weights[on].sum()) / 1e9,
+                size=size,
+                share=share,
+                waits=float(waits[on].mean()) if by_swap else None,
             )
             return
 
 
 def _observation(
-    gpus: Sequence[DeviceSamples], host: HostSeries, on: NDArray[np.bool_], size: float, share: float, seconds: float, waits: float | None
+    gpus: Sequence[DeviceSamples], host: HostSeries, on: NDArray[np.bool_], seconds: float, *, size: float, share: float, waits: float | None
 ) -> Observation:  # fmt: skip
     by_swap = waits is not None
     inside, outside = _utilization(gpus, host, on)

@@ -39,8 +39,8 @@ def _stretches(gpu: DeviceSamples) -> list[Stretch]:
         return []
     times, idle = gpu.times[known], gpu.busy[known] < IDLE_PCT
     starts = times - gpu.weights[known].astype(np.int64)
-    holes = starts[1:] - times[:-1] > SHORT_WORK_S * 1e9  # what the GPU did in them is not known
-    apart = ~idle[1:] | ~idle[:-1] | holes
+    unsampled = starts[1:] - times[:-1] > SHORT_WORK_S * 1e9  # what the GPU did in them is not known
+    apart = ~idle[1:] | ~idle[:-1] | unsampled
     first, last = np.flatnonzero(idle & np.append(True, apart)), np.flatnonzero(idle & np.append(apart, True))
     runs = [(int(starts[a]), int(times[b])) for a, b in zip(first, last, strict=True)]
     joined: list[Stretch] = []

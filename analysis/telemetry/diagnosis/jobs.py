@@ -1,4 +1,4 @@
-"""Several jobs in one log: the times in which each process had the GPU, and the idle time between them.
+"""Several jobs in one log: when each process had the GPU, and the idle time between them.
 
 A job ends where both memory and work stop: memory in use falls to the level of a GPU without a process. A loop that only waits
 keeps its memory. Without samples of memory or of processes, a log is one job.
@@ -23,11 +23,11 @@ WORKING_TIMES = 2.0  # the memory of a working process is at least so many times
 LEAST_GONE = 2  # samples: one alone may be a wrong reading
 SAME_TIME = 0.8  # of the longer one: the spans of a job on several GPUs overlap by more
 MOST_DIAGNOSED, MOST_LISTED = 4, 6
-WORTH_SAYING_S = 60.0
+LEAST_IDLE_S = 60.0
 Span = tuple[int, int]
 
 
-class Job(NamedTuple):
+class SampledJob(NamedTuple):
     """A job: its GPUs, and the time from the first to the last sample with its process."""
 
     devices: tuple[int, ...]
@@ -41,7 +41,7 @@ class Job(NamedTuple):
 
 
 def job_spans(times: I64, busy: F64, memory: F64 | None, processes: F64 | None = None) -> list[Span]:
-    """Return (first, last) times of one GPU's jobs; the whole time as one if samples cannot tell them apart."""
+    """Return (first, last) times of one GPU's jobs; one for the whole time if samples show none apart."""
     if len(times) < LEAST_SAMPLES:
         return []
     weights = weights_ns(times)
@@ -77,7 +77,7 @@ def _gone(busy: F64, memory: F64 | None, processes: F64 | None) -> NDArray[np.bo
     return np.asarray(idle & (memory <= least + CONTEXT_BYTES))
 
 
-def jobs_of(gpus: Sequence[DeviceSamples]) -> tuple[Job, ...]:
+def jobs_of(gpus: Sequence[DeviceSamples]) -> tuple[SampledJob, ...]:
     """Return the jobs of a host in order of time; empty if no GPU had more than one."""
     spans = [
         (gpu.device, span)
@@ -86,13 +86,13 @@ def jobs_of(gpus: Sequence[DeviceSamples]) -> tuple[Job, ...]:
     ]
     if len(spans) == len({device for device, _ in spans}):
         return ()
-    jobs: list[Job] = []
+    jobs: list[SampledJob] = []
     while spans:
         first = spans[0][1]
         together = [(device, span) for device, span in spans if _same(span, first)]
         spans = [one for one in spans if one not in together]
         devices = tuple(sorted({device for device, _ in together}))
-        jobs.append(Job(devices, min(span[0] for _, span in together), max(span[1] for _, span in together)))
+        jobs.append(SampledJob(devices, min(span[0] for _, span in together), max(span[1] for _, span in together)))
     return tuple(sorted(jobs, key=lambda job: (job.start_ns, job.devices)))
 
 
@@ -100,13 +100,13 @@ def _same(a: Span, b: Span) -> bool:
     return min(a[1], b[1]) - max(a[0], b[0]) > SAME_TIME * max(a[1] - a[0], b[1] - b[0])
 
 
-def longest(jobs: Sequence[Job]) -> list[int]:
+def longest(jobs: Sequence[SampledJob]) -> list[int]:
     """Return the places of the longest jobs, as many as are diagnosed, in order of time."""
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].gpu_seconds)
     return sorted(order[:MOST_DIAGNOSED])
 
 
-def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[Job]) -> Observation:
+def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> Observation:
     """Return that a log has several jobs, when each ran, and how long their GPUs were idle between them."""
     used = [gpu for gpu in gpus if sum(gpu.device in job.devices for job in jobs) > 1]
     gaps = [_gaps(gpu, sorted((job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices)) for gpu in used]
@@ -122,9 +122,7 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[Job]) -> Observat
     listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MOST_LISTED]))
     more = f"; and {len(jobs) - MOST_LISTED} more" if len(jobs) > MOST_LISTED else ""
     before = (
-        f" Before the first and after the last job, no process runs for {duration(outside)}."
-        if outside >= WORTH_SAYING_S
-        else ""
+        f" Before the first and after the last job, no process runs for {duration(outside)}." if outside >= LEAST_IDLE_S else ""
     )
     seen = f"Work stops and memory in use falls to the level without a process. After the log's start: {listed}{more}.{before} {diagnosed} Averages are of the longest job of each GPU."
     cost = len(used) * idle / 3600
@@ -146,7 +144,7 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[Job]) -> Observat
     )  # fmt: skip
 
 
-def placed_in_log(job: Job, gpus: Sequence[DeviceSamples]) -> str:
+def placed_in_log(job: SampledJob, gpus: Sequence[DeviceSamples]) -> str:
     """Return when a job ran after the log's start, and on which GPUs if not on all."""
     start = min(int(gpu.times[0]) for gpu in gpus)
     where = "" if len(job.devices) == len(gpus) else f" on {lowered(named(job.devices, len(gpus)))}"

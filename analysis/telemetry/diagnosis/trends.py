@@ -93,8 +93,8 @@ def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
     inner = np.flatnonzero(loop)[1:-1]
     values = level[inner]
     line = np.polyfit(inner, values, 1)
-    by_line = _explained(values, np.polyval(line, inner))
-    by_parabola = _explained(values, np.polyval(np.polyfit(inner, values, 2), inner))
+    by_line = _explained(values, np.asarray(np.polyval(line, inner), np.float64))
+    by_parabola = _explained(values, np.asarray(np.polyval(np.polyfit(inner, values, 2), inner), np.float64))
     at, by_step = _step(values)
     part = max(len(values) // 5, 1)
     stepped = by_step >= STEPPED and by_step > by_line

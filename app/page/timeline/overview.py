@@ -1,4 +1,4 @@
-"""What stands around the timeline's lanes: the map of ranks and steps, and the run's step beside the profiled one."""
+"""Above the timeline's lanes: a map of ranks and steps, and the run's step beside the profiled."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]
     table["late_ms"] = (table["own_ms"] - table.groupby("step")["own_ms"].transform("median")).clip(lower=0)
     numbers = [rank.rank for rank in result.ranks]
     numbered = None not in numbers and len(set(numbers)) == len(numbers)
-    rows = []
+    most = MOST_SQUARES // len(shown)
+    rows: dict[int, dict[str, Any]] = {}
     for place, track in enumerate(shown):
         position = by_place[track["recording"], track["device"]]
-        rank = result.ranks[position]
-        number = numbers[position] if numbered else position
-        own = table[table["rank"] == number]
-        rows.append((number, {"track": place, "label": current_result.rank_label(rank), "steps": _steps(rank, own, track)}))
-    most = MOST_SQUARES // len(rows)
-    return [{**row, "steps": _worst(row["steps"], most)} for _, row in sorted(rows, key=lambda row: row[0])]
+        rank, number = result.ranks[position], numbers[position] if numbered else None
+        number = position if number is None else number
+        steps = _steps(rank, table[table["rank"] == number], track)
+        rows[number] = {"track": place, "label": current_result.rank_label(rank), "steps": _worst(steps, most)}
+    return [rows[number] for number in sorted(rows)]
 
 
 def _steps(rank: RankResult, own: Any, track: dict[str, Any]) -> list[list[Any]]:
