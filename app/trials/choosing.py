@@ -25,6 +25,7 @@ NOT_THERE = "The training has nothing that this change applies to."
 HAS_IT = "The training does this already."
 OF_NO_USE = (NOT_THERE, HAS_IT)
 PADDING, MUCH_PADDING = "group-by-length", 0.2  # share of a batch: sorting by length saves at most this share
+OF_LENGTHS = "shapes-vary"  # The rule that finds padding.
 PADDED = "{share:.0%} of a batch is padding. This needs a batch sampler that groups samples of similar length."
 NUMBER = re.compile(r"num_workers=(\d+)")
 
@@ -80,7 +81,9 @@ class Seen:
 def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numerics: bool = False) -> list[Candidate]:
     """Return the changes, those to try first, by their sure gain, then by their largest possible gain."""
     seen = Seen(notes)
-    every = [each for finding in result.findings for each in _of_finding(finding, result, seen)]
+    padded = (result.manifest.facts.loader_padding or 0.0) >= MUCH_PADDING
+    findings = [each for each in result.findings if not padded or each.rule != OF_LENGTHS]  # PADDING says the same.
+    every = [each for finding in findings for each in _of_finding(finding, result, seen)]
     every += _of_training(result, seen)
     step_ms = result.metrics["best_step_time_ms"].value or 0.0
     ordered = sorted(_once(every), key=lambda each: (bool(each.by_hand), -each.sure_gain_ms(step_ms), -each.ceiling_ms))
@@ -152,7 +155,8 @@ def _of_training(result: RunResult, seen: Seen) -> Iterator[Candidate]:
         if any(each["foreach"] is False and not each["fused"] for each in optimizers):
             yield from _whatever(optimizer.FOREACH, _optimizer("foreach", seen))
     if (share := result.manifest.facts.loader_padding or 0.0) >= MUCH_PADDING:
-        yield Candidate(PADDING, by_hand=PADDED.format(share=share))
+        most_ms = max((each.gain_ms for each in result.findings if each.rule == OF_LENGTHS), default=0.0)
+        yield Candidate(PADDING, by_hand=PADDED.format(share=share), ceiling_ms=most_ms)
     if seen.every("anomaly"):
         yield Candidate(switches.ANOMALY)
 

@@ -1,17 +1,17 @@
-"""Shapes change from step to step.
+"""Shapes change from step to step, or batches contain padding.
 
 What it checks
-    FLOPs of the profiled steps, and the input sizes of their first products. Without a GPU: the share of padding in a batch,
-    which the recorder measures by the lengths of its samples.
+    The share of padding in a batch, which the recorder measures by the lengths of its samples. Where there is little: FLOPs of
+    the profiled steps, and the input sizes of their first products.
 Why it costs time
-    With short batches the GPU waits for launches; long batches determine the memory that is needed. A compiler, cuDNN's
-    search and the allocator start again for each shape. With several ranks, each step takes as long as the longest batch of
-    all ranks.
+    Kernels compute on padding as on everything else. With short batches the GPU waits for launches; long batches determine
+    the memory that is needed. A compiler, cuDNN's search and the allocator start again for each shape. With several ranks,
+    each step takes as long as the longest batch of all ranks.
 What to do
     Batch by length, pad to a few lengths, or pack sequences up to a fixed number of tokens.
 When it is wrong
-    Lengths must differ, and the profile has too few steps to show how. Steps of several kinds (a generator and a critic) look
-    the same.
+    The model skips padding in a way that the operators' names do not show. Lengths must differ, and the profile has too few
+    steps to show how. Steps of several kinds (a generator and a critic) look the same.
 References
     https://docs.pytorch.org/docs/stable/compile/programming_model.dynamic_shapes.html
 """
@@ -22,14 +22,24 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.batch.step import kernels_at
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.judging import severity_of
-from sawtooth.analysis.findings.loader_limits import MUCH_PADDING
+from sawtooth.analysis.findings.judging import reaches, severity_of
+from sawtooth.analysis.findings.loader_limits import MUCH_PADDING, stage_of
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule, advise
+from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT, FEW_LINES
 from sawtooth.analysis.findings.queries.shapes import LEAST_STEPS, unlike_steps
-from sawtooth.analysis.findings.recorded.counted_operations import numel
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, numel
+from sawtooth.analysis.replay.edits import ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
-from sawtooth.analysis.units import significant
+from sawtooth.analysis.units import in_words, significant
+
+# Operators of models that skip padding: attention over packed sequences, nested tensors, packed recurrent layers.
+WITHOUT_PADDING = r"(?i)varlen|jagged|unpad_input|^aten::(_nested_|_pack_padded_sequence)"
+# Multiple of the tokens at which a kernel that grows with them takes longer. Twice as large sizes keep their alignment.
+LONGER = 2.0
+GROUPED = Action("Batch", "samples of similar length together", ", or pack sequences up to a fixed number of tokens.")
+LESS_RANDOM = "Sorted batches are less random; shuffle among batches."
 
 CHANGES = (
     CodeChange(
@@ -46,7 +56,11 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield an info finding if the FLOPs of steps with the same operators differ by more than UNLIKE."""
+    """Yield a finding on padding, else an info finding if FLOPs of like steps differ by more than UNLIKE."""
+    padding = _padding(context)
+    if padding is not None and reaches(padding, context.step, CALL_TO_LOOK_AT):
+        yield padding
+        return
     flops = unlike_steps(context)
     if flops is None:
         return
@@ -64,13 +78,51 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "; mark changing dimensions dynamic before compiling. Profile more steps.",
             ),
             note="Not predicted: it depends on the lengths of the whole data set.",
-            risk="Sorted batches are less random; shuffle among batches.",
+            risk=LESS_RANDOM,
             changes=CHANGES,
         ),
         confidence="high" if len(flops) > LEAST_STEPS else "medium",
         severity="info",
         rows=evidence,
     )
+
+
+def _padding(context: RuleContext) -> Evidence | None:
+    """Return the evidence that kernels compute on padding; None if there is little, or the model skips it.
+
+    The gain is at most the padding's share of the kernels that grow with the number of tokens. It is also at most what the
+    replay saves when these kernels shrink by that share: a host or loader that limits the step leaves less.
+    """
+    share = context.run.manifest.facts.loader_padding or 0.0
+    if share < MUCH_PADDING or context.recording.named(WITHOUT_PADDING) or _grouped_for_the_loader(context):
+        return None
+    kernels = context.work[(context.work["kind"] == "kernel") & (context.work["category"] != "communication")]
+    rows = kernels[kernels_at(context, kernels, LONGER).dur_ns > kernels["dur_ns"].to_numpy()]
+    saved_ms = context.step.gain_ms([ScaledOps(tuple(rows["gpu_op_id"].tolist()), 1 - share)]) if len(rows) else None
+    if saved_ms is None:
+        return None
+    grows_ms = ms_per_step(rows, context.work_steps)
+    most_ms = max(min(share * grows_ms, saved_ms), 0.0)
+    return Evidence(
+        Advice(
+            f"{100 * share:.0f} % of each batch is padding, and the model's kernels compute on all of it",
+            GROUPED,
+            note=f"At most the padding's share of the kernels that grow with length, {in_words(grows_ms)} of each step, as far as the GPU "
+            "limits the step. Optimizer, communication and copies stay. Batches of nearly equal lengths keep a little padding.",
+            risk=LESS_RANDOM,
+            changes=CHANGES,
+        ),
+        lost_ms=most_ms,
+        cost_ms=most_ms,
+        at_most="warning",  # Only an upper limit is known.
+        rows=evidence_of(rows, context.work_steps, ("operator",)),
+    )
+
+
+def _grouped_for_the_loader(context: RuleContext) -> bool:
+    """Return whether the finding on the slow loader advises to group by length already."""
+    stage = stage_of(context.run.manifest.facts)
+    return stage in ("collate", "pinning") and context.share(context.lost_ms("data_wait")) >= FEW_LINES.share
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
@@ -85,9 +137,9 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     lost_ms = share * host.operators_ms * host.of_the_step
     advice = Advice(
         f"{100 * share:.0f} % of each batch is padding, and the operators compute on all of it",
-        Action("Batch", "samples of similar length together", ", or pack sequences up to a fixed number of tokens."),
+        GROUPED,
         note="The padding's share of the operators' time. Batches of nearly equal lengths keep a little padding; attention saves more than its share.",
-        risk="Sorted batches are less random; shuffle among batches.",
+        risk=LESS_RANDOM,
         changes=CHANGES,
     )
     judgement = Judgement(severity_of(share * host.operators_ms / host.total_ms), "medium", ceiling_ms_per_step=lost_ms)
@@ -105,5 +157,6 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"shapes", "loader_timing"},
     requires=("steps", "shapes"),
+    bar=CALL_TO_LOOK_AT,
     of_the_host=check_host,
 )

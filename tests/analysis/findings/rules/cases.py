@@ -155,7 +155,7 @@ CASES = {
         beside=("recompute",), quiet=("gpt_small",), measured=(("recompute", "gpt_small", 0.05),)
     ),
     "recurrent-cells": Case(leads=("lstm_cells",), quiet=("few_lstm_cells",)),
-    "shapes-vary": Case(beside=("two_lengths", "llama_lengths"), quiet=("one_length", "conv_searches_off"), condition=("unlike_steps", lambda _context: None)),
+    "shapes-vary": Case(beside=("two_lengths", "llama_lengths", "padded_batches"), quiet=("one_length", "conv_searches_off", "padded_on_a_slow_host"), condition=("unlike_steps", lambda _context: None)),
     "slow-first-read": Case(
         leads=("read_first",),
         beside=("read_first_and_then_from_memory",),

@@ -1,11 +1,20 @@
-"""A misaligned size that no layer multiplies by is the length of a sequence, and not a width."""
+"""Lengths of sequences: sizes that no layer multiplies by, and padding."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+import msgspec
 import pandas as pd
 import pytest
 
+from sawtooth.analysis.findings.checking import found_by
+from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.rules import shapes_vary
 from sawtooth.analysis.findings.rules.misaligned_dimensions import _action, _changes, _feature_sizes
+from sawtooth.analysis.run.model import Finding
+from tests.support.findings_of import context_of, finding
 
 
 def test_columns_of_single_matrices_are_features() -> None:
@@ -25,3 +34,49 @@ def test_a_length_is_padded_and_masked(lengths: set[int], what: str, named: str)
     assert _action([3137], None, lengths).object == f"{what} to a multiple of 64"
     (change,) = _changes([3137], None, lengths)
     assert change.before == named
+
+
+def found_with(**facts: float) -> list[Finding]:
+    """What the rule says of the padded loop, with other facts about its loader."""
+    with context_of("padded_batches") as context:
+        manifest = context.run.manifest
+        changed = msgspec.structs.replace(manifest, facts=msgspec.structs.replace(manifest.facts, **facts))
+        return found_by(shapes_vary.RULE, replace(context, run=replace(context.run, manifest=changed)))
+
+
+def test_padding_costs_its_share_of_the_kernels_that_grow_with_length() -> None:
+    """Three products of 400 µs grow; the batch's copy, a gradient's sum and the optimizer do not."""
+    found = finding("padded_batches", "shapes-vary")
+    assert found is not None
+    assert found.title == "40 % of each batch is padding, and the model's kernels compute on all of it"
+    assert found.ceiling_ms_per_step == pytest.approx(0.4 * 1.2, rel=0.01) and found.predicted_step_ms is None
+    assert "grow with length, 1.2 ms of each step" in found.prediction_note and found.severity == "warning"
+    assert [row["operator"] for row in found.evidence] == ["aten::mm"]
+
+
+def test_little_padding_is_not_reported() -> None:
+    assert found_with(loader_padding=0.19) == [] and len(found_with(loader_padding=0.21)) == 1
+
+
+def test_padding_is_not_reported_where_the_host_limits_the_step() -> None:
+    assert finding("padded_on_a_slow_host", "shapes-vary") is None
+
+
+@pytest.mark.parametrize("operator", ["flash_attn::_flash_attn_varlen_forward", "aten::_nested_view_from_buffer"])
+def test_padding_is_not_reported_of_a_model_that_skips_it(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.search(shapes_vary.WITHOUT_PADDING, operator) and not re.search(shapes_vary.WITHOUT_PADDING, "aten::mm")
+    monkeypatch.setattr(shapes_vary, "WITHOUT_PADDING", "^aten::mm$")
+    assert found_with() == []
+
+
+def test_padding_is_reported_once_beside_a_slow_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    collates = {
+        "loader_batch": 32,
+        "loader_sample_ms": 0.001,
+        "loader_sample_cpu_ms": 0.001,
+        "loader_collate_ms": 9,
+        "loader_cores": 8,
+    }
+    assert len(found_with(**collates)) == 1
+    monkeypatch.setattr(RuleContext, "lost_ms", lambda _context, *_causes: 0.1)
+    assert found_with(**collates) == []
