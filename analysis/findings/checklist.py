@@ -75,7 +75,7 @@ TECHNIQUES: tuple[Technique, ...] = (
               hardly="with few channels, or group norms between, channels_last is not sure to be quicker", works_on="convolutions"),
     Technique("cudnn.benchmark, decided once", PYTORCH, ("convolution-search",), None, CONVOLUTION, works_on="convolutions"),
     Technique("No bias before a batch norm", PYTORCH, ("bias-before-norm",), None, "aten::.*batch_norm", works_on="batch norms"),
-    Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm", "clipping-by-hand", "loss-head"), "^triton_"),
+    Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm", "clipping-by-hand", "norms-one-by-one", "loss-head"), "^triton_"),
     Technique("No loops over rows, samples, experts or cells in Python", NVIDIA, ("loop-indexing", "samples-one-by-one", "samples-prepared-alone", "expert-loops", "recurrent-cells")),
     Technique("No breaks of compiled graphs, no recompilation", PYTORCH, ("graph-breaks", "recompilation"), None, COMPILED, works_on="compiled code"),
     Technique("Products chosen by timing them (max-autotune)", PYTORCH, ("max-autotune",), "^triton_(tem|mm|bmm)", COMPILED, works_on="compiled code"),

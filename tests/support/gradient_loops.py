@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.support.anti_patterns import GEMM, SLOW_US, loop, op
 from tests.support.chrome_trace import ChromeTrace
 
+REDUCE = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)"
 SIZES = [[256, 256], [256, 256]]
 MAIN, BACKWARD = 1, 2  # Threads of the host.
 CLEARED, ADDED = "c", "a"  # A parameter whose gradient starts anew, and one whose gradient is added to the existing value.
 
 
-def steps_of(trace: ChromeTrace, at: float, passes: tuple[str, ...]) -> float:
+def steps_of(trace: ChromeTrace, at: float, passes: tuple[str, ...], **accumulated: Any) -> float:
     """Add a step of ``passes``, each with a forward pass and a backward pass.
 
     The letters of a pass say how the gradient of each parameter is handled, in order. Each product takes the host 24 µs.
+    ``accumulated`` are further values of autograd's accumulations.
     """
     for letters in passes:
         trace.thread = MAIN
@@ -35,7 +38,7 @@ def steps_of(trace: ChromeTrace, at: float, passes: tuple[str, ...]) -> float:
             start = at
             if letter == ADDED:
                 at = op(trace, at + 0.5, "aten::add_", SIZES, host_us=SLOW_US)
-            trace.op("torch::autograd::AccumulateGrad", start, at + 0.3)
+            trace.op("torch::autograd::AccumulateGrad", start, at + 0.3, **accumulated)
             at += 1
     trace.thread = MAIN
     return op(trace, at, "aten::_fused_adamw_", [], kernel_us=10, host_us=SLOW_US)
@@ -50,12 +53,37 @@ def rarely(folder: Path) -> list[Path]:
     return loop(folder, lambda trace, at: steps_of(trace, at, (next(kinds),)))
 
 
+def summarized(trace: ChromeTrace, at: float, operator: str, every: bool = True, then: str = "") -> float:
+    """Add a step of twelve layers, and a summary of each gradient or only of the first.
+
+    ``then`` is what happens next: each gradient is scaled in place, the host reads each summary, or a backward pass uses it.
+    """
+    backward = partial(steps_of, trace, passes=("cccccccccccc",), dims=SIZES[:1], types=["float"])
+    at = at if then == "learn" else backward(at)
+    for _ in range(12 if every else 1):
+        at = op(trace, at, operator, SIZES[:1], kernel=REDUCE, host_us=SLOW_US)
+        if then == "scale":
+            at = op(trace, at, "aten::mul_", [*SIZES[:1], []], host_us=SLOW_US)
+        elif then == "read":
+            trace.op("aten::item", at, at + 30)
+            trace.launch((at + 1, at + 3), (at + 4, at + 6), "Memcpy DtoH (Device -> Pinned)", "gpu_memcpy", bytes=4)
+            trace.host("cuda_runtime", "cudaStreamSynchronize", at + 4, at + 28)
+            at += 31
+    return backward(at) if then == "learn" else at
+
+
 GRADIENT_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "trained_above": partial(loop, add=partial(steps_of, passes=("ccaaaa",))),
     "trained_above_twice": partial(loop, add=partial(steps_of, passes=("ccaaaa", "ccaaaa"))),
     "all_trained": partial(loop, add=partial(steps_of, passes=("cccccc",))),
     "never_cleared": partial(loop, add=partial(steps_of, passes=("aaaaaa",))),
     "trained_below": partial(loop, add=partial(steps_of, passes=("aaaacc",))),
+    "norms_of_all": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm")),
+    "histograms_of_all": partial(loop, add=partial(summarized, operator="aten::histc")),
+    "norm_of_one": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", every=False)),
+    "norms_to_scale": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="scale")),
+    "norms_in_the_loss": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="learn")),
+    "norms_read": partial(loop, add=partial(summarized, operator="aten::linalg_vector_norm", then="read")),
     "gathered": partial(loop, add=partial(steps_of, passes=("cccccc", "aaaaaa"))),
     "gathered_of_experts": partial(loop, add=partial(steps_of, passes=("cccccc", "caaaaa"))),
     "cleared_rarely": rarely,

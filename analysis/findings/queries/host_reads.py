@@ -60,7 +60,7 @@ def _pairs(context: RuleContext, sql: str, parameter: Any) -> tuple[NDArray[np.i
 READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"
 # Operators that summarize a tensor for the host to read or to test. None of them computes a loss, so training does not need
 # their results.
-SUMMARIES = r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
+SUMMARIES = r"^aten::(norm|linalg_vector_norm|histc|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
 # Results that no backward pass needs: counts of true values, and out-of-place figures from a single number, such as the
 # perplexity of a loss.
 _FIGURES = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND regexp_matches(s.input_types, '^\\["(bool|int|long int)"')

@@ -12,6 +12,8 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
+# Operators that scale or limit gradients in place after the backward pass.
+SCALES = ("aten::mul_", "aten::div_", "aten::clamp_", "aten::clamp_max_", "aten::clamp_min_")
 _NODE = f"^{AUTOGRAD_NODE}|Backward[0-9]*$"  # Matches the names of operators in a backward pass.
 # Walk from each launching operator up to the enclosing autograd node. Operators that autograd recorded below the node run a
 # second time there.

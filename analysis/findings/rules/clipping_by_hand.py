@@ -23,7 +23,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.passes import at_once, in_backward
+from sawtooth.analysis.findings.queries.passes import SCALES, at_once, in_backward
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
     evidence_of,
@@ -34,7 +34,6 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
-SCALES = ("aten::mul_", "aten::div_", "aten::clamp_", "aten::clamp_max_", "aten::clamp_min_")
 FEWEST = 8  # Tensors scaled per step. Fewer can be a loss or a buffer.
 REMAINING_KERNELS = 2  # Kernels that clip_grad_norm_ needs for the norms, and as many for scaling.
 

@@ -123,6 +123,7 @@ CASES = {
         quiet=("mlp_4096", "vocab_50304"),
         measured=(("mlp_4093", "mlp_4096", 0.15), ("vocab_50257", "vocab_50304", 0.15)),
     ),
+    "norms-one-by-one": Case(leads=("norms_of_all",), beside=("histograms_of_all", "gpt_no_reads"), measured=(("gpt_no_reads", "gpt_small", 0.05),), quiet=("norms_to_scale", "norms_read", "norms_in_the_loss", "norm_of_one", "clipped_one_by_one")),
     "operators-on-cpu": Case(leads=("sorted_on_host",), quiet=("sorted_by_launches", "mask_from_cpu")),
     "optimizer-foreach": Case(
         leads=("triples_foreach",), beside=("adam_foreach",), quiet=("gpt_small",), measured=(("triples_foreach", "triples", 0.05),)
