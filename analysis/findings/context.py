@@ -104,9 +104,9 @@ class RuleContext:
         return uses_estimate(self.rank)
 
     def of_run(self, profiled_ms: float) -> float:
-        """Return the host's time in the run's own step for ``profiled_ms`` of a profiled step.
+        """Scale a time of the profiled steps to the run's own step.
 
-        Where the run's step is shorter, the time has the same share of the step in both.
+        If the run's step is shorter, the time keeps its share of the step.
         """
         profiled, run = self.rank.best.profiled.value, self.step_ms
         return profiled_ms * min(run / profiled, 1.0) if profiled and run else profiled_ms

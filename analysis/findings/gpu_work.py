@@ -31,19 +31,21 @@ NO_OPERATOR = "no operator known"
 # Columns whose values make one row of ``GpuWork.rows``.
 _KEYS = ["kernel", "category", "tensor_cores", "operator", "signature", "flop_operator", "flop_signature", "module", "phase", "owner"]  # fmt: skip
 _SUMS = ["own_ns", "tensor_core_ns", "beside_ns", "launches", "bytes", "roof_ns", "roofed_ns", "flops"]
-KNOWN_ROOF = 0.9  # share of a row's time: if the least time of less is known, its sum says nothing about the row
+KNOWN_ROOF = 0.9  # share of a row's time whose least time must be known, so that the sum describes the row
 _SQL = queries_of(__file__)
 
 
 @dataclass(frozen=True)
 class GpuWork:
-    """The GPU operations of the steady window, added up as far as no grouping tells them apart.
+    """Sums of the GPU operations of the steady window.
+
+    Operations that no grouping tells apart share a row.
 
     ``rows`` has the columns kernel, category, tensor_cores, operator, shapes, module (its path), class, phase (None if no phase
     is marked), owner, and sums of the window: own_ns (see ``own_times``), beside_ns (the rest of the durations: other work ran at
     the same time), tensor_core_ns (of own_ns), launches, bytes (copied or set), roof_ns (the least time of the work at the GPU's
-    peaks), roofed_ns (the durations for which that is known) and flops. ``changes`` has the rows with launches of each finding, by the
-    finding's position. ``per`` divides sums into those of a step.
+    peaks), roofed_ns (the durations for which that is known) and flops. ``changes`` has the positions of the rows that each
+    finding is about, by the finding's position. Sums divided by ``per`` are per step.
     """
 
     rows: pd.DataFrame

@@ -1,7 +1,5 @@
--- Every query speaks of one device.
-
 -- name: operations
--- An operation's owner is the alphabetically first one of its name, except for a short list: see timeline_sums.py.
+-- Most kernels of one name have one owner: the alphabetically first. owner_exceptions has the others, as in timeline_sums.py.
 WITH whole AS (SELECT min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM windows WHERE device = $device),
     usual AS (SELECT name_id, min(owner) AS owner FROM kernel_classes GROUP BY name_id)
 SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, coalesce(list_position($owners, coalesce(e.owner, u.owner)) - 1, 1)::TINYINT AS owner,

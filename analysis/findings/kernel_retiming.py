@@ -37,8 +37,8 @@ SAME_KERNELS = (0.9, 1.1)  # Time of convolutions in NHWC, relative to NCHW with
 TILE_CHANNELS = 8
 # Range of those kernels' time ratio: 0.55 to 2.3 for nine of ten of 756 kernels on an H200; a few took 4 to 12 times as long.
 OTHER_KERNELS = (0.5, 4.0)
-# PyTorch's own kernels for depthwise convolutions, which it calls in NCHW; in NHWC it calls cuDNN. PyTorch's benchmark of both
-# has 0.64 to 5.8 times their speed, 1.2 to 1.3 times in the mean (pytorch#91735: four GPUs, forward and backward).
+# PyTorch's own kernels for depthwise convolutions, which it calls in NCHW; in NHWC it calls cuDNN. In PyTorch's benchmark,
+# cuDNN reaches 0.64 to 5.8 times their speed, 1.2 to 1.3 times on average (pytorch#91735: four GPUs, forward and backward).
 DEPTHWISE = "conv_depthwise"
 CUDNN_DEPTHWISE = (0.8, 0.17, 1.56)
 PARAMETERS = {"aten::addmm": 0, "aten::convolution": 2}  # Products of the forward pass, with the position of their bias.
@@ -111,7 +111,8 @@ def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks
     """Return the edits that run ``norms`` in NHWC and leave the convolutions as they are.
 
     The kernels between two layout conversions already are NHWC kernels. Kernels without conversions were fast enough before,
-    except PyTorch's own for depthwise convolutions, which cuDNN's replace. Only if the channels are no multiple of TILE_CHANNELS may cuDNN choose other kernels.
+    except PyTorch's own for depthwise convolutions, which cuDNN's replace. Only if the channels are no multiple of TILE_CHANNELS
+    may cuDNN choose other kernels.
     """
 
     def last(row: Any) -> KernelTimeEstimate | None:

@@ -20,7 +20,7 @@ GRAPH_CAUTION = 0.50  # most of the time has no operators, so attribution by ope
 WAITS_CAUTION = 0.05  # of the step: profile and estimate may differ by this before the profile is distrusted
 MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
-BEGUN_BEFORE = "The only step begins with the recording, perhaps in the middle: its mark says only where it ends."
+BEGUN_BEFORE = "The only step may have begun before the recording: its mark shows only its end."
 
 
 @dataclass(frozen=True)

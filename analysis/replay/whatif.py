@@ -69,8 +69,8 @@ class Paces(NamedTuple):
 class WhatIf:
     """The replay of one device, for edits.
 
-    ``problem`` is the run without the profiler's cost; ``counted`` are its steady steps. ``workers`` says whether processes of
-    their own load the batches.
+    ``problem`` is the run without the profiler's cost; ``counted`` are its steady steps. ``workers`` says whether worker
+    processes load the batches.
     """
 
     problem: ReplayProblem
@@ -102,7 +102,7 @@ class WhatIf:
         """Return the step with ``edits`` in ms, not yet limited by the workers' known rate.
 
         If that rate is unknown, the wait for the workers stays: they do not load faster because the rest of a step is faster.
-        Only the least step hides it behind the GPU's work.
+        The least step assumes that the GPU's work hides this wait.
         """
         ms = self._replayed_ms(best, edits, edge)
         waits = self._waits_for_workers_ms(best, edits, edge) if edge != "least" else 0.0

@@ -1,4 +1,4 @@
-"""What a data loader's workers allow: no change of the step makes them faster."""
+"""Limits of a step by the data loader's workers, which no change of the step makes faster."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ PACED: dict[Edge, float] = {
 def no_faster_than_workers(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> float:
     """Return ``ms``, or the time that the loader's workers need for a step if that is longer.
 
-    They need no more than the run's current step. An edit of the loader's cost changes them too, and may give the new time.
+    They need no more than the run's current step. An edit of the loader's cost changes their time too, and may state the new one.
     """
     if loads := loader_edits(edits):
-        return max(ms, *(_host_speed(edit, edge) for edit in loads))
+        return max(ms, *(_workers_ms(edit, edge) for edit in loads))
     if best.feeding is None or best.ms is None:
         return ms
     floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
     return max(ms, floor_ms)
 
 
-def _host_speed(edit: WithoutHostCause, edge: Edge) -> float:
+def _workers_ms(edit: WithoutHostCause, edge: Edge) -> float:
     """Return the workers' time per step of ``edit`` in ms, from their own timing or the range of others."""
     timed = {"least": edit.paced_at_least, "likely": edit.paced_ms, "most": edit.paced_at_most}[edge]
     return timed if timed is not None else PACED[edge] * edit.paced_ms

@@ -19,8 +19,9 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to the best step time.
 
     The GPU's work stays. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps, because
-    the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer:
-    where nothing else was lost, no lost time grows. The rest of the step is time that no profiled step shows. If the work alone is longer than the step, it shrinks to the step.
+    the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer.
+    If only such time was lost, no lost time grows. The rest of the step is time that no profiled step shows. If the work alone is
+    longer than the step, it shrinks to the step.
 
     The ledger is unchanged if the profile is itself the strongest evidence, or if nothing was replayed.
     """

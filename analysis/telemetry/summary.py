@@ -121,8 +121,8 @@ def summarize(
     """Summarize every device of a telemetry recording.
 
     ``profiles`` are (first, last) times of the run's traces on ``clock``: samples under the profiler do not count in the means.
-    ``marked`` is the time of the marked steps: samples before and after it are not the loop's. Of several jobs without marks or
-    profile, the longest counts.
+    ``marked`` is the time of the marked steps: samples before and after it are not the loop's. Without marks or a profile,
+    the means of a log of several jobs are those of its longest job.
     """
     devices = recording.rows(
         "SELECT DISTINCT s.device, d.name, d.uuid FROM samples s LEFT JOIN devices d USING (device) ORDER BY 1"

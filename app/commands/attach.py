@@ -8,7 +8,7 @@ import typer
 
 from sawtooth.app.commands.output import say
 from sawtooth.app.commands.run import explain
-from sawtooth.app.commands.settings_file import into
+from sawtooth.app.commands.settings_file import set_parser_defaults
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.capture.attach import command
 
@@ -17,7 +17,7 @@ def attach(context: typer.Context) -> None:
     """Record a training that already runs. `sawtooth attach --help` lists the options."""
     parser = command.attach_parser()
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
-    into(parser, "attach")
+    set_parser_defaults(parser, "attach")
     arguments = parser.parse_args(context.args)
     launched = command.record(arguments)
     run = explain(launched, arguments.data)

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from sawtooth.app.commands.output import say
-from sawtooth.app.commands.settings_file import into
+from sawtooth.app.commands.settings_file import set_parser_defaults
 from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
@@ -23,7 +23,7 @@ def run(context: typer.Context) -> None:
     """
     parser = commands.run_parser()
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
-    into(parser, "run")
+    set_parser_defaults(parser, "run")
     arguments = parser.parse_args(context.args)
     launched = commands.record(arguments, commands.command_in(parser, arguments))
     explain(launched, arguments.data)

@@ -147,7 +147,8 @@ def tag(
 
 @runs_app.command()
 def predictions(
-    data: DataOption = None, as_json: Annotated[bool, typer.Option("--json", help="Print the errors as JSON.")] = False
+    data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the prediction errors as JSON.")] = False,
 ) -> None:
     """List how accurate predictions were in this data folder, by rule.
 

@@ -1,7 +1,7 @@
 """Default values of the commands' options from ``sawtooth.toml``.
 
 The file is in the current folder, or SAWTOOTH_CONFIG names it.
-An option on the command line comes before the environment, the environment before the file, the file before the built-in default.
+The command line comes before the environment, the environment before the file, and the file before the built-in default.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from sawtooth.ingest.errors import UsageError
 FILE = "sawtooth.toml"
 NAMED_BY = "SAWTOOTH_CONFIG"
 DATA = "data"  # the only key outside of a command's table
-NEVER = frozenset({"token", "no-token", "help", "schema", "version"})  # a file may be a stranger's: it cannot open a server
+NEVER = frozenset(
+    {"token", "no-token", "help", "schema", "version"}
+)  # a file may come from somebody else, so it must not open a server
 OF_OTHER_PROCESSES = ("sample", "loader")
 
 
-def place() -> Path | None:
+def file_in_use() -> Path | None:
     """Return the file that applies here; None if there is none.
 
     Raises UsageError if a named file is missing.
     """
     if named := os.environ.get(NAMED_BY):
         if not Path(named).is_file():
-            raise UsageError(f"{NAMED_BY} names {named}, which is no file.")
+            raise UsageError(f"{NAMED_BY} names {named}, which is not a file.")
         return Path(named).absolute()
     here = Path.cwd() / FILE
     return here if here.is_file() else None
@@ -41,7 +43,7 @@ def defaults(command: str, options: Mapping[str, str]) -> dict[str, Any]:
 
     ``options`` has the name of the parameter of each option, without the dashes. Raises UsageError for unknown keys.
     """
-    file = place()
+    file = file_in_use()
     if file is None:
         return {}
     content = _read(file, file.stat().st_mtime_ns)
@@ -73,10 +75,10 @@ def of_command(name: str, command: Any) -> dict[str, Any]:
     return values
 
 
-def into(parser: argparse.ArgumentParser, command: str) -> None:
+def set_parser_defaults(parser: argparse.ArgumentParser, command: str) -> None:
     """Make the file's values the defaults of ``parser``.
 
-    Raises UsageError for a switch that is no boolean, and for another option that is one.
+    Raises UsageError if a switch is not true or false, or if another option is.
     """
     actions = {
         option.lstrip("-"): action for action in parser._actions for option in action.option_strings if option.startswith("--")
@@ -91,8 +93,8 @@ def into(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def check(commands: Iterable[str]) -> None:
-    """Raise UsageError if the file that applies here cannot be read, or has a key that is no command's."""
-    file = place()
+    """Raise UsageError if the file that applies here cannot be read, or has a key that is not a command."""
+    file = file_in_use()
     known = {DATA, *commands} - set(OF_OTHER_PROCESSES)
     unknown = sorted(set(_read(file, file.stat().st_mtime_ns)) - known) if file is not None else []
     if file is not None and unknown:

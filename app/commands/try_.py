@@ -13,7 +13,7 @@ import typer
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
 from sawtooth.app.commands.output import say
-from sawtooth.app.commands.settings_file import into
+from sawtooth.app.commands.settings_file import set_parser_defaults
 from sawtooth.app.printable import json_text
 from sawtooth.app.trials import table
 from sawtooth.app.trials.choosing import Candidate, candidates
@@ -74,7 +74,7 @@ def try_(context: typer.Context) -> None:
     `sawtooth try --help` lists the options.
     """
     parser = try_parser()
-    into(parser, "try")
+    set_parser_defaults(parser, "try")
     arguments = parser.parse_args(context.args)
     command = commands.command_in(parser, arguments)
     if arguments.seconds <= 0:

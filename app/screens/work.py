@@ -263,10 +263,10 @@ def _table(
         "class_of": text("Category" if by == "kernel" else "Mostly"),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(
-            "Beside other work, ms", rows["beside_ms"], help_="It runs at the same time as what counts already"
+            "Beside other work, ms", rows["beside_ms"], help_="Time in which other work runs too, which is counted instead"
         ),
         "roof_share": st.column_config.NumberColumn(
-            "Of the roof", format=panel.PERCENT, help="Least time of its FLOPs and bytes at the GPU's peaks ÷ its time"
+            "Roofline share", format=panel.PERCENT, help="Least time of its FLOPs and bytes at the GPU's peaks ÷ its time"
         ),
         "above_ms": number("Above the roof, ms", rows["above_ms"]),
         "launches_per_step": number(f"Launches{per}", rows["launches_per_step"]),

@@ -82,7 +82,7 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--memory",
         action="store_true",
-        help="record who holds the GPU's memory while the profile runs, into FILE-memory.pickle; slows the profiled steps",
+        help="write a snapshot of GPU memory allocations during the profile into FILE-memory.pickle; slows the profiled steps",
     )
     parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Marks that cover several steps, by the optimizer's updates in them and by the GPU's own marks."""
+"""Find step marks that cover several steps, by the optimizer's updates and the GPU's marks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def joined_marks(starts: I64, ends: I64, updates: I64, calls: I64) -> int:
     """Return the number of marks that cover several steps.
 
     ``updates`` are the ends of the optimizer's steps, one for each step of the loop; ``calls`` are the starts of all calls.
-    Loops that update several times in every step are none: there, each mark contains as many.
+    Loops that update several times in every step have none: there, all marks contain the same number of updates.
     """
     updates = np.sort(updates)
     first, behind = np.searchsorted(updates, starts), np.searchsorted(updates, ends)
@@ -33,7 +33,7 @@ def joined_marks(starts: I64, ends: I64, updates: I64, calls: I64) -> int:
 
 
 def with_marks_of_gpu(con: duckdb.DuckDBPyConnection, host: HostSteps) -> HostSteps:
-    """Return the steps with the marks that only the GPU's annotations have counted as lost."""
+    """Return the steps; marks that only the GPU's annotations have count as lost."""
     if host.source != "profiler_step":
         return host
     known = {re.sub(f"{re.escape(LOST_MARK)}$", "", name) for name in host.names}

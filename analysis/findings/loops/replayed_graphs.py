@@ -1,4 +1,4 @@
-"""Loops that replay CUDA graphs already: what they still launch beside them."""
+"""Kernels that a loop launches outside the CUDA graphs that it replays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sawtooth.analysis.run.model import Action
 from sawtooth.analysis.units import in_number, in_words
 
 MOSTLY = 0.5  # Share of the kernels. Above it, a loop replays graphs, and its other launches are what is left to capture.
-FEWEST_BESIDE = 5  # Kernels a step, as many as a graph needs to be worth its launch.
+FEWEST_BESIDE = 5  # Kernels a step: a graph of fewer saves nothing.
 _LAUNCHED = """
 SELECT count(*) FILTER (contains(c.name, 'GraphLaunch')), count(DISTINCT c.call_id) FILTER (contains(c.name, 'GraphLaunch')), count(*)
 FROM step_gpu_ops g JOIN named_runtime_calls c USING (call_id) WHERE g.device = ? AND g.counted AND g.kind = 'kernel'"""
@@ -22,7 +22,7 @@ WHERE g.device = ? AND g.counted AND g.kind = 'kernel' AND NOT contains(c.name, 
 
 @dataclass(frozen=True)
 class ReplayedGraphs:
-    """CUDA graphs that the counted steps launch, and kernels that they launch beside them, per step."""
+    """Launches of CUDA graphs, and of kernels outside them, per counted step."""
 
     graphs: float
     beside: float
@@ -30,19 +30,19 @@ class ReplayedGraphs:
 
 @once
 def replayed_graphs(context: RuleContext) -> ReplayedGraphs | None:
-    """Return the graphs of most kernels of the counted steps; None if most are launched one by one."""
+    """Return what the counted steps launch; None if most of their kernels are not in CUDA graphs."""
     ((inside, graphs, kernels),) = context.recording.rows(_LAUNCHED, [context.rank.device])
     steps = max(len(context.rank.counted), 1)
     return ReplayedGraphs(graphs / steps, (kernels - inside) / steps) if inside > MOSTLY * kernels else None
 
 
 def beside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
-    """Yield a finding on what a loop launches beside the graphs that it replays, if there is enough of it."""
+    """Yield a finding on the kernels outside the replayed graphs, if a step has enough of them."""
     replayed = replayed_graphs(context)
     if replayed is None or replayed.beside < FEWEST_BESIDE:
         return
     names = context.recording.rows(_BESIDE, [context.rank.device])
-    most = f", most of them in {names[0][0]}" if names else ""
+    most = f"; the operator with most of these kernels is {names[0][0]}" if names else ""
     yield Evidence(
         Advice(
             f"The GPU waits {in_words(lost)} of each step for launches: {in_number(replayed.graphs, 'CUDA graph')} a step, and "
@@ -52,7 +52,7 @@ def beside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
                 "what is launched between the CUDA graphs as well",
                 f"{most}; or put more of the loop into one graph.",
             ),
-            note="Not predicted: a graph cannot hold what the host decides between two of them, and nothing here tells which part that is.",
+            note="Not predicted: a graph cannot contain what the host decides between two graphs, and the trace does not show which part that is.",
             risk="Graphs need static shapes and addresses; anything that reads a GPU value inside a graph must move out.",
         ),
         lost_ms=lost,

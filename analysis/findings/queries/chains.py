@@ -108,7 +108,10 @@ def of_graphs(context: RuleContext) -> NDArray[np.int64]:
 
 
 def beside_updates(work: pd.DataFrame, captured: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the captured elementwise rows behind an optimizer's kernel, after a step's last product."""
+    """Return the positions of captured elementwise kernels that follow an optimizer's kernel.
+
+    Only kernels after the last product of their step and stream count.
+    """
     category = work["category"].to_numpy()
     updated: list[NDArray[np.int64]] = []
     for places in _of_streams(work):
@@ -150,7 +153,7 @@ def between_products(
 def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
     """Return the time of the few kernels that replace those of ``durations``.
 
-    Each takes at least ``shortest_ns``.
+    Together they take as long as the longest of them. Each takes at least ``shortest_ns``, or its own time if that is less.
     """
     few = np.sort(durations)[::-1][:COMPILED_KERNELS]
     return max(int(durations.max()), int(np.minimum(few, shortest_ns).sum()))
@@ -159,7 +162,7 @@ def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
 def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
     """Return the edits that run each group of ``joined`` as a compiler would.
 
-    The kernels of a group then take as long together as its longest kernel, and each at least ``shortest_ns``.
+    The kernels of a group then take the time of ``fused_ns`` together.
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
     kept, timed, gone = [], [], []

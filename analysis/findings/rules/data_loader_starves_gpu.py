@@ -75,7 +75,7 @@ NOT_FED = "By what a sample takes, more workers hardly shorten the step."
 CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
 CROWDED = 2.0  # Upper bound factor: threads wait for the one whose core a worker uses (predicted 70 ms, measured 133 ms).
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
-NOT_PINNED = "Not predicted: nothing here tells how long a batch takes that is pinned otherwise, or not at all."
+NOT_PINNED = "Not predicted: the trace does not show how long a batch takes that is pinned differently, or not at all."
 ALWAYS_FED = "The loader's wait removed from the replay: what is left when it always keeps up."
 UNSEEN_REST = "At most: how long a step takes that never waits for batches, a profile would tell."
 

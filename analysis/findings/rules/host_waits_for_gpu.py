@@ -55,8 +55,8 @@ READ_MASKS = replace(
 )
 READ_TENSORS = replace(
     READ_LATER,
-    how=": .cpu(), .numpy() and .tolist() copy {size} in {copies} a step. Compute on the GPU what is computed from them; what the host must compute, "
-    "such as linear_sum_assignment, needs one copy of all of them.",
+    how=": .cpu(), .numpy() and .tolist() copy {size} in {copies} a step. Do the computation that follows on the GPU. If the host "
+    "must do it, as for linear_sum_assignment, copy all tensors at once.",
 )
 ALSO_READ = " Keep losses and norms as tensors, and read them every N steps."
 SINGLE_VALUE_BYTES = 8  # Copying more bytes reads a tensor.
@@ -180,7 +180,7 @@ def _actions(context: RuleContext) -> frozenset[int]:
 def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
     """Return what to do with the reads of a training, a generation or another loop without training.
 
-    With ``calls``, a training is told about the kind of read that loses most.
+    With ``calls``, the advice for a training is about the kind of read that loses most.
     """
     if not context.recording.named(TRAINS):
         return READ_TOKENS if context.recording.named(SAMPLES) else READ_RESULTS
@@ -237,7 +237,7 @@ def _ending_the_read(context: RuleContext, calls: tuple[int, ...]) -> set[int]:
 def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding on reads that cost nothing in the profile but prevent a CUDA graph.
 
-    They cost nothing there because the profiled host is late anyway. Beside graphs that are replayed already they prevent none.
+    They cost nothing there because the profiled host is late anyway. A loop that already replays graphs yields nothing.
     """
     if replayed_graphs(context) is not None:
         return

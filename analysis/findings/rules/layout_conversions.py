@@ -81,7 +81,7 @@ LAST_IN_LINE = Action(
 CUDNN = Action(
     "Keep",
     "the model and its inputs in channels_last",
-    ": PyTorch then calls cuDNN for depthwise convolutions. Or use fewer of them: they have little arithmetic for what they move.",
+    ": PyTorch then calls cuDNN for depthwise convolutions. Or use fewer of them: they compute little for the memory that they read and write.",
 )
 LAST_3D = Action("Keep", "the model and its inputs in channels_last_3d", ", the layout of tensors of five dimensions.")
 NOTE = (
@@ -89,7 +89,7 @@ NOTE = (
     "Convolutions whose channels are no multiple of 8 may get slower kernels: pad them."
 )
 NOTE_3D = " Over three dimensions cuDNN has fewer kernels: the one network measured took 9.39 ms where 6.90 (5.73 to 11.9) were predicted."
-NOTE_DEPTHWISE = " cuDNN's depthwise kernels have 0.6 to 5.8 times the speed of PyTorch's own, by PyTorch's benchmark."
+NOTE_DEPTHWISE = " In PyTorch's benchmark, cuDNN's depthwise kernels reach 0.6 to 5.8 times the speed of PyTorch's own."
 CHANGES_3D = tuple(
     replace(change, usual=tuple((slot, IN_SPACE if slot == "layout" else text) for slot, text in change.usual))
     for change in CHANGES

@@ -82,9 +82,9 @@ CAPTURED = (
 
 
 def _captured(context: RuleContext) -> Evidence | None:
-    """Return the evidence on a captured optimizer that computes with one number for each parameter.
+    """Return the evidence on an optimizer in a CUDA graph that launches kernels for single numbers.
 
-    A capturable foreach optimizer keeps its step counts on the GPU, and corrects each by kernels of its own.
+    A capturable foreach optimizer keeps a step count for each parameter on the GPU, and corrects each by kernels of its own.
     """
     work, steps = context.work, context.work_steps
     single = work.iloc[beside_updates(work, work["gpu_op_id"].isin(of_graphs(context)).to_numpy(bool))]

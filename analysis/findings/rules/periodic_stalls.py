@@ -119,7 +119,7 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
     yield Evidence(
         Advice(
-            f"{len(slow)} of {len(times)} profiled steps take up to {in_words(times[-1])}, the others {in_words(median)}: {in_words(lost)} a step on average",
+            f"Some profiled steps are slow: {len(slow)} of {len(times)} take{'s' if len(slow) == 1 else ''} up to {in_words(times[-1])}, the others {in_words(median)} ({in_words(lost)} per step on average)",
             Action(
                 "Open",
                 "the slow steps on the timeline and see what the host does there",

@@ -66,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 f": up to about {times:.1f} times as large takes hardly longer.{' Raise the learning rate with it.' if trains else ''}",
             ),
             note=f"A step does not get shorter by this: it does more. {sentence(larger) or NOT_PREDICTED}",
-            risk=f"{'A larger batch changes the optimization' if trains else 'An answer waits for the rest of its batch'}; memory grows with it.",
+            risk=f"{'A larger batch changes the optimization' if trains else 'Each request waits for the rest of its batch'}; memory grows with it.",
             changes=larger_batch_code(context.run, 2 ** max(int(math.log2(times)), 1)),
         ),
         severity="info",

@@ -29,7 +29,7 @@ NOT_IN_PROFILE = {
     "idle-stretch": "The profile covers some steps, not that time.",
     "several-jobs": "The profile covers some steps of one job.",
     "irregular-dips": "The profile covers some steps, not those times.",
-    "host-memory": "A profile has no memory of the host.",
+    "host-memory": "A profile does not record the host's memory.",
     "utilization-trend": "The profile covers some steps, not the change over time.",
     "memory-growth": "The profiled steps are too few, or have no allocations, to show it.",
     "narrow-pcie-link": "A profile has no state of the link.",

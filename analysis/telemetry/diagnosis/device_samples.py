@@ -74,7 +74,7 @@ class DeviceSamples:
         return float(np.median(steps[steps > 0])) / 1e9 if steps.any() else 0.0
 
     def between(self, start_ns: int, end_ns: int) -> DeviceSamples:
-        """Return the samples of a time."""
+        """Return the samples between two times, both included."""
         inside = (self.times >= start_ns) & (self.times <= end_ns)
         values = {column: of_column[inside] for column, of_column in self.values.items()}
         known = {column: of_column for column, of_column in values.items() if np.isfinite(of_column).any()}

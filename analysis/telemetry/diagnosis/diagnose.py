@@ -45,13 +45,13 @@ def diagnose(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> t
     """Return what the samples of one host's GPUs show, the most severe first."""
     gpus = [gpu for gpu in gpus if gpu.enough]
     jobs = jobs_of(gpus)
-    observed = [*based(links_and_errors(gpus), gpus), *based(host_memory(gpus, host), gpus)]
+    observed = [*with_basis(links_and_errors(gpus), gpus), *with_basis(host_memory(gpus, host), gpus)]
     if not jobs:
-        observed += based(_of_job(gpus, host), gpus)
+        observed += with_basis(_of_job(gpus, host), gpus)
     else:
-        observed += [*based([between_jobs(gpus, jobs)], gpus), *_of_jobs(gpus, jobs, host)]
+        observed += [*with_basis([between_jobs(gpus, jobs)], gpus), *_of_jobs(gpus, jobs, host)]
         unused = [gpu for gpu in gpus if not any(gpu.device in job.devices for job in jobs)]
-        observed += based(idle_stretches(unused), gpus)
+        observed += with_basis(idle_stretches(unused), gpus)
     return tuple(sorted(observed, key=_place))
 
 
@@ -72,14 +72,14 @@ def _of_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob], host: Ho
         own = [gpu.between(job.start_ns, job.end_ns) for gpu in gpus if gpu.device in job.devices]
         own = [gpu for gpu in own if gpu.enough]
         beside = host.between(job.start_ns, job.end_ns) if host is not None else None
-        for one in based(_of_job(own, beside), own):
+        for one in with_basis(_of_job(own, beside), own):
             title = f"Job {i + 1} of {len(jobs)}: {lowered(one.title)}"
             seen = f"{one.seen} Job {i + 1} runs {placed_in_log(job, gpus)} after the log's start."
             yield replace(one, title=title, seen=seen, details=one.details | {"job": i + 1})
 
 
-def based(observed: Iterable[Observation], gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
-    """Yield the observations with the samples that they are based on; many of one kind are one."""
+def with_basis(observed: Iterable[Observation], gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+    """Yield the observations with a sentence on the samples behind them; many of one kind become one."""
     known = [replace(one, basis=_basis([gpu for gpu in gpus if gpu.device in one.devices])) for one in observed]
     yield from _few_of_a_kind(sorted(known, key=_place))
 

@@ -1,4 +1,4 @@
-"""The likely source of dips of utilization, by the host's samples, the memory in use and the period."""
+"""Find the likely source of dips by the host's samples, the memory in use and the period."""
 
 from __future__ import annotations
 
@@ -30,12 +30,16 @@ def likely_source(period: float, low: float, gpu: DeviceSamples, where: NDArray[
         if written >= max(DISK_BPS, MORE * otherwise):
             return (
                 "checkpoint",
-                f"the host writes {written / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s else",
+                f"the host writes {written / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise",
                 True,
             )
         loads, otherwise = both("disk_read_bps")
         if loads >= max(DISK_BPS, MORE * otherwise):
-            return "data loader", f"the host reads {loads / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s else", True
+            return (
+                "data loader",
+                f"the host reads {loads / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise",
+                True,
+            )
         workers = host.values.get("workers_cpu_pct")
         if workers is not None and float(np.nan_to_num(np.nanmean(workers))) >= FULL_PCT:
             return "data loader", "the loader's workers are busy all the time", True

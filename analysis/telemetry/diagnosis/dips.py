@@ -22,9 +22,12 @@ REGULAR = 0.35  # relative scatter of the time between dips
 PER_PERIOD = 4  # samples; a faster period would look the same
 LEAST_LOST = 0.02  # share of the time: rarer or shorter dips cost less than a look at them
 SHORT = 0.25  # of the usual length: shorter dips, such as single low samples, have a cause of their own
-IRREGULAR_LOST, IRREGULAR_S = 0.05, 5.0  # share of the time, and usual length in seconds, of irregular dips that are said
-ONE_HALF = 0.15  # of the low time: with less in one half, the level changed (a trend) and does not dip
-SAME_SHARE = 0.3  # relative difference of the low share: GPUs within it wait for the same
+IRREGULAR_LOST, IRREGULAR_S = (
+    0.05,
+    5.0,
+)  # least share of the time and least usual length, in seconds, of irregular dips that are reported
+ONE_HALF = 0.15  # share of the low time: if one half has less, the level changed once, which is a trend and no dips
+SAME_SHARE = 0.3  # relative difference of the low share: GPUs within it are reported together
 
 
 class _Dips(NamedTuple):
@@ -40,9 +43,9 @@ class _Dips(NamedTuple):
 
 
 def sawtooth(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> Iterator[Observation]:
-    """Yield the dips, one observation for GPUs with one period.
+    """Yield the dips; GPUs with the same period are one observation.
 
-    GPUs that dip as long without a clear period belong to it.
+    It includes GPUs without a clear period that are low for as much of the time.
     """
     dipping = [(gpu, dips) for gpu in gpus if (dips := _dips(gpu)) is not None]
     dipping.sort(key=lambda one: one[1].period_s is None)
@@ -101,9 +104,9 @@ def _dips(gpu: DeviceSamples) -> _Dips | None:
 
 
 def _usual_length(lengths: F64) -> float:
-    """Return the length that half of the low time is below.
+    """Return the length of dip up to which half of the low time lies.
 
-    Many short dips then do not hide the long ones.
+    A plain median would be that of the many short dips.
     """
     ordered = np.sort(lengths)
     return float(ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)])
@@ -169,7 +172,7 @@ def _irregular(alike: Sequence[tuple[DeviceSamples, _Dips]], of: int, host: Host
         end_ns=int(gpu.times[-1]),
         title=f"Utilization of {lowered(named(devices, of))} dips {count} times irregularly, {low:.0%} of the time",
         seen=f"It falls below {LOW:.0%} of its level for about {length} each time. Samples do not show why.",
-        action=("Find", "what the loop does then", ": possible are evaluations, checkpoints, data that come late, or other jobs on the host."),
-        record_next="step marks of the training (sawtooth run), which say what the loop did" + ("" if host else ", and samples of the host (sawtooth sample)"),
+        action=("Find", "what the loop does then", ": possible causes are evaluations, checkpoints, late data, or other jobs on the host."),
+        record_next="step marks of the training (sawtooth run), which show the steps in which it happens" + ("" if host else ", and samples of the host (sawtooth sample)"),
         details={"count": count, "low_share": low},
     )  # fmt: skip

@@ -23,7 +23,7 @@ class HostSeries:
     values: dict[str, F64]
 
     def between(self, start_ns: int, end_ns: int) -> HostSeries:
-        """Return the samples of a time."""
+        """Return the samples between two times, both included."""
         inside = (self.times >= start_ns) & (self.times <= end_ns)
         return HostSeries(self.times[inside], {column: values[inside] for column, values in self.values.items()})
 

@@ -80,7 +80,7 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], of
             (
                 "Check",
                 "what the job did then",
-                ": possible are an evaluation, a checkpoint, a restart, or data that did not come.",
+                ": possible causes are an evaluation, a checkpoint, a restart, or data that did not come.",
             ),
         )
     who = lowered(named(devices, of)) if when else named(devices, of)
@@ -98,6 +98,6 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], of
         title=f"{when}{who} {verb(devices, 'is', 'are')} idle {lasts}",
         seen=f"Utilization stays below {IDLE_PCT:.0f} %. That is {cost:.2g} of {len(devices) * whole / 3600:.2g} GPU-hours. Samples do not show why.",
         action=action,
-        record_next="step marks of the training (sawtooth run), which say what the loop did at that time",
+        record_next="step marks of the training (sawtooth run), which show whether the loop made steps at that time",
         details={"gpu_hours": cost, "hours_lost_per_hour": share},
     )  # fmt: skip

@@ -19,11 +19,11 @@ from sawtooth.analysis.telemetry.diagnosis.observation import Observation, durat
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 
 CONTEXT_BYTES = 256 << 20  # a process with a CUDA context uses more than this
-WORKING_TIMES = 2.0  # the memory of a working process is at least so many times that without one
+WORKING_TIMES = 2.0  # ratio: with a working process, a GPU uses at least so many times the memory that it uses without one
 LEAST_GONE = 2  # samples: one alone may be a wrong reading
 SAME_TIME = 0.8  # of the longer one: the spans of a job on several GPUs overlap by more
-MOST_DIAGNOSED, MOST_LISTED = 4, 6
-LEAST_IDLE_S = 60.0
+MOST_DIAGNOSED, MOST_LISTED = 4, 6  # jobs: a report of more would be too long to read
+LEAST_IDLE_S = 60.0  # before the first and after the last job: less is the start and end of the recording
 Span = tuple[int, int]
 
 
@@ -41,7 +41,10 @@ class SampledJob(NamedTuple):
 
 
 def job_spans(times: I64, busy: F64, memory: F64 | None, processes: F64 | None = None) -> list[Span]:
-    """Return (first, last) times of one GPU's jobs; one for the whole time if samples show none apart."""
+    """Return the first and last times of one GPU's jobs.
+
+    Without a pause between jobs in the samples, it is one job.
+    """
     if len(times) < LEAST_SAMPLES:
         return []
     weights = weights_ns(times)
@@ -107,7 +110,7 @@ def longest(jobs: Sequence[SampledJob]) -> list[int]:
 
 
 def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> Observation:
-    """Return that a log has several jobs, when each ran, and how long their GPUs were idle between them."""
+    """Describe the jobs of a log: when each ran, and how long their GPUs were idle between them."""
     used = [gpu for gpu in gpus if sum(gpu.device in job.devices for job in jobs) > 1]
     gaps = [_gaps(gpu, sorted((job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices)) for gpu in used]
     start, end = min(int(gpu.times[0]) for gpu in gpus), max(int(gpu.times[-1]) for gpu in gpus)
@@ -115,9 +118,9 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
     outside = (jobs[0].start_ns - start + end - max(job.end_ns for job in jobs)) / 1e9
     who = lowered(named([gpu.device for gpu in used], len(gpus)))
     diagnosed = (
-        f"Only the {MOST_DIAGNOSED} longest are judged, each by itself."
+        f"Only the {MOST_DIAGNOSED} longest are diagnosed, each on its own."
         if len(jobs) > MOST_DIAGNOSED
-        else "Each is judged by itself."
+        else "Each is diagnosed on its own."
     )
     listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MOST_LISTED]))
     more = f"; and {len(jobs) - MOST_LISTED} more" if len(jobs) > MOST_LISTED else ""
@@ -138,7 +141,7 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
         end_ns=max(job.end_ns for job in jobs),
         title=f"{len(jobs)} jobs in this log; {who} {'is' if len(used) == 1 else 'are'} idle {duration(idle)} between them",
         seen=seen,
-        action=("Queue", "the next job before one ends", f": the idle time costs {cost:.2g} GPU-hours."),
+        action=("Queue", "the next job before the current one ends", f": the idle time costs {cost:.2g} GPU-hours."),
         record_next="the scheduler's log of starts and ends, and step marks of each training (sawtooth run)",
         details={"jobs": len(jobs), "gpu_hours": cost},
     )  # fmt: skip

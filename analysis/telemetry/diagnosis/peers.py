@@ -60,7 +60,7 @@ def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
             start_ns=start,
             end_ns=end,
             title=f"{says}, its {len(gpus) - 1} peers {peers:.0f} %",
-            seen=f"These are medians over {times} of {WINDOWS} windows, in which the peers work. Samples do not show why: possible are {reason}.",
+            seen=f"These are medians over {times} of {WINDOWS} windows, in which the peers work. Samples do not show why: possible causes are {reason}.",
             action=(
                 "Compare",
                 f"the process on GPU {gpu.device} with the others",

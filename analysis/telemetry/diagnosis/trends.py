@@ -22,7 +22,8 @@ SUDDEN = "another job on the host, a lost worker, storage that slows down, or an
 GRADUAL = "data that grows with each step, slower storage, or longer inputs"
 STRAIGHT = 0.85  # share of the scatter that a line explains: else the means of first and last fifth decide
 CURVED = 0.10  # share of the scatter that a parabola explains beyond a line: then a line does not describe the ends
-BESIDE, LIKE = 0.7, 0.4  # of the least drift, beside a GPU that drifts; and relative difference of their drifts
+# Beside drifting GPUs, BESIDE of the least drift is enough for one whose drift differs from their mean by at most LIKE of it.
+BESIDE, LIKE = 0.7, 0.4
 WORKING = 0.3  # of the highest level: windows below it are start-up, pauses and the end
 GROWTH, LEAST_BYTES = 0.05, 256 << 20
 STEADY_GROWTH = 0.9  # rank correlation; and the last half must grow too, at REMAINS of the first half's rate
@@ -80,7 +81,7 @@ def _with_peers(drifting: Sequence[tuple[DeviceSamples, _Drift]], gpus: Sequence
 def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
     """Return how utilization drifts, or the one time at which it changed for good; None without either.
 
-    ``least`` is the share of the least change that is asked for.
+    ``least`` scales the smallest change that counts.
     """
     edges = _edges(gpu)
     if edges is None:
@@ -158,7 +159,7 @@ def _utilization(alike: Sequence[tuple[DeviceSamples, _Drift]], of: int, *, fall
         end_ns=last,
         title=f"Utilization of {lowered(named(devices, of))} {changed} from {start:.0f} to {end:.0f} % {when}",
         seen=f"{how}. Samples do not show why.",
-        action=("Compare", "a profile of the start with one of the end", f": possible are {SUDDEN if at is not None else GRADUAL}.") if falls
+        action=("Compare", "a profile of the start with one of the end", f": possible causes are {SUDDEN if at is not None else GRADUAL}.") if falls
         else ("Measure", "from the time when the level is steady", ": warm-up, compilation or caches can raise it at first."),
         record_next="a profile at the start and one at the end of the run (sawtooth run), and samples of the host (sawtooth sample)",
         details={"from_pct": start, "to_pct": end},
@@ -208,7 +209,7 @@ def _memory(growing: Sequence[tuple[DeviceSamples, tuple[float, float, float]]],
         end_ns=int(growing[0][0].times[-1]),
         title=f"Memory of {lowered(named(devices, of))} grows from {start / gib:.1f} to {end / gib:.1f} GiB within {length}",
         seen=f"It grows in nearly every window and goes on to the end, by {rate / gib:.2g} GiB an hour.{full}",
-        action=("Find", "what keeps memory", ": possible are losses kept with their graphs, a growing cache, or longer inputs."),
+        action=("Find", "what keeps memory", ": possible causes are losses kept with their graphs, a growing cache, or longer inputs."),
         record_next="allocations in a profile (profile_memory=True), or torch.cuda.memory._record_memory_history()",
         details={"from_bytes": start, "to_bytes": end, "bytes_per_hour": rate},
     )  # fmt: skip

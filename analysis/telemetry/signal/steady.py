@@ -136,7 +136,7 @@ def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[i
 def weights_ns(times: I64) -> I64:
     """Return the time that each sample describes: since the previous sample, or one usual period.
 
-    The usual period applies at the start and after a telemetry gap. Of several samples with one time, the first has it all.
+    The usual period applies at the start and after a telemetry gap. Of several samples with the same time, the first has all of it.
     """
     steps = np.diff(times)
     if not steps.any():

@@ -1057,7 +1057,7 @@ var Gutter = class {
   }
   /** The lower edge of a lane: dragged, it gives the lane's rows another height; a double click takes that back. */
   edge(lane) {
-    const edge = element("i", { class: "edge", title: "Drag to resize; a double click returns it" });
+    const edge = element("i", { class: "edge", title: "Drag to resize; double-click to restore" });
     edge.onpointerdown = (begin) => {
       begin.preventDefault();
       const move = (event) => {
@@ -2577,7 +2577,7 @@ var KEYS = [
   ["Drag", "choose a stretch of time"],
   ["Shift drag", "move; so does dragging the time axis or the strip"],
   ["Wheel", "zoom where the pointer is; over the names of the lanes it scrolls. On a trackpad two fingers scroll, and a pinch zooms"],
-  ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the chosen lane, or all; a double click returns it"]
+  ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the chosen lane, or all; a double click restores it"]
 ];
 function main_default(component) {
   const root = component.parentElement.querySelector(".timeline");

@@ -71,9 +71,9 @@ def _named(by: Grouping, name: str) -> str:
 
 
 def unnamed(ms: float, step_ms: float | None) -> str:
-    """Return the largest possible gain of work without a finding that takes ``ms`` per profiled step."""
+    """Say what is known of work that no finding is about; it takes ``ms`` per profiled step."""
     if not ms:
-        return "It launches nothing itself: its time is the host's, and costs where the GPU waits for the host."
+        return "It launches no GPU work itself. Its host time matters only where the GPU waits for the host."
     share = f", {fmt.share(ms / step_ms)} of a profiled step" if step_ms else ""
     if step_ms and ms < kernel_drawer.LEAST_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: it takes {fmt.duration_ms(ms)}{share}."

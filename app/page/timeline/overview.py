@@ -1,4 +1,4 @@
-"""Above the timeline's lanes: a map of ranks and steps, and the run's step beside the profiled."""
+"""Data above the timeline's lanes: a map of ranks and steps, and the run's and the profiled step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.page import current_result
 
-SEEN = 0.02  # share of the profiled step: a smaller difference is not worth a strip of its own
+SEEN = 0.02  # share of the profiled step: a smaller difference cannot be seen in the bars
 FEW = 2  # ranks: with fewer, there is nothing to compare
 
 
 def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each rank in the picture, in the order of their numbers, with its counted steps.
 
-    A step is [start, end, own_ms, wait_ms, late_ms, name]: start and end on the picture's clock in ns, and how much longer than
-    the median rank it works by itself. The list is empty if the waits of the ranks are not known. Of many steps only the
-    worst of each group of neighbours is there.
+    A step is [start, end, own_ms, wait_ms, late_ms, name]. start and end are in ns on the picture's clock. own_ms is the time
+    without waiting for other ranks, late_ms how much longer that is than the median rank's. The list is empty if the waits of
+    the ranks are not known. Of many steps, it has the worst of each group of neighbours.
     """
     communication = result.communication
     if communication is None or communication.heat is not None or len(shown) < FEW:

@@ -27,8 +27,10 @@ TAIL_BYTES = 64  # behind the last brace there is a line break at most
 LOW_BYTES = 1 << 20  # less than one flush of the sampler and the marks together
 FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
-KEPT_MEMORY = "Who holds the GPU's memory is in {file}: `sawtooth memory {file}` reads it."
-NO_MEMORY = "No snapshot of memory: no profile was taken of a process that uses a CUDA GPU, or the training records a history of its own."
+KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`."
+NO_MEMORY = (
+    "There is no memory snapshot: no process with a CUDA GPU was profiled, or the training records its own memory history."
+)
 LEFT = (
     "An earlier run was killed. Its parts are in {folder}: `sawtooth ingest {folder}` brings them in. Then delete the folder."
 )
@@ -148,10 +150,7 @@ def keep_samples(folder: Path, bundle: Path) -> str:
 
 
 def keep_snapshots(folder: Path, bundle: Path) -> list[str]:
-    """Move the snapshots of memory beside ``bundle``.
-
-    Returns sentences with their paths, or that there is none.
-    """
+    """Move the memory snapshots beside ``bundle``; return sentences with their paths."""
     sentences = []
     files = sorted(folder.glob("memory-*.pickle"))
     for file in files:
@@ -161,5 +160,5 @@ def keep_snapshots(folder: Path, bundle: Path) -> list[str]:
             shutil.move(file, target)
             sentences.append(KEPT_MEMORY.format(file=target))
         except OSError as error:  # the rest of the recording is packed all the same
-            sentences.append(f"The snapshot of memory cannot be written to {target} ({error.strerror}).")
+            sentences.append(f"The memory snapshot cannot be written to {target} ({error.strerror}).")
     return sentences or [NO_MEMORY]

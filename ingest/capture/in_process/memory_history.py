@@ -1,6 +1,6 @@
 """A snapshot of the CUDA allocator with its history, for ``sawtooth memory``.
 
-PyTorch's own history is used: every allocation with its Python stack, in a ring of ENTRIES. Nothing here ends a training.
+PyTorch's own history is used: every allocation with its Python stack, in a ring of ENTRIES. Its errors never reach the training.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def unread_device(process_names: Mapping[str, str], other: Mapping[str, int]) ->
     ``other`` counts the unread events by category. None if the trace names no such device, or has no unread event.
     """
     if gaudi := other.get(GAUDI, 0):
-        sentence = f"{gaudi:,} events of Gaudi's host library (“{GAUDI}”) and no kernel: nothing is known of the device. Record with HABANA_PROFILE=1."
+        sentence = f"{gaudi:,} events of Gaudi's host library (“{GAUDI}”) and no kernel, so nothing is known of the device. Record with HABANA_PROFILE=1."
         return {"key": "device_not_read", "severity": "error", "sentence": sentence, "count": gaudi, "example": GAUDI}
     device = next((name for name in process_names.values() if DEVICE_PROCESS.search(name)), None)
     without_category = other.get("", 0)
@@ -43,8 +43,8 @@ def mixed_contexts(contexts: Counter[tuple[int, int]]) -> Iterator[dict[str, Any
     largest: Counter[int] = Counter()
     for (context, _), count in contexts.items():
         largest[context] = max(largest[context], count)
-    astray = sum(count for (context, _), count in contexts.items() if context != NULL)
-    astray -= sum(count for context, count in largest.items() if context != NULL)
-    if astray:
-        sentence = f"{astray:,} GPU operations are on another device than the others of their CUDA context."
-        yield {"key": MIXED, "severity": "data_loss", "sentence": sentence, "count": astray, "example": None}
+    contradicting = sum(count for (context, _), count in contexts.items() if context != NULL)
+    contradicting -= sum(count for context, count in largest.items() if context != NULL)
+    if contradicting:
+        sentence = f"{contradicting:,} GPU operations have another device number than the rest of their CUDA context."
+        yield {"key": MIXED, "severity": "data_loss", "sentence": sentence, "count": contradicting, "example": None}

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.app.cli import cli
-from sawtooth.app.commands.settings_file import into
+from sawtooth.app.commands.settings_file import set_parser_defaults
 from sawtooth.ingest.capture.commands import run_parser
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -45,7 +45,7 @@ def test_the_command_line_comes_first_then_the_environment_then_the_file(folder:
     assert checked() == "of-environment"
     assert checked("--data", str(folder / "of-option")) == "of-option"
     monkeypatch.setenv("SAWTOOTH_CONFIG", "nowhere.toml")
-    assert "nowhere.toml, which is no file" in str(CliRunner().invoke(cli, ["runs"]).exception)
+    assert "nowhere.toml, which is not a file" in str(CliRunner().invoke(cli, ["runs"]).exception)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_file_cannot_open_a_server(folder: Path) -> None:
 def parsed(text: str, *words: str) -> argparse.Namespace:
     Path("sawtooth.toml").write_text(text)
     parser = run_parser()
-    into(parser, "run")
+    set_parser_defaults(parser, "run")
     return parser.parse_args([*words, "train.py"])
 
 

@@ -77,7 +77,7 @@ def test_a_snapshot_of_memory_goes_beside_the_recording(tmp_path: Path) -> None:
         assert states == [False, True, False]
     said = keep_snapshots(tmp_path, tmp_path / "run.sawtooth")
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["run-memory-rank0.pickle", "run-memory-rank1.pickle"]
-    assert f"`sawtooth memory {tmp_path / 'run-memory-rank1.pickle'}` reads it" in said[1]
+    assert f"`sawtooth memory {tmp_path / 'run-memory-rank1.pickle'}`" in said[1]
 
 
 def test_no_half_snapshot_is_kept_and_a_history_of_the_training_goes_on(tmp_path: Path) -> None:

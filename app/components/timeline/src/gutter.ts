@@ -41,7 +41,7 @@ export class Gutter {
 
   /** The lower edge of a lane: dragged, it gives the lane's rows another height; a double click takes that back. */
   private edge(lane: Placed): HTMLElement {
-    const edge = element("i", { class: "edge", title: "Drag to resize; a double click returns it" });
+    const edge = element("i", { class: "edge", title: "Drag to resize; double-click to restore" });
     edge.onpointerdown = (begin) => {
       begin.preventDefault();
       const move = (event: PointerEvent) => {

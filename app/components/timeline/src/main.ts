@@ -33,7 +33,7 @@ const KEYS: [string, string][] = [
   ["F", "zoom to what is chosen, else to the place of a finding"], ["0", "the whole recording"], ["L", "the longest lost time in view, then the next"], ["G", "what to change, one after the other, each with its places marked"], ["/", "find by name; Enter and Shift Enter walk through the matches, Esc leads back to the picture"],
   ["P N", "previous and next match, or place of a finding; so do [ and ]"], ["Enter", "to the details"], ["Esc", "close the details, then forget the search"],
   ["M", "what the chosen slice, or all that is in view, comes to"], ["Drag", "choose a stretch of time"], ["Shift drag", "move; so does dragging the time axis or the strip"],
-  ["Wheel", "zoom where the pointer is; over the names of the lanes it scrolls. On a trackpad two fingers scroll, and a pinch zooms"], ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the chosen lane, or all; a double click returns it"],
+  ["Wheel", "zoom where the pointer is; over the names of the lanes it scrolls. On a trackpad two fingers scroll, and a pinch zooms"], ["Drag a lane's lower edge", "make it higher or lower; T and Shift T do so with the chosen lane, or all; a double click restores it"],
 ];
 
 export default function (component: Component): (() => void) | void {
