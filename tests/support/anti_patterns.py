@@ -201,7 +201,7 @@ def bias_and_norm(trace: ChromeTrace, at: float, follows: str) -> float:
 
 
 def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
-    """Add a product, a capture of 400 µs whose launches do not run, and the launch of the graph."""
+    """Add a product, a capture of 400 µs whose launches do not run, the launch of the graph, and another product."""
     at = op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
     if captures:
         trace.host("cuda_runtime", "cudaStreamBeginCapture", at, at + 5)
@@ -209,6 +209,11 @@ def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
             trace.host("cuda_runtime", "cudaLaunchKernel", at + 10 + 18 * i, at + 14 + 18 * i, correlation=9_000 + i)
         trace.host("cuda_runtime", "cudaStreamEndCapture", at + 380, at + 385)
         trace.host("cuda_runtime", "cudaGraphInstantiate", at + 386, at + 400)
+        trace.correlation += 1
+        trace.host("cuda_runtime", "cudaGraphLaunch", at + 401, at + 409, correlation=trace.correlation)
+        for i in range(20):
+            trace.gpu((at + 412 + 4 * i, at + 415 + 4 * i), "captured", correlation=trace.correlation)
+        at += 100
     return op(trace, at + 400, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
 
 
