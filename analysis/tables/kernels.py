@@ -1,15 +1,17 @@
-"""Kernels by their sums of durations, and texts of shapes."""
+"""Kernels by their sums of durations: per step, or over the window without steps; texts of shapes."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
+from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
+KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
 WIDE = 20  # multiple of the shortest: beyond it, one of forty equal bins would contain all but a few launches
 HISTOGRAM_BINS = 40  # enough to show two modes, few enough to read
 SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table, and further inputs of an operator rarely matter
@@ -17,22 +19,33 @@ SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table, and furthe
 _SQL = queries_of(__file__)
 
 
-def kernels(rank: RankView) -> pd.DataFrame:
-    """Return GPU operations of the steady window by name, largest first.
+def kernels(rank: RankView, group: KernelGroup = "name") -> pd.DataFrame:
+    """Return GPU operations of the steady window by ``group``, largest first.
 
     Columns: name, category, tensor_cores, launches and ms (per step, or of the window without counted steps), share (of the sum
-    over all rows), mean_us, and those of ``kernels.sql``. Times are sums over operations, not unions.
+    over all rows), mean_us, and further columns of the group. Times are sums over operations, not unions.
     """
-    rows = rank.frame(_SQL["kernels"])
+    if group == "name":
+        rows = rank.frame(_SQL["kernels"])
+    elif group in ("category", "tensor_cores"):
+        rows = rank.frame(_SQL["kernels_by_class"].format(key=f"k.{group}", used=TENSOR_CORES_USED))
+    else:
+        rows = rank.frame(_SQL["kernels_by_operator"], by_shape=group == "shape")
+        rows["shapes"] = rows.pop("input_dims").map(shapes_text)
+    return _rates(rows, rank.per)
+
+
+def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
     total = float(rows["total_ns"].sum())
     table = rows.assign(
-        ms=rows["total_ns"] / 1e6 / rank.per,
+        ms=rows["total_ns"] / 1e6 / per,
         share=rows["total_ns"] / total if total else 0.0,
-        launches_per_step=rows["launches"] / rank.per,
+        launches_per_step=rows["launches"] / per,
         mean_us=(rows["total_ns"] / rows["launches"].where(rows["launches"] > 0)) / 1e3,
     )
     for name in ("min", "median", "max"):
-        table[f"{name}_us"] = table.pop(f"{name}_ns") / 1e3
+        if f"{name}_ns" in table:
+            table[f"{name}_us"] = table.pop(f"{name}_ns") / 1e3
     return table.sort_values(["ms", "name"], ascending=[False, True], ignore_index=True)
 
 

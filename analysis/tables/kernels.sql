@@ -5,6 +5,17 @@ SELECT n.name, k.category, k.tensor_cores, k.kind, k.launches, k.total_ns, k.min
     k.mean_blocks_per_sm AS blocks_per_sm, k.mean_occupancy_pct / 100 AS occupancy, k.bytes
 FROM kernels k JOIN names n USING (name_id) WHERE k.device = $device
 
+-- name: kernels_by_class
+SELECT {key} AS name, CASE WHEN count(DISTINCT k.category) = 1 THEN min(k.category) ELSE 'several' END AS category,
+    CASE WHEN count(DISTINCT k.tensor_cores) = 1 THEN min(k.tensor_cores) ELSE 'mixed' END AS tensor_cores, count(*) AS names,
+    sum(k.launches)::BIGINT AS launches, sum(k.total_ns)::BIGINT AS total_ns, min(k.min_ns) AS min_ns, max(k.max_ns) AS max_ns,
+    sum(k.total_ns) FILTER (k.tensor_cores IN {used})::BIGINT AS tensor_core_ns
+FROM kernels k WHERE k.device = $device GROUP BY 1
+
+-- name: kernels_by_operator
+SELECT coalesce(n.name, 'no operator known') AS name, l.* EXCLUDE (device, by_shape, name_id)
+FROM launched l LEFT JOIN names n USING (name_id) WHERE l.device = $device AND l.by_shape = $by_shape
+
 -- name: kernel_durations
 -- Bins have equal widths, or equal ratios if durations differ so much that nearly all would be in the first bin.
 WITH d AS (SELECT greatest(dur_ns, 1) / 1e3 AS us FROM window_gpu_ops WHERE device = $device AND starts_in_window AND name = $name),
