@@ -126,8 +126,9 @@ class _Rows:
             return  # the header again where logs were appended, or rocm-smi's between samples
         self.count += 1
         row = _with_whole_time(row, header)
-        time_ns = self._time(row)
-        device = self._device(row) if time_ns is not None and len(row) == len(header.titles) else None
+        whole = len(row) == len(header.titles)
+        time_ns = self._time(row) if whole or header.time is None else None  # a torn date reads as another kind of time
+        device = self._device(row) if time_ns is not None and whole else None
         if time_ns is None or device is None or not 0 <= time_ns < 1 << 62:
             self.unreadable += 1
             self.example = self.example or line[:200]

@@ -99,6 +99,7 @@ ODD_LINES = {
     "a quote never closed": b'2026/11/21 02:38:41.000, 0, "5 %, H200\n',
     "a device below zero": b"2026/11/21 02:38:41.000, -7, 5 %, H200\n",
     "half a line": b"2026/11/21 02:38\n",
+    "the year of a date": b"2026\n",
     "NUL": bytes(300) + b"\n",
     "no UTF-8": b"\xff\xfe, \xff\n",
 }
@@ -108,6 +109,7 @@ ODD_LINES = {
 def test_an_odd_line_of_an_nvidia_smi_log_costs_itself(tmp_path, line):
     samples, notes, _ = ingest(tmp_path, [SMI + SMI_LINE % 0 + line + SMI_LINE % 2])
     assert [util for _, util, _ in samples] == [5.0, 5.0] and notes["line_unreadable"] == 1
+    assert "no_times" not in notes, "the others keep their dates"
 
 
 @pytest.mark.parametrize("odd", [b"1e300,5", b"-5,5", b",", b"nan,nan", b"inf,5", b'"1795226100,5'], ids=bytes.decode)
