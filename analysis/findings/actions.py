@@ -37,6 +37,10 @@ def optimizers(recording: Recording) -> list[str]:
 
     Empty if the trace does not name them.
     """
+    return recording.once(_stepped)
+
+
+def _stepped(recording: Recording) -> list[str]:
     names = [str(name).removeprefix("Optimizer.step#").removesuffix(".step") for (name,) in recording.rows(_OPTIMIZERS)]
     return [name for name in names if name.isidentifier()]
 

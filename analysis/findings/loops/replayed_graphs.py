@@ -31,6 +31,8 @@ class ReplayedGraphs:
 @once
 def replayed_graphs(context: RuleContext) -> ReplayedGraphs | None:
     """Return what the counted steps launch; None if most of their kernels are not in CUDA graphs."""
+    if not context.rank.facts.graph_kernels_in_counted_steps:
+        return None
     ((inside, graphs, kernels),) = context.recording.rows(_LAUNCHED, [context.rank.device])
     steps = max(len(context.rank.counted), 1)
     return ReplayedGraphs(graphs / steps, (kernels - inside) / steps) if inside > MOSTLY * kernels else None
