@@ -5,13 +5,14 @@ import json
 import pydoc
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
 import sawtooth
+from sawtooth.analysis.tables.kernels import KernelGroup
 from sawtooth.app.reports import pictures
 from sawtooth.notebook import ComparisonReport, Report
 from tests.support.paths import RECORDINGS, ROOT
@@ -28,6 +29,11 @@ def test_help_shows_the_two_functions() -> None:
     text = pydoc.render_doc(sawtooth, renderer=pydoc.plaintext)
     assert "analyse(*sources" in text
     assert "compare(before" in text
+
+
+def test_every_grouping_of_kernels_sums_to_the_same_time(report: Report) -> None:
+    sums = [float(report.kernels(by)["ms"].sum()) for by in get_args(KernelGroup)]
+    assert sums[0] > 0 and sums == pytest.approx([sums[0]] * len(sums))
 
 
 def test_a_report_and_a_comparison_show_themselves_in_one_line(report: Report) -> None:
