@@ -84,6 +84,7 @@ UNPINNED = CodeChange(
 )
 PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
 ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop what else computes on these.")
+LEAST_OF_CORES_PCT = 25.0  # If the loading thread waits less of the time for a core, its samples wait for something else.
 SHARED_CORES = 0.6  # Share of its speed that a worker has on one of the two hardware threads of a core, as `cores` counts them.
 SHARE_HALVINGS = 7  # Halvings of the search for the loader's wait: the result is precise to 1 % of it.
 
@@ -189,7 +190,9 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
         )
     if cost.limit is None:
         return None
-    if cost.limit == "waiting" and host is not None and (no_core := host.without_a_free_core()) is not None:
+    # Without workers, the main thread loads: how long it waits for a core is known, and a sample may also sleep or read.
+    short = host is not None and (workers > 0 or host.means.get("main_waits_pct", 100.0) >= LEAST_OF_CORES_PCT)
+    if cost.limit == "waiting" and host is not None and short and (no_core := host.without_a_free_core()) is not None:
         return f": {no_core}", ASK_FOR_CORES
     if cost.limit == "waiting":
         return (

@@ -43,6 +43,7 @@ class HostReader:
         self._search_m = 0
         self._workers: list[int] = []
         self._below: frozenset[int] = frozenset()
+        self._busiest: frozenset[int] = frozenset()
 
     @property
     def tells(self) -> bool:
@@ -149,7 +150,7 @@ class HostReader:
             self._search(on_gpu)
         followed = {*self._roots, *self._below}
         # Other jobs may use the GPUs too. In a container, the driver's PIDs can belong to another PID namespace.
-        mains = {pid for pid in (on_gpu & followed or self._roots or on_gpu) if self._psutil.pid_exists(pid)}
+        mains = {pid for pid in (on_gpu & followed or self._busiest or self._roots or on_gpu) if self._psutil.pid_exists(pid)}
         if not mains:
             return {}
         used = {pid: self._cpu(pid, elapsed) for pid in (*mains, *self._workers)}
@@ -181,6 +182,15 @@ class HostReader:
         self._below = frozenset(below)
         workers = [pid for pid, parent in parents.items() if pid not in on_gpu and is_worker(lines[pid], lines.get(parent))]
         self._workers = workers[:MOST_WORKERS]
+        used = {pid: self._used_s(pid) for pid in (*self._roots, *below) if self._roots and pid not in workers}
+        self._busiest = frozenset(sorted(used, key=lambda pid: -used[pid])[:1])  # The root may be a launcher, which waits.
+
+    def _used_s(self, pid: int) -> float:
+        try:
+            times = self._psutil.Process(pid).cpu_times()
+        except self._psutil.Error:
+            return 0.0
+        return float(times.user + times.system)
 
     def _cpu(self, pid: int, elapsed: float) -> float | None:
         """Return the percentage of one core that a process used since its last reading.

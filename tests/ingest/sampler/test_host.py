@@ -181,6 +181,10 @@ def test_of_a_command_that_is_followed_only_its_own_processes_count():
     host.processes[7].parent = 5
     found = read_twice(host, HostReader([5], host), on_gpu=[7, 50])
     assert (found["main_cpu_pct"], found["workers"]) == (100.0, 2.0)
+    host.now_s, reader = 1.0, HostReader([5], host)
+    reader.read(0)
+    host.now_s = 3.0
+    assert reader.read(2 * SECOND)["main_cpu_pct"] == 100.0, "the training's, and not the launcher's, which waits for it"
     unseen = read_twice(FakeHost(), HostReader([7], FakeHost()), on_gpu=[99])  # numbers of another process namespace
     assert unseen["workers"] == 2.0
 
