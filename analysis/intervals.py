@@ -44,6 +44,12 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
     return Intervals(begin[first], reach[last])
 
 
+def where_true(mask: NDArray[np.bool_]) -> Intervals:
+    """Return the positions at which ``mask`` is True: an interval for each stretch of them."""
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
+    return Intervals(edges[::2], edges[1::2])
+
+
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """Return the set that both sets cover."""
     starts, ends, _, _ = overlaps(a, b)

@@ -115,7 +115,7 @@ def _regrouped(path: str, asked: Mapping[str, list[str]]) -> dict[str, list[str]
     for key, values in asked.items():
         if key in _SEARCHES:
             now["name"] = values
-        elif key.endswith("s_by") and f"{key[:-3]}" in _GROUPED_BY:
+        elif key.endswith("s_by") and key[:-3] in _GROUPED_BY:
             now |= {name: [value] for name, value in _CHOICES.get((key, values[-1]), {}).items()}
         else:
             now[key] = values

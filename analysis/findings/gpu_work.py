@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.lost.ledger import own_times
+from sawtooth.analysis.findings.model import operations_of
 from sawtooth.analysis.findings.recorded.phases import phases_of
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
@@ -54,6 +55,12 @@ class GpuWork:
     has_phases: bool
     has_operators: bool
     changes: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+
+    def knows(self, by: Grouping) -> bool:
+        """Return whether the recording holds what the work is grouped by."""
+        operators, modules = self.has_operators, self.has_modules
+        known = {"operator": operators, "shape": operators, "module": modules, "class": modules, "phase": self.has_phases}
+        return known.get(by, True)
 
 
 def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
@@ -98,12 +105,12 @@ def _in_window(start: I64, end: I64, window: Intervals) -> I64:
 
 def _touched(finding: Finding, ids: I64, start: I64, end: I64) -> NDArray[np.intp]:
     """Return the positions of the operations that a finding changes or shows."""
-    changed = [np.fromiter(ops, np.int64) for edit in finding.edits if (ops := getattr(edit, "ops", ()))]
+    changed = np.array(sorted(operations_of(finding)), np.int64)
     shown = {(row.get("start_ns"), row.get("end_ns")) for row in finding.evidence} | set(finding.places)
     spans = np.array([span for span in shown if None not in span], np.int64).reshape(-1, 2)
     at = np.isin(start, spans[:, 0])
     at[at] = [(a, b) in shown for a, b in zip(start[at].tolist(), end[at].tolist(), strict=True)]
-    return np.flatnonzero(at | np.isin(ids, np.concatenate(changed) if changed else np.zeros(0, np.int64)))
+    return np.flatnonzero(at | np.isin(ids, changed))
 
 
 def _named(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.DataFrame:

@@ -204,3 +204,8 @@ class Rule:
     needs: tuple[Relation, ...] = ()
     part_of: str | None = None
     same_work_as: Literal["smaller findings"] | None = None
+
+
+def operations_of(finding: Finding) -> set[int]:
+    """Return the GPU operations that the finding's edits name."""
+    return {op for edit in finding.edits for op in getattr(edit, "ops", ())}

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.analysis.intervals import where_true
 from sawtooth.analysis.telemetry.signal.steady import Steady, weights_ns
 from sawtooth.ingest.quantities.throttling import BY_LABEL, HOLDING, ReasonKind
 
@@ -95,8 +96,7 @@ def throttle_bands(time_ns: I64, mask: F64, clock_sm_mhz: F64) -> list[ThrottleB
     bands = []
     for reason in HOLDING:
         on = (bits & reason.bit) != 0
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
-        for a, b in zip(edges[::2], edges[1::2], strict=True):
+        for a, b in zip(*where_true(on), strict=True):
             start, end = int(starts[a]), int(times[b - 1])
             inside = (time_ns > start) & (time_ns <= end) & np.isfinite(clock_sm_mhz)
             clock = float(clock_sm_mhz[inside].mean()) if inside.any() else None

@@ -97,7 +97,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
         _head(rows, work, rank, by)
         about = [numbered[place] for place in rows.iloc[0]["changes"]]
         first_change.show_with(about[:1], result)
-    if not _is_known(work, chosen):
+    if not work.knows(chosen):
         cards.empty_state(*STATES[chosen])
         return
     if by == "shape" and not rows["shapes"].str.len().any():
@@ -124,18 +124,6 @@ def _finer(chosen: Grouping) -> Grouping:
         return chosen
     other, label = FINER[chosen]
     return other if st.toggle(label, key=f"by_{other}", bind="query-params") else chosen
-
-
-def _is_known(work: GpuWork, chosen: Grouping) -> bool:
-    of_operators, of_modules = work.has_operators, work.has_modules
-    known = {
-        "operator": of_operators,
-        "shape": of_operators,
-        "module": of_modules,
-        "class": of_modules,
-        "phase": work.has_phases,
-    }
-    return known.get(chosen, True)
 
 
 def work_of(rank: RankResult, numbered: list[tuple[int, Finding]]) -> GpuWork:
@@ -182,7 +170,7 @@ def _head(rows: pd.DataFrame, work: GpuWork, rank: RankResult, by: Grouping) -> 
     )
     breakdown.head(
         finding(rows, work, by),
-        f"{f'{fmt.many(len(rows), NOUNS[by])}. ' if _is_known(work, by) else ''}The GPU works {fmt.duration_ms(total_ms)} {words.per(rank)}{of_step}.",
+        f"{f'{fmt.many(len(rows), NOUNS[by])}. ' if work.knows(by) else ''}The GPU works {fmt.duration_ms(total_ms)} {words.per(rank)}{of_step}.",
         ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy", "flops_per_step"),
         METHOD,
         "work",
@@ -207,7 +195,7 @@ def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
         return f"{fmt.share(float(largest['share']))} of GPU time is {categories.named(str(largest['name']))}, in {kernels}"
     if by == "category":
         return f"{share} of GPU time is {categories.named(name)}"
-    if by != "kernel" and _is_known(work, by):
+    if by != "kernel" and work.knows(by):
         return f"{share} of GPU time is {name}"
     kernel = tables.grouped(work, "kernel").iloc[0]
     return f"{fmt.share(float(kernel['share']))} of GPU time is one kernel: {rankings.short(str(kernel['name']), 70)}"

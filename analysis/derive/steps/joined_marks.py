@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import duckdb
@@ -36,6 +35,6 @@ def with_marks_of_gpu(con: duckdb.DuckDBPyConnection, host: HostSteps) -> HostSt
     """Return the steps; marks that only the GPU's annotations have count as lost."""
     if host.source != "profiler_step":
         return host
-    known = {re.sub(f"{re.escape(LOST_MARK)}$", "", name) for name in host.names}
+    known = {name.removesuffix(LOST_MARK) for name in host.names}
     missing = {name for (name,) in con.execute(_ON_GPU).fetchall()} - known
     return replace(host, lost_marks=host.lost_marks + len(missing)) if missing else host

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.recorded.counted_operations import numel
+from sawtooth.analysis.intervals import where_true
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
@@ -140,10 +141,9 @@ def between_products(
     joined: list[np.ndarray] = []
     for of_seen in _of_streams(work.iloc[seen]):
         places = seen[of_seen]
-        edges = np.flatnonzero(np.diff(moves[places], prepend=False, append=False))
         products = np.flatnonzero(work["category"].isin(PRODUCTS).to_numpy()[places])
         inside = (products.min(initial=len(places)), products.max(initial=-1))
-        for first, last in edges.reshape(-1, 2):
+        for first, last in zip(*where_true(moves[places]), strict=True):
             known = not captured[places[first]] or (last - first <= MOST_FUSED and inside[0] < first < inside[1])
             if last - first >= SHORTEST_CHAIN and known:
                 joined.append(places[first:last])

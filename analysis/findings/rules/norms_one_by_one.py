@@ -23,7 +23,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.batch.memory import parameters_of
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule, operations_of
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.host_reads import READS, only_read, waiting_calls
 from sawtooth.analysis.findings.queries.passes import SCALES, in_backward
@@ -110,8 +110,7 @@ def _first_shape(dims: list[list[int]] | None) -> tuple[int, ...]:
 
 def _shares_kernels(_context: RuleContext, first: Finding, then: Finding) -> bool:
     """Return whether the first finding is advice and changes some of the other's GPU operations."""
-    ops, others = ({op for edit in finding.edits for op in getattr(edit, "ops", ())} for finding in (first, then))
-    return first.severity != "info" and not ops.isdisjoint(others)
+    return first.severity != "info" and not operations_of(first).isdisjoint(operations_of(then))
 
 
 RULE = Rule(

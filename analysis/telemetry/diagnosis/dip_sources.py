@@ -26,20 +26,11 @@ def likely_source(period: float, low: float, gpu: DeviceSamples, where: NDArray[
                 return 0.0, 0.0
             return float(np.nan_to_num(np.nanmean(values[in_dip]))), float(np.nan_to_num(np.nanmean(values[~in_dip])))
 
-        written, otherwise = both("disk_write_bps")
-        if written >= max(DISK_BPS, MORE * otherwise):
-            return (
-                "checkpoint",
-                f"the host writes {written / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise",
-                True,
-            )
-        loads, otherwise = both("disk_read_bps")
-        if loads >= max(DISK_BPS, MORE * otherwise):
-            return (
-                "data loader",
-                f"the host reads {loads / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise",
-                True,
-            )
+        for column, source, does in (("disk_write_bps", "checkpoint", "writes"), ("disk_read_bps", "data loader", "reads")):
+            moved, otherwise = both(column)
+            if moved >= max(DISK_BPS, MORE * otherwise):
+                why = f"the host {does} {moved / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise"
+                return source, why, True
         workers = host.values.get("workers_cpu_pct")
         if workers is not None and float(np.nan_to_num(np.nanmean(workers))) >= FULL_PCT:
             return "data loader", "the loader's workers are busy all the time", True

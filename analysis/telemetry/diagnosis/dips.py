@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.analysis.intervals import where_true
 from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, F64, DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.dip_sources import ARTICLE, likely_source
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
@@ -80,12 +81,12 @@ def _dips(gpu: DeviceSamples) -> _Dips | None:
         return None
     whole = np.zeros(len(gpu.times), bool)
     whole[np.flatnonzero(known)[low]] = True
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], low, [False]]).astype(np.int8)))
+    begins, ends = where_true(low)
     until = np.cumsum(weights)
-    lengths = (until[edges[1::2] - 1] - until[edges[::2]] + weights[edges[::2]]) / 1e9
+    lengths = (until[ends - 1] - until[begins] + weights[begins]) / 1e9
     usual = _usual_length(lengths)
     long = lengths >= SHORT * usual
-    spacing = np.diff(times[edges[::2]][long]) / 1e9
+    spacing = np.diff(times[begins][long]) / 1e9
     if (period := _period(spacing, lengths[long], gpu.period_s)) is not None:
         return _Dips(period, share, whole, int(long.sum()))
     if int(long.sum()) >= LEAST_DIPS and usual >= max(IRREGULAR_S, PER_PERIOD * gpu.period_s):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.analysis.intervals import where_true
 from sawtooth.analysis.telemetry.diagnosis.device_samples import AT_WORK_PCT, F64, I64, LEAST_NS, LEAST_SAMPLES, DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named
@@ -48,10 +49,9 @@ def job_spans(times: I64, busy: F64, memory: F64 | None, processes: F64 | None =
     if len(times) < LEAST_SAMPLES:
         return []
     weights = weights_ns(times)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], ~_gone(busy, memory, processes), [False]]).astype(np.int8)))
-    runs = list(zip(edges[::2].tolist(), (edges[1::2] - 1).tolist(), strict=True))
+    present = where_true(~_gone(busy, memory, processes))
     joined: list[tuple[int, int]] = []
-    for a, b in runs:
+    for a, b in zip(present.starts.tolist(), (present.ends - 1).tolist(), strict=True):
         if joined and a - joined[-1][1] - 1 < LEAST_GONE:
             joined[-1] = (joined[-1][0], b)
         else:

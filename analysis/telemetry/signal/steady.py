@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.analysis.intervals import where_true
 from sawtooth.ingest.quantities.registry import GAP_PERIODS
 
 F64 = NDArray[np.float64]
@@ -257,8 +258,7 @@ def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
     level = np.where(number > 0, sums / np.maximum(number, 1), np.nan)
     usual = float(np.nanmedian(level))
     odd = (level < usual / ODD_LEVEL) | (level > usual * ODD_LEVEL)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], odd, [False]]).astype(np.int8)))
-    places = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    places = list(zip(*(ends.tolist() for ends in where_true(odd)), strict=True))
     if not places or len(places) > ODD_PLACES or odd.sum() > ODD_SHARE * count:
         return part
     start, end, left_out, doubtful = part.start_ns, part.end_ns, list(part.left_out), []

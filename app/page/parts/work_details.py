@@ -55,8 +55,7 @@ def show(
             frame.link("idle", "What the GPU waits for", run=result.manifest.id, icon=":material/hourglass_empty:")
     if by in ("operator", "shape"):
         source_lines.show(rank, str(row["name"]), words.unit_of(rank))
-    known = {"operator": work.has_operators, "shape": work.has_operators, "module": work.has_modules, "phase": work.has_phases}
-    parts = [part for part in PARTS[by] if known.get(part, True)]
+    parts = [part for part in PARTS[by] if work.knows(part)]
     if len(chosen) and parts:
         with st.grid(min_column_width=440, gap="medium"):
             for part in parts:

@@ -1,4 +1,4 @@
-"""Advice for steps of a busy GPU whose kernels only move data: compiling, channels_last, a fused optimizer in a graph."""
+"""Advice for a busy GPU whose kernels only move data: compile, channels_last, a fused optimizer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def by_rule(result: RunResult, rule: str) -> Finding | None:
 
 
 def replayed(names: list[str], us: float) -> ChromeTrace:
-    """Return four steps, each one graph launch of kernels ``names`` of ``us`` between and after two products of 100 µs."""
+    """Return four steps, each a graph of the kernels ``names``: a product takes 100 µs, others ``us``."""
     trace, at = ChromeTrace(made_for=f"graph {us} {len(names)}"), 0.0
     for k in range(4):
         began, now = at, at + 20
@@ -84,7 +84,7 @@ def test_own_depthwise_kernels_are_replaced_by_those_of_cudnn(tmp_path: Path, ke
 
 
 def test_changes_gain_nothing_for_sure_while_every_step_waits_for_workers() -> None:
-    """Its workers compute all the time: a graph cannot remove more than the launches, and perhaps removes nothing."""
+    """Its workers compute all the time, so a graph removes the launches at most, and perhaps nothing."""
     loader, graph = (finding("keywords_twelve", rule) for rule in ("data-loader-starves-gpu", "launch-bound"))
     assert loader is not None and graph is not None and graph.predicted_step_ms is None
     assert graph.gain_ms < loader.gain_ms
