@@ -57,10 +57,11 @@ def prediction(
     if made is None:
         return None
     fixes = [finding for finding in a.findings if finding.rule in made.rules]
-    rewritten = any(
-        "cuda_graph" in f.explains.topics or "compile on" in f.explains.sets or "compile" in f.explains.sets for f in fixes
+    # A CUDA graph is captured by hand or by torch.compile, which also changes the optimizer's kernels and memory layouts.
+    compiled = any({"compile", "compile on"} & set(f.explains.sets) for f in fixes) or (
+        any("cuda_graph" in f.explains.topics for f in fixes) and any(d.key == "compile" and d.b == "on" for d in changes)
     )
-    choices = SET_UP if rewritten else SET_UP | OF_THE_PROGRAM
+    choices = SET_UP if compiled else SET_UP | OF_THE_PROGRAM
     other = [d.what for d in changes if d.finding is None and d.key in choices and not set(d.rules) & set(made.rules)]
     return replace(made, beside=(*other, *otherwise))
 

@@ -81,8 +81,10 @@ _CHOICES = (
             ("one LSTMCell per time step", r"^aten::(lstm_cell|_thnn_fused_lstm_cell)$"),
             ("one GRUCell per time step", r"^aten::(gru_cell|_thnn_fused_gru_cell)$"), ("one RNNCell per time step", r"^aten::rnn_(tanh|relu)_cell$")),
             "no such operator", explains=(*COMPUTE, *LAUNCHES, "host_compute")),
-    _Choice("optimizer", "Optimizer", (("fused", r"_fused_(adam|adamw|sgd|adagrad)_?$|FusedAdam"),
-            ("foreach", r"_foreach_(addcdiv|addcmul|sqrt|lerp)|multi_tensor_(adam|sgd)"), ("one tensor at a time", r"^aten::(addcdiv_|lerp_)$")),
+    # The kernels' names count too: a CUDA graph and an Nsight export have no operators.
+    _Choice("optimizer", "Optimizer", (("fused", r"_fused_(adam|adamw|sgd|adagrad)_?$|Fused(Adam|Sgd|Adagrad)"),
+            ("foreach", r"_foreach_(addcdiv|addcmul|sqrt|lerp)|multi_tensor_(adam|sgd)|multi_tensor_apply_kernel<.*PointwiseOp"),
+            ("one tensor at a time", r"^aten::(addcdiv_|lerp_)$|::addcdiv_cuda_kernel")),
             explains=("other_compute", *LAUNCHES)),
     _Choice("layout", "Memory layout of convolutions", (("channels first", "(?i)nchwToNhwc"), ("channels_last", "nhwc")),
             explains=COMPUTE),

@@ -23,6 +23,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, WITH_FOREACH, optimizers, steps_of, with_optimizer
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.kernel_retiming import fused_optimizer
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.chains import beside_updates, of_graphs
@@ -49,6 +50,7 @@ FUSED_SHARE = 0.27
 REMAINING_KERNELS_PER_STEP = 2  # Kernels that a fused optimizer still launches.
 ALL_AT_ONCE = Action("Let", "the optimizer update all tensors at once", " (foreach=True).")
 FUSED = r"_fused_|_foreach_|multi_tensor"
+FOREACH = r"multi_tensor_apply_kernel<(?!.*(?:Fused|LpNorm))"  # Kernels of a foreach update, without a clipping's norms.
 # Categories of kernels that an optimizer's fused form does not replace.
 NEVER_FUSED = ("optimizer", "gemm", "attention", "conv", "communication")
 
@@ -87,21 +89,24 @@ def _captured(context: RuleContext) -> Evidence | None:
     A capturable foreach optimizer keeps a step count for each parameter on the GPU, and corrects each by kernels of its own.
     """
     work, steps = context.work, context.work_steps
-    single = work.iloc[beside_updates(work, work["gpu_op_id"].isin(of_graphs(context)).to_numpy(bool))]
+    captured = of_graphs(context)
+    single = work.iloc[beside_updates(work, work["gpu_op_id"].isin(captured).to_numpy(bool))]
     if len(single) < MANY_KERNELS * steps:
         return None
     cost = ms_per_step(single, steps)
+    updates = work[work["gpu_op_id"].isin(captured) & work["kernel"].str.contains(FOREACH, na=False)]
+    update = fused_optimizer(tuple(updates["gpu_op_id"].tolist()), "Adam", context.rank.gpu) if len(updates) else None
     return Evidence(
         Advice(
             f"The optimizer in the CUDA graph launches {count_in_words(single, steps)} a step between its updates: {in_words(cost)}",
             Action("Use", "the fused optimizer", ": fused=True beside capturable=True, before the graph is captured."),
-            note="Without these kernels; the fused update may also be faster than the foreach one.",
+            note=f"Without these kernels{'; the foreach updates as fused ones of Adam' if update else ''}.",
             risk="The fused update rounds differently in the last bits.",
             changes=CAPTURED,
         ),
         lost_ms=cost,
         cost_ms=cost,
-        edits=[WithoutOps(tuple(single["gpu_op_id"].tolist()))],
+        edits=[WithoutOps(tuple(single["gpu_op_id"].tolist())), *([update] if update else [])],
         rows=evidence_of(single, steps, ("kernel",)),
     )
 

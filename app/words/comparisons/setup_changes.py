@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Literal
 
 from sawtooth.analysis.compare.changed.differences import Effect, SetupDifference
+from sawtooth.analysis.compare.changed.prediction import Prediction
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison_side import Side
+from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.app import format as fmt
@@ -23,6 +26,7 @@ TITLE = "What was changed"
 VALUE = 40  # characters of a setting's value
 # Shares of the gain: no share is stated below the first, and no "at least" above the second.
 LEAST_PART_SHARE, NEARLY_ALL = 0.1, 0.95
+MOST_OF_IT = 0.5  # share of a prediction's error that one part of the step explains
 PARTS = 2  # parts of the step that a line names
 
 
@@ -148,11 +152,41 @@ def tested(comparison: Comparison) -> str | None:
     fixes = "; ".join(actions.get(rule, fmt.heading(rule)) for rule in prediction.rules)
     predicted = _predicted(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
     off = prediction.measured_ms / prediction.predicted_ms - 1
-    beside = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if prediction.held is False else ""
-    sentence = f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{beside}: {fixes}."
-    if not prediction.beside:
-        return sentence
-    return f"{sentence} B differs in more ({'; '.join(prediction.beside)}), so this does not show whether the prediction was right."
+    missed = not (prediction.low_ms or 0.0) <= prediction.measured_ms <= (prediction.high_ms or math.inf)
+    by = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if missed else ""
+    sentence = f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{by}: {fixes}."
+    if prediction.beside:
+        also = "; ".join(prediction.beside)
+        return f"{sentence} B differs in more ({also}). The prediction does not include this, so the result does not test it."
+    return " ".join(filter(None, (sentence, _why_missed(comparison, prediction) if missed else None)))
+
+
+def _why_missed(comparison: Comparison, prediction: Prediction) -> str | None:
+    """Return the part of the step in which the prediction was wrong; None without parts.
+
+    A prediction changes the parts that its advice acts on, and leaves the others as they are.
+    """
+    off = prediction.measured_ms - prediction.predicted_ms
+    acted = {
+        (row.owner, row.cause)
+        for effect in comparison.effects
+        if any(set(difference.rules) & set(prediction.rules) for difference in effect.differences)
+        for row in effect.parts
+    }
+    others = [row for row in comparison.waterfall_run if (row.owner, row.cause) not in acted and row.change_ms * off > 0]
+    most = max(others, key=lambda row: abs(row.change_ms), default=None)
+    if most is not None and abs(most.change_ms) >= MOST_OF_IT * abs(off):
+        return f"The prediction leaves {_from_to(most)} as it was."
+    own = [row for row in comparison.waterfall_run if (row.owner, row.cause) in acted and row.ms_b]
+    if not own:
+        return None
+    return f"The difference is in what the change acts on: {_from_to(max(own, key=lambda row: row.ms_b))}."
+
+
+def _from_to(row: RunRow) -> str:
+    """Return a part of the step on both sides, such as "kernel launches (6.73 ms → 1.20 ms)"."""
+    bar = WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b))
+    return f"{bar.label} ({fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)})"
 
 
 def _came_to(comparison: Comparison, ms: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import pytest
@@ -49,6 +50,21 @@ def test_advice_whose_choice_is_the_same_on_both_sides_was_not_followed():
     assert not unfollowed(advised("reads"), (off,), (off,)), "advice that no choice shows"
     workers = trait("loader", "in worker processes")  # of a number that is not recorded
     assert not unfollowed(advised("starves", sets=("loader",)), (workers,), (workers,))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "value"),
+    [
+        ("multi_tensor_apply_kernel<TensorListMetadata<3>, PointwiseOpScalarFunctor<float, 3, 3, 0>, std::divides<float> >", "foreach"),
+        ("multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4, ADAMW> >", "fused"),
+        ("vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel(at::TensorIteratorBase&)::{lambda()#2}>", "one tensor at a time"),
+        ("multi_tensor_apply_kernel<TensorListMetadata<1>, LpNormFunctor<float, NormType::L2> >", None),
+    ],
+)  # fmt: skip
+def test_kernels_alone_show_the_optimizer_of_a_captured_step(kernel, value):
+    """A CUDA graph and an Nsight export have no operators. Norms are those of a clipping."""
+    optimizer = next(choice for choice in setup_traits._CHOICES if choice.key == "optimizer")
+    assert next((shown for shown, pattern in optimizer.values if re.search(pattern, kernel)), None) == value
 
 
 def test_a_number_that_one_side_does_not_know_is_no_difference():

@@ -150,8 +150,27 @@ def test_a_run_that_changed_something_else_too_does_not_judge_the_prediction(tmp
         assert found.prediction.beside == beside
         assert found.prediction.held is (None if beside else False)
         said = setup_changes.tested(found)
-        assert ("longer than predicted" in said) == (not beside)
-        assert said.endswith(", so this does not show whether the prediction was right.") == bool(beside)
+        assert "208\u00a0% longer than predicted" in said, "20 ÷ 6.5"
+        assert said.endswith("The prediction does not include this, so the result does not test it.") == bool(beside)
         folder = DataFolder(tmp_path / f"{len(beside)}{torch_version}").create()
         prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
         assert len(prediction_record.records(folder)) == (0 if beside else 1)
+
+
+def test_a_missed_prediction_names_the_part_that_differs():
+    advised = replace(promised("loader", 60.0, "loader"), predicted_low_ms=55.0, predicted_high_ms=65.0)
+    advised = replace(advised, explains=Explains(("data_wait",), sets=("loader",)))
+
+    def of(identifier, wait, kernels, *findings):
+        ledger = (("other_compute", None, kernels, kernels / 1e6), ("idle", "data_wait", wait, wait / 1e6))
+        run = run_of(identifier, ledger=ledger, best_ms=(wait + kernels) / 1e6, source="user")
+        return replace(run, findings=list(findings))
+
+    a = of("a" * 16, 140_000_000, 60_000_000, advised)
+    for wait, kernels, said in (
+        (1_000_000, 99_000_000, "67 % longer than predicted: Change it. The prediction leaves other compute (60.0 ms → 99.0 ms) as it was."),
+        (40_000_000, 60_000_000, "67 % longer than predicted: Change it. The difference is in what the change acts on: data loader (140 ms → 40.0 ms)."),
+        (1_000_000, 60_000_000, "Change it."),
+    ):  # fmt: skip
+        found = compare(with_loader(a, "inline"), with_loader(of("b" * 16, wait, kernels), "in workers"))
+        assert setup_changes.tested(found).replace("\u00a0", " ").endswith(said)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.replay.edits import ScaledOps
 from sawtooth.analysis.run.model import Finding, RunResult
 from tests.support.by_hand import analysed
 from tests.support.chrome_trace import ChromeTrace
@@ -65,6 +66,8 @@ def test_a_captured_optimizer_with_kernels_for_each_parameter_is_fused(tmp_path:
     assert (found is None) == (scalars < 50)
     if found is not None:
         assert found.gain_ms == pytest.approx(0.13, abs=0.03) and "fused=True" in found.action.sentence
+        updates = next(edit for edit in found.edits if isinstance(edit, ScaledOps))
+        assert len(updates.ops) == 2 * 3 and updates.factor < 0.5, "two foreach updates in each of three counted steps"
 
 
 @pytest.mark.parametrize("kernel", [DEPTHWISE, "void cudnn::ops::depthwise_conv2d_nhwc_kernel()"])
