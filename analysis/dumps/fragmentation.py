@@ -29,7 +29,6 @@ class Fragmentation:
     free_bytes: int
     stuck_bytes: int
     largest_free_bytes: int
-    rounding_bytes: int
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,14 @@ class Failed:
 
 def fragmentation_of(segments: Sequence[Segment]) -> Fragmentation:
     """Return the state of one device's segments."""
-    used = free = stuck = largest = rounding = 0
+    used = free = stuck = largest = 0
     for segment in segments:
         inside = sum(block.size for block in segment.blocks if block.state != "inactive")
         gaps = [block.size for block in segment.blocks if block.state == "inactive"]
         used, free = used + inside, free + sum(gaps)
         stuck += sum(gaps) if inside else 0
         largest = max([largest, *gaps])
-        rounding += sum(b.size - b.requested_size for b in segment.blocks if b.state == "active_allocated" and b.requested_size)
-    return Fragmentation(sum(segment.total_size for segment in segments), used, free, stuck, largest, rounding)
+    return Fragmentation(sum(segment.total_size for segment in segments), used, free, stuck, largest)
 
 
 def failed_at(

@@ -12,7 +12,7 @@ from sawtooth.analysis.integrity.lost_records import EVIDENCE
 from sawtooth.analysis.integrity.times import WITHHELD
 from sawtooth.analysis.store.library import Recording
 
-_CONTRADICTING = """SELECT coalesce(sum(count), 0) FROM diagnostics WHERE key = 'devices_mixed'
+_CONTRADICTING = """SELECT count, sentence FROM diagnostics WHERE key = 'devices_mixed' AND count > 0
 AND (SELECT count(DISTINCT t.pid) FROM runtime_calls JOIN threads t USING (thread_id)) = 1"""
 ADVICE = "Use the trace as torch.profiler wrote it, or record again."
 
@@ -22,10 +22,7 @@ def checks(recording: Recording) -> Iterator[FailedCheck]:
 
     Several processes may use the same numbers for their contexts, so their traces are not checked.
     """
-    wrong = int(recording.rows(_CONTRADICTING)[0][0])
-    if wrong:
-        sentence = (
-            f"{wrong:,} GPU operations have another device number than the rest of their CUDA context, so this number is wrong."
-        )
+    for wrong, sentence in recording.rows(_CONTRADICTING):
         headline = "The device numbers contradict each other: record again."
-        yield FailedCheck("devices_mixed", wrong, sentence, ADVICE, headline, "error", EVIDENCE, WITHHELD)
+        doubted = f"{sentence.removesuffix('.')}, so this number is wrong."
+        yield FailedCheck("devices_mixed", int(wrong), doubted, ADVICE, headline, "error", EVIDENCE, WITHHELD)

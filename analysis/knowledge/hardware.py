@@ -67,7 +67,6 @@ class GpuPeaks:
     source: str
     note: str | None
     identified_by: Literal["name", "shape", "formula"]
-    second_source_missing: bool = False
     dispatch: Dispatch = UNMEASURED_DISPATCH
 
     def peak_tflops(self, dtype: str) -> float | None:
@@ -191,7 +190,6 @@ def _by_formula(name: str, compute: tuple[int, int], sms: int, vendor: str | Non
             source="estimate from the compute capability",
             note=note,
             identified_by="formula",
-            second_source_missing=True,
         )
     return None
 
@@ -258,7 +256,6 @@ def _row(entry: Mapping[str, Any]) -> _HardwareRow:
         source=entry["source"],
         note=entry.get("note"),
         identified_by="name",
-        second_source_missing=entry.get("second_source_missing", False),
         dispatch=_dispatch(entry),
     )
     patterns = tuple(re.compile(p, re.IGNORECASE) for p in entry["match"])

@@ -21,19 +21,22 @@ ORDINAL = re.compile(r"_\d+$")  # the profiler numbers the modules of a class: L
 def modules(rank: RankView) -> pd.DataFrame:
     """Return modules of the counted steps in the order of calls.
 
-    Columns: name, path (names from the top), ids (the modules of the row), parent and depth (in the tree); calls, kernels, gflop,
-    host_ms, forward_ms, backward_ms and gpu_ms (the sum of the last two) per step, or of all steps where none is counted;
-    tensor_core_share of that time (missing where there is none). Each is also there as ``total_…``, which includes the modules
-    inside. gpu_share and total_share are of all GPU work; tflops is of the row itself.
+    Columns: name, path (names from the top), module and parent (in the tree); forward_ms, backward_ms and their sum gpu_ms per
+    step, or of all steps where none is counted; total_gpu_ms, which includes the modules inside.
 
     gpu_ms sums to the GPU work that a step launches: one row has the work outside modules. Empty where no module calls are
     recorded.
     """
     rows = rank.frame(_SQL["modules"])
     rows["name"] = rows["name"].fillna(OUTSIDE).str.removeprefix(PREFIX)
-    rows["ids"] = [[] if pd.isna(module) else [int(module)] for module in rows["module"]]
     rows["path"] = _paths(rows)
-    return _rates(rows.iloc[_called_order(rows)].reset_index(drop=True), rank.per)
+    rows = rows.iloc[_called_order(rows)].reset_index(drop=True)
+    table = rows[["name", "path", "module", "parent"]].copy()
+    for column in ("forward", "backward"):
+        table[f"{column}_ms"] = rows[f"{column}_ns"].astype("Float64") / 1e6 / rank.per
+    table["gpu_ms"] = (rows["forward_ns"] + rows["backward_ns"]) / 1e6 / rank.per
+    table["total_gpu_ms"] = (rows["total_forward_ns"] + rows["total_backward_ns"]) / 1e6 / rank.per
+    return table
 
 
 def module_changes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
@@ -81,22 +84,3 @@ def _called_order(rows: pd.DataFrame) -> list[int]:
         order.append(position)
         open_ += inside.get(int(rows["module"].iloc[position]), [])[::-1]
     return [*order, *range(len(order), len(rows))]
-
-
-def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
-    table = rows[["name", "path", "ids", "module", "parent", "depth"]].copy()
-    for prefix in ("", "total_"):
-        for column in ("host", "forward", "backward"):
-            table[f"{prefix}{column}_ms"] = rows[f"{prefix}{column}_ns"].astype("Float64") / 1e6 / per
-        gpu = rows[f"{prefix}forward_ns"] + rows[f"{prefix}backward_ns"]
-        table[f"{prefix}gpu_ms"] = gpu / 1e6 / per
-        table[f"{prefix}kernels_per_step"] = rows[f"{prefix}kernels"] / per
-        table[f"{prefix}gflop_per_step"] = (rows[f"{prefix}flops"] / 1e9 / per).where(rows[f"{prefix}flops"] > 0)
-        table[f"{prefix}tensor_core_share"] = rows[f"{prefix}tensor_core_ns"] / gpu.where(gpu > 0)
-    own = rows["forward_ns"] + rows["backward_ns"]
-    whole = float(own.sum())
-    table["calls_per_step"] = rows["calls"].astype("Float64") / per
-    table["gpu_share"] = own / whole if whole else 0.0
-    table["total_share"] = (rows["total_forward_ns"] + rows["total_backward_ns"]) / whole if whole else 0.0
-    table["tflops"] = (rows["flops"] / own.where(own > 0) / 1e3).where(rows["flops"] > 0)
-    return table

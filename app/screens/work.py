@@ -266,14 +266,8 @@ def _table(
         "calls_per_step": number(f"Calls{per}", rows.get("calls_per_step")),
         "name": text("Full name", width="large"),
     }
-    if by == "category":
-        short = list(map(categories.named, rows["name"].astype(str)))
-    elif by == "module":
-        short = [fmt.clean(name.rsplit(" / ", 1)[-1], 60) for name in rows["name"].astype(str)]
-    else:
-        short = rankings.distinct_names(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN)
     drawn = rows.assign(
-        short=short,
+        short=breakdown.short_names(rows, by),
         change=[", ".join(str(numbered[place][0]) for place in places) for places in rows["changes"]],
         class_of=[categories.named(name) if isinstance(name, str) else None for name in rows["category"]],
         swatch=[SWATCH.format(OWNERS[owner].on(frame.dark())[1:]) for owner in rows["owner"]],

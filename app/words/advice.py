@@ -19,11 +19,9 @@ from sawtooth.app.words import causes, predicted_gain
 from sawtooth.app.words.headline import action, best_ms, first_change, healthy, leading, prepared_by
 from sawtooth.app.words.headline import below as headline_below
 
-CONFIDENCES = ("high", "medium", "low")
 NOTICEABLE = 1.1  # ratio of gains: above it, the page explains why the larger change comes later
 # Share of a change's own gain that it adds after the changes before it; above NOTICEABLE it adds more than alone.
 LITTLE_LEFT = 0.5
-MOST_LINES = 9  # lines of code on a card; cards in a row all have the height of the highest
 FOR_EXAMPLE, OF_RUN = (
     "  # for example",
     "  # with this run's names",
@@ -112,23 +110,6 @@ def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     return " ".join(filter(None, (under, sentence and f"What to try first: {sentence}."))) or None
 
 
-def why_first(result: RunResult) -> str | None:
-    """Return why the first change comes before one with a larger gain; None if no gain is larger."""
-    claimed = [(number, finding) for number, finding in numbered(result) if is_advice(finding)]
-    if not claimed or claimed[0][1].claims != "gain":
-        return None
-    first = claimed[0][1]
-    larger = next((n for n, finding in claimed[1:] if finding.claims == "gain" and _brings_more(finding, first)), None)
-    if larger is None:
-        return None
-    other = claimed[larger - 1][1]
-    if CONFIDENCES.index(first.confidence) < CONFIDENCES.index(other.confidence):
-        return f"First, because it is surer than change {larger}."
-    if "host_pace" in other.explains.topics:
-        return f"First, because it takes work away; change {larger} only makes the same work cheaper."
-    return f"First, because it mends a fault; change {larger} is a choice with costs of its own."
-
-
 def paragraphs(finding: Finding) -> list[str]:
     """Return what to do; of a finding of samples also what they show, and what to record next."""
     if not finding.observed:
@@ -191,10 +172,6 @@ def same_as_delay(result: RunResult, finding: Finding) -> bool:
         late.reason in finding.explains.causes and any(result.ranks[position] is result.lead for position in late.positions)
         for late in result.communication.stragglers
     )
-
-
-def _brings_more(finding: Finding, first: Finding) -> bool:
-    return finding.gain_ms > NOTICEABLE * first.gain_ms
 
 
 def of_the_loss(result: RunResult) -> tuple[str, str] | None:
@@ -271,14 +248,6 @@ def plan_lines(result: RunResult) -> list[str]:
             brings = f"{fmt.duration_ms(step.before_ms)} → ≈\u00a0{fmt.duration_ms(step.predicted_step_ms)} ({between})"
         ordered.append(f"{actions.get(step.rule, step.rule)}: {brings}")
     return ordered
-
-
-def first_lines(change: CodeChange) -> list[str]:
-    """Return the first lines of a diff for a card, and the number of the omitted lines."""
-    lines = diff(change).splitlines()
-    if len(lines) <= MOST_LINES:
-        return lines
-    return [*lines[: MOST_LINES - 1], f"  # {len(lines) - MOST_LINES + 1} more lines: see Why"]
 
 
 def diff(change: CodeChange) -> str:

@@ -42,8 +42,6 @@ class Entry(msgspec.Struct, frozen=True):
     p2p_seq_id: int = 0
     is_p2p: bool = False
     time_created_ns: int = 0
-    time_discovered_started_ns: int | None = None
-    time_discovered_completed_ns: int | None = None
     input_sizes: list[list[int]] = []
     input_dtypes: list[str] | str = []
     frames: list[StackFrame] = []
@@ -68,7 +66,6 @@ class ProcessGroup(msgspec.Struct, frozen=True):
     """A process group; ``ranks`` is a list, or its text."""
 
     name: str = ""
-    desc: str = ""
     ranks: list[int] | str = []
 
     @property
@@ -78,11 +75,9 @@ class ProcessGroup(msgspec.Struct, frozen=True):
 
 
 class GroupStatus(msgspec.Struct, frozen=True):
-    """The numbers of a rank's last collectives in a group; -1 if there is none."""
+    """The number of a rank's last enqueued collective in a group; -1 if there is none."""
 
     last_enqueued_collective: int = -1
-    last_started_collective: int = -1
-    last_completed_collective: int = -1
 
 
 class Dump(msgspec.Struct, frozen=True):

@@ -36,8 +36,6 @@ class Segment(msgspec.Struct, frozen=True):
     blocks: list[Block] = []
     device: int = 0
     stream: int = 0
-    segment_type: str = "large"
-    is_expandable: bool = False
 
     @property
     def placed(self) -> list[tuple[int, Block]]:
@@ -79,7 +77,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     segments: list[Segment]
     device_traces: list[list[AllocationEvent]] = []
     external_annotations: list[Annotation] = []
-    allocator_settings: Any = None
 
 
 def is_snapshot(head: bytes) -> bool:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from sawtooth.ingest.quantities.quantity import Source
-from sawtooth.ingest.quantities.registry import QUANTITIES, names_in
+from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
 from sawtooth.ingest.telemetry.values import UNITS, cells
 
@@ -63,7 +63,6 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 _WIDE = re.compile(r"(?:.*[/ ])?(?:cuda:\d+ \()?(?:gpu|card|device)[ _:#-]?(\d+)\)?[ _./:-]+(.+)", re.IGNORECASE)
 _STATISTIC = re.compile(r"/(mean|min|max|last)$")
 _XCD = re.compile(r"gfx_\d+_clk")
-_CHOSEN = {quantity.column: n for n, quantity in enumerate(QUANTITIES)}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,11 @@ def passes(context: RuleContext, operators: Sequence[int]) -> Passes:
     forward = launches.by(inside)
     backward = np.setdiff1d(launches.backward_of(inside), forward)
     return Passes(context.work.iloc[np.sort(forward)], context.work.iloc[backward])
+
+
+def first_shape(dims: list[Any] | None) -> tuple[int, ...]:
+    """Return the shape of an operator's first input, empty if it is not recorded or a list of tensors."""
+    return tuple(dims[0]) if dims and isinstance(dims[0], list) and all(isinstance(size, int) for size in dims[0]) else ()
 
 
 def run_again(context: RuleContext) -> pd.DataFrame:

@@ -14,11 +14,10 @@ from sawtooth.analysis.store.rank_view import RankView
 
 LOSS = r"^aten::\w*loss\w*$"  # Matches PyTorch's own losses. Their backward passes run in autograd's nodes.
 COPIES = ("memcpy", "memset")
-PHASE_ORDER = ("forward", "loss", "backward", "optimizer", "copies")
 
 
 def phases_of(rank: RankView, ids: NDArray[np.int64], categories: pd.Series) -> NDArray[np.str_] | None:
-    """Return the phase (of PHASE_ORDER) of GPU operations: their ``ids`` and ``categories``, row by row.
+    """Return the phase of GPU operations: their ``ids`` and ``categories``, row by row.
 
     "forward" is all work that no annotation contains, including a loss without PyTorch's loss operators. None if the trace
     marks neither a backward pass nor an optimizer step, because the phases cannot be separated then.

@@ -23,7 +23,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.passes import SCALES, at_once, in_backward
+from sawtooth.analysis.findings.queries.passes import SCALES, at_once, first_shape, in_backward
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
     evidence_of,
@@ -85,8 +85,8 @@ def _clipping(context: RuleContext) -> pd.DataFrame:
         return work
     others = launched_by_optimizer(context.recording, context.rank.device)
     mine = work[~(work["gpu_op_id"].isin(in_backward(context)) | work["gpu_op_id"].isin(others))]
-    shape = mine["dims"].map(lambda dims: str(dims[0]) if dims else "")
-    both = set(shape[mine["operator"].isin(NORMS)]) & set(shape[mine["operator"].isin(SCALES)]) - {"", "[]"}
+    shape = mine["dims"].map(first_shape)
+    both = set(shape[mine["operator"].isin(NORMS)]) & set(shape[mine["operator"].isin(SCALES)]) - {()}
     return mine[shape.isin(both)]
 
 

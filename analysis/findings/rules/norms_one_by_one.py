@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule, operations_of
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.host_reads import READS, only_read, waiting_calls
-from sawtooth.analysis.findings.queries.passes import SCALES, in_backward
+from sawtooth.analysis.findings.queries.passes import SCALES, first_shape, in_backward
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
     evidence_of,
@@ -98,14 +98,9 @@ def _summaries(context: RuleContext) -> pd.DataFrame:
     reads = only_read(context, waiting_calls(context, READS))
     others = launched_by_optimizer(context.recording, context.rank.device)
     mine = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(others)]
-    shape = mine["dims"].map(_first_shape)
+    shape = mine["dims"].map(first_shape)
     wanted = set(parameters) - set(shape[mine["operator"].isin(USES)])
     return mine[mine["gpu_op_id"].isin(rows["gpu_op_id"]) & ~mine["gpu_op_id"].isin(reads) & shape.isin(wanted)]
-
-
-def _first_shape(dims: list[list[int]] | None) -> tuple[int, ...]:
-    """Return the shape of an operator's first input, empty if it is not recorded."""
-    return tuple(dims[0]) if dims and isinstance(dims[0], list) and all(isinstance(size, int) for size in dims[0]) else ()
 
 
 def _shares_kernels(_context: RuleContext, first: Finding, then: Finding) -> bool:

@@ -174,16 +174,3 @@ def held(times: I64, values: F64) -> F64:
     fresh = (last >= 0) & (times - times[np.maximum(last, 0)] <= 3 * usual)
     filled: F64 = np.where(fresh, values[np.maximum(last, 0)], np.nan)
     return filled
-
-
-def energy_joules(times: I64, counter: F64) -> float | None:
-    """Return the energy that a counter shows in joules; None with fewer than two values.
-
-    A counter that falls was reset or wrapped: only what it shows since then is added.
-    """
-    known = np.isfinite(counter)
-    values = counter[known][np.argsort(times[known], kind="stable")]
-    if len(values) < 2:
-        return None
-    steps = np.diff(values)
-    return float(np.where(steps >= 0, steps, values[1:]).sum())

@@ -8,7 +8,11 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis.findings.gpu_work import Grouping
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, panel
+from sawtooth.app.words import categories
 
 # Characters of a kernel's name that its column shows completely, also on a narrow page; width in pixels.
 NAME_SHOWN, NAME_WIDTH = 35, 265
@@ -32,6 +36,16 @@ def matching(rows: pd.DataFrame, searched: str | None, columns: Sequence[str]) -
                 matches |= rows[column].str.contains(word, case=False, regex=False)
         rows = rows[matches]
     return rows.reset_index(drop=True)
+
+
+def short_names(rows: pd.DataFrame, by: Grouping) -> list[str]:
+    """Return the names of a grouping's rows for a narrow column."""
+    names = rows["name"].astype(str).tolist()
+    if by == "category":
+        return list(map(categories.named, names))
+    if by == "module":
+        return [fmt.clean(name.rsplit(" / ", 1)[-1], 60) for name in names]
+    return rankings.distinct_names(names, NAME_SHOWN)
 
 
 def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: str) -> None:

@@ -81,15 +81,8 @@ def unnamed(ms: float, step_ms: float | None) -> str:
 
 def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:
     cards.title(f"{TITLES[part]}: {fmt.count(len(rows))}")
-    names = rows["name"].astype(str).tolist()
-    if part == "category":
-        short = list(map(categories.named, names))
-    elif part == "module":
-        short = [name.rsplit(" / ", 1)[-1] for name in names]
-    else:
-        short = rankings.distinct_names(names, breakdown.NAME_SHOWN)
     whole = float(rows["ms"].sum())
-    rows = rows.assign(short=short, part_share=rows["ms"] / whole if whole else 0.0)
+    rows = rows.assign(short=breakdown.short_names(rows, part), part_share=rows["ms"] / whole if whole else 0.0)
     columns = {
         "short": "Name",
         **({"shapes": "Input shapes"} if part == "shape" else {}),

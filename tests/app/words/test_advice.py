@@ -48,22 +48,6 @@ def test_sure_changes_stand_by_gain_before_unsure_ones_and_advice_on_recording_c
     ) == ["first", "large", "small", "unsure", "steps-not-marked"]
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "why"),
-    [
-        (gains("a", 30.0, "high"), gains("b", 50.0, "medium"), "First, because it is surer than change 2."),
-        (gains("a", 30.0), gains("b", 50.0, explains=Explains(topics=frozenset({"host_pace"}))),
-         "First, because it takes work away; change 2 only makes the same work cheaper."),
-        (gains("a", 30.0), gains("b", 31.0), None),  # the same, within what is noticed
-        (gains("a", 30.0), gains("b", 10.0), None),
-    ],
-)  # fmt: skip
-def test_where_a_later_change_brings_more_the_first_says_why_it_is_first(
-    first: Finding, second: Finding, why: str | None
-) -> None:
-    assert advice.why_first(replace(run_of(ledger=SLOW), findings=[first, second])) == why
-
-
 def test_a_change_says_how_little_it_adds_to_those_before_it() -> None:
     python = Explains(("python_host",))
     collects, between = (
@@ -125,14 +109,6 @@ def test_what_has_to_be_done_first_is_counted_named_and_first_in_the_plan(alone_
     assert advice.beside_others(result, reads) is None and advice.beside_others(result, graph) is None
     both = advice.planned(result, None)
     assert both is not None and both.name.startswith("both changes")
-
-
-def test_a_long_diff_is_cut_between_lines_and_says_so() -> None:
-    long = CodeChange("PyTorch", "", "\n".join(f"line_{i}" for i in range(12)))
-    shown = advice.first_lines(long)
-    assert len(shown) == advice.MOST_LINES and shown[-1] == "  # 5 more lines: see Why"
-    short = CodeChange("PyTorch", "a", "b")
-    assert advice.first_lines(short) == advice.diff(short).splitlines()
 
 
 def test_a_loss_that_no_finding_speaks_of_has_advice_before_that_on_recording() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples, energy_joules
+from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
 from sawtooth.analysis.telemetry.diagnosis.idle import _stretches
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
@@ -145,12 +145,6 @@ def test_a_sudden_fall_is_named_with_its_time() -> None:
     ]
     assert fall.title.endswith("after 25 min") and "stays there" in fall.seen
     assert abs((fall.start_ns - START) / 1e9 - 1500) <= 90
-
-
-def test_energy_by_a_counter_that_wraps() -> None:
-    times = np.arange(6, dtype=np.int64) * 10**9
-    assert energy_joules(times, np.array([100.0, 350.0, np.nan, 600.0, 50.0, 300.0])) == 250 + 250 + 50 + 250
-    assert energy_joules(times[:1], np.array([5.0])) is None
 
 
 @pytest.mark.parametrize(("hole_s", "idle_s"), [(0.0, [200]), (4.0, [204]), (3600.0, [100, 100]), (600.0, [100, 100])])
