@@ -100,7 +100,7 @@ BOARD: tuple[Quantity, ...] = (
             "mlflow": {"power_usage_watts": 1},
             "cuspy": {"Power (W)": 1},
             # of several headers of one quantity, the first one is used
-            "table": {"power_draw_instant": 1, "power_draw": 1, "power": 1, "gpu_power": 1, "power_usage": 1, "gpu_power_draw": 1, "board_power": 1, "socket_power": 1, "average_socket_power": 1, "current_socket_power": 1, "average_graphics_package_power": 1, "current_socket_graphics_package_power": 1, "power_draw_average": 1},
+            "table": {"power_draw_instant": 1, "power_usage_instant": 1, "power_draw": 1, "power": 1, "gpu_power": 1, "power_usage": 1, "gpu_power_draw": 1, "board_power": 1, "socket_power": 1, "average_socket_power": 1, "current_socket_power": 1, "average_graphics_package_power": 1, "current_socket_graphics_package_power": 1, "power_draw_average": 1},
             "gpustat": {"power.draw": 1},
         },
         panel="power", mean=True,
@@ -191,7 +191,7 @@ BOARD: tuple[Quantity, ...] = (
             "dcgm_exporter": {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 1, "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 1},
             "sawtooth_exporter": {"sawtooth_gpu_clock_event_reasons": 1},
             # of several headers of one quantity, the first one is used
-            "table": {"clocks_event_reasons_active": 1, "clocks_throttle_reasons_active": 1, "throttle_reasons": 1, "clock_event_reasons": 1},
+            "table": {"clocks_event_reasons_active": 1, "clocks_throttle_reasons_active": 1, "throttle_reasons": 1, "clock_event_reasons": 1, "current_clock_throttle_reasons": 1, "clocks_event_reasons": 1},
         },
         whole=True,
     ),

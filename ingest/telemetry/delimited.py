@@ -8,24 +8,28 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.quantities.registry import BY_COLUMN, possible
+from sawtooth.ingest.telemetry.device_numbers import DeviceNumbers
 from sawtooth.ingest.telemetry.headers import SEARCHED, Header, SourceColumn, header_of
 from sawtooth.ingest.telemetry.reader import TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
-from sawtooth.ingest.telemetry.table import BLANK, MOST_DEVICES, UNREADABLE, SampleTable
-from sawtooth.ingest.telemetry.timestamps import Timestamps
-from sawtooth.ingest.telemetry.values import Clockless, cells, number
+from sawtooth.ingest.telemetry.table import BLANK, UNREADABLE, SampleTable
+from sawtooth.ingest.telemetry.timestamps import TIME_ONLY, Timestamps
+from sawtooth.ingest.telemetry.values import Clockless, number, rows_of
 
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
 DEFAULT_INTERVAL_NS = 1_000_000_000
 KEPT_CELLS = 100_000  # different texts whose numbers are remembered; most values of a log recur
 RATIO_MOST = 1.0  # the largest value of a share that is written from 0 to 1
-BURST = 0.05  # of the time between two rounds over the GPUs: the rows of one round are written at once
+BATCH = 8192  # lines that are read at once: columns of rows are converted faster than single rows
 MOST_LINES_OF_ROW = 4
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
-_NUMBER_AT_END = re.compile(r"(?:(?:gpu|card|cuda|nvidia|device|npu|renderd?)[ :_#-]*)?(\d+)", re.IGNORECASE)
+WHOLE_GPU = ("", "0", "N/A", "-", "[N/A]")  # cells of a partition's column in the row of the whole GPU
 
 
 def text_of(lines: Iterator[bytes]) -> Iterator[str]:
@@ -43,7 +47,7 @@ def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
         header = header_of(line) if line.strip() else None
         if header is None:
             continue
-        if header.known:
+        if header.known or header.long:
             return header, None
         if (
             table is None
@@ -64,8 +68,9 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
     if header is None:
         raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
     reader = _Rows(header, tool)
-    for line in _whole_rows(text):
-        reader.add(line)
+    rows = _whole_rows(text)
+    while lines_of_batch := list(itertools.islice(rows, BATCH)):
+        reader.add(lines_of_batch)
     return reader.telemetry()
 
 
@@ -76,6 +81,9 @@ def _whole_rows(text: Iterator[str]) -> Iterator[str]:
     """
     held: list[str] = []
     for line in text:
+        if not held and '"' not in line:
+            yield line
+            continue
         held.append(line)
         if sum(part.count('"') for part in held) % 2 == 0:
             yield "\n".join(held)
@@ -99,8 +107,28 @@ def _with_whole_time(row: list[str], header: Header) -> list[str]:
     return [*row[:at], f"{row[at].strip()}.{row[at + 1].strip()}", *row[at + 2 :]]
 
 
+class _Numbers(dict[str, float]):
+    """The number of each text of one column, computed once; NaN for blanks and impossible values."""
+
+    def __init__(self, column: SourceColumn, table: SampleTable) -> None:
+        super().__init__()
+        self.column, self.table = column, table
+
+    def __missing__(self, cell: str) -> float:
+        """Return the cell as a number in the column's unit."""
+        if len(self) >= KEPT_CELLS:
+            self.clear()
+        column = self.column.column
+        value = number(cell.split("\n")[0], self.column.factor)
+        kept = None if value is None else possible(column, value)
+        if value is not None and kept is None:
+            self.table.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column} = {value!r}")
+        self[cell] = math.nan if kept is None else kept
+        return self[cell]
+
+
 class _Rows:
-    """Reads the rows below one header."""
+    """Reads the rows below one header, in batches of lines."""
 
     def __init__(self, header: Header, tool: str) -> None:
         self.header, self.tool = header, tool
@@ -110,131 +138,116 @@ class _Rows:
         names = list(dict.fromkeys(column.column for column in header.columns))
         self.names = names + (["clock_event_mask"] if header.reasons and "clock_event_mask" not in names else [])
         self.rows = SampleRows(self.names)
-        self.devices: dict[tuple[str, str], int] = {}
-        self.wide = sorted({column.device for column in header.columns if column.device is not None})
-        self.numbers: dict[tuple[float, str, str], float] = {}
+        self.numbers = {column.place: _Numbers(column, self.table) for column in header.columns}
+        self.devices: DeviceNumbers | None = None
         self.seen: set[int] = set()
         self.count, self.unreadable, self.round = 0, 0, -1
         self.example = ""
+        self.last: tuple[tuple[str, str], int | None] = ("", ""), None
 
-    def add(self, line: str) -> None:
-        """Read one line."""
-        header = self.header
-        if not line.strip() or not (row := cells(line, header.delimiter)):
+    def add(self, lines: list[str]) -> None:
+        """Read lines."""
+        rows = self._whole(lines, rows_of(lines, self.header.delimiter))
+        if not rows:
             return
-        if row[0].strip().strip("#") == header.titles[0] and [cell.strip() for cell in row] == header.titles:
-            return  # the header again where logs were appended, or rocm-smi's between samples
-        self.count += 1
-        row = _with_whole_time(row, header)
-        whole = len(row) == len(header.titles)
-        time_ns = self._time(row) if whole or header.time is None else None  # a torn date reads as another kind of time
-        device = self._device(row) if time_ns is not None and whole else None
-        if time_ns is None or device is None or not 0 <= time_ns < 1 << 62:
-            self.unreadable += 1
-            self.example = self.example or line[:200]
-            return
-        if header.partition is not None and row[header.partition].strip() not in ("", "0", "N/A", "-"):
-            self.table.note("instances_left_out", "info", "Rows of further partitions of a GPU were left out.")
-            return
-        if self.wide:
-            for number_of in self.wide:
-                self._take(number_of, time_ns, row, [c for c in header.columns if c.device == number_of])
-        else:
-            self._take(device, time_ns, row, header.columns)
+        if self.devices is None:
+            self.devices = DeviceNumbers(self.header, self.table, rows)
+        cells_of = list(zip(*rows, strict=True))
+        devices = self.devices.numbers(rows, cells_of)
+        times = [time if time is not None and 0 <= time < 1 << 62 else None for time in self._times(cells_of, devices)]
+        lost = [i for i, pair in enumerate(zip(times, devices, strict=True)) if None in pair]
+        self._unread(len(lost), f"{self.header.delimiter} ".join(map(str.strip, rows[lost[0]])) if lost else "")
+        left = set(lost)
+        if self.header.partition is not None:
+            of_part = {i for i, cell in enumerate(cells_of[self.header.partition]) if cell.strip() not in WHOLE_GPU} - left
+            if of_part:
+                note = "Rows of further partitions of a GPU were left out."
+                self.table.note("instances_left_out", "info", note, count=len(of_part))
+            left |= of_part
+        if left:
+            kept = [i for i in range(len(rows)) if i not in left]
+            cells_of = [tuple(column[i] for i in kept) for column in cells_of]
+            times, devices = [times[i] for i in kept], [devices[i] for i in kept]
+        if times:
+            self._store(cells_of, np.array(times, np.int64), np.array(devices, np.int64))
 
-    def _take(self, device: int, time_ns: int, row: list[str], columns: list[SourceColumn]) -> None:
-        values = dict.fromkeys(self.names, math.nan)
+    def _whole(self, lines: list[str], rows: list[list[str]]) -> list[list[str]]:
+        """Return the rows with as many cells as the header; count the others as unreadable."""
+        titles = self.header.titles
+        whole = []
+        for line, row in zip(lines, rows, strict=True):
+            if len(row) != len(titles):
+                if not line.strip():
+                    continue
+                row = _with_whole_time(row, self.header)
+                if len(row) != len(titles):
+                    self.count += 1
+                    self._unread(1, line)
+                    continue
+            elif row[-1].strip() == titles[-1] and [row[0].strip("# "), *map(str.strip, row[1:])] == titles:
+                continue  # the header again where logs were appended, or rocm-smi's between samples
+            whole.append(row)
+        self.count += len(whole)
+        return whole
+
+    def _unread(self, count: int, line: str) -> None:
+        self.unreadable += count
+        self.example = self.example or line[:200]
+
+    def _store(self, cells_of: list[tuple[str, ...]], times: I64, devices: I64) -> None:
+        wide = sorted({column.device for column in self.header.columns if column.device is not None})
+        numbers: list[int | None] = [*wide] or [None]
+        for number_of in numbers:
+            values = self._values(cells_of, number_of, len(times))
+            self.rows.extend(devices if number_of is None else np.full(len(times), number_of), times, values)
+
+    def _values(self, cells_of: list[tuple[str, ...]], device: int | None, count: int) -> list[F64]:
+        """Return the values of ``names``; of a wide table, those of one GPU."""
+        values = {name: np.full(count, np.nan) for name in self.names}
         clocks = []
-        for column in columns:
-            value = self._number(row[column.place], column)
+        for column in self.header.columns:
+            if column.device != device:
+                continue
+            numbers = self.numbers[column.place]
+            values[column.column] = np.array([numbers[cell] for cell in cells_of[column.place]], np.float64)
             if column.column == "clock_sm_mhz":
-                clocks.append(value)
-            values[column.column] = value
-        working = [clock for clock in clocks if clock > 0]
-        if len(clocks) > 1 and working:  # several dies of one GPU
-            values["clock_sm_mhz"] = sum(working) / len(working)
+                clocks.append(values[column.column])
+        if len(clocks) > 1:  # several dies of one GPU
+            dies = np.array(clocks)
+            working = (dies > 0).sum(axis=0)
+            mean = np.where(dies > 0, dies, 0).sum(axis=0) / np.maximum(working, 1)
+            values["clock_sm_mhz"] = np.where(working > 0, mean, clocks[-1])
         if self.header.reasons:
-            known = {bit: row[place].strip().lower() for place, bit in self.header.reasons.items()}
-            active = [bit for bit, cell in known.items() if cell == "active"]
-            if active or "not active" in known.values():
-                values["clock_event_mask"] = float(sum(active))
-        self.rows.add(device, time_ns, list(values.values()))
+            flags = {bit: [cell.strip().lower() for cell in cells_of[place]] for place, bit in self.header.reasons.items()}
+            mask = sum(bit * np.array([flag == "active" for flag in of_bit], float) for bit, of_bit in flags.items())
+            known = np.any([[flag in ("active", "not active") for flag in of_bit] for of_bit in flags.values()], axis=0)
+            values["clock_event_mask"] = np.where(known, mask, values["clock_event_mask"])
+        return list(values.values())
 
-    def _number(self, cell: str, column: SourceColumn) -> float:
-        key = (column.factor, column.column, cell)
-        if key not in self.numbers:
-            if len(self.numbers) >= KEPT_CELLS:
-                self.numbers.clear()
-            value = number(cell.split("\n")[0], column.factor)
-            kept = None if value is None else possible(column.column, value)
-            if value is not None and kept is None:
-                self.table.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column.column} = {value!r}")
-            self.numbers[key] = math.nan if kept is None else kept
-        return self.numbers[key]
-
-    def _time(self, row: list[str]) -> int | None:
+    def _times(self, cells_of: list[tuple[str, ...]], devices: list[int | None]) -> Iterator[int | None]:
+        """Yield the time of each row of a known device."""
         header = self.header
         if header.time is None:
-            device = self._device(row)
+            yield from (None if device is None else self._round_ns(device) for device in devices)
+            return
+        dates = cells_of[header.date] if header.date is not None else itertools.repeat("")
+        for text, date, device in zip(cells_of[header.time], dates, devices, strict=False):
             if device is None:
-                return None
-            if device in self.seen:
-                self.seen.clear()
-            if not self.seen:
-                self.round += 1  # a new round over the GPUs
-            self.seen.add(device)
-            return self.clockless.ns(self.round) if self.clockless is not None else None
-        if header.time >= len(row):
-            return None
-        text = row[header.time]
-        if header.date is not None and header.date < len(row):
-            text = f"{row[header.date].strip()} {text.strip()}"
-        return self.times.ns(text)
+                yield None
+                continue
+            if (date, text) != self.last[0]:  # the rows of one round have the same time
+                dated = date and TIME_ONLY.fullmatch(text.strip())
+                self.last = (date, text), self.times.ns(f"{date.strip()} {text.strip()}" if dated else text)
+            yield self.last[1]
 
-    def _device(self, row: list[str]) -> int | None:
-        """Return the number of the GPU that a row describes; None if it is impossible."""
-        header = self.header
-        if header.device is not None and header.device >= len(row):
-            return None
-        host = row[header.host].strip() if header.host is not None and header.host < len(row) else ""
-        index = row[header.device].strip() if header.device is not None else ""
-        uuid = row[header.uuid].strip() if header.uuid is not None and header.uuid < len(row) else ""
-        key = (host, uuid or index)
-        if key not in self.devices:
-            match = _NUMBER_AT_END.fullmatch(index)
-            if match is None and (index[:1] == "-" or not (index or uuid or header.device is None)):
-                return None
-            wanted = int(match.group(1)) if match else len(self.devices)
-            if wanted >= MOST_DEVICES or len(self.devices) >= MOST_DEVICES:
-                return None
-            taken = set(self.devices.values())
-            device = wanted if wanted not in taken else next(n for n in itertools.count() if n not in taken)
-            self.devices[key] = device
-            self.table.places[device] = (host, index or uuid)
-            self._describe(device, host, uuid, row)
-        return self.devices[key]
-
-    def _describe(self, device: int, host: str, uuid: str, row: list[str]) -> None:
-        header = self.header
-
-        def cell(place: int | None) -> str | None:
-            text = row[place].strip() if place is not None and place < len(row) else ""
-            return text if text and text[0] not in "[-" else None
-
-        total = next((c for c in header.columns if c.column == "mem_total_bytes"), None)
-        memory = self._number(row[total.place], total) if total is not None and total.place < len(row) else math.nan
-        self.table.devices[device] = {
-            "name": cell(header.name),
-            "uuid": uuid if uuid and ":" not in uuid else None,
-            "memory_bytes": int(memory) if math.isfinite(memory) else None,
-        }
-        self.table.driver_version = self.table.driver_version or cell(header.driver)
-        hosts = {known for known, _ in self.devices if known}
-        self.table.host = host if len(hosts) == 1 else None
-        if len(hosts) > 1 and "several_hosts" not in self.table.diagnostics:
-            self.table.note(
-                "several_hosts", "info", "The file holds several hosts; their GPUs are numbered one after the other."
-            )
+    def _round_ns(self, device: int) -> int | None:
+        """Return the time of a table without times: the number of the round over the GPUs."""
+        if device in self.seen:
+            self.seen.clear()
+        if not self.seen:
+            self.round += 1  # a new round over the GPUs
+        self.seen.add(device)
+        return self.clockless.ns(self.round) if self.clockless is not None else None
 
     def telemetry(self) -> TelemetryTables:
         """Return the table of all rows.

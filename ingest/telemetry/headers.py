@@ -15,34 +15,40 @@ MOST_CHARACTERS = 1 << 16  # of a header: nvitop's and W&B's have some thousand 
 MOST_OF_TITLE = 120
 MARKUP = ("{", "[", "<", "}")  # no header of a table begins so
 SEARCHED = 40  # lines before a header: banners, warnings, comments
+# Best first: where a table has several, an absolute time is better than one since the start.
 TIMES = (
-    "timestamp",
-    "time",
-    "datetime",
-    "date_time",
-    "query_time",
-    "ts",
-    "_timestamp",
-    "unix_time",
-    "epoch",
-    "created_at",
-    "timestamp_s",
-    "time_s",
-    "timestamp_ms",
-    "last_timestamp",
-    "elapsed_sec",
-    "elapsed_s",
-    "elapsed_seconds",
-    "elapsed",
-    "seconds",
-)
+    "timestamp", "datetime", "date_time", "query_time", "time", "ts", "unix_time", "epoch", "created_at", "timestamp_s", "timestamp_ms",
+    "timestampus", "timestamp_us", "timestamp_ns", "unix_timestamp", "last_timestamp", "time_s", "time_ms", "elapsed_sec", "elapsed_s",
+    "elapsed_seconds", "elapsed", "seconds",
+)  # fmt: skip
 DATES = ("date", "day")
 DEVICES = ("index", "gpu", "gpu_index", "gpu_id", "gpu_idx", "gpuid", "device", "device_id", "deviceid", "device_index", "id", "card", "gpu_number", "entity", "npu")  # fmt: skip
-UUIDS = ("uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "serial")
+UUIDS = ("uuid", "gpu_uuid", "pci_bus_id", "gpu_bus_id", "pci_bus", "serial")
+METRICS = (
+    "metric",
+    "metric_name",
+    "__name__",
+    "field",
+    "measurement",
+    "key",
+    "counter",
+    "quantity",
+    "sensor",
+    "series",
+    "variable",
+)
+VALUES = ("value", "values", "val", "reading")
 NAMES = ("name", "gpu_name", "model", "product_name", "model_name", "device_name")
 HOSTS = ("host", "hostname", "node", "instance", "machine")
 PARTITIONS = ("xcp", "tile_id", "tileid", "gpu_i_id", "mig")
-FIELDS: dict[Source, dict[str, tuple[str, float]]] = {source: names_in(source) for source in ("nvidia_smi", "table")}
+ROLES = {
+    "time": TIMES, "date": DATES, "devices": DEVICES, "uuid": UUIDS, "name": NAMES, "host": HOSTS, "partition": PARTITIONS,
+    "driver": ("driver_version",), "metric": METRICS, "value": VALUES,
+}  # fmt: skip
+ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
+FIELDS: dict[Source, dict[str, tuple[str, float]]] = {
+    source: names_in(source) for source in ("nvidia_smi", "table", "dcgm_exporter")
+}
 # Units at the end of a name, such as power_w; those that a header has in brackets are removed before.
 NAME_UNITS = {
     "pct": 1.0, "percent": 1.0, "percentage": 1.0, "perc": 1.0, "w": 1.0, "watts": 1.0, "watt": 1.0, "mw": 1e-3, "c": 1.0, "celsius": 1.0,
@@ -86,7 +92,7 @@ class Header:
     titles: list[str]
     time: int | None = None
     date: int | None = None
-    device: int | None = None
+    devices: list[int] = field(default_factory=list)  # columns that may say which GPU a row describes, best name first
     uuid: int | None = None
     name: int | None = None
     host: int | None = None
@@ -95,6 +101,18 @@ class Header:
     columns: list[SourceColumn] = field(default_factory=list)
     reasons: dict[int, int] = field(default_factory=dict)  # place → bit of NVML's mask
     by_nvidia_smi: bool = False  # it has a name that nvidia-smi writes
+    metric: int | None = None
+    value: int | None = None
+
+    @property
+    def device(self) -> int | None:
+        """The place of the best name for a GPU's number."""
+        return next(iter(self.devices), None)
+
+    @property
+    def long(self) -> bool:
+        """Whether each row has one quantity's name, and its value."""
+        return not self.known and None not in (self.time, self.metric, self.value)
 
     @property
     def known(self) -> bool:
@@ -120,12 +138,12 @@ def header_of(line: str) -> Header:
     for place, title in enumerate(titles):
         if len(title) > MOST_OF_TITLE:
             continue
-        name, unit = plain(title)
-        if _placed(header, place, plain(title.rsplit("/", 1)[-1])[0]):  # nvitop's names have the collector's before them
+        name, _ = plain(title)
+        if _placed(header, place, _name(title)):
             continue
         if name in REASONS:
             header.reasons[place] = REASONS[name]
-        elif (ranked := _quantity(title, "gfx_0_clk" if _XCD.fullmatch(name) else name, unit, place)) is not None:
+        elif (ranked := quantity_of(title, place)) is not None:
             rank, column = ranked
             header.by_nvidia_smi |= "." in title and _bare(title) in FIELDS["nvidia_smi"]
             if _XCD.fullmatch(name):
@@ -137,28 +155,40 @@ def header_of(line: str) -> Header:
 
 
 def _placed(header: Header, place: int, name: str) -> bool:
-    """Store the place of a column that says when, where or of what a row is; return whether it is one."""
-    roles = {"time": TIMES, "date": DATES, "device": DEVICES, "uuid": UUIDS, "name": NAMES, "host": HOSTS, "partition": PARTITIONS, "driver": ("driver_version",)}  # fmt: skip
-    for role, names in roles.items():
-        if name in names:
-            if getattr(header, role) is None:
-                setattr(header, role, place)
-            return True
-    return False
+    """Store the place of a column that says when, where or of what a row is; return whether it is one.
+
+    Of several columns for one role, the one with the best name is used.
+    """
+    role = ROLE_OF.get(name)
+    if role is None:
+        return False
+    if role == "devices":
+        header.devices = sorted([*header.devices, place], key=lambda at: DEVICES.index(_name(header.titles[at])))
+    elif (before := getattr(header, role)) is None or ROLES[role].index(name) < ROLES[role].index(_name(header.titles[before])):
+        setattr(header, role, place)
+    return True
+
+
+def _name(title: str) -> str:
+    return plain(title.rsplit("/", 1)[-1])[0]  # nvitop's names have the collector's before them
 
 
 def _bare(title: str) -> str:
     return _BRACKETS.sub("", title).strip().lower()
 
 
-def _quantity(title: str, name: str, unit: str, place: int) -> tuple[int, SourceColumn] | None:
+def quantity_of(title: str, place: int = 0) -> tuple[int, SourceColumn] | None:
     """Return the rank among names of one quantity, and the column; None for an unknown title."""
+    name, unit = plain(title)
+    name = "gfx_0_clk" if _XCD.fullmatch(name) else name
     if not any(map(str.isalpha, title)):
         return None
     bare = _bare(title)
     if bare in FIELDS["nvidia_smi"]:
         column, factor = FIELDS["nvidia_smi"][bare]
         return list(FIELDS["nvidia_smi"]).index(bare), SourceColumn(place, column, BRACKET_UNITS.get(unit, factor))
+    if title.strip() in FIELDS["dcgm_exporter"]:
+        return 0, SourceColumn(place, *FIELDS["dcgm_exporter"][title.strip()])
     if (known := _named(name, unit, column_of=FIELDS["table"])) is not None:
         rank, column, factor = known
         return rank, SourceColumn(place, column, factor)

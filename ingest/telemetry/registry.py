@@ -16,6 +16,7 @@ from sawtooth.ingest.telemetry.encoding import as_utf8, decoded, encoding_of
 from sawtooth.ingest.telemetry.formats import (
     dcgmi_dmon,
     gpustat_json,
+    long_csv,
     mlflow_metrics,
     nvidia_smi_csv,
     nvidia_smi_dmon,
@@ -59,6 +60,7 @@ def readers() -> list[Reader]:
         prometheus_text.READER,
         spaced_tables.READER,
         table_csv.READER,
+        long_csv.READER,
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,17 @@ class SampleRows:
         self._times[device].append(time_ns)
         for column, value in zip(self._values[device], values, strict=True):
             column.append(value)
+
+    def extend(self, devices: I64, times: I64, values: Sequence[NDArray[np.float64]]) -> None:
+        """Append rows; ``values`` has an array per column."""
+        for device in np.unique(devices).tolist():
+            own = devices == device
+            if device not in self._times:
+                self._times[device] = array("q")
+                self._values[device] = [array("d") for _ in self.columns]
+            self._times[device].frombytes(times[own].tobytes())
+            for column, of_column in zip(self._values[device], values, strict=True):
+                column.frombytes(of_column[own].tobytes())
 
     def store(self, table: SampleTable, days: Mapping[int, int] | None = None) -> None:
         """Add all rows to ``table``, with repaired times; ``days`` are those of ``Timestamps.finish``."""

@@ -50,8 +50,11 @@ class Series:
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return times and values, sorted by time; the first value of each time."""
-        times, first = np.unique(np.array(self.times, np.int64), return_index=True)
-        return times, np.array(self.values, np.float64)[first]
+        times, values = np.array(self.times, np.int64), np.array(self.values, np.float64)
+        if (np.diff(times) > 0).all():
+            return times, values
+        times, first = np.unique(times, return_index=True)
+        return times, values[first]
 
 
 @dataclass
@@ -187,7 +190,7 @@ class SampleTable:
     def polled_times(self, device: int) -> NDArray[np.int64]:
         """Return the distinct times at which any value of a device was read, in order."""
         known = [np.array(s.times, np.int64) for (d, _), s in self.polled.items() if d == device]
-        return np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
+        return _together(known)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns, sorted by device and time.
@@ -197,7 +200,7 @@ class SampleTable:
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("device", "time_ns", *SAMPLE_COLUMNS)}
         for device in self.device_numbers():
             known = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
-            times = np.unique(np.concatenate([t for t, _ in known.values()]))
+            times = _together([t for t, _ in known.values()])
             parts["time_ns"].append(times)
             parts["device"].append(np.full(len(times), device, np.int32))
             for column, (at, values) in known.items():
@@ -206,6 +209,13 @@ class SampleTable:
                 parts[column].append(whole)
         kinds = {"device": np.int32, "time_ns": np.int64}
         return {n: np.concatenate(p) if p else np.empty(0, kinds.get(n, np.float64)) for n, p in parts.items()}
+
+
+def _together(times: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return all distinct times, in order; quantities that were read together have the same."""
+    others = [each for each in times if len(each) and not np.array_equal(each, times[0])]
+    whole = np.concatenate([*times[:1], *others]) if times else np.empty(0, np.int64)
+    return whole if (np.diff(whole) > 0).all() else np.unique(whole)
 
 
 def host_columns(series: dict[str, Series]) -> dict[str, NDArray[Any]]:

@@ -18,6 +18,7 @@ def sniff(head: bytes) -> bool:
     header, _ = find_header(text_of(iter(head.split(b"\n"))))
     return (
         header is not None
+        and header.known
         and not header.by_nvidia_smi
         and (header.time is not None or header.device is not None)
         and not wandb_events.sniff(head)

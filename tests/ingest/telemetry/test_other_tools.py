@@ -103,6 +103,12 @@ def read(text: str | bytes, tmp_path: Path, what: str = "time_ns, util_pct") -> 
             "unknown",
         ),
         ("plain.csv", "time_ns, util_pct", [(START, 95), (START + 10**9, 97)], "unix"),
+        (
+            "long.csv",
+            "device, time_ns // 1000000 - 1790496000000, util_pct, power_w, clock_event_mask",
+            [(0, 956, 97, 71.2, 4), (0, 1956, 96, None, None), (1, 979, 12, 71.78, None)],
+            "unix",
+        ),
     ],
 )
 def test_a_tool_is_read_by_its_names(tmp_path: Path, name: str, what: str, expected: list[Any], clock: str) -> None:
@@ -159,6 +165,17 @@ def test_text_of_powershell_and_excel(tmp_path: Path, encoding: str) -> None:
         ("Date,Time,GPU Usage (%)\n2026/09/27,08:00:00,33\n2026/09/27,08:00:01,34\n", [33, 34]),
         ("timestamp\tgpu_util_pct\n1790496000\t44\n1790496001\t45\n", [44, 45]),
         ("timestamp,utilization\n1790496000,0.97\n1790496001,0.5\n", [97, 50]),  # ratios
+        # index is the GPU's number inside its container, id counts the rows
+        (
+            "id,timestamp,gpu,index,util\n1,1790496000,0,0,10\n2,1790496000,1,0,20\n3,1790496001,0,0,11\n4,1790496001,1,0,21\n",
+            [10, 11, 20, 21],
+        ),
+        ("timestamp,gpu,index,util\n1790496000,A100,0,10\n1790496000,A100,1,20\n", [10, 20]),  # gpu is the model
+        ("elapsed_s,serial,timestamp,index,util\n0,[N/A],1790496000,0,10\n0,[N/A],1790496000,1,20\n", [10, 20]),
+        (
+            "_time,_field,_value,index\n2026-09-27T08:00:00Z,utilization_gpu,7,0\n2026-09-27T08:00:01Z,utilization_gpu,8,0\n",
+            [7, 8],
+        ),
     ],
 )
 def test_tables_of_scripts(tmp_path: Path, text: str, expected: list[float]) -> None:
@@ -173,6 +190,12 @@ def test_an_unknown_table_is_answered_with_its_header_and_what_to_rename(tmp_pat
     said = str(refusal.value)
     assert "'wall clock', 'auslastung', 'gpu power draw now'" in said and "to power.draw [W]" in said
     assert "timestamp" in said and "no samples" not in said
+
+
+def test_a_long_table_of_unknown_quantities_is_answered_with_how_to_pivot(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="names 'loss', 'lr', and none is a known GPU quantity") as refusal:
+        read("ts,key,value\n1790496000,loss,5\n1790496001,lr,0.1\n", tmp_path)
+    assert "df.pivot_table(index=['ts'], columns='key', values='value')" in str(refusal.value)
 
 
 def test_rows_that_cannot_be_read_are_shown(tmp_path: Path) -> None:

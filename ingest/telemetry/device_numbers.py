@@ -1,0 +1,93 @@
+"""Which GPU a row of a table describes: by host, UUID and index."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from sawtooth.ingest.telemetry.headers import Header
+from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
+from sawtooth.ingest.telemetry.values import number
+
+_NUMBER_AT_END = re.compile(r"(?:(?:gpu|card|cuda|nvidia|device|npu|renderd?)[ :_#-]*)?(\d+)", re.IGNORECASE)
+BLANKS = ("", "-", "n/a", "na", "none", "null", "nan", "unknown")
+
+
+def device_place(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
+    """Return the place of the column that tells a table's GPUs apart; None if it has none.
+
+    Where several names fit (``gpu`` beside ``index``), it is the one with the fewest rows of the same time and GPU; of equals
+    the one with the fewest different cells, because a column may count the rows.
+    """
+    if len(header.devices) < 2 or header.time is None:
+        return next(iter(header.devices), None)
+    at, host = header.time, header.host
+    whole = [row for row in rows if len(row) == len(header.titles)]
+
+    def rank(place: int) -> tuple[int, int]:
+        kept = [(row[at], row[host] if host is not None else "", row[place].strip()) for row in whole]
+        return len(kept) - len(set(kept)), len({cell for *_, cell in kept})
+
+    return min(header.devices, key=rank)
+
+
+class DeviceNumbers:
+    """Numbers the GPUs of a table, and describes each at its first row."""
+
+    def __init__(self, header: Header, table: SampleTable, rows: Sequence[Sequence[str]]) -> None:
+        self.header, self.table = header, table
+        self.place = device_place(header, rows)
+        self.known: dict[tuple[str, ...], int | None] = {}
+        self.devices: dict[tuple[str, str], int] = {}
+
+    def numbers(self, rows: Sequence[Sequence[str]], cells_of: Sequence[Sequence[str]]) -> list[int | None]:
+        """Return the number of the GPU that each row describes; None if it is impossible."""
+        places = (self.header.host, self.place, self.header.uuid)
+        keys = zip(*(cells_of[place] if place is not None else ("",) * len(rows) for place in places), strict=True)
+        known = self.known
+        return [known[key] if key in known else self._first(key, row) for key, row in zip(keys, rows, strict=True)]
+
+    def _first(self, key: tuple[str, ...], row: Sequence[str]) -> int | None:
+        host, index, uuid = (text.strip() for text in key)
+        self.known[key] = self._number(host, index, uuid, row)
+        return self.known[key]
+
+    def _number(self, host: str, index: str, uuid: str, row: Sequence[str]) -> int | None:
+        uuid = "" if uuid.strip("[]").lower() in BLANKS else uuid
+        key = (host, uuid or index)
+        if key not in self.devices:
+            match = _NUMBER_AT_END.fullmatch(index)
+            if match is None and (index[:1] == "-" or not (index or uuid or self.place is None)):
+                return None
+            wanted = int(match.group(1)) if match else len(self.devices)
+            if wanted >= MOST_DEVICES or len(self.devices) >= MOST_DEVICES:
+                return None
+            taken = set(self.devices.values())
+            device = wanted if wanted not in taken else next(n for n in itertools.count() if n not in taken)
+            self.devices[key] = device
+            self.table.places[device] = (host, index or uuid)
+            self._describe(device, host, uuid, row)
+        return self.devices[key]
+
+    def _describe(self, device: int, host: str, uuid: str, row: Sequence[str]) -> None:
+        header = self.header
+
+        def cell(place: int | None) -> str | None:
+            text = row[place].strip() if place is not None else ""
+            return text if text and text[0] not in "[-" else None
+
+        total = next((c for c in header.columns if c.column == "mem_total_bytes"), None)
+        memory = number(row[total.place], total.factor) if total is not None else None
+        self.table.devices[device] = {
+            "name": cell(header.name),
+            "uuid": uuid if uuid and ":" not in uuid else None,
+            "memory_bytes": int(memory) if memory is not None else None,
+        }
+        self.table.driver_version = self.table.driver_version or cell(header.driver)
+        hosts = {known for known, _ in self.devices if known}
+        self.table.host = host if len(hosts) == 1 else None
+        if len(hosts) > 1 and "several_hosts" not in self.table.diagnostics:
+            self.table.note(
+                "several_hosts", "info", "The file holds several hosts; their GPUs are numbered one after the other."
+            )

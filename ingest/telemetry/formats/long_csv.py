@@ -1,0 +1,95 @@
+"""Tables with one value a row: time, GPU, the name of a quantity and its value.
+
+Scripts around DCGM's API, InfluxDB's exports (``_time,_field,_value``) and MLflow's tables of metrics have this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.ingest.errors import SourceError, as_shown
+from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
+from sawtooth.ingest.telemetry.delimited import find_header, text_of
+from sawtooth.ingest.telemetry.device_numbers import DeviceNumbers
+from sawtooth.ingest.telemetry.headers import Header, SourceColumn, quantity_of
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.table import UNREADABLE, SampleTable
+from sawtooth.ingest.telemetry.timestamps import Timestamps
+from sawtooth.ingest.telemetry.values import cells, number
+
+NAME = "table with one value a row"
+SHOWN = 6  # unknown names that a refusal lists
+DECIDING_ROWS = 512  # rows by which the column of the GPU is chosen
+# DCGM also gives each reason for lower clocks alone; the mask of all reasons has them too.
+_REASONS = tuple(f"throttle_reason_{reason.nvidia_smi}" for reason in THROTTLE_REASONS)
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether one of the first lines is a header with a time, a quantity's name and a value."""
+    if head.lstrip()[:1] in (b"{", b"["):
+        return False
+    header, _ = find_header(text_of(iter(head.split(b"\n"))))
+    return header is not None and header.long
+
+
+def read(lines: Iterator[bytes]) -> TelemetryTables:
+    """Read the rows. Raises SourceError if none of their names is known."""
+    text = text_of(lines)
+    header, _ = find_header(text)
+    if header is None or header.time is None or header.metric is None or header.value is None:
+        raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
+    table = SampleTable()
+    times, known, unknown = Timestamps(table), dict[str, SourceColumn | None](), dict[str, None]()
+    rows = [row for line in text if line.strip() and (row := cells(line, header.delimiter)) != header.titles]
+    numbers = DeviceNumbers(header, table, rows[:DECIDING_ROWS])
+    whole = [row for row in rows if len(row) == len(header.titles)]
+    if len(whole) < len(rows):
+        table.note("line_unreadable", "data_loss", UNREADABLE, count=len(rows) - len(whole))
+    cells_of = list(zip(*whole, strict=True)) if whole else [()] * len(header.titles)
+    for row, number_of in zip(whole, numbers.numbers(whole, cells_of), strict=True):
+        title = row[header.metric].strip()
+        if title not in known:
+            known[title] = _column(title)
+        column = known[title]
+        if column is None:
+            unknown.setdefault(title)
+            continue
+        time_ns, value = times.ns(row[header.time]), number(row[header.value], column.factor)
+        device = column.device if column.device is not None else number_of
+        if time_ns is None or device is None:
+            table.note("line_unreadable", "data_loss", UNREADABLE, example=header.delimiter.join(row)[:200])
+        elif value is not None:
+            table.devices.setdefault(device, {})
+            table.add(device, time_ns, {column.column: value})
+    if table.is_empty():
+        raise SourceError("E-TYPE", _refusal(header, [title for title in unknown if title]))
+    left = [title for title in unknown if title not in _REASONS]
+    if left:
+        sentence = "Quantities that are not known were left out."
+        table.note("series_unknown", "info", sentence, example=", ".join(left[:SHOWN]), count=len(left))
+    return table.telemetry()
+
+
+def _column(title: str) -> SourceColumn | None:
+    known = quantity_of(title.removeprefix("system/")) or quantity_of(title.rsplit("/", 1)[-1])
+    return known[1] if known is not None else None
+
+
+def _refusal(header: Header, unknown: list[str]) -> str:
+    """Return which names are not known, and how to make a table that is understood."""
+    metric, value, time = (header.titles[place] for place in (header.metric, header.value, header.time) if place is not None)
+    if not unknown:
+        return (
+            f"This table has a value a row in the column {as_shown(value)}, and none of them is a number of a known quantity."
+        )
+    shown = ", ".join(as_shown(title) for title in unknown[:SHOWN])
+    more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
+    index = [time, *(header.titles[place] for place in header.devices[:1])]
+    return (
+        f"This table has a value a row. The column {as_shown(metric)} names {shown}{more}, and none is a known GPU quantity. "
+        f"Rename them to names such as utilization.gpu, memory.used (MiB), power.draw (W) or clocks.sm (MHz). Or make one column a quantity, "
+        f"in pandas: df.pivot_table(index={index}, columns={metric!r}, values={value!r})."
+    )
+
+
+READER = Reader(NAME, sniff, read)
