@@ -90,8 +90,10 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     if communication is not None:
         communication = with_parallelism(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)
-    if failed and lead is None:  # the GPU worked, although its records are missing
-        diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.key not in (NO_GPU, *(c.key for c in failed))]
+    repeated = {check.key for check in failed} | (
+        {NO_GPU} if failed and lead is None else set()
+    )  # the GPU worked without records
+    diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.key not in repeated]
     diagnostics += doubts.diagnostics_of(failed)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
     if telemetry.unknown is not None:

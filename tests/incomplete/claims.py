@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
@@ -55,3 +56,35 @@ def trusted_and_wrong(intact: RunResult, damaged: RunResult | None) -> Iterator[
             continue
         if abs(reading.value - true) > WRONG * abs(true):
             yield f"{key} is {reading.value:.4g}, trusted; right is {true:.4g}"
+
+
+class Outcome(NamedTuple):
+    """What became of one damaged recording; ``doubted`` and ``trusted`` count what the intact report trusts."""
+
+    refused: bool
+    wrong: list[str]
+    doubted: int  # withheld, or with another trust than "ok"
+    trusted: int
+
+    @property
+    def all_doubted(self) -> bool:
+        """Whether no number of a recording that was read is trusted any more."""
+        return not self.refused and self.doubted > 0 and self.trusted == 0
+
+    @property
+    def some_doubted(self) -> bool:
+        """Whether some numbers are trusted and others no more."""
+        return self.doubted > 0 and self.trusted > 0
+
+
+def outcome(intact: RunResult | None, damaged: RunResult | None) -> Outcome:
+    """Compare a damaged recording's report with the intact one's."""
+    if intact is None or damaged is None:
+        return Outcome(damaged is None, [], 0, 0)
+    now = claims(damaged)
+    trusted = [
+        key for key, (_, reading) in claims(intact).items()
+        if reading.trust == "ok" and reading.value is not None
+    ]  # fmt: skip
+    doubted = sum(now[key][1].trust != "ok" or now[key][1].value is None for key in trusted)
+    return Outcome(False, list(trusted_and_wrong(intact, damaged)), doubted, len(trusted) - doubted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,11 +21,11 @@ from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import EXAMPLE_BYTES
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS
 from sawtooth.ingest.trace.torch_json.text.repair import REPAIRS
+from sawtooth.ingest.trace.torch_json.vendor import vendor_of
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
 MOST_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some MB; a file may have 32 MB besides its events
-MTIA_CALL = "runFunction - job_prep"  # begins the name of the calls of Meta's accelerator
 LONGEST_TEXT = 1000  # characters of a host's name or a version
 TIMELESS = {
     "time_missing": "no readable ts or dur",
@@ -89,6 +88,10 @@ SENTENCES = {
     "gzip_damaged": ("data_loss", "The gzip data is damaged in the middle. What came before is here."),
     "gzip_crc": ("data_loss", "The gzip checksum does not match: the data may be damaged."),
     "gzip_tail": ("info", "Bytes after the end of the gzip data were ignored."),
+    "events_cut": (
+        "data_loss",
+        "The file ends within its events, so events are missing; torch.profiler writes the GPU's last.",
+    ),
     "truncated": (
         "data_loss",
         "The trace ends before its closing bracket: the job was stopped while writing it. What it held is here.",
@@ -105,9 +108,13 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
         raise _nothing(trace)
     for key in damage:
         document.note(key, "")
-    truncated = document.truncated or "gzip_truncated" in damage or "gzip_damaged" in damage
+    packed_cut = "gzip_truncated" in damage or "gzip_damaged" in damage
+    truncated = document.truncated or packed_cut
     if truncated:
         document.note("truncated", "")
+    # Some writers never close the list of events. Their last event is whole.
+    if not document.closed and (packed_cut or document.notes["event_cut"]):
+        document.note("events_cut", "")
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
     return Facts(
         base_ns=base if abs(base) < LARGEST else None,  # no clock has a larger time, and sums with it do not fit 64 bits
@@ -254,35 +261,6 @@ def _limited_metadata(trace: TorchTrace) -> str:
         del metadata[key]
         trace.document.note("metadata_large", key)
     return msgspec.json.encode(metadata).decode()
-
-
-def vendor_of(trace: TorchTrace) -> str | None:
-    """Return the manufacturer of the GPUs, from versions, device names, or runtime calls."""
-    metadata = trace.document.metadata
-    listed = metadata.get("deviceProperties")
-    devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
-    names = " ".join(str(device.get("name", "")) for device in devices).lower()
-    hip = any(name.startswith("hip") for name in trace.ids["names"])
-    signs = (
-        (
-            "amd",
-            "roctracer_version" in metadata
-            or "hip_runtime_version" in metadata
-            or hip
-            or re.search(r"amd|radeon|instinct", names),
-        ),
-        (
-            "nvidia",
-            "cupti_version" in metadata
-            or "cuda_runtime_version" in metadata
-            or re.search(r"nvidia|tesla|geforce|quadro|rtx", names),
-        ),
-        ("intel", re.search(r"intel|xpu", names)),
-        ("meta", re.search(r"artemis|mtia", names) or any(name.startswith(MTIA_CALL) for name in trace.ids["names"])),
-        ("huawei", "ascend" in names),
-        ("nvidia", any(name.startswith(("cudaLaunch", "cudaMemcpy", "cuLaunch")) for name in trace.ids["names"])),
-    )
-    return next((vendor for vendor, sign in signs if sign), None)
 
 
 def _integer(value: Any) -> int | None:

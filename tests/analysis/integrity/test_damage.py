@@ -8,8 +8,10 @@ from functools import lru_cache
 import pytest
 
 from sawtooth.analysis.run.model import RunResult
-from tests.incomplete.claims import analysed, trusted_and_wrong
+from sawtooth.app.words.headline import headline
+from tests.incomplete.claims import analysed, claims, trusted_and_wrong
 from tests.incomplete.damage import DAMAGES, damaged
+from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
 
 CASES = {
@@ -61,3 +63,13 @@ def test_thirty_damages_are_tried() -> None:
 def test_no_number_is_trusted_and_wrong(recording: str, damage: str) -> None:
     result = analysed([("t.json", damaged(text_of(recording), damage, seed=1))])
     assert list(trusted_and_wrong(intact(recording), result)) == []
+
+
+@pytest.mark.parametrize(("end", "packed"), [(-150, False), (-90, True)])
+def test_a_file_that_ends_within_its_events_has_no_other_headline(end, packed) -> None:
+    """The end of a real file: the list of events is not closed. One that lacks its closing bracket alone has all events."""
+    text = matmul_loop(6).json()
+    text = gzip.compress(text)[:end] if packed else text[:end]
+    result = analysed([("t.json.gz" if packed else "t.json", text)])
+    assert result is not None and headline(result) == "The trace file is cut off: copy it again."
+    assert {reading.trust for _, reading in claims(result).values() if reading.value is not None} <= {"caution", "unusable"}

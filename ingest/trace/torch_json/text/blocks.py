@@ -130,6 +130,11 @@ class Document:
             return events
         return None
 
+    @property
+    def closed(self) -> bool:
+        """Whether the closing bracket of the events was read."""
+        return self._closed
+
     def _end(self) -> None:
         self._ended = True
         if self._closed:
