@@ -117,12 +117,20 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     result = _with_troughs(result, library, lead)
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)
-        findings, not_checked = check(RuleContext(result, lead, view.recording, lead.telemetry, whatif))
+        checked = check(RuleContext(result, lead, view.recording, lead.telemetry, whatif))
+    findings = checked.findings
     hosts = list(hosts_of(manifest, library, telemetry))
     judged = statements(result, lead, hosts, findings)
     findings += beside_profile(hosts, lead, findings)
     plan = plan_of(whatif, lead.best, findings)
-    return replace(result, findings=findings, not_checked=not_checked, plan=plan, statements=judged)
+    return replace(
+        result,
+        findings=findings,
+        not_checked=checked.not_checked,
+        plan=plan,
+        statements=judged,
+        below_the_bar=checked.below_the_bar,
+    )
 
 
 def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow], list[Diagnostic]]:

@@ -177,7 +177,7 @@ def compare(a: Side, b: Side) -> Comparison:
     best = StepTimes(_best(a), _best(b))
     rate = None if models.other else throughput(a.runs, b.runs, a.measured, b.measured, one_shape=models.one_shape)
     of_run = run_waterfall(a.runs, b.runs)
-    findings = finding_changes(a.first, b.first, of_run)
+    findings = finding_changes(a.runs, b.runs, of_run)
     work_a, work_b = _works(rate, best)
     followed = followed_findings(a.first, (a.traits, b.traits), findings.fixed, grown=work_b > work_a)
     appeared = followed_findings(b.first, (b.traits, a.traits), findings.new, grown=work_a > work_b)

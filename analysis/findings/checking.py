@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import duckdb
 
@@ -52,8 +53,16 @@ def all_rules() -> tuple[Rule, ...]:
     return rules
 
 
-def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[list[Finding], list[NotChecked]]:
-    """Apply ``rules`` (all if None) and return the ordered findings and the rules that were not checked.
+class Checked(NamedTuple):
+    """The ordered findings, the rules that were not checked, and ms per step by rule of evidence too small for a finding."""
+
+    findings: list[Finding]
+    not_checked: list[NotChecked]
+    below_the_bar: dict[str, float]
+
+
+def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> Checked:
+    """Apply ``rules``, all if None.
 
     Each rule measures; the evidence is then judged for the run's own step and turned into advice.
     """
@@ -88,7 +97,10 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
     findings = bounded_by_late(context, [_as_sure_as_the_profile(context, finding) for finding in findings])
     findings = ordered(context, findings, rules)
     later = [_with_ranks(context, _of_this_run(each, rules, names)) for each in later_findings(context, findings, small)]
-    return [*findings, *later], not_checked
+    below: dict[str, float] = {}
+    for rule, evidence in small:
+        below[rule.slug] = below.get(rule.slug, 0.0) + (evidence.lost_ms or evidence.cost_ms or 0.0)
+    return Checked([*findings, *later], not_checked, below)
 
 
 def found_by(rule: Rule, context: RuleContext) -> list[Finding]:

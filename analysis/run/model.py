@@ -259,16 +259,15 @@ class RankResult:
     @property
     def device_step_ms(self) -> list[float]:
         """Device durations of the counted steps, ms."""
-        rows = self.counted
-        return [float(v) / 1e6 for v in rows["end_ns"] - rows["start_ns"]]
+        return [float(v) / 1e6 for v in self.counted["end_ns"] - self.counted["start_ns"]]
 
 
 @dataclass(frozen=True)
 class RunResult:
     """An analysed run; ``lead`` is the slowest rank's device, None where no trace has GPU work.
 
-    ``plan`` has the fixes in order. ``communication`` is None for one rank. ``host`` is the host's work if no trace has GPU work.
-    ``troughs`` are the waits in the lows of the lead's sawtooth. ``failed`` are its recordings' failed checks, the lead's first.
+    ``plan`` has the fixes in order. ``communication`` is None for one rank, ``host`` if a trace has GPU work. ``troughs`` are waits
+    in the lows of the lead's sawtooth. ``below_the_bar`` has ms per step by rule, too few for a finding.
     """
 
     manifest: Manifest
@@ -287,6 +286,7 @@ class RunResult:
     compile_log: CompileLog | None = None
     failed: tuple[FailedCheck, ...] = ()
     statements: tuple[TelemetryStatement, ...] = ()
+    below_the_bar: dict[str, float] = field(default_factory=dict)
 
     @property
     def withdrawn_by(self) -> FailedCheck | None:

@@ -11,6 +11,8 @@ from sawtooth.analysis.compare.waterfall import RunRow, is_gone
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.overlapping_findings import same_time
 
+MOSTLY_THERE = 0.5  # Share of a finding's time. A run that still loses more of it did not fix it.
+
 
 class FindingChanges(NamedTuple):
     """Findings that only A has, findings that only B has, and rules that one side could not check."""
@@ -20,18 +22,43 @@ class FindingChanges(NamedTuple):
     not_comparable: tuple[str, ...]
 
 
-def finding_changes(a: RunResult, b: RunResult, of_run: Sequence[RunRow]) -> FindingChanges:
-    """Compare both sides' findings; one that B could not check is fixed if B's step lost no time by it."""
-    rules_a, rules_b = {f.rule for f in a.findings}, {f.rule for f in b.findings}
-    unchecked_a, unchecked_b = {n.rule for n in a.not_checked}, {n.rule for n in b.not_checked}
-    divided = b.lead is not None and len(b.lead.counted) > 0
-    gone = {f.rule for f in a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)}
-    fixed = tuple(f for f in a.findings if f.rule in gone or f.rule not in rules_b | unchecked_b)
-    new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
-    if (a.lead is None) != (b.lead is None):  # Nearly all rules apply only to the side with GPU work.
-        return FindingChanges(fixed if a.lead is None else (), new if b.lead is None else (), ())
+def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], of_run: Sequence[RunRow]) -> FindingChanges:
+    """Compare the findings of both sides' first runs with all runs of the other side.
+
+    A finding is fixed if B measured the same and does not have it. A finding that B could not check is fixed if B's step lost
+    no time by it.
+    """
+    first_a, first_b = a[0], b[0]
+    rules_a, rules_b = ({f.rule for run in side for f in run.findings} for side in (a, b))
+    unchecked_a, unchecked_b = _unchecked(a, first_b), _unchecked(b, first_a)
+    divided = first_b.lead is not None and len(first_b.lead.counted) > 0
+    gone = {f.rule for f in first_a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)}
+    fixed = tuple(f for f in first_a.findings if f.rule in gone or (f.rule not in rules_b | unchecked_b and not _remains(f, b)))
+    new = tuple(f for f in first_b.findings if f.rule not in rules_a | unchecked_a)
+    if (first_a.lead is None) != (first_b.lead is None):  # Nearly all rules apply only to the side with GPU work.
+        return FindingChanges(fixed if first_a.lead is None else (), new if first_b.lead is None else (), ())
     one_sided = sorted(((rules_a & unchecked_b) - gone) | (rules_b & unchecked_a))
     return FindingChanges(fixed, new, tuple(one_sided))
+
+
+def _unchecked(runs: Sequence[RunResult], other: RunResult) -> set[str]:
+    """Return the rules that none of ``runs`` could check, and those whose findings in ``other`` rest on samples they lack."""
+    named = set.intersection(*({n.rule for n in run.not_checked} for run in runs))
+    return named | {f.rule for f in other.findings if not any(_sampled_alike(f, run) for run in runs)}
+
+
+def _sampled_alike(finding: Finding, run: RunResult) -> bool:
+    """Return whether ``run`` has the samples on which a finding of another run rests; True for a finding of a trace."""
+    row = finding.evidence[0] if finding.evidence else {}
+    if "quantity" in row:
+        return run.telemetry.host is not None and row["quantity"] in run.telemetry.host.means
+    return "recording" not in row or any(ref.kind == "telemetry" for ref in run.manifest.telemetry)
+
+
+def _remains(finding: Finding, runs: Sequence[RunResult]) -> bool:
+    """Return whether a run still loses most of the finding's time, too little of its own step for a finding."""
+    lost_ms = finding.ceiling_ms_per_step or 0.0
+    return lost_ms > 0 and any(run.below_the_bar.get(finding.rule, 0.0) >= MOSTLY_THERE * lost_ms for run in runs)
 
 
 def followed_findings(

@@ -20,6 +20,7 @@ from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Explains, PlanStep
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.host import HostLoad
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
@@ -212,6 +213,25 @@ def test_findings_are_fixed_or_new_unless_the_other_side_could_not_check_them():
     assert [f.rule for f in found.findings_fixed] == ["loader"]
     assert [f.rule for f in found.findings_new] == ["fusion"]
     assert found.not_comparable_findings == ("memory",)
+
+
+def test_fixed_means_measured_on_b_and_not_there():
+    a = replace(run_of("a" * 16), findings=[replace(finding_of("casts"), ceiling_ms_per_step=2.0)])
+    for below, fixed in (({"casts": 1.9}, []), ({"casts": 0.1}, ["casts"]), ({}, ["casts"])):
+        found = compare(side(a), side(replace(run_of("b" * 16), below_the_bar=below)))
+        assert [f.rule for f in found.findings_fixed] == fixed, "1.9 ms are too few for a finding, and still there"
+    crowded = replace(finding_of("workers-beyond-cores"), evidence=({"quantity": "run_queue", "mean": 5.1},))
+    xid = replace(finding_of("xid-error"), evidence=({"recording": "c" * 16, "devices": [0]},))
+    b, host = run_of("b" * 16), HostLoad({"run_queue": 0.4}, {}, 60)
+    a = replace(a, findings=[crowded, xid])
+    found = compare(side(a), side(b))
+    assert (found.findings_fixed, found.not_comparable_findings) == ((), ("workers-beyond-cores", "xid-error")), (
+        "B has no samples"
+    )
+    b = replace(b, telemetry=replace(b.telemetry, host=host))
+    assert [f.rule for f in compare(side(a), side(b)).findings_fixed] == ["workers-beyond-cores"]
+    again = replace(run_of("c" * 16), findings=[crowded])
+    assert not compare(side(a), side(b, again)).findings_fixed, "another run of B has it still"
 
 
 def collected(gc_ms, findings, not_checked=(), plan=("garbage-collection",)):
