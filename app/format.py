@@ -172,6 +172,11 @@ def spaced(sentence: str) -> str:
     return _NO_BREAK.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence))
 
 
+def ended(sentence: str) -> str:
+    """Return a sentence with its full stop, since another may follow it."""
+    return sentence if sentence.endswith((".", "?", "!", "…")) else f"{sentence}."
+
+
 def signed(text: str, value: float) -> str:
     """Return ``text`` with a plus if ``value`` is positive; formatters write the minus themselves."""
     return f"+{text}" if value > 0 else text

@@ -53,15 +53,18 @@ def all_rules() -> tuple[Rule, ...]:
     return rules
 
 
-class Checked(NamedTuple):
-    """The ordered findings, the rules that were not checked, and ms per step by rule of evidence too small for a finding."""
+class CheckedRules(NamedTuple):
+    """The ordered findings and the rules that were not checked.
+
+    ``below_the_bar`` has the ms per step of evidence that is too small for a finding, by rule.
+    """
 
     findings: list[Finding]
     not_checked: list[NotChecked]
     below_the_bar: dict[str, float]
 
 
-def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> Checked:
+def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedRules:
     """Apply ``rules``, all if None.
 
     Each rule measures; the evidence is then judged for the run's own step and turned into advice.
@@ -100,7 +103,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> Checked:
     below: dict[str, float] = {}
     for rule, evidence in small:
         below[rule.slug] = below.get(rule.slug, 0.0) + (evidence.lost_ms or evidence.cost_ms or 0.0)
-    return Checked([*findings, *later], not_checked, below)
+    return CheckedRules([*findings, *later], not_checked, below)
 
 
 def found_by(rule: Rule, context: RuleContext) -> list[Finding]:

@@ -8,9 +8,11 @@ WHERE device IS NULL OR device = ? GROUP BY ALL ORDER BY source, lane
 SELECT thread_id, coalesce(name, 'thread ' || coalesce(tid, thread_id::VARCHAR)) FROM threads
 
 -- name: backward_threads
--- Threads with operators called by autograd's engine. If a backward pass runs on the thread of the forward pass, most of its operators are not.
-SELECT thread_id FROM cpu_ops WHERE parent_id IS NULL GROUP BY 1
+-- Threads on which autograd's engine calls most operators. A thread that steps an optimizer, reads a loader or marks profiled steps
+-- is the loop's own, on which a backward pass on a CPU runs too. So is the only thread with operators.
+SELECT thread_id FROM cpu_ops WHERE parent_id IS NULL AND (SELECT count(DISTINCT thread_id) FROM cpu_ops) > 1 GROUP BY 1
 HAVING 2 * count(*) FILTER (name_id IN (SELECT name_id FROM names WHERE starts_with(name, 'autograd::engine::evaluate_function'))) > count(*)
+    AND NOT bool_or(name_id IN (SELECT name_id FROM names WHERE regexp_matches(name, '^(Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|ProfilerStep#)')))
 
 -- name: by_name
 SELECT n.name, s.kind, s.{count}, s.ms, s.longest_us FROM (

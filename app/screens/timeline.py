@@ -119,6 +119,9 @@ def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan
 def _beside(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> None:
     """Say why telemetry is not on the lanes, and show its last minute separately."""
     telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
+    if telemetry is None and result.telemetry.host is not None:
+        cards.small("The host was sampled, and no GPU. Its cores, memory and disks are under Telemetry.")
+        return
     if telemetry is None:
         cards.small("No telemetry is attached to this run, so utilization, power and clocks are missing here.")
         return

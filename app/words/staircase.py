@@ -22,7 +22,7 @@ from sawtooth.app.words import run as run_words
 MOST_WORDS = 12  # of a headline, so that it is read at a glance; the rest stands on the second line
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU, or the host without one, only waits
-AFTER = "after"  # owner of a predicted step whose parts are not known
+AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 _WORD = re.compile(r"\w")
 _CLAUSES = ("; ", ": ", ". ", ", ")
@@ -60,7 +60,7 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
 
 def _host(result: RunResult, step_ms: float) -> Parts:
     parts = host_parts(result)
-    return tuple((owner, None, ms) for owner, ms in parts.items()) or ((AFTER, None, step_ms),)
+    return tuple((owner, None, ms) for owner, ms in parts.items()) or ((NOW, None, step_ms),)
 
 
 def first_choice(stairs: Staircase, result: RunResult) -> int:
@@ -96,11 +96,11 @@ def split(sentence: str) -> tuple[str, str]:
         head = sentence[:cut].rstrip(" ;:,")
         if words(head) <= MOST_WORDS:
             rest = sentence[cut:]
-            return head if head.endswith(".") else f"{head}.", f"{rest[0].upper()}{rest[1:]}"
+            return fmt.ended(head), fmt.ended(f"{rest[0].upper()}{rest[1:]}")
     kept = sentence.split()
     while words(" ".join(kept)) > MOST_WORDS:
         kept.pop()
-    return f"{' '.join(kept)} …", sentence
+    return f"{' '.join(kept)} …", fmt.ended(sentence)
 
 
 def title(stairs: Staircase | None, choice: int, result: RunResult) -> tuple[list[Piece], str]:
@@ -254,8 +254,9 @@ def _kinds(steps: Sequence[StairStep]) -> list[tuple[Colour, str]]:
 
 
 def colour_of_part(owner: str, cause: str | None) -> Colour:
-    """Return the colour of a part of a bar, also of a predicted step whose parts are not known."""
-    return Colour("predicted", MUTED.light, MUTED.dark) if owner == AFTER else colour_of(owner, cause)
+    """Return the colour of a part of a bar, also of a step whose parts are not known."""
+    whole = {AFTER: "predicted", NOW: "measured, not divided"}.get(owner)
+    return Colour(whole, MUTED.light, MUTED.dark) if whole is not None else colour_of(owner, cause)
 
 
 def _kind(colour: Colour, owner: str) -> dict[str, Any]:

@@ -42,13 +42,19 @@ def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], of_run: Sequ
 
 
 def _unchecked(runs: Sequence[RunResult], other: RunResult) -> set[str]:
-    """Return the rules that none of ``runs`` could check, and those whose findings in ``other`` rest on samples they lack."""
+    """Return the rules that none of ``runs`` could check.
+
+    They include the findings of ``other`` that rest on samples which ``runs`` do not have.
+    """
     named = set.intersection(*({n.rule for n in run.not_checked} for run in runs))
     return named | {f.rule for f in other.findings if not any(_sampled_alike(f, run) for run in runs)}
 
 
 def _sampled_alike(finding: Finding, run: RunResult) -> bool:
-    """Return whether ``run`` has the samples on which a finding of another run rests; True for a finding of a trace."""
+    """Return whether ``run`` has the samples on which a finding of another run rests.
+
+    True for a finding of a trace.
+    """
     row = finding.evidence[0] if finding.evidence else {}
     if "quantity" in row:
         return run.telemetry.host is not None and row["quantity"] in run.telemetry.host.means
@@ -56,7 +62,7 @@ def _sampled_alike(finding: Finding, run: RunResult) -> bool:
 
 
 def _remains(finding: Finding, runs: Sequence[RunResult]) -> bool:
-    """Return whether a run still loses most of the finding's time, too little of its own step for a finding."""
+    """Return whether a run still loses most of the finding's time, though too little for a finding."""
     lost_ms = finding.ceiling_ms_per_step or 0.0
     return lost_ms > 0 and any(run.below_the_bar.get(finding.rule, 0.0) >= MOSTLY_THERE * lost_ms for run in runs)
 

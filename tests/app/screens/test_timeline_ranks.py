@@ -32,16 +32,28 @@ def test_all_ranks_stand_on_one_clock(app_data: DataFolder, tmp_path: Path) -> N
 
 def test_the_main_thread_stands_first_and_that_of_the_backward_pass_is_called_so(app_data: DataFolder, tmp_path: Path) -> None:
     """Autograd's thread calls the runtime more often, and its number tells nobody what it does."""
-    trace = matmul_loop(steps=3)
-    trace.thread = 2
-    for step in range(3):
-        for call in range(4):
-            at = 1000.0 * step + 800 + 20 * call
-            trace.op("autograd::engine::evaluate_function: MmBackward0", at, at + 15)
-            trace.launch((at + 2, at + 4), (at + 20, at + 25), "gemm")
-    (track,) = tracks(run_of(app_data, trace.write(tmp_path / "backward.json")))
-    host = [(lane["label"], lane.get("folded", False)) for lane in track["lanes"] if lane["source"] in ("operators", "calls")]
-    assert host == [("Main operators", False), ("Main calls", False), ("Backward operators", True), ("Backward calls", True)]
+
+    def lanes(thread: int) -> list[tuple[str, bool]]:
+        trace = matmul_loop(steps=3)
+        trace.thread = thread
+        for step in range(3):
+            for call in range(4):
+                at = 1000.0 * step + 800 + 20 * call
+                trace.op("autograd::engine::evaluate_function: MmBackward0", at, at + 15)
+                trace.launch((at + 2, at + 4), (at + 20, at + 25), "gemm")
+        (track,) = tracks(run_of(app_data, trace.write(tmp_path / f"backward-{thread}.json")))
+        return [
+            (lane["label"], lane.get("folded", False)) for lane in track["lanes"] if lane["source"] in ("operators", "calls")
+        ]
+
+    assert lanes(2) == [
+        ("Main operators", False),
+        ("Main calls", False),
+        ("Backward operators", True),
+        ("Backward calls", True),
+    ]
+    own = matmul_loop(steps=3).thread
+    assert not any("Backward" in label for label, _ in lanes(own)), "a backward pass on the loop's own thread, as on a CPU"
 
 
 def test_threads_of_one_name_are_told_apart(app_data: DataFolder, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sawtooth.analysis.run.model import RunResult
@@ -46,12 +48,20 @@ def test_an_interval_that_reaches_today_promises_no_more_than_its_best() -> None
     ("sentence", "head", "rest"),
     [
         ("The trace holds no step.", "The trace holds no step.", ""),
-        ("One two three four five six: seven eight nine ten eleven twelve thirteen", "One two three four five six.", "Seven eight nine ten eleven twelve thirteen"),
-        ("a b c d e f g h i j k l m n", "a b c d e f g h i j k l …", "a b c d e f g h i j k l m n"),
+        ("One two three four five six: seven eight nine ten eleven twelve thirteen", "One two three four five six.", "Seven eight nine ten eleven twelve thirteen."),
+        ("a b c d e f g h i j k l m n", "a b c d e f g h i j k l …", "a b c d e f g h i j k l m n."),
     ],
 )  # fmt: skip
 def test_a_longer_headline_goes_on_in_the_line_below(sentence: str, head: str, rest: str) -> None:
     assert staircase.split(sentence) == (head, rest)
+
+
+def test_a_measured_step_whose_parts_are_not_known_is_not_called_predicted() -> None:
+    result, _ = stairs_of((50.0, 45.0, 55.0))
+    stairs = staircase.of_run(replace(result, lead=None, ranks=[]), None)
+    assert stairs is not None
+    labels = {choice: staircase.colour_of_part(*step.parts[0][:2]).label for choice, step in stairs.choices.items()}
+    assert labels == {0: "measured, not divided", 1: "predicted"}
 
 
 def test_the_picture_has_every_choice_in_the_colours_of_what_remains() -> None:
