@@ -32,7 +32,8 @@ def is_id(text: str) -> bool:
     return ID_PATTERN.fullmatch(text) is not None
 
 
-RecordingKind = Literal["trace", "telemetry", "marks", "compile"]  # compile: torch.compile's structured log
+# compile: torch.compile's structured log; memory: a snapshot of PyTorch's CUDA allocator
+RecordingKind = Literal["trace", "telemetry", "marks", "compile", "memory"]
 
 
 class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

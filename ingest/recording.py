@@ -20,9 +20,10 @@ import duckdb
 from isal import isal_zlib
 
 from sawtooth.ingest.database import first_row
+from sawtooth.ingest.dumps.memory_snapshot import is_snapshot
 from sawtooth.ingest.errors import NotFoundError, SourceError, disk_error
 from sawtooth.ingest.files import commit, draft, is_sound, sweep
-from sawtooth.ingest.logs import compile_log, marks
+from sawtooth.ingest.logs import compile_log, marks, stored_snapshot
 from sawtooth.ingest.manifest import RecordingRef, is_id
 from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
 from sawtooth.ingest.source import Limits, Source, refuse_foreign
@@ -158,6 +159,8 @@ def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[In
         return marks.store
     if compile_log.is_compile_log(head):
         return compile_log.store
+    if is_snapshot(head):
+        return stored_snapshot.store
     source = traces.source_for(head)
     if source is None:
         refuse_other_profile(head, name)

@@ -276,6 +276,48 @@ COMMENT ON COLUMN compile_events.line IS 'Line of the break, or first line of th
 COMMENT ON COLUMN compile_events.reason IS 'Why the graph broke, which guard failed, or why compiling failed';
 COMMENT ON COLUMN compile_events.hint IS 'Dynamo''s own advice on a break';
 
+CREATE TABLE memory_stacks (stack_id INTEGER NOT NULL, frames VARCHAR NOT NULL);
+COMMENT ON TABLE memory_stacks IS 'Distinct stacks of a memory snapshot; the tables memory_… are filled in recordings of such snapshots alone';
+COMMENT ON COLUMN memory_stacks.stack_id IS 'Number of the stack, from 0';
+COMMENT ON COLUMN memory_stacks.frames IS 'Its frames as JSON, innermost first, each with name, filename and line';
+
+CREATE TABLE memory_events (
+    device INTEGER NOT NULL, place BIGINT NOT NULL, action VARCHAR NOT NULL, time_ns BIGINT, address BIGINT, bytes BIGINT NOT NULL,
+    stream BIGINT, device_free_bytes BIGINT, stack_id INTEGER
+);
+COMMENT ON TABLE memory_events IS 'Actions of PyTorch''s CUDA allocator, as its history has them';
+COMMENT ON COLUMN memory_events.device IS 'Ordinal of the GPU in the process';
+COMMENT ON COLUMN memory_events.place IS 'Order of the events of a device, from 0';
+COMMENT ON COLUMN memory_events.action IS 'alloc, free_requested, free_completed, segment_alloc, segment_free, oom, …';
+COMMENT ON COLUMN memory_events.time_ns IS 'Unix nanoseconds, where the allocator wrote times';
+COMMENT ON COLUMN memory_events.address IS 'Address of the block or the segment';
+COMMENT ON COLUMN memory_events.bytes IS 'Size that was asked for';
+COMMENT ON COLUMN memory_events.stream IS 'CUDA stream';
+COMMENT ON COLUMN memory_events.device_free_bytes IS 'Free memory of the GPU when an allocation failed';
+COMMENT ON COLUMN memory_events.stack_id IS 'Stack of the call';
+
+CREATE TABLE memory_blocks (
+    device INTEGER NOT NULL, segment_address BIGINT NOT NULL, segment_bytes BIGINT NOT NULL, stream BIGINT, address BIGINT, bytes BIGINT,
+    state VARCHAR, stack_id INTEGER
+);
+COMMENT ON TABLE memory_blocks IS 'What the allocator held at the end of the history, block by block; a segment without blocks has one row without an address';
+COMMENT ON COLUMN memory_blocks.device IS 'Ordinal of the GPU in the process';
+COMMENT ON COLUMN memory_blocks.segment_address IS 'Address of the segment that the block is in';
+COMMENT ON COLUMN memory_blocks.segment_bytes IS 'Size of the segment';
+COMMENT ON COLUMN memory_blocks.stream IS 'CUDA stream of the segment';
+COMMENT ON COLUMN memory_blocks.address IS 'Address of the block';
+COMMENT ON COLUMN memory_blocks.bytes IS 'Size of the block';
+COMMENT ON COLUMN memory_blocks.state IS 'active_allocated, active_pending_free, active_awaiting_free or inactive';
+COMMENT ON COLUMN memory_blocks.stack_id IS 'Stack of the allocation';
+
+CREATE TABLE memory_ranges (place BIGINT NOT NULL, device INTEGER NOT NULL, time_ns BIGINT NOT NULL, stage VARCHAR NOT NULL, name VARCHAR NOT NULL);
+COMMENT ON TABLE memory_ranges IS 'Begins and ends of named ranges in a memory snapshot, such as FSDP''s modules';
+COMMENT ON COLUMN memory_ranges.place IS 'Order in the snapshot, from 0';
+COMMENT ON COLUMN memory_ranges.device IS 'Ordinal of the GPU in the process';
+COMMENT ON COLUMN memory_ranges.time_ns IS 'Unix nanoseconds';
+COMMENT ON COLUMN memory_ranges.stage IS 'START or END';
+COMMENT ON COLUMN memory_ranges.name IS 'Name of the range';
+
 CREATE TABLE diagnostics (key VARCHAR NOT NULL, severity VARCHAR NOT NULL, sentence VARCHAR NOT NULL, count BIGINT NOT NULL, example VARCHAR);
 COMMENT ON TABLE diagnostics IS 'Trouble met on import, as data';
 COMMENT ON COLUMN diagnostics.key IS 'Stable key of the kind of trouble';

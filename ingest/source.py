@@ -91,7 +91,7 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
     if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
         raise refuse_type(
             "a Python pickle, which could run code when opened",
-            f"{EXPORT} A snapshot of torch.cuda.memory: sawtooth memory FILE. A dump of NCCL's flight recorder: sawtooth collectives FILE.",
+            f"{EXPORT} A dump of NCCL's flight recorder: sawtooth collectives FILE.",
         )
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
     several = head.count(b"| NVIDIA-SMI ") > 1  # tables that were printed again and again are telemetry

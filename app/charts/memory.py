@@ -9,13 +9,15 @@ import plotly.graph_objects as go
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
 from sawtooth.app.charts.poster_bars import LETTER, BarSegment, StepBar
-from sawtooth.app.theme import ACCENT, MUTED, OWNERS
+from sawtooth.app.theme import MUTED, PAGE, Colour, colour_of_quantity, mixed
 
 HOLDERS = 12  # parts of the peak that are drawn one by one: narrower ones would be thin lines
 NUMBERED_FROM = 0.07  # share of the peak: a wider piece has room for its number in the table, also on a narrow page
 EDGES = 6  # letters: the number, and the room around a name
 MOSTLY_USED = 0.85  # share of the memory: above this, the rest of the bar has no room for words
-SKY = OWNERS["other_compute"]
+USED = colour_of_quantity("mem_used_bytes")  # also of memory in telemetry
+# So that neighbours in a bar can be told apart.
+PALER = Colour("", mixed(USED.light, PAGE.light, 0.35), mixed(USED.dark, PAGE.dark, 0.35))
 
 
 def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], *, dark: bool, relative: bool) -> Chart:
@@ -27,7 +29,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     figure = go.Figure()
     for column, label, colour, dash in (
         ("reserved_bytes", "reserved", MUTED, "dot"),
-        ("allocated_bytes", "allocated", ACCENT, "solid"),
+        ("allocated_bytes", "allocated", USED, "solid"),
     ):
         if column in rows:
             figure.add_scatter(
@@ -38,7 +40,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
                 line={"shape": "hv", "width": 1.5, "color": colour.on(dark), "dash": dash},
                 hovertemplate="%{y:.4~g} GB<extra></extra>",
             )
-    shade = ACCENT.on(dark)
+    shade = USED.on(dark)
     figure.update_layout(
         shapes=[
             {
@@ -52,7 +54,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     figure.update_xaxes(title={"text": f"{unit.name} since the recording began"}, zeroline=False)
     figure.update_yaxes(title={"text": "GB above the least seen" if relative else "GB"}, rangemode="tozero")
     columns = {"at_ms": "At, ms", "allocated_bytes": "Allocated, bytes", "reserved_bytes": "Reserved, bytes"}
-    legend = [LegendEntry("allocated", ACCENT.on(dark))]
+    legend = [LegendEntry("allocated", USED.on(dark))]
     if "reserved_bytes" in rows:
         legend.append(LegendEntry("reserved", MUTED.on(dark), hatched=True))
     return Chart(
@@ -62,8 +64,8 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
         table=rows,
         columns={c: h for c, h in columns.items() if c in rows},
         metrics=("peak_memory_bytes",),
-        method="The allocator's own events: allocated is the memory of tensors, reserved is what the allocator has taken from the driver. Every second "
-        "step is shaded. Lines are thinned so that the peak stays.",
+        method="The allocator's own events: allocated is the memory of tensors, reserved is what the allocator has taken from the driver. "
+        f"{'Every second step is shaded. ' if steps else ''}Lines are thinned so that the peak stays.",
         legend=tuple(legend),
     )
 
@@ -75,7 +77,7 @@ def held(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
         name, size = fmt.clean(str(row["operator"]), 40), fmt.bytes_(row["bytes"])
         place = str(i + 1) if row["share"] >= NUMBERED_FROM else ""
         label = f"{i + 1}  {name} {size}" if row["share"] >= LETTER * (len(name) + len(size) + EDGES) else place
-        hint, colour = f"{name}: {size}, {fmt.share(row['share'])}", (ACCENT, SKY)[i % 2].on(dark)
+        hint, colour = f"{name}: {size}, {fmt.share(row['share'])}", (USED, PALER)[i % 2].on(dark)
         pieces.append(BarSegment(hint, label, 1000 * row["share"], colour, "", number=place))
     rest = float(rows["share"].iloc[HOLDERS:].sum())
     if rest > 0:
@@ -91,7 +93,7 @@ def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> StepB
         f"{fmt.share(share)} of the GPU's memory",
         used if share >= LETTER * (len(used) + EDGES) else "",
         1.0,
-        ACCENT.on(dark),
+        USED.on(dark),
         "",
     )
     free = f"{fmt.bytes_(max(capacity_bytes - peak_bytes, 0.0))} free" if share < MOSTLY_USED else ""

@@ -20,9 +20,9 @@ from sawtooth.ingest.recording import IngestProgress, clean_title, ingest_file
 from sawtooth.ingest.runs import clocks
 from sawtooth.ingest.runs.bundle import import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
-from sawtooth.ingest.runs.grouping import nearest_run
+from sawtooth.ingest.runs.grouping import nearest_run, traced_during
 from sawtooth.ingest.runs.manifests import attach, register_runs
-from sawtooth.ingest.runs.naming import shown_path, telling_name
+from sawtooth.ingest.runs.naming import RANK_IN_NAME, shown_path, telling_name
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.runs.same_session import joined_later
@@ -32,6 +32,7 @@ from sawtooth.ingest.schema import DataFolder
 # Files with these suffixes are skipped in a folder: they are never a trace or telemetry.
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")
 COMPILE_LOG = "dedicated_log_torch_trace"  # written by TORCH_TRACE, with the suffix .log
+BESIDE = ("compile", "memory")  # kinds of recordings that belong to a trace
 LEFT_UNCHANGED = "is here already and was left as it is; the file describes it differently."
 NO_CORRECTION = clocks.ClockCorrection()
 
@@ -118,26 +119,37 @@ def bring_in(
 
 
 def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:
-    """Attach logs of torch.compile without a trace to the nearest run; return the other recordings.
+    """Attach logs and snapshots without a trace to their run; return the other recordings.
 
-    ``unpacked`` is updated with the changed runs.
+    That is the nearest of ``unpacked``, which is updated. A memory snapshot alone belongs to the only run that was profiled at its
+    time; that run then is in ``unpacked``, too.
     """
-    traced = [run for run in unpacked if run.traces]
-    if not traced or any(ref.kind == "trace" for ref in refs):
+    if any(ref.kind == "trace" for ref in refs):
         return refs
+    left = []
     for ref in refs:
-        if ref.kind == "compile":
-            run = nearest_run(folder, traced, ref).id
-            changed = attach(folder, run, [ref])
-            unpacked[:] = [changed if other.id == run else other for other in unpacked]
-    return [ref for ref in refs if ref.kind != "compile"]
+        traced = [run for run in unpacked if run.traces]
+        if not traced and ref.kind == "memory":
+            fitting = traced_during(folder, folder.manifests(), ref)
+            traced = fitting if len(fitting) == 1 else []
+            unpacked += traced
+        if ref.kind not in BESIDE or not traced:
+            left.append(ref)
+            continue
+        run = nearest_run(folder, traced, ref).id
+        changed = attach(folder, run, [ref])
+        unpacked[:] = [changed if other.id == run else other for other in unpacked]
+    return left
 
 
 def _called(ref: RecordingRef, shown: str) -> RecordingRef:
     """Return a recording whose name contains its folder if the file name alone says nothing.
 
-    An example of such a file name is trace.json. The recording itself stores the plain file name.
+    An example of such a file name is trace.json. The recording itself stores the plain file name. A memory snapshot does not
+    say its rank, so the rank is the one in its name.
     """
+    if ref.kind == "memory" and (numbers := RANK_IN_NAME.findall(ref.source_name)):
+        ref = msgspec.structs.replace(ref, rank=int(numbers[-1]))
     if telling_name(ref.source_name) is not None or (telling := telling_name(shown)) is None:
         return ref
     path = shown.replace("\\", "/")

@@ -184,6 +184,14 @@ def no_trace(result: RunResult, *, beside_answer: bool = False) -> None:
 
     With ``beside_answer`` the page already shows why the run failed, so this text leaves it out.
     """
+    if any(ref.kind == "memory" for ref in result.manifest.recordings) and not result.manifest.telemetry:
+        cards.empty_state(
+            "This run has a memory snapshot only: no trace and no telemetry.",
+            "The snapshot shows who holds the memory. A trace shows where the time goes: record both and bring them in together.",
+            "sawtooth run --memory train.py",
+        )
+        frame.link("memory", "Who holds the memory", run=result.manifest.id, icon=":material/memory:")
+        return
     if not result.manifest.telemetry:
         missing = result.manifest.notes.splitlines()[1:] if result.manifest.recorded_command else []
         why = clean(" ".join(missing) or "The profile was turned off, or the loop ended before one began.", NOTES_SHOWN)

@@ -82,6 +82,8 @@ def empty_screens() -> dict[str, str]:
         empty |= dict.fromkeys([*OF_THE_GPU, "timeline", "sql"], "this run has no trace")
     elif _without_gpu_work(manifest):
         empty |= dict.fromkeys(OF_THE_GPU, "this run has no GPU work")
+    if any(ref.kind == "memory" for ref in manifest.recordings):
+        empty.pop("memory", None)
     return empty
 
 

@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.compare.sweep import BATCH, value_of
+from sawtooth.analysis.dumps.held_memory import DeviceMemory
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import memory
 from sawtooth.analysis.tables.memory import MemoryUse
@@ -16,7 +17,7 @@ from sawtooth.app.charts import memory as charts
 from sawtooth.app.charts.poster_bars import StepBar
 from sawtooth.app.charts.telemetry import lanes
 from sawtooth.app.page import cards, current_result, frame, panel
-from sawtooth.app.page.parts import first_change, sweep_curve, telemetry_strip
+from sawtooth.app.page.parts import first_change, memory_snapshot, sweep_curve, telemetry_strip
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import advice
@@ -41,6 +42,9 @@ def main() -> None:
     """Show the page."""
     result = current_result.run_result()
     rank = current_result.chosen_rank(result)
+    if (snapshot := memory_snapshot.of(result.manifest, rank)) is not None:
+        _of_snapshot(snapshot, rank, result)
+        return
     if rank is None:
         _in_use(result, "No GPU work was recorded, so GPU memory use is not known.")
         current_result.what_is_missing(result)
@@ -65,6 +69,21 @@ def main() -> None:
         _driver(rank)
     with batches:
         _batches(result)
+
+
+def _of_snapshot(snapshot: DeviceMemory, rank: RankResult | None, result: RunResult) -> None:
+    memory_snapshot.headline(snapshot)
+    _what_to_do(result)
+    memory_snapshot.show(snapshot, _capacity(rank) if rank is not None else None)
+    if rank is not None:
+        _driver(rank)
+    _batches(result)
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
+def _capacity(rank: RankResult) -> float | None:
+    with current_result.opened(rank) as view:
+        return memory.capacity_bytes(view)
 
 
 def _batches(result: RunResult) -> None:

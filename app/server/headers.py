@@ -13,6 +13,23 @@ from sawtooth.app import templates
 # Without a base address, Streamlit's page first asks below its own address, where nothing answers: two failed requests on each page.
 _BASE_ADDRESS = "<script>window.__streamlit = { BACKEND_BASE_URL: location.origin + '/' };</script>"
 
+# Streamlit loads the code of an element when a page first has one, and draws it later than its neighbours, which then move. These
+# are the elements of our pages; the last two are large, and only some pages have them.
+_ELEMENTS = (
+    "Html",
+    "BidiComponent",
+    "PageLink",
+    "Selectbox",
+    "ButtonGroup",
+    "StreamlitMarkdown",
+    "Checkbox",
+    "TextInput",
+    "DownloadButton",
+)
+_LARGE_ELEMENTS = ("DataFrame", "PlotlyChart")
+_IMPORT = re.compile(r"""(?:from|import)\s*["']\./([\w.-]+\.js)["']""")
+_IMPORTS_CHARACTERS = 20_000  # of a file: its imports are at its beginning
+
 
 def content_security_policy(index_html: str = "") -> str:
     """Return the content security policy of the app.
@@ -41,14 +58,31 @@ def content_security_policy(index_html: str = "") -> str:
 
 @lru_cache(maxsize=1)
 def index_page() -> str:
-    """Return Streamlit's index page with the server's address and the first styles; "" if missing."""
+    """Return Streamlit's index page with our address, styles and early code; "" if missing."""
     import streamlit
 
     index = Path(streamlit.__file__).with_name("static") / "index.html"
     if not index.exists():
         return ""
     style = (templates.FOLDER / "first_paint.css").read_text(encoding="utf-8")
-    return index.read_text(encoding="utf-8").replace("<head>", f"<head>{_BASE_ADDRESS}<style>{style}</style>", 1)
+    page = index.read_text(encoding="utf-8").replace("<head>", f"<head>{_BASE_ADDRESS}<style>{style}</style>", 1)
+    return page.replace("</head>", f"{_loaded_early(index.with_name('static') / 'js', page)}</head>", 1)
+
+
+def _loaded_early(folder: Path, page: str) -> str:
+    """Return links that load the code of our elements together with the page."""
+    links = []
+    known = set(re.findall(r"static/js/([\w.-]+\.js)", page))
+    for names, priority in ((_ELEMENTS, "auto"), (_LARGE_ELEMENTS, "low")):
+        waiting = [path.name for name in names for path in folder.glob(f"{name}.*.js")]
+        while waiting:
+            if (name := waiting.pop(0)) in known or not (folder / name).exists():
+                continue
+            known.add(name)
+            links.append(f'<link rel="modulepreload" crossorigin fetchpriority="{priority}" href="./static/js/{name}">')
+            with (folder / name).open(encoding="utf-8") as file:
+                waiting += _IMPORT.findall(file.read(_IMPORTS_CHARACTERS))
+    return "".join(links)
 
 
 def security_headers() -> dict[str, str]:

@@ -14,6 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import host, telemetry
+from sawtooth.ingest.manifest import Manifest
 
 
 def first_seen(look: FirstLook) -> str:
@@ -188,7 +189,11 @@ def subtitle(result: RunResult) -> str:
         if len(rank.steps):
             parts.append(f"{len(rank.counted)} of {len(rank.steps)} steps counted")
     kinds = [fmt.many(n, word) for n, word in _counts(result) if n]
-    return " · ".join([*parts, " and ".join(kinds) or "step marks only"])
+    return " · ".join([*parts, " and ".join(kinds) or _alone(result.manifest)])
+
+
+def _alone(manifest: Manifest) -> str:
+    return "memory snapshot only" if any(ref.kind == "memory" for ref in manifest.recordings) else "step marks only"
 
 
 def _counts(result: RunResult) -> list[tuple[int, str]]:

@@ -88,17 +88,21 @@ def read_snapshot(path: Path) -> Snapshot:
     """Return the snapshot in ``path``. Raises SourceError, with the file's name, for anything else."""
     data = bytes_of(path)
     try:
-        if not is_pickle(data):
-            raise SourceError("E-TYPE", f"This is no pickle. {EXPECTED}")
+        return snapshot_of(data)
+    except SourceError as error:
+        error.file = path.name
+        raise
+
+
+def snapshot_of(data: bytes) -> Snapshot:
+    """Return the snapshot that a pickle contains. Raises SourceError for anything else."""
+    if not is_pickle(data):
+        raise SourceError("E-TYPE", f"This is no pickle. {EXPECTED}")
+    try:
         plain = decode(data)
         traces = plain.get("device_traces", []) if isinstance(plain, dict) else []
         if isinstance(traces, list) and sum(len(t) for t in traces if isinstance(t, list)) > len(data) // BYTES_PER_EVENT:
             raise SourceError("E-SIZE", "This snapshot names more events than its size can hold. Record it again.")
         return msgspec.convert({"segments": plain} if isinstance(plain, list) else plain, Snapshot, strict=False)
-    except SourceError as error:
-        error.file = path.name
-        raise
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
-        refusal = SourceError("E-TYPE", f"This is no snapshot of PyTorch's allocator ({error}). {EXPECTED}")
-        refusal.file = path.name
-        raise refusal from error
+        raise SourceError("E-TYPE", f"This is no snapshot of PyTorch's allocator ({error}). {EXPECTED}") from error

@@ -1,1 +1,1 @@
-"""Logs that a training writes line by line: step marks, and torch.compile's structured log."""
+"""What a training writes beside its traces: step marks, compile logs, memory snapshots."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.ingest.capture.packing import SOURCE, pack
-from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.files import scratch
 from sawtooth.ingest.loop.command import visible
 from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
@@ -84,11 +84,15 @@ def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) ->
 def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact: bool = False) -> BundleManifest:
     """Write runs of a data folder into a bundle.
 
-    ``redact`` removes host names, home folders and paths; see ``sawtooth.ingest.runs.redact``. The runs then have other ids.
+    ``redact`` removes host names, home folders and paths; see ``sawtooth.ingest.runs.redact``. The runs then have other ids, and no
+    memory snapshots.
     Raises NotFoundError for an unknown run or a source that was not stored.
     """
     members: dict[str, str] = {}
-    runs = [_bundled(folder.read_manifest(run_id), folder, members) for run_id in run_ids]
+    manifests = [folder.read_manifest(run_id) for run_id in run_ids]
+    if redact:  # a pickle cannot be redacted
+        manifests = [_without_snapshots(manifest) for manifest in manifests]
+    runs = [_bundled(manifest, folder, members) for manifest in manifests]
     whole = BundleManifest(runs, tool_version=tool_version())
     sources = {member: folder.source_file(recording_id) for recording_id, member in members.items()}
     if not redact:
@@ -105,6 +109,13 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact:
         whole = msgspec.structs.replace(whole, runs=[_redacted(run, redactor) for run in runs])
         write_bundle(target, whole, cleaned)
     return whole
+
+
+def _without_snapshots(run: Manifest) -> Manifest:
+    kept = [ref for ref in run.recordings if ref.kind != "memory"]
+    if not kept:
+        raise UsageError(f"{run.name} is a memory snapshot, whose paths cannot be removed. Export it without --redact.")
+    return msgspec.structs.replace(run, recordings=kept)
 
 
 def _id_of(path: Path) -> str:

@@ -154,6 +154,12 @@ def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
     ]
 
 
+def traced_during(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> list[Manifest]:
+    """Return the runs of ``runs`` with a trace from the time of a recording."""
+    first, last = _span(folder, ref)
+    return [run for run in runs if any(a < last and first < b for a, b in (_span(folder, trace) for trace in run.traces))]
+
+
 def _span(folder: DataFolder, ref: RecordingRef) -> tuple[int, int]:
     """Return first and last ns of a recording on its corrected clock; an empty span if unreadable."""
     try:

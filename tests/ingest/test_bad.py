@@ -170,7 +170,7 @@ def test_other_files_of_pytorch_are_named(tmp_path: Path) -> None:
             b'{"version": "2.10", "entries": [], "pg_config": {}, "comm_lib_version": "2"}',
             "NCCL's flight recorder",
         ),
-        ("snapshot.pickle", b"\x80\x04\x95\x10\x00\x00", "snapshot of torch.cuda.memory"),
+        ("snapshot.pickle", b"\x80\x04\x95\x10\x00\x00", "a Python pickle"),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(SourceError, match=words):

@@ -73,8 +73,10 @@ def segment(address: int, blocks: list[tuple[int, str]], **more: Any) -> dict[st
     }  # fmt: skip
 
 
-def write_snapshot(path: Path, segments: list[dict[str, Any]], events: list[dict[str, Any]], **more: Any) -> Path:
+def write_snapshot(
+    path: Path, segments: list[dict[str, Any]], events: list[dict[str, Any]], *, start_us: int = 0, **more: Any
+) -> Path:
     """Write a snapshot of device 0 and return the file; events are 1 ms apart."""
-    timed = [{**each, "time_us": 1000 * i} for i, each in enumerate(events)]
+    timed = [{**each, "time_us": start_us + 1000 * i} for i, each in enumerate(events)]
     path.write_bytes(pickle.dumps({"segments": segments, "device_traces": [timed], **more}))
     return path

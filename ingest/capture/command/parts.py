@@ -27,7 +27,7 @@ TAIL_BYTES = 64  # behind the last brace there is a line break at most
 LOW_BYTES = 1 << 20  # less than one flush of the sampler and the marks together
 FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
-KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`."
+KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or bring it in with the recording."
 NO_MEMORY = (
     "There is no memory snapshot: no process with a CUDA GPU was profiled, or the training records its own memory history."
 )

@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.dumps.held_memory import DeviceMemory, held_memory
+from sawtooth.analysis.dumps.stored import memory_of
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports.memory_snapshot import details, headline, markdown, plain, text
 from sawtooth.ingest.dumps.memory_snapshot import read_snapshot
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.bundle import export_runs
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import BASE_NS, matmul_loop
 from tests.support.dumps import MIB, event, frame, segment, write_snapshot
 
 SITE = "/venv/lib/python3.12/site-packages/torch"
@@ -164,3 +171,37 @@ def test_snapshots_without_stacks_or_history_say_so(tmp_path: Path) -> None:
     no_frames = [event("alloc", 0, MIB, [{"name": 3}, "x", {"filename": None}])]  # type: ignore[list-item]
     assert "backward, without a Python stack" in text([of(tmp_path, [], no_frames)])
     assert "| What it is for |" in markdown([of(tmp_path, [], plain_events)])
+
+
+def test_a_stored_snapshot_says_the_same_as_its_file(tmp_path: Path) -> None:
+    ranges = [{"stage": "START", "name": "FSDP::pre_forward (layers.3)", "device": 0, "time_us": 2500}]
+    events = [
+        event("alloc", 20 * MIB, MIB, GATHER),
+        event("segment_alloc", 0, 512, [frame("\ud800", "a.py")]),
+        event("oom", 0, MIB, OWN, device_free=7),
+    ]
+    events += [event("free_requested", 20 * MIB, MIB), event("alloc", 40 * MIB, 2 * MIB, GATHER)]
+    segments = [segment(8 * MIB, [(MIB, "active_allocated"), (3 * MIB, "inactive")]), segment(30 * MIB, [])]
+    file = write_snapshot(tmp_path / "train-memory-rank1.pickle", segments, events, external_annotations=ranges)
+    folder = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(folder, [(file, file.name)]).runs
+    library = Library(folder)
+    (of_file,) = held_memory(read_snapshot(file))
+    assert of_file.failed and "layers.3" in [held.name for held in of_file.modules]
+    assert memory_of(run, library, 1, 0) == memory_of(run, library, None, 5) == of_file
+    assert memory_of(run, library, 0, 0) is None, "it is of rank 1"
+    with pytest.raises(UsageError, match="cannot be removed"):
+        export_runs(folder, [run.id], tmp_path / "x.sawtooth", redact=True)
+
+
+def test_a_snapshot_joins_the_run_that_was_profiled_at_its_time(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "data").create()
+    trace = matmul_loop().write(tmp_path / "trace.json")
+    (run,) = bring_in(folder, [(trace, "trace.json")], name="mine").runs
+    events = [event("alloc", 0, MIB), event("free_requested", 0, MIB)]
+    at_the_time = write_snapshot(tmp_path / "now.pickle", [], events, start_us=BASE_NS // 1000)
+    later = write_snapshot(tmp_path / "later.pickle", [], events, start_us=BASE_NS // 1000 + 10**9)
+    joined = bring_in(folder, [(at_the_time, "now.pickle")])
+    assert [(each.id, len(each.recordings)) for each in joined.runs] == [(run.id, 2)]
+    assert bring_in(folder, [(later, "later.pickle")]).runs[0].id != run.id
+    assert len(bring_in(folder, [(trace, "trace.json"), (later, "later.pickle")]).runs[0].recordings) == 3

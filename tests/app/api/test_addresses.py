@@ -1,5 +1,6 @@
 """Addresses of older versions, in links, reports and chats, open the same screen with the same parameters."""
 
+import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -86,6 +87,14 @@ def test_the_index_page_says_where_sidebar_and_page_stand_before_any_script(clie
     """Otherwise the page moves aside when the sidebar comes: a layout shift of 0.24 on each load."""
     head = client.get("/verdict").text.split("</head>")[0]
     assert "<style>" in head and ':not(:has([data-testid="stSidebar"]))' in head.split("</style>")[0]
+
+
+def test_the_code_of_our_elements_is_loaded_with_the_page(client: TestClient) -> None:
+    """Otherwise an element is drawn after its neighbours, which then move."""
+    head = client.get("/verdict").text.split("</head>")[0]
+    early = re.findall(r'rel="modulepreload"[^>]* href="\./static/js/([\w-]+)\.', head)
+    assert {"Html", "BidiComponent", "PageLink", "DataFrame", "PlotlyChart", "purify"} <= set(early)
+    assert len(early) == len(set(re.findall(r'href="\./static/js/([^"]+)"', head))), "each once"
 
 
 def test_a_view_of_runs_in_a_link_to_another_screen_is_left_out(client: TestClient) -> None:

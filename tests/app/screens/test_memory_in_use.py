@@ -8,6 +8,7 @@ from pathlib import Path
 from sawtooth.app.words.telemetry import in_use, use_over_time
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS
+from tests.support.dumps import MIB, event, frame, write_snapshot
 from tests.support.pages import charts, opened, run_of, words_of
 
 
@@ -39,3 +40,13 @@ def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, 
     assert "st-prow" in text
     assert "st-prow" not in words_of(opened("memory", run_of(app_data, _sampled(tmp_path, 3, 3, 3))))  # nor does a bar of 3 %
     assert len(charts(opened("memory", run_of(app_data, _sampled(tmp_path, 15, 25))))) == 1
+
+
+def test_a_memory_snapshot_shows_who_holds_the_peak(app_data: DataFolder, tmp_path: Path) -> None:
+    stack = [frame("forward", "/job/net.py", 9)]
+    file = write_snapshot(tmp_path / "memory.pickle", [], [event("alloc", 0, 3 * MIB, stack), event("alloc", 8 * MIB, MIB)])
+    test = opened("memory", run_of(app_data, file), peak_by="Code")
+    assert "The peak of GPU 0 is 4.19\u00a0MB" in words_of(test)
+    assert "forward (net.py:9)" in test.dataframe[0].value["operator"].tolist()
+    assert len(charts(test)) == 1
+    assert "memory snapshot only" in words_of(opened("verdict", run_of(app_data, file)))

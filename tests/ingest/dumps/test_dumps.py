@@ -149,4 +149,3 @@ def test_commands_answer_and_other_commands_name_them(tmp_path: Path) -> None:
     assert "sawtooth collectives FILE" in str(refused.exception)
     snapshot = write_snapshot(tmp_path / "memory.pickle", [segment(0, [(1 << 20, "inactive")])], [event("alloc", 0, 512)])
     assert "The peak of GPU 0 is 512 B" in run("memory", str(snapshot)).output.replace("\xa0", " ")
-    assert "sawtooth memory FILE" in str(run("ingest", str(snapshot), "--data", str(tmp_path / "data")).exception)
