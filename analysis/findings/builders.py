@@ -75,7 +75,7 @@ def of_waits(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> It
     lost = lost_in_calls(context, "host_sync", calls)
     if context.is_trifle(lost):
         return
-    places = context.places("host_sync")
+    places = context.places("host_sync", calls=calls)
     in_gaps = context.recording.rows(
         "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IN (SELECT unnest(?::BIGINT[]))",
         [context.rank.device, list(calls)],

@@ -20,6 +20,7 @@ from sawtooth.analysis.findings.loops.acting import beside_acting
 from sawtooth.analysis.findings.loops.later import later_findings
 from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered, rank
+from sawtooth.analysis.findings.recorded.own_places import with_own_places
 from sawtooth.analysis.findings.straggler_limits import bounded_by_late
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.metrics.step_time_evidence import SAMPLE_IT
@@ -103,7 +104,8 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
     below: dict[str, float] = {}
     for rule, evidence in small:
         below[rule.slug] = below.get(rule.slug, 0.0) + (evidence.lost_ms or evidence.cost_ms or 0.0)
-    return CheckedRules([*findings, *later], not_checked, below)
+    placed = [with_own_places(context.recording, context.rank.device, finding) for finding in (*findings, *later)]
+    return CheckedRules(placed, not_checked, below)
 
 
 def found_by(rule: Rule, context: RuleContext) -> list[Finding]:

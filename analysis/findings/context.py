@@ -42,7 +42,7 @@ pieces AS (
     SELECT coalesce(u.name_id, o.name_id, c.name_id) AS name_id, g.call_id, g.start_ns, g.end_ns, g.evidence,
         g.end_ns - g.start_ns AS ns, row(g.end_ns - g.start_ns, -g.start_ns) AS largest_then_first
     FROM gaps g LEFT JOIN user_lines u USING (python_call_id) LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN runtime_calls c USING (call_id)
-    WHERE g.device = $device AND list_contains($causes, g.cause)),
+    WHERE g.device = $device AND list_contains($causes, g.cause) AND ($calls IS NULL OR call_id IN (SELECT unnest($calls::BIGINT[])))),
 places AS (
     SELECT name_id, count(DISTINCT call_id) AS calls, sum(ns)::BIGINT AS ns, arg_max(start_ns, largest_then_first) AS start_ns,
         arg_max(end_ns, largest_then_first) AS end_ns, arg_max(evidence, largest_then_first) AS evidence
@@ -141,19 +141,28 @@ class RuleContext:
         """Return the interval of ``predict_ms``; None without a replay."""
         return self.step.predict_range_ms(edits)
 
-    def gap_evidence(self, *causes: str, limit: int = 5) -> list[Row]:
-        """Return the largest gaps of ``causes`` as evidence rows that link to the timeline."""
+    def gap_evidence(self, *causes: str, before: Sequence[int] | None = None, limit: int = 5) -> list[Row]:
+        """Return the largest gaps of ``causes`` as evidence rows that link to the timeline.
+
+        With ``before``, only gaps that these launching calls ended.
+        """
         frame = self.recording.frame(
-            "WITH longest AS (SELECT *, (end_ns - start_ns) / 1e6 AS ms FROM gaps WHERE device = ? AND list_contains(?, cause) "
-            "ORDER BY ms DESC, start_ns LIMIT ?) "
+            "WITH longest AS (SELECT *, (end_ns - start_ns) / 1e6 AS ms FROM gaps WHERE device = $device AND list_contains($causes, cause) "
+            "AND ($calls IS NULL OR next_gpu_op_id IN (SELECT gpu_op_id FROM gpu_ops WHERE call_id IN (SELECT unnest($calls::BIGINT[])))) "
+            "ORDER BY ms DESC, start_ns LIMIT $most) "
             "SELECT g.start_ns, g.end_ns, g.ms, g.cause, g.phase, n.name AS operator, g.evidence "
             "FROM longest g LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN names n ON n.name_id = o.name_id ORDER BY g.ms DESC, g.start_ns",
-            [self.rank.device, list(causes), limit],
+            {
+                "device": self.rank.device,
+                "causes": list(causes),
+                "calls": None if before is None else list(before),
+                "most": limit,
+            },
         )
         return plain_rows(frame)
 
-    def places(self, *causes: str, limit: int = 10) -> list[Row]:
-        """Return the host's places in the gaps of ``causes``, largest first.
+    def places(self, *causes: str, calls: Sequence[int] | None = None, limit: int = 10) -> list[Row]:
+        """Return the host's places in the gaps of ``causes`` (and of ``calls``), largest first.
 
         ``place`` is the user's own source line, else the operator, else the call. Further columns: calls_per_step,
         ms_per_step as recorded, and the largest gap of the place.
@@ -161,7 +170,8 @@ class RuleContext:
         steps = max(len(self.rank.counted), 1)
         of = {"device": self.rank.device, "causes": list(causes)}
         lines = user_lines(self.recording, [call for (call,) in self.recording.rows(_FRAMES, of)])
-        parameters = of | {"frames": list(lines), "lines": list(lines.values()), "steps": steps, "most": limit}
+        within = None if calls is None else list(calls)
+        parameters = of | {"calls": within, "frames": list(lines), "lines": list(lines.values()), "steps": steps, "most": limit}
         rows = plain_rows(self.recording.frame(_PLACES, parameters))
         if not lines:
             return rows

@@ -120,7 +120,8 @@ def _occurrences(request: Request) -> Response:
         raise UsageError("This run has no such finding.")
     with opened(request) as rank:
         origin = timeline.extent(rank.recording).start_ns
-        places = [(start - origin, end - origin) for start, end in finding.places]
+        longest = sorted(finding.places, key=lambda place: place[0] - place[1])[:OCCURRENCES_MOST]
+        places = [(start - origin, end - origin) for start, end in sorted(longest)]
         places = places or tables.occurrences(rank, finding.explains.causes, OCCURRENCES_MOST)
     return json({"places": places})
 

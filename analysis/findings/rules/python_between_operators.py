@@ -90,7 +90,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             *(WithoutHostCause(beside, 1.0, calls, keep_at_least=0.0) for beside in ("host_compute", "launch_bound")),
         ],
         confidence="high" if named else "medium",
-        rows=context.gap_evidence("python_host"),
+        rows=context.gap_evidence("python_host", before=calls),
     )
 
 
