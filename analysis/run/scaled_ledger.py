@@ -20,20 +20,22 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
 
     The GPU's work stays. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps, because
     the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer.
-    If only such time was lost, no lost time grows. The rest of the step is time that no profiled step shows. If the work alone is
+    If only such time was lost, no lost time grows, nor if
+    the profiled steps do not represent the run: then a slower host is not why its steps are longer. The rest of the step is time that no profiled step shows. If the work alone is
     longer than the step, it shrinks to the step.
 
     The ledger is unchanged if the profile is itself the strongest evidence, or if nothing was replayed.
     """
     if best.ms is None or STEP_SOURCES[best.source].of_trace:
         return list(ledger)
-    return brought_to(ledger, best.ms)
+    return brought_to(ledger, best.ms, slower_host=best.represented)
 
 
-def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
+def brought_to(ledger: Sequence[LedgerRow], step_ms: float, *, slower_host: bool = True) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to ``step_ms``.
 
-    The rules are those of ``at_best``. The ledger is unchanged if nothing was replayed.
+    The rules are those of ``at_best``; without ``slower_host`` no lost time grows. The ledger is unchanged if nothing was
+    replayed.
     """
     known = [row for row in ledger if row.ms_per_step_unprofiled_est is not None]
     if not known:
@@ -43,7 +45,7 @@ def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     left = max(step_ms - works, 0.0)
     own = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if _of_the_gpu(row))
-    shown = min(left, max(lost, recorded) if _of_the_host(known) > NOTHING_MS else lost)
+    shown = min(left, max(lost, recorded) if slower_host and _of_the_host(known) > NOTHING_MS else lost)
     of_lost = shown / lost if lost > NOTHING_MS else 0.0
     of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
     grows = shown > lost
@@ -105,5 +107,5 @@ def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
     works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in ledger if row.owner not in LOST_OWNERS)
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     lost = max(estimate_ms - works, 0.0)
-    shown = max(lost, recorded) if _of_the_host(ledger) > NOTHING_MS else lost
+    shown = max(lost, recorded) if best.represented and _of_the_host(ledger) > NOTHING_MS else lost
     return max(best.ms - works - shown, 0.0)

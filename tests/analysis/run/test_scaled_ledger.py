@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -71,3 +72,11 @@ def test_launch_latency_does_not_grow_where_nothing_else_was_lost() -> None:
     found = column(rows)
     assert found["launch_latency"] == pytest.approx(0.6)
     assert found["unattributed"] == unseen_ms(rows, step) == pytest.approx(160.4)
+
+
+def test_lost_time_does_not_grow_if_the_profiled_steps_do_not_represent_the_run() -> None:
+    """30 ms of work and 19.2 lost make the 49.2 ms of the headline, so 80.8 of 130 ms are in no profiled step, not 59."""
+    step = replace(best(130.0), represented=False)
+    rows = at_best(ledger(), step)
+    assert column(rows) == {None: 30.0, "launch_bound": 15.0, "python_host": 4.2, "unattributed": pytest.approx(80.8)}
+    assert unseen_ms(rows, step) == pytest.approx(80.8)
