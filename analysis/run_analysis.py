@@ -13,7 +13,6 @@ from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.plan import plan_of
 from sawtooth.analysis.findings.sampled.from_telemetry import beside_profile, check_telemetry, hosts_of
 from sawtooth.analysis.findings.sampled.joined import statements
 from sawtooth.analysis.integrity import lost_records
@@ -30,6 +29,7 @@ from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import as_one_job
 from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
 from sawtooth.analysis.ranks.stragglers.sentences import who
+from sawtooth.analysis.reading_order import in_reading_order
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run import compile_log
@@ -113,7 +113,8 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     if lead is None:
         result = _of_the_host(result, library, marks)
         of_host, of_samples = check_host(result), check_telemetry(manifest, library, telemetry)
-        return replace(result, findings=[*of_host[0], *of_samples[0]], not_checked=[*of_host[1], *of_samples[1]])
+        result = replace(result, findings=[*of_host[0], *of_samples[0]], not_checked=[*of_host[1], *of_samples[1]])
+        return in_reading_order(result, None)
     result = _with_troughs(result, library, lead)
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)
@@ -122,15 +123,14 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     hosts = list(hosts_of(manifest, library, telemetry))
     judged = statements(result, lead, hosts, findings)
     findings += beside_profile(hosts, lead, findings)
-    plan = plan_of(whatif, lead.best, findings)
-    return replace(
+    result = replace(
         result,
         findings=findings,
         not_checked=checked.not_checked,
-        plan=plan,
         statements=judged,
         below_the_bar=checked.below_the_bar,
     )
+    return in_reading_order(result, whatif)
 
 
 def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow], list[Diagnostic]]:

@@ -57,11 +57,12 @@ def flops_per_step(measured: DeviceMeasurements) -> Reading:
 
 @dataclass(frozen=True)
 class FlopRate:
-    """FLOPs and time of a step, and the peak (TFLOP/s) for comparison."""
+    """FLOPs and time of a step, and the peak (TFLOP/s, and of what) for comparison."""
 
     flops: float
     step_ms: float
     peak: float
+    peak_of: str
     trust: Trust
     notes: tuple[str, ...]
     bound: Bound | None
@@ -89,7 +90,7 @@ def rate_of(measured: DeviceMeasurements) -> FlopRate | str:
         return peak
     tflops, which = peak
     notes = (*count.notes, *best.reading.notes, f"Peak {tflops:g} TFLOP/s dense, {which}.")
-    return FlopRate(count.value, best.ms, tflops, worst(count.trust, best.reading.trust), notes, count.bound)
+    return FlopRate(count.value, best.ms, tflops, which, worst(count.trust, best.reading.trust), notes, count.bound)
 
 
 def _peak(measured: DeviceMeasurements) -> tuple[float, str] | str:

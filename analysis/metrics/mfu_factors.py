@@ -71,7 +71,9 @@ def busy_factor(measured: DeviceMeasurements) -> Reading:
 def flop_kernel_factor(measured: DeviceMeasurements) -> Reading:
     """Return the share of busy time in FLOP kernels."""
     factors = _factors(measured)
-    return missing(factors) if isinstance(factors, str) else Reading(factors.flop_kernels, trust=factors.rate.trust)
+    if isinstance(factors, str):
+        return missing(factors)
+    return Reading(factors.flop_kernels, trust=factors.rate.trust, notes=factors.rate.notes)
 
 
 def clock_factor(measured: DeviceMeasurements) -> Reading:
@@ -92,8 +94,9 @@ def efficiency_factor(measured: DeviceMeasurements) -> Reading:
         return missing(factors)
     gpu, flops = measured.gpu, measured.facts.flops
     by_dtype = flops.by_dtype if flops is not None else {}
-    dtypes = ", ".join(f"{d} {gpu.peak_tflops(d):g}" for d in by_dtype if gpu and gpu.peak_tflops(d))
-    notes = (f"Dense peaks in TFLOP/s: {dtypes}.",) if dtypes else ()
+    peaks = {d: peak for d in by_dtype if gpu and (peak := gpu.peak_tflops(d)) and peak != factors.rate.peak}
+    others = "".join(f"; the peak of {dtype} is {peak:g}" for dtype, peak in peaks.items())
+    notes = (f"Compared with MFU's peak, {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}){others}.",)
     why = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
     return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), why, "caution")
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import numpy as np
 import streamlit as st
 
+from sawtooth.analysis import reading_order
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Staircase, StairStep
@@ -21,7 +22,6 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import current_result, frame
 from sawtooth.app.page.parts import findings, telemetry_strip
 from sawtooth.app.theme import colour_of_quantity
-from sawtooth.app.words import headline
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
@@ -67,7 +67,7 @@ def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
         "dark": frame.dark(),
         "choice": choice_of(stairs, drawn["first"]) if stairs is not None else 0,
         "open": _open(stairs) if stairs is not None else None,
-        "now": "now" if headline.best_ms(result) else "recorded",
+        "now": "now" if reading_order.best_ms(result) else "recorded",
         "panorama": _panorama(result),
         "notes": list(result.metrics["best_step_time_ms"].notes),
     }
@@ -182,7 +182,7 @@ def _one_step(result: RunResult, telemetry: TelemetrySeries) -> tuple[float, flo
 
     Its length is the run's own. Its place is that of a profiled step if both share a clock, else the middle of the steady part.
     """
-    step_ms = headline.best_ms(result)
+    step_ms = reading_order.best_ms(result)
     if not step_ms or step_ms * 1e6 > telemetry.span.ns:
         return None
     lead, at = result.lead, None

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from sawtooth.analysis import reading_order
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.gate import GateOutcome
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.knowledge.owners import HOST_PARTS
-from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, step_bar, waterfall
 from sawtooth.app.charts.base import LegendEntry, entry_of
+from sawtooth.app.reports import numbers
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import ACCENT, MUTED, colour_of
 from sawtooth.app.words import advice, savings
@@ -104,7 +105,7 @@ def run_html(result: RunResult) -> str:
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     numbered = [_change(number, finding, result) for number, finding in advice.numbered(result)]
-    first = [change for change in numbered if advice.is_advice(change.finding)][:FIRST]
+    first = [change for change in numbered if reading_order.is_advice(change.finding)][:FIRST]
     return templates.render(
         "run_report.html",
         title=headline_words.headline(result),
@@ -124,9 +125,10 @@ def run_html(result: RunResult) -> str:
         plan_title=advice.plan_title(result) if len(result.plan) > 1 else None,
         plan=advice.plan_lines(result),
         readings=HtmlTable(
-            ("Metric", "Value", "Note"), [_reading(key, result) for key in report_text.listed(result)], words=True
+            ("Metric", "Value", "Note"),
+            [*numbers.values(result), *((labels, fmt.MISSING, reason) for labels, reason in numbers.missing(result))],
+            words=True,
         ),
-        unlisted=report_text.unlisted(result),
         host=[(title, HtmlTable(heads, rows, words=True)) for title, heads, rows in host_words.tables(result.host)]
         if result.host
         else [],
@@ -186,11 +188,6 @@ def _change(number: int, finding: Finding, result: RunResult) -> HtmlChange:
     evidence = HtmlTable(heads, cells, words=True)
     diffs = [(change.framework, advice.diff(change).splitlines()) for change in finding.changes]
     return HtmlChange(number, finding, headline_words.action(finding), diffs, report_text.gain(result, finding), evidence)
-
-
-def _reading(key: str, result: RunResult) -> tuple[str, str, str]:
-    reading = result.metrics[key]
-    return METRICS[key].label, fmt.reading(key, reading), reading.why_missing or " ".join(reading.notes)
 
 
 def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
-from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.trust import Diagnostic
+from sawtooth.analysis.reading_order import best_ms, is_advice
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
+from sawtooth.app.reports import numbers
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import host as host_words
@@ -21,7 +21,6 @@ from sawtooth.app.words.advice import (
     beside_others,
     brings,
     diff,
-    is_advice,
     numbered,
     of_the_loss,
     paragraphs,
@@ -29,9 +28,8 @@ from sawtooth.app.words.advice import (
     plan_title,
 )
 from sawtooth.app.words.comparisons import audit as audit_words
-from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.evidence import about_samples
-from sawtooth.app.words.headline import action, best_ms, forecast, headline
+from sawtooth.app.words.headline import action, forecast, headline
 from sawtooth.app.words.predicted_gain import sureness
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import between_predicted
@@ -62,12 +60,10 @@ def markdown(result: RunResult) -> str:
     lines += ["", "<details><summary>Numbers</summary>", "", "| metric | value | trust |", "| --- | ---: | --- |"]
     if (busy := _busy_of_run(result)) is not None:
         lines.append(f"| {BUSY_OF_RUN} | {busy} |  |")
-    for key in listed(result):
-        reading = result.metrics[key]
-        note = reading.trust if reading.value is not None else reading.why_missing
-        lines.append(f"| {_label(key)} | {fmt.reading(key, reading)} | {as_written(note or '')} |")
-    lines += ["", rest] if (rest := unlisted(result)) else []
-    if audited := audit_words.rows(result):
+    lines += [f"| {label} | {value} | {as_written(remark)} |" for label, value, remark in numbers.values(result)]
+    absent = numbers.missing(result)
+    lines += [f"| {labels} | {fmt.MISSING} | {as_written(reason)} |" for labels, reason in absent]
+    if audited := numbers.said_once(audit_words.rows(result), absent):
         lines += ["", f"| {audit_words.TITLE.lower()} | |", "| --- | --- |"]
         lines += [f"| {as_written(label)} | {as_written(value)} |" for label, value in audited]
     for title, named, parts in host_words.tables(result.host) if result.host else ():
@@ -111,7 +107,7 @@ def text(result: RunResult) -> str:
         lines += ["", title, *_columns([named, *parts])]
     lines += _readings_text(result)
     lines += about_samples(result)
-    if audited := audit_words.rows(result):
+    if audited := numbers.said_once(audit_words.rows(result), numbers.missing(result)):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
     if limits := limiting_diagnostics(result):
@@ -120,20 +116,14 @@ def text(result: RunResult) -> str:
 
 
 def _readings_text(result: RunResult) -> list[str]:
-    """Return a line per reading; a reason for low trust is given only once."""
-    lines = ["", "Numbers"]
-    width = max(len(_label(key)) for key in METRICS)
+    """Return a line per known reading, and a line per reason why others are not known."""
+    rows = [(label, f"{value}   ({remark})" if remark else value) for label, value, remark in numbers.values(result)]
     if (busy := _busy_of_run(result)) is not None:
-        lines.append(f"  {BUSY_OF_RUN:<{width}}  {busy}")
-    reasons: set[str] = set()
-    for key in listed(result):
-        reading = result.metrics[key]
-        shown = fmt.reading(key, reading) if reading.value is not None else f"not known: {reading.why_missing}"
-        why = ": ".join((reading.trust, *(note for note in reading.notes[:1] if note not in reasons)))
-        mark = "" if reading.trust == "ok" or reading.value is None else f"   ({why})"
-        reasons |= set(reading.notes[:1])
-        lines.append(f"  {_label(key):<{width}}  {shown}{mark}")
-    return lines + ([f"  {rest}"] if (rest := unlisted(result)) else [])
+        rows.insert(0, (BUSY_OF_RUN, busy))
+    width = max((len(label) for label, _ in rows), default=0)
+    lines = ["", "Numbers", *(f"  {label:<{width}}  {value}" for label, value in rows)]
+    absent = [f"  {labels}: {reason}" for labels, reason in numbers.missing(result)]
+    return [*lines, "", "Not known", *absent] if absent else lines
 
 
 def _ledger_text(rank: RankResult) -> list[str]:
@@ -222,21 +212,6 @@ def limiting_diagnostics(result: RunResult) -> list[Diagnostic]:
     return [diagnostic for diagnostic in result.diagnostics if not diagnostic.key.startswith("not_stored")]
 
 
-def listed(result: RunResult) -> list[str]:
-    """Return the keys of the readings to list, the run's step time first.
-
-    For a run without GPU work, only the known ones are listed.
-    """
-    keys = sorted(METRICS, key=lambda key: key != "best_step_time_ms")
-    return keys if result.lead is not None else [key for key in keys if result.metrics[key].value is not None]
-
-
-def unlisted(result: RunResult) -> str | None:
-    """Return one sentence about the readings that are not listed."""
-    left_out = [result.metrics[key].why_missing for key in METRICS.keys() - set(listed(result))]
-    return f"{len(left_out)} more are not known: {Counter(left_out).most_common(1)[0][0]}" if left_out else None
-
-
 def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
@@ -244,10 +219,6 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
         + "  ".join(f"{cell:<{w}}" if not i else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
         for row in rows
     ]
-
-
-def _label(key: str) -> str:
-    return changes.label(key)
 
 
 def _busy_of_run(result: RunResult) -> str | None:

@@ -17,9 +17,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import cause_bars, poster_bars, rankings
 from sawtooth.app.page import basis, cards, current_result, frame, panel
-from sawtooth.app.page.parts import first_change
+from sawtooth.app.page.parts import findings, first_change
 from sawtooth.app.theme import colour_of
-from sawtooth.app.words import advice
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import lost_time as words_of_loss
 from sawtooth.app.words.lost_time import LostTimeRow
@@ -90,8 +89,8 @@ def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | No
     outside = first.owner == OUTSIDE_PROFILE  # its advice comes from the finding about it
     about = [
         (number, finding)
-        for number, finding in advice.numbered(result)
-        if (finding is hidden if outside else advice.is_advice(finding) and first.key in finding.explains.causes)
+        for number, finding in findings.claimed(result)
+        if (finding is hidden if outside else first.key in finding.explains.causes)
     ]
     first_change.show_with(about, result)
     if not about:

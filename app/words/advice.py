@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
+from sawtooth.analysis.reading_order import best_ms, is_advice, leading, prepared_by, same_as_delay
 from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
 from sawtooth.analysis.run.overlapping_findings import same_time
 from sawtooth.analysis.run.verdict import judge
@@ -16,7 +17,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.poster_bars import Planned
 from sawtooth.app.printable import printable
 from sawtooth.app.words import causes, predicted_gain
-from sawtooth.app.words.headline import action, best_ms, first_change, healthy, leading, prepared_by
+from sawtooth.app.words.headline import action, first_change, healthy
 from sawtooth.app.words.headline import below as headline_below
 
 NOTICEABLE = 1.1  # ratio of gains: above it, the page explains why the larger change comes later
@@ -31,36 +32,12 @@ MORE_IN_PLAN = 0.1  # share of the step after the first change: a plan that save
 TOO_WIDE = 3.0  # ratio of the ends: the middle of a wider range says little, so the range is shown instead
 
 
-def is_advice(finding: Finding) -> bool:
-    """Return whether a finding asks for a change, rather than giving information."""
-    return finding.claims != "caution" or finding.severity != "info"
-
-
 def numbered(result: RunResult) -> list[tuple[int, Finding]]:
     """Return the findings with their numbers, the same on every page and in every report.
 
-    Changes come first. If the largest loss has advice of its own (``of_the_loss``), that advice is number 1.
+    If the largest loss has advice of its own (``of_the_loss``), that advice is number 1.
     """
-    lead = leading(result)
-
-    def place(finding: Finding) -> tuple[bool, bool, bool, bool, bool, float]:
-        changes_nothing = finding.claims == "caution" and not finding.ends_the_run
-        return (
-            not is_advice(finding),
-            finding is not lead,
-            changes_nothing,
-            same_as_delay(result, finding),
-            finding.confidence == "low",
-            -finding.gain_ms,
-        )
-
-    ordered = sorted(result.findings, key=place)
-    for finding in list(ordered):
-        needed = prepared_by(finding, result)
-        if needed is not None and is_advice(needed):  # it gains nothing alone, but must be done before the other
-            ordered.remove(needed)
-            ordered.insert(ordered.index(finding), needed)
-    return list(enumerate(ordered, start=1 if of_the_loss(result) is None else 2))
+    return list(enumerate(result.findings, start=1 if of_the_loss(result) is None else 2))
 
 
 def first(result: RunResult) -> tuple[int, Finding] | None:
@@ -161,17 +138,6 @@ def _fed_alike(result: RunResult, finding: Finding) -> str | None:
         return f"The loader bounds it as it does change {number}: together they save no more than the larger of them."
     soonest = " at the soonest" if finding.claims == "ceiling" else ""
     return f"Batches come every {fmt.duration_ms(finding.fed_every_ms)}{soonest}: a step gets no shorter before the loader gives them sooner."
-
-
-def same_as_delay(result: RunResult, finding: Finding) -> bool:
-    """Return whether a finding on the lead describes the same time as a finding about its lateness."""
-    named = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
-    if not named or "late_rank" in finding.explains.topics or result.communication is None:
-        return False
-    return any(
-        late.reason in finding.explains.causes and any(result.ranks[position] is result.lead for position in late.positions)
-        for late in result.communication.stragglers
-    )
 
 
 def of_the_loss(result: RunResult) -> tuple[str, str] | None:

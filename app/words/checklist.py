@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sawtooth.analysis import reading_order
 from sawtooth.analysis.findings.checklist import Checked, Status
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
@@ -67,7 +68,7 @@ def to_do(result: RunResult, checked: Sequence[Checked]) -> list[ToDo]:
 
 
 def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], result: RunResult) -> ToDo:
-    remark = not advice.is_advice(finding)
+    remark = not reading_order.is_advice(finding)
     return ToDo(
         number,
         fmt.clean(headline.action(finding)),
@@ -114,7 +115,7 @@ def _sentence(text: str) -> str:
 
 def finding(result: RunResult) -> str:
     """Return the checklist's main finding: the Verdict's headline if it names a change or a healthy run."""
-    if headline.healthy(result) is not None or any(advice.is_advice(finding) for finding in result.findings):
+    if headline.healthy(result) is not None or any(reading_order.is_advice(finding) for finding in result.findings):
         return f"{headline.headline(result).rstrip('.')}."
     return "No technique of the tuning guides would shorten the step."
 

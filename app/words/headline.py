@@ -6,20 +6,16 @@ import re
 from collections.abc import Sequence
 
 from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
-from sawtooth.analysis.findings.plan import needed_before
 from sawtooth.analysis.metrics.pauses import Pauses
-from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.reading_order import best_ms, is_healthy, largest_sure_gain, leading, prepared_by
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes, telemetry
 from sawtooth.app.words.efficiency import throttled
-from sawtooth.app.words.predicted_gain import sure_gain_ms
 from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
-LEAST_HEADLINE_SHARE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
-MUCH_SURER = 2.0  # ratio of the lower bounds of two gains: from here on, the larger one leads although another order is usual
 LEAST_SAID_SHARE = 0.01  # share of the step: smallest mean time between steps that is mentioned
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
@@ -162,15 +158,9 @@ def healthy(result: RunResult) -> str | None:
     """Return a sentence about a healthy run, with the largest gain of a sure change; None for others."""
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
-    mfu = result.metrics["mfu"].value
-    if verdict is None or verdict.kind != "compute" or not verdict.step.value or mfu is None:
+    if verdict is None or not verdict.step.value or not is_healthy(result):
         return None
-    busy_from, mfu_from = (METRICS[key].good or 1.0 for key in ("gpu_busy_share", "mfu"))
-    if verdict.busy_share < busy_from or mfu < mfu_from or any(finding.ends_the_run for finding in result.findings):
-        return None
-    sure = max((f.gain_ms for f in result.findings if f.confidence != "low"), default=0.0) / verdict.step.value
-    if sure >= LEAST_HEADLINE_SHARE:
-        return None
+    sure = largest_sure_gain(result.findings) / verdict.step.value
     most = f"no sure change would bring more than {fmt.share(sure)}" if sure else "no sure change would shorten it"
     peak = f"the {mfu_peak(result.metrics)}" if is_by_dtype(result.metrics) else "its 16-bit peak"
     reached = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{throttled(result)}"
@@ -199,49 +189,9 @@ def action(finding: Finding) -> str:
 
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
-    """Return the change for the headline: the first that surely gains, or one that surely gains much more.
-
-    A change of low confidence leads only if there is no other. The second value is its sentence.
-    """
-    rank, findings = result.lead, result.findings
-    verdict = judge(rank) if rank is not None else None
-    if result.withdrawn_by is not None or (rank is not None and verdict is None) or healthy(result) is not None:
-        return None
-    if verdict is not None and verdict.kind == "unrepresentative":  # a gain in the profiled steps says little about the run
-        sure = explains(verdict, findings)
-        findings = [sure] if sure is not None and sure.claims == "gain" else []
-    step_ms = best_ms(result)
-    gaining = [finding for finding in findings if not finding.may_gain_nothing]
-    claimed = [(f, text) for f in gaining if (text := _claimed(f, _whole_action(f, result), step_ms))]
-    if not claimed:
-        return None
-    first = next((change for change in claimed if change[0].confidence != "low"), claimed[0])
-    if first[0].claims != "gain" or first[0].ends_the_run or "late_rank" in first[0].explains.topics:
-        return first
-    surer = [c for c in claimed if _is_surer(c[0], first[0]) and first[0] not in needed_before(c[0], result.findings)]
-    return max(surer, key=lambda change: sure_gain_ms(change[0]), default=first)
-
-
-def _is_surer(finding: Finding, first: Finding) -> bool:
-    """Return whether the lower bound of a gain is much larger than that of the first change.
-
-    A choice with costs of its own, such as compiling, does not come before a fault.
-    """
-    comparable = finding.claims == "gain" and finding.confidence != "low" and "choice" not in finding.explains.topics
-    return comparable and sure_gain_ms(finding) > MUCH_SURER * sure_gain_ms(first)
-
-
-def leading(result: RunResult) -> Finding | None:
-    """Return the finding of the headline, or None."""
-    change = first_change(result)
-    return change[0] if change is not None else None
-
-
-def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
-    """Return the change that ``finding`` needs first and that gains little alone; else None."""
-    little = LEAST_HEADLINE_SHARE * (best_ms(result) or 0.0)
-    needed = needed_before(finding, result.findings)
-    return next((f for f in needed if f.claims != "gain" or f.gain_ms < little or f.may_gain_nothing), None)
+    """Return the change for the headline and its sentence; None if no change is sure to gain."""
+    lead = leading(result)
+    return (lead, _claimed(lead, _whole_action(lead, result), best_ms(result))) if lead is not None else None
 
 
 def _whole_action(finding: Finding, result: RunResult) -> str:
@@ -250,11 +200,6 @@ def _whole_action(finding: Finding, result: RunResult) -> str:
     if first is None:
         return action(finding)
     return f"{action(first)}, then {action(finding)[0].lower()}{action(finding)[1:]}"
-
-
-def best_ms(result: RunResult) -> float | None:
-    """Return the run's own step time in ms, with or without a GPU."""
-    return result.lead.best.ms if result.lead is not None else result.metrics["best_step_time_ms"].value
 
 
 def forecast(result: RunResult) -> CombinedPrediction | None:
@@ -276,22 +221,16 @@ def _ends_before_the_gpu(result: RunResult) -> bool:
     return result.lead is None and is_cut_off(result)
 
 
-def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str | None:
-    if finding.ends_the_run:
+def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str:
+    if finding.ends_the_run or not step_ms:
         return finding.title
-    if not step_ms or finding.gain_ms < LEAST_HEADLINE_SHARE * step_ms:
-        return None
     sure, fed = _limits([finding]), finding.fed_every_ms
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         no_less = ", no sooner than batches come" if fed is not None else ""
         return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{no_less}{sure}"
-    # A change that the loader limits is important, even if its severity is low.
-    matters = finding.severity != "info" or fed is not None
-    if finding.claims == "ceiling" and matters and finding.ceiling_ms_per_step is not None:
-        most = fmt.duration_ms(finding.ceiling_ms_per_step)
-        no_more = f", since batches come every {fmt.duration_ms(fed)} at the soonest" if fed is not None else ""
-        return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{no_more}{sure}"
-    return None
+    most = fmt.duration_ms(finding.gain_ms)
+    no_more = f", since batches come every {fmt.duration_ms(fed)} at the soonest" if fed is not None else ""
+    return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{no_more}{sure}"
 
 
 def is_cut_off(result: RunResult) -> bool:

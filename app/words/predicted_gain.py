@@ -80,10 +80,3 @@ def delay_and_gain(late: Straggler, gain_ms: float) -> str:
     if late.reason == "work":
         return f"{gains}: shared out evenly, part of the work goes to the others."
     return f"{gains}: for the rest of them the others are at work themselves, and do not wait."
-
-
-def sure_gain_ms(finding: Finding) -> float:
-    """Return the lower bound of a predicted gain, ms a step; 0 without a prediction."""
-    if finding.claims != "gain" or finding.predicted_step_ms is None or finding.predicted_high_ms is None:
-        return 0.0
-    return max(finding.predicted_step_ms + finding.gain_ms - finding.predicted_high_ms, 0.0)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sawtooth.analysis import reading_order
 from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.run.loading import host_parts
@@ -44,7 +45,7 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
 
     None if the run has no step time.
     """
-    change, step_ms = headline.leading(result), headline.best_ms(result)
+    change, step_ms = reading_order.leading(result), reading_order.best_ms(result)
     replayed = computed is not None and (change is None or change.rule in computed.changes or not change.predicted_step_ms)
     if computed is not None and replayed:
         return computed
@@ -70,7 +71,7 @@ def first_choice(stairs: Staircase, result: RunResult) -> int:
     """
     if headline.healthy(result) is not None:
         return 0
-    lead = headline.leading(result)
+    lead = reading_order.leading(result)
     if stairs.planned:
         return stairs.planned_choice
     return 1 << stairs.changes.index(lead.rule) if lead is not None and lead.rule in stairs.changes else 0
@@ -150,7 +151,7 @@ def _below(findings: Sequence[Finding], result: RunResult, *, name: bool) -> str
     unsure = [finding for finding in findings if finding.confidence == "low"]
     limits = "The prediction has low confidence." if len(unsure) == len(findings) else ""
     between = headline.between_steps(result) or ""
-    why = advice.below(result, [] if headline.leading(result) is first else [first]) or run_words.first_line(result)
+    why = advice.below(result, [] if reading_order.leading(result) is first else [first]) or run_words.first_line(result)
     why = why.removesuffix(between).strip() if between and why.endswith(between) else why
     cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
     return " ".join(filter(None, (start if name else "", why, limits, cut_off, between)))
@@ -172,7 +173,7 @@ def _without_change(stairs: Staircase | None, result: RunResult) -> tuple[list[P
     if headline.healthy(result) is not None:
         rank = result.lead
         most = max((f.gain_ms for f in result.findings if f.confidence != "low"), default=0.0)
-        step_ms = headline.best_ms(result) or 1.0
+        step_ms = reading_order.best_ms(result) or 1.0
         gain = (
             f"no sure change saves more than {fmt.share(most / step_ms)}" if most else "no sure change would shorten the step"
         )
@@ -181,7 +182,7 @@ def _without_change(stairs: Staircase | None, result: RunResult) -> tuple[list[P
         assert rank is not None
         return [("text", f"Healthy: {gain}.")], f"{busy[0].upper()}{busy[1:]}. {under}".strip()
     head, rest = split(headline.on_poster(result))
-    if stairs is not None and stairs.changes and headline.leading(result) is None and not result.withdrawn_by:
+    if stairs is not None and stairs.changes and reading_order.leading(result) is None and not result.withdrawn_by:
         under = f"{under} Select a change to see what it gives.".strip()
     return [("text", head)], " ".join(filter(None, (rest, under if under not in rest else "")))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.app.reports.escaped import for_terminals
+from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import markdown, text
 from tests.support.run_results import finding_of, run_of
 
@@ -63,3 +64,18 @@ def test_a_terminal_reads_what_to_change_before_the_numbers_and_a_reason_once() 
     places = [shown.index(title) for title in ("What to change", "Where a step goes", "Numbers")]
     assert places == sorted(places)
     assert shown.count("The step time is inferred.") == 1 and shown.count("(caution") >= 2
+
+
+def test_a_reason_why_readings_are_missing_is_given_once_with_their_list_and_no_caution_stands_alone() -> None:
+    why = "No shapes of matrix products are recorded."
+    doubt = Reading(0.1, trust="caution", notes=("The step time is inferred.",))
+    run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")
+    readings = {key: missing(why) for key in ("flops_per_step", "mfu", "hfu", "achieved_tflops")}
+    clock = Reading(1.08, notes=("Above 100 % because the GPU is fast.",))
+    run = dataclasses.replace(
+        run, metrics={**run.metrics, **readings, "sm_efficiency": doubt, "achieved_occupancy": doubt, "mfu_factor_clock": clock}
+    )
+    for shown in (text(run), markdown(run), run_html(run)):
+        assert shown.count(why) == 1 and "FLOPs per step, MFU, HFU, Achieved" in shown
+        assert shown.count("The step time is inferred.") == 1 and "caution: as for SM efficiency" in shown
+        assert "Above 100 % because the GPU is fast." in shown.replace("\xa0", " ")

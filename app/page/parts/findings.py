@@ -7,6 +7,7 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis import reading_order
 from sawtooth.analysis.findings.recorded.source_lines import FRAME, spoken, user_stack
 from sawtooth.analysis.knowledge.frames import MODULE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
@@ -27,13 +28,13 @@ _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 def claimed(result: RunResult) -> list[tuple[int, Finding]]:
     """Return the numbered findings that the user can act on, in the order of the work."""
-    return [(number, finding) for number, finding in advice.numbered(result) if advice.is_advice(finding)]
+    return [(number, finding) for number, finding in advice.numbered(result) if reading_order.is_advice(finding)]
 
 
 def show_rest(result: RunResult, shown: list[Finding]) -> None:
     """Show all findings except ``shown``, folded."""
     rest = [(number, finding) for number, finding in advice.numbered(result) if finding not in shown]
-    more = [(number, finding) for number, finding in rest if advice.is_advice(finding)]
+    more = [(number, finding) for number, finding in rest if reading_order.is_advice(finding)]
     known = rest[len(more) :]
     left = [
         (label, folded)

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from sawtooth.analysis import reading_order
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
@@ -45,7 +46,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         for number, finding in findings.claimed(result)[:LINES]
     ]
     facts = (
-        savings.lines(forecast, headline.leading(result), steps=None, price_per_gpu_hour=None, waiting_w=None)
+        savings.lines(forecast, reading_order.leading(result), steps=None, price_per_gpu_hour=None, waiting_w=None)
         if forecast is not None
         else []
     )

@@ -14,6 +14,7 @@ from sawtooth.analysis.findings import rules
 from sawtooth.analysis.metrics.pauses import Pauses, Reason
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
+from sawtooth.analysis.reading_order import in_reading_order
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
 from sawtooth.app.words import advice, predicted_gain
@@ -35,7 +36,8 @@ RECORD = Finding("steps-not-marked", "warning", "The steps are not marked", act(
 
 
 def order(*findings: Finding, ledger: Any = SLOW) -> list[str]:
-    return [finding.rule for _, finding in advice.numbered(replace(run_of(ledger=ledger), findings=list(findings)))]
+    result = in_reading_order(replace(run_of(ledger=ledger), findings=list(findings)), None)
+    return [finding.rule for _, finding in advice.numbered(result)]
 
 
 def test_sure_changes_stand_by_gain_before_unsure_ones_and_advice_on_recording_comes_last() -> None:

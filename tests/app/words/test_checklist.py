@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sawtooth.analysis import reading_order
 from sawtooth.analysis.findings.checklist import TECHNIQUES, Checked, checklist
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import advice, headline, predicted_gain
@@ -52,7 +53,7 @@ def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_number
     rows = words.to_do(result, checked)
     findings = advice.numbered(result)
     assert [(row.number, row.action) for row in rows] == [(number, headline.action(finding)) for number, finding in findings]
-    claimed = [(row, finding) for row, (_, finding) in zip(rows, findings, strict=True) if advice.is_advice(finding)]
+    claimed = [(row, finding) for row, (_, finding) in zip(rows, findings, strict=True) if reading_order.is_advice(finding)]
     assert len({row.technique for row, _ in claimed}) < len(claimed), "two changes of one technique, and neither is left out"
     for row, finding in claimed:
         assert (row.brings, row.detail) == (advice.brings(result, finding), predicted_gain.detail(finding))
@@ -65,7 +66,7 @@ def test_the_audit_names_the_changes_of_the_verdict_in_its_order_with_its_number
 def test_a_change_that_the_headline_does_not_name_leaves_the_verdict_s_answer():
     advised = Finding("a", "warning", "a", act("Record more steps."), "medium", ceiling_ms_per_step=None)
     result = replace(result_of("gpt_reads"), findings=[advised], plan=())
-    assert headline.first_change(result) is None and advice.is_advice(advised)
+    assert headline.first_change(result) is None and reading_order.is_advice(advised)
     assert words.finding(result) == f"{headline.headline(result).rstrip('.')}."
 
 

@@ -12,11 +12,12 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.trust import Diagnostic
+from sawtooth.analysis.reading_order import in_reading_order, prepared_by
 from sawtooth.analysis.run.model import Explains, Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.words import advice, causes
-from sawtooth.app.words.headline import CUT_OFF_EARLY, below, forecast, headline, on_poster, prepared_by, tab_title
+from sawtooth.app.words.headline import CUT_OFF_EARLY, below, forecast, headline, on_poster, tab_title
 from sawtooth.app.words.run import first_line
 from tests.support.actions import act
 from tests.support.findings_of import result_of
@@ -202,7 +203,7 @@ def test_what_may_bring_nothing_does_not_lead(changed: dict[str, Any], leads: st
     surer = replace(PAD, rule="chains", action=act("Compile the model."), predicted_high_ms=50.0, confidence="medium")
     result = run_with(unsure, replace(surer, **changed))
     assert headline(result).startswith(leads or first_line(result))
-    assert leads is None or advice.numbered(result)[0][1].fix.startswith(leads)
+    assert leads is None or in_reading_order(result, None).findings[0].fix.startswith(leads)
     assert leads is not None or "What to try first: " in (advice.below(result) or "")
 
 

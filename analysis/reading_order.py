@@ -1,0 +1,151 @@
+"""The order of a run's findings, the same on every page, in every report and in the plan.
+
+The first change is the headline's. Then follow the plan's changes, other sure changes by gain, unsure ones, and information.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sawtooth.analysis.findings.plan import needed_before, plan_of
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.verdict import explains, judge
+
+LEAST_SHARE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
+MUCH_SURER = 2.0  # ratio of the lower bounds of two gains: from here on, the larger one leads although another order is usual
+
+
+def in_reading_order(result: RunResult, whatif: WhatIf | None) -> RunResult:
+    """Return the result with its plan, and its findings in the order in which to make them.
+
+    ``result.findings`` are in the order of ``findings.ordering``.
+    """
+    lead = leading(result)
+    first = [*_needed(lead, result), lead] if lead is not None else []
+    findings = [*first, *(finding for finding in result.findings if finding not in first)]
+    plan = plan_of(whatif, result.lead.best, findings) if result.lead is not None else ()
+    return _sorted(replace(result, findings=findings, plan=plan), lead)
+
+
+def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
+    planned = {step.rule: place for place, step in enumerate(result.plan)}
+
+    def place(finding: Finding) -> tuple[bool, bool, bool, int, bool, bool, bool, float]:
+        return (
+            not is_advice(finding),
+            finding is not lead,
+            lead is not None or "hidden" not in finding.explains.topics,  # time that the profiled steps do not show
+            planned.get(finding.rule, len(planned)),
+            finding.claims == "caution" and not finding.ends_the_run,
+            same_as_delay(result, finding),
+            finding.confidence == "low",
+            -finding.gain_ms,
+        )
+
+    ordered = sorted(result.findings, key=place)
+    for finding in result.findings:
+        for needed in _needed(finding, result):  # it gains nothing alone, but must be done before the other
+            ordered.remove(needed)
+            ordered.insert(ordered.index(finding), needed)
+    return replace(result, findings=ordered)
+
+
+def _needed(finding: Finding, result: RunResult) -> list[Finding]:
+    needed = prepared_by(finding, result)
+    return [needed] if needed is not None and is_advice(needed) else []
+
+
+def is_advice(finding: Finding) -> bool:
+    """Return whether a finding asks for a change, rather than giving information."""
+    return finding.claims != "caution" or finding.severity != "info"
+
+
+def leading(result: RunResult) -> Finding | None:
+    """Return the first change: the first that surely gains, or one that surely gains much more.
+
+    A change of low confidence leads only if there is no other. None for a healthy run, and where no change is sure to gain.
+    """
+    rank, findings = result.lead, result.findings
+    verdict = judge(rank) if rank is not None else None
+    if result.withdrawn_by is not None or (rank is not None and verdict is None) or is_healthy(result):
+        return None
+    if verdict is not None and verdict.kind == "unrepresentative":  # a gain in the profiled steps says little about the run
+        sure = explains(verdict, findings)
+        findings = [sure] if sure is not None and sure.claims == "gain" else []
+    claimed = [finding for finding in findings if not finding.may_gain_nothing and matters(finding, best_ms(result))]
+    first = next((finding for finding in claimed if finding.confidence != "low"), next(iter(claimed), None))
+    if first is None or first.claims != "gain" or first.ends_the_run or "late_rank" in first.explains.topics:
+        return first
+    surer = [f for f in claimed if _is_surer(f, first) and not any(n in claimed for n in needed_before(f, result.findings))]
+    return max(surer, key=sure_gain_ms, default=first)
+
+
+def matters(finding: Finding, step_ms: float | None) -> bool:
+    """Return whether a finding can be the first change: it ends the run, or its gain is noticeable."""
+    if finding.ends_the_run:
+        return True
+    if not step_ms or finding.gain_ms < LEAST_SHARE * step_ms:
+        return False
+    # A change that the loader limits is important, even if its severity is low.
+    bounded = finding.claims == "ceiling" and (finding.severity != "info" or finding.fed_every_ms is not None)
+    return bounded or finding.claims == "gain"
+
+
+def _is_surer(finding: Finding, first: Finding) -> bool:
+    """Return whether the lower bound of a gain is much larger than that of the first change.
+
+    A choice with costs of its own, such as compiling, does not come before a fault.
+    """
+    comparable = finding.claims == "gain" and finding.confidence != "low" and "choice" not in finding.explains.topics
+    return comparable and sure_gain_ms(finding) > MUCH_SURER * sure_gain_ms(first)
+
+
+def sure_gain_ms(finding: Finding) -> float:
+    """Return the lower bound of a predicted gain, ms a step; 0 without a prediction."""
+    if finding.claims != "gain" or finding.predicted_step_ms is None or finding.predicted_high_ms is None:
+        return 0.0
+    return max(finding.predicted_step_ms + finding.gain_ms - finding.predicted_high_ms, 0.0)
+
+
+def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
+    """Return the change that ``finding`` needs first and that gains little alone; else None."""
+    little = LEAST_SHARE * (best_ms(result) or 0.0)
+    needed = needed_before(finding, result.findings)
+    return next((f for f in needed if f.claims != "gain" or f.gain_ms < little or f.may_gain_nothing), None)
+
+
+def same_as_delay(result: RunResult, finding: Finding) -> bool:
+    """Return whether a finding on the lead describes the same time as a finding about its lateness."""
+    named = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
+    if not named or "late_rank" in finding.explains.topics or result.communication is None:
+        return False
+    return any(
+        late.reason in finding.explains.causes and any(result.ranks[position] is result.lead for position in late.positions)
+        for late in result.communication.stragglers
+    )
+
+
+def is_healthy(result: RunResult) -> bool:
+    """Return whether the run is busy and fast, and no sure change has a noticeable gain."""
+    rank = result.lead
+    verdict = judge(rank) if rank is not None else None
+    mfu = result.metrics["mfu"].value
+    if verdict is None or verdict.kind != "compute" or not verdict.step.value or mfu is None:
+        return False
+    busy_from, mfu_from = (METRICS[key].good or 1.0 for key in ("gpu_busy_share", "mfu"))
+    if verdict.busy_share < busy_from or mfu < mfu_from or any(finding.ends_the_run for finding in result.findings):
+        return False
+    return largest_sure_gain(result.findings) / verdict.step.value < LEAST_SHARE
+
+
+def largest_sure_gain(findings: Sequence[Finding]) -> float:
+    """Return the largest gain of the findings that do not have low confidence, ms a step; 0 without any."""
+    return max((finding.gain_ms for finding in findings if finding.confidence != "low"), default=0.0)
+
+
+def best_ms(result: RunResult) -> float | None:
+    """Return the run's own step time in ms, with or without a GPU."""
+    return result.lead.best.ms if result.lead is not None else result.metrics["best_step_time_ms"].value

@@ -1,0 +1,57 @@
+"""A run's readings as lines of a report; each reason for a missing value stands there once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app import format as fmt
+from sawtooth.app.words.comparisons import changes
+
+NOT_KNOWN = "not known: "
+
+
+def values(result: RunResult) -> list[tuple[str, str, str]]:
+    """Return label, value and remark of each known reading, the run's step time first.
+
+    The remark is its trust with the reason, or why it is above 100 %. A reason is given once; later readings refer to it.
+    """
+    rows = []
+    first: dict[str, str] = {}  # the label of the reading that a note was first given for
+    for key in sorted(METRICS, key=lambda key: key != "best_step_time_ms"):
+        reading = result.metrics[key]
+        if reading.value is not None:
+            rows.append((changes.label(key), fmt.reading(key, reading), _remark(key, reading, first)))
+    return rows
+
+
+def _remark(key: str, reading: Reading, first: dict[str, str]) -> str:
+    note = next(iter(reading.notes), "")
+    if reading.trust == "ok":
+        above = METRICS[key].unit == "share" and (reading.value or 0.0) > 1
+        return " ".join(reading.notes) if above else ""
+    earliest = first.setdefault(note, changes.label(key)) if note else changes.label(key)
+    return f"{reading.trust}: {note if earliest == changes.label(key) else f'as for {earliest}'}".removesuffix(": ")
+
+
+def missing(result: RunResult) -> list[tuple[str, str]]:
+    """Return the labels of the readings that are not known and the reason, each reason once.
+
+    Of a run without GPU work, the labels are only counted, under the most frequent reason.
+    """
+    absent = [(key, reading.why_missing or "") for key in METRICS if (reading := result.metrics[key]).value is None]
+    if result.lead is None:
+        why = Counter(reason for _, reason in absent).most_common(1)
+        return [(f"{len(absent)} more", reason) for reason, _ in why]
+    return [
+        (", ".join(changes.label(key) for key, its in absent if its == reason), reason)
+        for reason in dict.fromkeys(reason for _, reason in absent)
+    ]
+
+
+def said_once(rows: list[tuple[str, str]], reasons: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return rows of label and value without reasons that ``reasons`` contain already."""
+    known = {f"{NOT_KNOWN}{reason}" for _, reason in reasons}
+    return [(label, NOT_KNOWN.rstrip(": ") if value in known else value) for label, value in rows]

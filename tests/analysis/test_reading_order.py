@@ -1,0 +1,56 @@
+"""One order of changes: the headline, the numbered findings and the plan begin with the same change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sawtooth.analysis.reading_order import in_reading_order, leading
+from sawtooth.analysis.run.model import Explains, Finding
+from sawtooth.app.words import advice, headline
+from tests.support.actions import act
+from tests.support.findings_of import result_of
+from tests.support.run_results import run_of
+
+SLOW = [("other_compute", None, 65_700_000, 65.7)]
+
+
+def finding(rule: str, after_ms: float | None, **more: Any) -> Finding:
+    times = (
+        {"predicted_step_ms": after_ms, "predicted_high_ms": after_ms + 1, "predicted_speedup": 65.7 / after_ms}
+        if after_ms
+        else {}
+    )
+    return Finding(rule, "critical", rule, act(f"Change {rule}."), "medium", **{**times, **more})
+
+
+def order(*findings: Finding) -> list[str]:
+    return [f.rule for f in in_reading_order(replace(run_of(ledger=SLOW), findings=list(findings)), None).findings]
+
+
+def test_the_surest_change_leads_and_its_place_does_not_change_when_ordered_again() -> None:
+    optimizer, graph = finding("optimizer", 50.0), finding("graph", 10.0)
+    assert order(optimizer, graph) == ["graph", "optimizer"] == order(graph, optimizer)
+    assert order(finding("optimizer", 30.0), graph) == ["optimizer", "graph"]  # not twice as much
+    needs = replace(graph, needs_first=("optimizer",))
+    again = in_reading_order(replace(run_of(ledger=SLOW), findings=[optimizer, needs]), None)
+    assert leading(again) is again.findings[0] is optimizer
+
+
+def test_without_a_first_change_what_the_profile_hides_stands_before_small_gains() -> None:
+    hidden = finding("steps", None, ceiling_ms_per_step=1.0, explains=Explains(topics=frozenset({"hidden"})))
+    assert order(finding("small", 65.0), hidden) == ["steps", "small"]
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("name", ["adam_single", "points_single"])
+def test_a_trace_of_many_small_kernels_has_one_first_change_everywhere(name: str) -> None:
+    """The optimizer makes most launches; its fused form alone saves less than half of what the graph saves for sure."""
+    result = result_of(name)
+    first = headline.leading(result)
+    assert first is not None and first.rule == "launch-bound"
+    assert advice.numbered(result)[0][1] is first and result.plan[0].rule == first.rule
+    planned = [step.rule for step in result.plan]
+    assert [f.rule for f in result.findings if f.rule in planned] == planned
