@@ -9,11 +9,14 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.integrity.failed_check import FailedCheck
 from sawtooth.analysis.integrity.lost_records import EVIDENCE
-from sawtooth.analysis.integrity.times import WITHHELD
+from sawtooth.analysis.integrity.times import OF_DEVICE_TIME, WITHHELD
 from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.units import in_words
 
-# More of the launches are captured than run. A loop that captures now and then runs most of what it launches.
+# More of the launches are captured than run, or the capture takes most of the time: a graph that is captured and replayed
+# once runs as much as is captured. A loop that captures now and then runs most of what it launches.
 MOSTLY = 0.5
+SOME = 0.05  # of the time: by as much the GPU is idle because of the capture
 FEWEST = 20  # launches during the capture: a graph of fewer saves nothing, so nobody captures it for its own sake
 # The host's time of the counted steps, or of the whole recording if none counts. Any thread launches, because autograd
 # launches from its own. A capture without an end lasts until the recording ends.
@@ -26,13 +29,33 @@ launches AS (SELECT * FROM named WHERE regexp_matches(name, '^(cuda|cu|hip)\\w*L
     AND (NOT exists (FROM counted) OR exists (FROM counted s WHERE named.start_ns >= s.start_ns AND named.start_ns < s.end_ns)))
 SELECT count(*) FILTER (l.gpu_ops = 0 AND l.start_ns < c.end_ns), coalesce(sum(greatest(l.gpu_ops, 1)), 0)
 FROM launches l ASOF LEFT JOIN captures c ON l.start_ns >= c.start_ns"""
+# Captures of several threads follow each other: only one of them is counted at any time.
+_TIME = """WITH named AS (SELECT c.start_ns, n.name FROM runtime_calls c JOIN names n USING (name_id)
+    WHERE regexp_matches(n.name, '^(cuda|cu|hip)Stream(Begin|End)Capture')),
+counted AS (SELECT host_start_ns AS start_ns, host_end_ns AS end_ns FROM steps WHERE device = $device AND counted),
+recorded AS (SELECT min(start_ns) AS start_ns, max(start_ns + dur_ns) AS end_ns FROM runtime_calls WHERE NOT exists (FROM counted)),
+windows AS (FROM counted UNION ALL FROM recorded WHERE start_ns IS NOT NULL),
+captures AS (SELECT name, start_ns, coalesce(lead(start_ns) OVER (ORDER BY start_ns), (SELECT max(end_ns) FROM windows)) AS end_ns FROM named)
+SELECT coalesce((SELECT sum(greatest(least(c.end_ns, w.end_ns) - greatest(c.start_ns, w.start_ns), 0)) FROM captures c, windows w
+    WHERE c.name LIKE '%BeginCapture%'), 0), (SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows)"""
+HEADLINE = "This trace shows the capture of a CUDA graph, not the run."
 ADVICE = "Profile after the capture, when the graph is replayed."
 
 
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
-    """Yield the failed check if most launches of the counted steps were captured and not run."""
+    """Yield the failed check if much of the counted steps was captured and not run."""
     captured, launched = (int(count) for count in recording.rows(_LAUNCHES, {"device": device})[0])
-    if captured >= FEWEST and captured > MOSTLY * launched:
-        sentence = f"{captured:,} of {launched:,} GPU operations were captured into a CUDA graph and did not run: the GPU is idle by design."
-        headline = "This trace shows the capture of a CUDA graph, not the run."
-        yield FailedCheck("captures_graph", captured, sentence, ADVICE, headline, "error", EVIDENCE, WITHHELD)
+    if captured < FEWEST:
+        return
+    ns, window_ns = (int(sum_ns) for sum_ns in recording.rows(_TIME, {"device": device})[0])
+    share = ns / window_ns if window_ns else 0.0
+    sentence = f"{captured:,} of {launched:,} GPU operations were captured into a CUDA graph and did not run: the GPU is idle by design."
+    if captured > MOSTLY * launched or share > MOSTLY:
+        if captured <= MOSTLY * launched:
+            sentence = f"Capturing a CUDA graph takes {in_words(ns / 1e6)} of {in_words(window_ns / 1e6)} ({share:.0%}): the GPU is idle by design."
+        yield FailedCheck("captures_graph", captured, sentence, ADVICE, HEADLINE, "error", EVIDENCE, WITHHELD)
+    elif share > SOME:
+        sentence = (
+            f"Capturing a CUDA graph takes {share:.0%} of the time, {in_words(ns / 1e6)}: the GPU is idle by design there."
+        )
+        yield FailedCheck("captures_graph", captured, sentence, ADVICE, evidence=("gpu_records",), effects=OF_DEVICE_TIME)

@@ -165,6 +165,8 @@ def _category(name: str, op: str | None) -> str:
         return by_name
     if by_name == "other" or (by_name in FLOP_CATEGORIES and by_op in FLOP_CATEGORIES):
         return by_op
+    if by_name == "fused" and by_op == "gemm":
+        return by_op  # no product launches Inductor's other code, so the name is not the kernel's own
     return by_name
 
 

@@ -21,7 +21,7 @@ METRICS = (
         definition="Median over the counted steps of the difference of consecutive step ends on the device, as the profiler recorded them.",
         source="Step ends by launch correlation: a step ends when the last GPU operation it launched ends.",
         compute=lambda measured: measured.best.profiled,
-        doubted_by=("lost_launches",),
+        doubted_by=("lost_launches", "one_step"),
     ),
     Metric(
         key="step_time_unprofiled_est_ms", label="Step time, unprofiled estimate", unit="ms", better="lower",

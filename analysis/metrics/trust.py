@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import pandas as pd
+
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.metric import Doubt
 from sawtooth.analysis.metrics.reading import Reading, lowered
@@ -19,6 +21,7 @@ GRAPH_CAUTION = 0.50  # most of the time has no operators, so attribution by ope
 
 WAITS_CAUTION = 0.05  # of the step: profile and estimate may differ by this before the profile is distrusted
 MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
+SWAYED = 0.10  # of the mean: with one more or one fewer such step, the profile would say another number
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
 BEGUN_BEFORE = "The only step may have begun before the recording: its mark shows only its end."
 
@@ -50,12 +53,17 @@ class Ranked(Protocol):
 
 
 def apply(
-    metrics: dict[str, Reading], facts: DeviceFacts, *, truncated: bool, begun_before: bool = False
+    metrics: dict[str, Reading],
+    facts: DeviceFacts,
+    *,
+    truncated: bool,
+    begun_before: bool = False,
+    swayed: str | None = None,
 ) -> dict[str, Reading]:
     """Return ``metrics`` with the trust that the recording allows.
 
     The metrics' rows define which doubts lower their trust. ``truncated`` means that the recording's source ended early,
-    ``begun_before`` that the only step may have begun before the recording.
+    ``begun_before`` that the only step may have begun before the recording. ``swayed`` is the note of ``swayed_by_one``.
     """
     out = dict(metrics)
     share = facts.orphan_share
@@ -64,8 +72,13 @@ def apply(
         out = _doubted(out, "lost_launches", note)
         if share > ORPHANS_MOST:
             out = {key: lowered(reading, "caution", note) for key, reading in out.items()}
+    elif facts.orphan > ORPHANS_CAUTION * (facts.orphan + facts.launches):
+        note = f"{facts.orphan:,} GPU operations have no launch in the trace and belong to no step."
+        out["kernel_launches_per_step"] = lowered(out["kernel_launches_per_step"], "caution", note)
     if facts.lost_marks:
         out = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in out.items()}
+    if swayed:
+        out = _doubted(out, "one_step", swayed)
     if begun_before:
         out = {key: lowered(reading, "caution", BEGUN_BEFORE) for key, reading in out.items()}
     if truncated:
@@ -76,6 +89,19 @@ def apply(
         note = f"No rule decides for {unknown:.0%} of kernel time; the true share may be higher by as much."
         out = _doubted(out, "undecided_kernels", note)
     return out
+
+
+def swayed_by_one(steps: pd.DataFrame) -> str | None:
+    """Return the note for a profile in which one counted step decides the mean; None otherwise."""
+    counted = steps[steps["counted"]]
+    ms = (counted["end_ns"] - counted["start_ns"]).to_numpy() / 1e6
+    if len(ms) < 2:
+        return None
+    mean, without = ms.mean(), (ms.sum() - ms) / (len(ms) - 1)
+    one = int(abs(without - mean).argmax())
+    if abs(without[one] - mean) <= SWAYED * mean:
+        return None
+    return f"One of {len(ms)} counted steps takes {in_words(ms[one])}, the others {in_words(without[one])} on average: it alone decides this number."
 
 
 def _doubted(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, Reading]:

@@ -137,6 +137,9 @@ def _step(
     middle, every = statistics.median(step_ns), [*([first_ns] if first_ns is not None else ()), *step_ns]
     mean = statistics.fmean(every)
     slow = [ns for ns in every if ns > OF_A_RHYTHM * middle]
+    if mean * OF_A_RHYTHM < middle:  # most steps are slow
+        slow = [ns for ns in every if ns > mean]
+        middle = statistics.fmean(ns for ns in every if ns <= mean)
     if len(slow) < FEWEST_SLOW or mean <= OF_A_RHYTHM * middle:
         return Reading(middle / 1e6, trust="caution", notes=(UNPROFILED_IS_SHORTER,))
     often = RHYTHM.format(

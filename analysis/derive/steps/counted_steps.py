@@ -21,9 +21,13 @@ FEWEST_BORDERED = 2  # whole steps that follow a whole one: only these begin at 
 I64 = NDArray[np.int64]
 
 
-def choose(table: pd.DataFrame) -> pd.DataFrame:
-    """Mark the steps that count, and the reason why the others do not."""
+def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
+    """Mark the steps that count, and the reason why the others do not.
+
+    ``orphans`` are the GPU operations in each step whose launch is missing. They show that the profile did not cut it off.
+    """
     why: list[str | None] = [None] * len(table)
+    ran = table["gpu_ops"].to_numpy() + orphans
     dur = (table["end"] - table["start"]).to_numpy()
     table, lacks = _without_lacking(table)
     for row in np.flatnonzero(lacks):
@@ -36,7 +40,7 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
     for cycle in table["cycle"].unique():
         rows = [int(k) for k in np.flatnonzero(table["cycle"] == cycle) if why[k] is None]
         others = rows[:-1]
-        if others and table["gpu_ops"].iloc[rows[-1]] < table["gpu_ops"].iloc[others].min():
+        if others and ran[rows[-1]] < ran[others].min():
             why[rows[-1]] = "last step, with fewer GPU operations than the others: cut off by the end of the profile"
     rows = [k for k in range(len(table)) if why[k] is None]
     for slow in rows[: _warm_up_length(dur[rows])]:

@@ -55,7 +55,7 @@ def device_steps(events: TraceEvents, host: HostSteps, device: int, lost: LostLa
         op_step[linked] = _step_of(host, launched)
     status = _status(start, linked, op_step, host)
     carried_end = int(end[status == 1].max()) if (status == 1).any() else None
-    table = _step_table(host, start, end, op_step, carried_end, lost)
+    table = _step_table(host, (start, end), op_step, carried_end, lost, np.sort(start[status == 2]))
     window = _steady_window(table) if len(table) else _whole(start, end)
     if len(table) and not len(window.starts):
         window = _whole(start, end)
@@ -92,9 +92,9 @@ def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps
 
 
 def _step_table(
-    host: HostSteps, start: I64, end: I64, op_step: I64, carried_end: int | None, lost: LostLaunches
+    host: HostSteps, ops: tuple[I64, I64], op_step: I64, carried_end: int | None, lost: LostLaunches, orphans: I64
 ) -> pd.DataFrame:
-    count = len(host.starts)
+    count, (start, end) = len(host.starts), ops
     first_start = np.full(count, np.iinfo(np.int64).max)
     last_end = np.full(count, np.iinfo(np.int64).min)
     gpu_ops = np.zeros(count, np.int64)
@@ -125,7 +125,11 @@ def _step_table(
             "lost": lacks,
         }
     )
-    return choose(table) if gpu_ops.any() else table.iloc[0:0].assign(counted=False, excluded_because=None, outlier=False)
+    if not gpu_ops.any():
+        return table.iloc[0:0].assign(counted=False, excluded_because=None, outlier=False)
+    # An operation without a launch ran before its step ended, and one after the last step's end belongs to that step.
+    of_orphans = np.bincount(np.minimum(np.searchsorted(ends, orphans, side="right"), count - 1), minlength=count)
+    return choose(table, of_orphans)
 
 
 def _lacking(host: HostSteps, lost: LostLaunches) -> I64:

@@ -221,6 +221,8 @@ def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSt
     rows = [rows[i] for i in np.argsort(ends, kind="stable")]
     ends = np.sort(ends)
     first = min(int(events.ops.start[0]) if len(events.ops) else 0, int(events.calls.start[0]) if len(events.calls) else 0)
+    if not name.startswith("Optimizer.") and (ends < events.ops.end[rows]).any():
+        first = int(events.ops.start[rows[0]])  # of ranges that were never popped, only the starts are known
     starts = np.concatenate(([min(first, int(ends[0]))], ends[:-1])).astype(np.int64)
     names = [events.names[events.ops.name[i]] for i in rows]
     if name in names or len(set(names)) < len(names):

@@ -79,6 +79,28 @@ def test_a_capture_is_no_idle_run(trace: ChromeTrace, shown: bool) -> None:
         assert not result.findings and result.lead is not None and not result.lead.ledger
 
 
+@pytest.mark.parametrize(
+    ("takes_us", "steps", "shown", "headed"), [(700, 6, True, True), (300, 6, True, False), (30, 6, False, False)]
+)
+def test_a_long_capture_beside_more_launches_that_run(takes_us: int, steps: int, shown: bool, headed: bool) -> None:
+    """Twenty captured launches beside forty that run, as in a graph that is captured and replayed twice."""
+    trace = matmul_loop(steps)
+    for k in range(steps):
+        at = 1000 * k + 150
+        trace.host("cuda_runtime", "cudaStreamBeginCapture", at, at + 1)
+        for n in range(20):
+            trace.host("cuda_runtime", "cudaLaunchKernel", at + 2 + n, at + 2.5 + n, correlation=9000 + 100 * k + n)
+        trace.host("cuda_runtime", "cudaStreamEndCapture", at + takes_us - 1, at + takes_us)
+        for n in range(40):
+            trace.launch(
+                (at + takes_us + n, at + takes_us + n + 0.5), (at + 720 + n, at + 720.5 + n), "void at::native::fill()"
+            )
+    result = result_of(trace)
+    assert ("captures_graph" in failed(result)) == shown
+    assert (headline(result) == "This trace shows the capture of a CUDA graph, not the run.") == headed
+    assert headed or result.metrics["gpu_busy_share"].trust == ("caution" if shown else "ok")
+
+
 @pytest.mark.parametrize(("until", "wrapped", "wrong"), [(6000, False, True), (0, False, False), (0, True, False)])
 def test_a_range_of_loading_that_never_ends_lowers_the_trust(until: int, wrapped: bool, wrong: bool) -> None:
     trace = matmul_loop(6)

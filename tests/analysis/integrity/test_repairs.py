@@ -110,6 +110,7 @@ def test_ranges_that_end_together_end_where_the_next_begins() -> None:
         (6, [270, 6, 6, 6, 310, 6, 6, 6, 330], 95.2),  # 952 ms in 10 steps: three of them collect garbage
         (None, [6, 6, 6, 6, 6, 300], 6.0),  # one slow step may be chance: the median stands
         (None, [6, 7, 6, 5, 6, 7], 6.0),
+        (None, [46, 6, 46, 6, 46, 6, 46], 202 / 7),  # most of them are slow
     ],
 )
 def test_the_mean_speaks_where_slow_steps_come_again(first, steps, ms) -> None:

@@ -70,6 +70,7 @@ def test_examples_of_products_reach_their_tensor_core_row():
         ("triton_tem_fused_mm_0", None, None, "gemm", "unknown"),
         ("triton_tem_fused_flex_attention_0", None, None, "attention", "unknown"),
         ("triton_red_fused__softmax_amax_1", None, None, "fused", "no"),
+        ("triton_red_fused_mm_12", "aten::mm", BF16, "gemm", "likely"),
         ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "record_param_comms", None, "communication", "no"),
         ("ncclSymkDevKernel_AllReduce_AGxLL_R_sum_bf16", None, None, "communication", "no"),
         ("Memcpy HtoD (Pageable -> Device)", None, None, "memcpy", "no"),

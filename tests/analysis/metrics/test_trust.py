@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics import trust
@@ -58,3 +60,22 @@ def test_operations_without_a_launch_lower_what_rests_on_steps(orphan_ns: int, d
     rests_on_launches = {key for key, metric in METRICS.items() if "lost_launches" in metric.doubted_by}
     assert low == (set(), rests_on_launches, set(METRICS))[doubted]
     assert "achieved_tflops" in rests_on_launches and "gpu_busy_share" not in rests_on_launches
+
+
+@pytest.mark.parametrize(
+    ("ms", "swayed"), [([10, 10, 100], True), ([10, 13], True), ([10, 12], False), ([9, 30] * 6, False), ([10], False)]
+)
+def test_a_step_that_alone_decides_the_mean_lowers_what_rests_on_it(ms: list[float], swayed: bool) -> None:
+    ends = np.cumsum(ms) * 1_000_000
+    steps = pd.DataFrame({"start_ns": ends - np.array(ms) * 1_000_000, "end_ns": ends, "counted": True})
+    note = trust.swayed_by_one(steps)
+    after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=False, swayed=note)
+    low = {key for key, reading in after.items() if reading.trust == "caution"}
+    assert low == ({key for key, metric in METRICS.items() if "one_step" in metric.doubted_by} if swayed else set())
+
+
+@pytest.mark.parametrize(("orphan", "lowered"), [(6, True), (5, False)])
+def test_many_short_operations_without_a_launch_lower_the_count_alone(orphan: int, lowered: bool) -> None:
+    before = {key: Reading(0.05) for key in METRICS}
+    after = trust.apply(before, DeviceFacts(orphan=orphan, orphan_ns=1, gpu_ns=1000, launches=95), truncated=False)
+    assert {key for key in after if after[key] != before[key]} == ({"kernel_launches_per_step"} if lowered else set())

@@ -151,6 +151,23 @@ def test_a_cut_off_last_step_is_left_out():
     assert "cut off" in table["excluded_because"].iloc[-1]
 
 
+@pytest.mark.parametrize(("of_last", "counted"), [(3, True), (2, False)])
+def test_a_last_step_whose_launches_are_lost_is_whole_if_its_operations_ran(of_last, counted):
+    annotations = [(f"ProfilerStep#{k}", 10 * k, 10 * k + 10) for k in range(5)]
+    launches = [(10 * k + j, 10 * k + j + 1) for k in range(5) for j in (1, 3, 5)]
+    gpu = [(start + 1, start + 3, i if i < 13 else -1) for i, (start, _) in enumerate(launches)][: 12 + of_last]
+    assert place(make(annotations, launches, gpu)).table["counted"].tolist() == [False, True, True, True, counted]
+
+
+def test_two_ranges_that_are_never_popped_begin_where_they_were_pushed():
+    """The eight steps before them have no range, so they are no part of the first."""
+    annotations = [("iteration8", 80, 200), ("iteration9", 90, 200)]
+    launches = [(10 * k + 2, 10 * k + 3) for k in range(10)]
+    gpu = [(10 * k + 4, 10 * k + 9, k) for k in range(10)]
+    host = find_host_steps(make(annotations, launches, gpu))
+    assert host.starts.tolist() == [80, 90] and host.ends.tolist() == [90, 200]
+
+
 def test_without_profiler_steps_the_optimizer_marks_them():
     annotations = [(name, at, at + 2) for at in (8, 18, 28) for name in ("forward", "Optimizer.step#AdamW.step")]
     launches = [(at + 1, at + 2) for at in (2, 12, 22)]
