@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sawtooth.analysis import doubts
+from sawtooth.analysis.cluster.overview import of_whole_job
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
-from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.sampled.from_telemetry import beside_profile, check_telemetry, hosts_of
 from sawtooth.analysis.findings.sampled.joined import statements
-from sawtooth.analysis.integrity import lost_records
-from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
+from sawtooth.analysis.integrity.failed_check import FailedCheck
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.metric import DeviceMeasurements
-from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import readings_without_trace
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.groups import with_parallelism
-from sawtooth.analysis.ranks.job import as_one_job
+from sawtooth.analysis.ranks.job import replay_job
 from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
 from sawtooth.analysis.ranks.stragglers.sentences import who
 from sawtooth.analysis.reading_order import in_reading_order
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run import compile_log
-from sawtooth.analysis.run.host import host_work
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.run_without_gpu import of_the_host, why_no_gpu_work, without_records
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.recording_row import RecordingRow, row_of
 from sawtooth.analysis.telemetry import run_telemetry as run_telemetry
@@ -47,10 +46,37 @@ from sawtooth.analysis.telemetry.troughs import link
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.manifest import Manifest
 
-RANGES_NOT_STORED = "not_stored_cuda_profiler_range"  # key of ingest's note on the events of CUPTI's range profiler
-NO_GPU_WORK = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
 NO_GPU = "no_gpu"  # ingest's note on a trace without GPU operations
-ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What the analysis of a run starts from.
+
+    ``rows`` are the run's recordings, ``noted`` ingest's diagnostics of them, and ``marks`` the step time that the loop's own
+    marks give for each trace, by its recording.
+    """
+
+    manifest: Manifest
+    library: Library
+    rows: list[RecordingRow]
+    noted: list[Diagnostic]
+    telemetry: RunTelemetry
+    marks: Mapping[str, StepTimeEvidence | None]
+
+
+@dataclass(frozen=True)
+class AnalysedJob:
+    """The ranks of a run at their job's step time, and what they wait for each other.
+
+    ``lead`` determines the job's step; None without GPU work. ``lost`` is the reason why the summaries of a job's ranks could
+    not be read.
+    """
+
+    ranks: list[RankResult]
+    communication: Communication | None
+    lead: RankResult | None
+    lost: str | None
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
@@ -58,76 +84,107 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
 
     Raises SawtoothError if a recording is missing or damaged.
     """
-    rows, diagnostics = _recordings(manifest, library)
-    traces = [row for ref, row in zip(manifest.recordings, rows, strict=True) if ref.kind == "trace"]
-    telemetry = run_telemetry.load(manifest, library, traces)
-    marks = {
-        ref.id: step_marks.step_mark_evidence(manifest, library, ref.rank) for ref in manifest.recordings if ref.kind == "trace"
-    }
-    pairs: list[tuple[RankResult, DeviceMeasurements]] = []
-    for row in traces:
-        with library.open(row.id) as recording:
-            pairs += RankTrace(recording, row, manifest.facts, telemetry, marks[row.id], library.folder).ranks()
-    measured = [of_rank for _, of_rank in pairs]
-    ranks, communication = split_communication(library, [rank for rank, _ in pairs])
-    if communication is not None:
-        communication = as_one_job(
-            library,
-            ranks,
-            communication,
-            lambda joint: measured_ms(library, ranks, joint, telemetry),
-            sampled=bool(telemetry.devices),
-        )
-    if manifest.summaries is not None:
-        from sawtooth.analysis.cluster.overview import of_whole_job  # only for jobs with many ranks
-
-        ranks, communication, lost = of_whole_job(library.folder, manifest.summaries, ranks, communication)
-        diagnostics += [Diagnostic("summaries_lost", "error", lost, 1)] if lost else []
-    ranks = at_job_step(library, ranks, measured, communication, telemetry)
-    ranks = [doubts.checked(rank) for rank in ranks]
-    lead = leading(ranks, communication)
-    failed = doubts.failed_of(ranks, lead) if lead is not None else _without_records(manifest, library, diagnostics)
-    if communication is not None:
-        communication = with_parallelism(ranks, communication)
-    diagnostics += trust.diagnostics_of(ranks)
-    repeated = {check.key for check in failed} | (
-        {NO_GPU} if failed and lead is None else set()
-    )  # the GPU worked without records
-    diagnostics = [diagnostic for diagnostic in diagnostics if diagnostic.key not in repeated]
-    diagnostics += doubts.diagnostics_of(failed)
-    diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
-    if telemetry.unknown is not None:
-        diagnostics.append(Diagnostic("telemetry_not_attributed", "info", telemetry.unknown, 1))
-    result = RunResult(
-        manifest=manifest,
-        ranks=ranks,
-        lead=lead,
-        recordings=rows,
-        diagnostics=diagnostics,
-        metrics=_run_metrics(lead, ranks, telemetry, communication, _no_gpu_work(manifest, library, telemetry, failed)),
-        telemetry=telemetry,
-        communication=communication,
-        compile_log=compile_log.load(manifest, library, lead.rank if lead else None),
-        failed=failed,
-    )
-    if lead is None:
-        result = _of_the_host(result, library, marks)
-        of_host, of_samples = check_host(result), check_telemetry(manifest, library, telemetry)
+    inputs = _read(manifest, library)
+    job = _job(inputs, _measured_ranks(inputs))
+    if job.lead is None:
+        result = of_the_host(_result(inputs, job, without_records(manifest, library, inputs.noted)), library, inputs.marks)
+        of_host, of_samples = check_host(result), check_telemetry(manifest, library, inputs.telemetry)
         result = replace(result, findings=[*of_host[0], *of_samples[0]], not_checked=[*of_host[1], *of_samples[1]])
         return in_reading_order(result, None)
-    result = _with_troughs(result, library, lead)
+    result = _result(inputs, job, doubts.failed_of(job.ranks, job.lead))
+    return _with_findings(_with_troughs(result, library, job.lead), library, job.lead)
+
+
+def _read(manifest: Manifest, library: Library) -> RunInputs:
+    rows, noted = _recordings(manifest, library)
+    traces = [(ref, row) for ref, row in zip(manifest.recordings, rows, strict=True) if ref.kind == "trace"]
+    telemetry = run_telemetry.load(manifest, library, [row for _, row in traces])
+    marks = {ref.id: step_marks.step_mark_evidence(manifest, library, ref.rank) for ref, _ in traces}
+    return RunInputs(manifest, library, rows, noted, telemetry, marks)
+
+
+def _measured_ranks(inputs: RunInputs) -> list[tuple[RankResult, DeviceMeasurements]]:
+    """Return each device of each trace, analysed alone, with the inputs of its metrics."""
+    library, ranks = inputs.library, []
+    for ref, row in zip(inputs.manifest.recordings, inputs.rows, strict=True):
+        if ref.kind == "trace":
+            with library.open(row.id) as recording:
+                trace = RankTrace(recording, row, inputs.manifest.facts, inputs.telemetry, inputs.marks[row.id], library.folder)
+                ranks += trace.ranks()
+    return ranks
+
+
+def _job(inputs: RunInputs, measured: list[tuple[RankResult, DeviceMeasurements]]) -> AnalysedJob:
+    """Return the ranks as one job."""
+    library, telemetry, summaries = inputs.library, inputs.telemetry, inputs.manifest.summaries
+    ranks, communication = split_communication(library, [rank for rank, _ in measured])
+    if communication is not None:
+        communication = _as_one_job(library, ranks, communication, telemetry)
+    lost = None
+    if summaries is not None:
+        ranks, communication, lost = of_whole_job(library.folder, summaries, ranks, communication)
+    at_step = at_job_step(library, ranks, [of_rank for _, of_rank in measured], communication, telemetry)
+    ranks = [doubts.checked(rank) for rank in at_step]
+    lead = leading(ranks, communication)
+    if communication is not None:
+        communication = with_parallelism(ranks, communication)
+    return AnalysedJob(ranks, communication, lead, lost)
+
+
+def _as_one_job(
+    library: Library, ranks: list[RankResult], communication: Communication, telemetry: RunTelemetry
+) -> Communication:
+    """Return the communication with the job's step and stragglers, if the ranks can be connected."""
+    replayed = replay_job(library, ranks, communication, sampled=bool(telemetry.devices))
+    if replayed is None:
+        return communication
+    known = replayed.communication.step_ms is not None
+    return replayed.with_stragglers(measured_ms(library, ranks, replayed.communication, telemetry) if known else None)
+
+
+def _result(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck, ...]) -> RunResult:
+    """Return the result without findings."""
+    manifest, telemetry = inputs.manifest, inputs.telemetry
+    no_gpu_work = why_no_gpu_work(manifest, inputs.library, telemetry, failed)
+    return RunResult(
+        manifest=manifest,
+        ranks=job.ranks,
+        lead=job.lead,
+        recordings=inputs.rows,
+        diagnostics=_diagnostics(inputs, job, failed),
+        metrics=_run_metrics(job.lead, job.ranks, telemetry, job.communication, no_gpu_work),
+        telemetry=telemetry,
+        communication=job.communication,
+        compile_log=compile_log.load(manifest, inputs.library, job.lead.rank if job.lead else None),
+        failed=failed,
+    )
+
+
+def _diagnostics(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck, ...]) -> list[Diagnostic]:
+    """Return ingest's diagnostics, then those of the ranks, the failed checks and the telemetry."""
+    summaries = [Diagnostic("summaries_lost", "error", job.lost, 1)] if job.lost else []
+    repeated = {check.key for check in failed}
+    if failed and job.lead is None:  # the GPU worked, although its records are missing
+        repeated.add(NO_GPU)
+    of_ranks = trust.diagnostics_of(job.ranks)
+    noted = [diagnostic for diagnostic in (*inputs.noted, *summaries, *of_ranks) if diagnostic.key not in repeated]
+    elsewhere = [Diagnostic("telemetry_elsewhere", "error", each, 1) for each in _elsewhere(job.ranks, inputs.telemetry)]
+    unknown = inputs.telemetry.unknown
+    unattributed = [Diagnostic("telemetry_not_attributed", "info", unknown, 1)] if unknown is not None else []
+    return [*noted, *doubts.diagnostics_of(failed), *elsewhere, *unattributed]
+
+
+def _with_findings(result: RunResult, library: Library, lead: RankResult) -> RunResult:
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)
         checked = check(RuleContext(result, lead, view.recording, lead.telemetry, whatif))
-    findings = checked.findings
-    hosts = list(hosts_of(manifest, library, telemetry))
-    judged = statements(result, lead, hosts, findings)
-    findings += beside_profile(hosts, lead, findings)
+    hosts = list(hosts_of(result.manifest, library, result.telemetry))
+    findings = [*checked.findings, *beside_profile(hosts, lead, checked.findings)]
     result = replace(
         result,
         findings=findings,
         not_checked=checked.not_checked,
-        statements=judged,
+        statements=statements(result, lead, hosts, checked.findings),
         below_the_bar=checked.below_the_bar,
     )
     return in_reading_order(result, whatif)
@@ -145,50 +202,6 @@ def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow
         rows.append(row if ref.rank is None else replace(row, rank=ref.rank))
         diagnostics += [Diagnostic(*diagnostic) for diagnostic in noted]
     return rows, diagnostics
-
-
-def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, StepTimeEvidence | None]) -> RunResult:
-    """Return the result with the host's work if the traces contain only that.
-
-    Of several traces, the one with the longest step is used. Without a trace, the loop's own marks still give the step time.
-    """
-    host_alone = not result.telemetry.devices and not step_marks.names_gpu(result.manifest, library)
-    if (
-        not marks
-        and (alone := step_marks.step_mark_evidence(result.manifest, library, None, host_alone=host_alone)) is not None
-    ):
-        step = Reading(alone.ms, low=alone.low_ms, high=alone.high_ms, notes=alone.notes)
-        return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
-    works = []
-    for ref in (ref for ref in result.manifest.recordings if ref.id in marks):
-        step_mark_evidence = step_marks.step_mark_evidence(result.manifest, library, ref.rank, host_alone=True)
-        with library.open(ref.id) as recording:
-            works.append(host_work(recording, result.manifest.facts.step_time_ms, step_mark_evidence))
-    known = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
-    if not known:
-        return result
-    if (
-        result.withdrawn_by is not None
-    ):  # the host's steps do not show the GPU's, but a step time measured outside the trace stays
-        timed = known[0].step.low is not None
-        step = known[0].step if timed else missing(result.withdrawn_by.sentence)
-        return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
-    return replace(result, host=known[0], metrics={**result.metrics, "best_step_time_ms": known[0].step})
-
-
-def _without_records(manifest: Manifest, library: Library, noted: list[Diagnostic]) -> tuple[FailedCheck, ...]:
-    """Return the failed check of traces with launches but no GPU operations or with unread device events."""
-    unread = next((diagnostic for diagnostic in noted if diagnostic.key == "device_not_read"), None)
-    if unread is not None and (check := lost_records.check_unread(unread.count, unread.sentence)) is not None:
-        return (check,)
-    launches = 0
-    for ref in manifest.recordings:
-        if ref.kind == "trace":
-            with library.open(ref.id) as recording:
-                launches += len(lost_launches(recording.cursor, 0))
-    ranges = any(diagnostic.key == RANGES_NOT_STORED for diagnostic in noted)
-    check = lost_records.check_without_records(launches, by_ranges=ranges)
-    return (check,) if check is not None else ()
 
 
 def _elsewhere(ranks: list[RankResult], telemetry: RunTelemetry) -> list[str]:
@@ -222,22 +235,6 @@ def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
         return None
     counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
     return WhatIf(replay_store.load(rows[0][0]), rank.device, counted, bool(recording.named(LOADS_IN_WORKERS)))
-
-
-def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bool:
-    """Return whether the recorder saw that the training has no GPU.
-
-    It sampled none, and no process with step marks named one.
-    """
-    kinds = {ref.kind for ref in manifest.recordings}  # marks alone may be a script's own, which name no GPU
-    return {"marks", "trace"} <= kinds and not telemetry.devices and not step_marks.names_gpu(manifest, library)
-
-
-def _no_gpu_work(manifest: Manifest, library: Library, telemetry: RunTelemetry, failed: tuple[FailedCheck, ...]) -> str:
-    """Return the reason why a run's traces have no GPU work."""
-    if (check := deciding(failed)) is not None:
-        return check.sentence
-    return ON_CPU if _on_cpu(manifest, library, telemetry) else NO_GPU_WORK
 
 
 def _run_metrics(

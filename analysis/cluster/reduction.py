@@ -21,9 +21,9 @@ from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.groups import RankLocation, group_uses
-from sawtooth.analysis.ranks.job import one_step, peers
 from sawtooth.analysis.ranks.matching import match_rows
 from sawtooth.analysis.ranks.missing_ranks import absent_note
+from sawtooth.analysis.ranks.peers import one_step, peers
 from sawtooth.analysis.ranks.pipeline import pipeline_of, stages_of
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.ranks.stragglers.outliers import outliers

@@ -16,8 +16,8 @@ import pandas as pd
 
 from sawtooth.analysis.knowledge.hardware import link_of
 from sawtooth.analysis.ranks.communication import BUS_FACTORS
-from sawtooth.analysis.ranks.job import peers
 from sawtooth.analysis.ranks.job_step import own_works
+from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.pipeline import pipeline_of
 from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, GroupUse, Parallelism
 from sawtooth.analysis.run.model import RankResult

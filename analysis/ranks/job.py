@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.ranks.contention import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
 from sawtooth.analysis.ranks.joint_replay import JointReplay, Meetings, Member
+from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, blame, blame_recorded
 from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, RankLosses, outliers
@@ -23,7 +24,7 @@ from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost, apply
 from sawtooth.analysis.replay.simulation import ReplayProblem
-from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, RankWaits, Straggler
+from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import RankResult
 
 if TYPE_CHECKING:
@@ -38,121 +39,139 @@ NOT_REPLAYED = (
 )
 
 
-def as_one_job(
-    library: Library,
-    ranks: Sequence[RankResult],
-    communication: Communication,
-    measured_ms: Callable[[Communication], float | None],
-    *,
-    sampled: bool,
-) -> Communication:
-    """Return ``communication`` with the job's step and stragglers, from replays without the profiler.
+@dataclass(frozen=True)
+class ReplayedJob:
+    """All ranks of a job, replayed together without the profiler.
 
-    ``measured_ms`` returns the job's step from marks or telemetry, None without them. If the joint replay takes longer, the
-    replayed hosts are too slow. ``sampled`` means that telemetry may be used, which needs the time that ranks wait in turn.
-    Stragglers come from the recorded collectives if the job has many ranks with the same work (``outliers``), else from the
-    replays. Without matched collectives the ranks are not connected, and nothing is added.
-    Ranks that cannot be replayed are left out if no rank waits for them in the profile. Otherwise the job's step is unknown,
-    and stragglers come from the recorded collectives and the host's times between calls.
+    ``problems`` and ``kernels`` are those of ``ranks``; a rank without a problem cannot be replayed. ``communication`` has the
+    job's step and each rank's waits in the joint replay. ``joint`` is that replay, of the ranks at the positions ``included``,
+    which meet in the collectives of ``rows``; None if it is impossible because others wait for a rank that cannot be replayed.
+    """
+
+    library: Library
+    ranks: Sequence[RankResult]
+    problems: Sequence[ReplayProblem | None]
+    kernels: Sequence[Kernels]
+    communication: Communication
+    joint: JointReplay | None
+    included: Sequence[int]
+    rows: pd.DataFrame
+
+    def with_stragglers(self, measured_ms: float | None) -> Communication:
+        """Return the communication with the job's stragglers, or with its two groups of ranks.
+
+        ``measured_ms`` is the job's step from marks or telemetry. If the joint replay takes longer, the replayed hosts are too
+        slow. Stragglers come from the recorded collectives if the job has many ranks with the same work (``outliers``), else
+        from the replays. Without a joint replay, they come from the recorded collectives and the host's times between calls.
+        """
+        alike = peers(self.communication.rows, len(self.ranks))
+        many = max(map(len, alike)) >= FEWEST_ALIKE
+        recorded = RecordedJob.of(self.communication.rows, len(self.ranks))
+        numbers, hosts = [rank.rank for rank in self.ranks], [rank.host for rank in self.ranks]
+        recorded_ms = float(np.median([rank.best.mean_ms or 0.0 for rank in self.ranks]))
+        late = outliers(recorded, self._losses, alike, numbers, hosts, recorded_ms) if many else ()
+        communication = self.communication
+        if self.joint is not None:
+            paced = _paced(self.joint, measured_ms)
+            communication = replace(communication, paced_ms=paced.step_ms())
+            late = late or self._blamed(paced)
+        if not late and None in self.problems and not many:
+            own = _own_times(self.library, self.ranks, self.problems, self.kernels)
+            late = blame_recorded(recorded, own, alike, numbers, hosts, recorded_ms) if own is not None else ()
+        if not late:
+            notes = tuple(NOT_REPLAYED if note == NO_JOINT_REPLAY else note for note in communication.notes)
+            communication = replace(communication, notes=notes)
+        telemetry = [rank.telemetry for rank in self.ranks]
+        late = tuple(with_reason(each, telemetry, alike) for each in late)
+        split = None if late else split_of(recorded, alike, numbers, hosts, recorded_ms)
+        return replace(communication, stragglers=late, split=split)
+
+    def _losses(self, positions: Sequence[int]) -> dict[int, RankLosses]:
+        """Return the losses of some ranks, by position."""
+        least, shown = quietest(self.kernels), {}
+        for position in positions:
+            with self.library.open(self.ranks[position].recording_id) as recording:
+                shown[position] = RankLosses.of(recording, self.ranks[position], self.kernels[position], least)
+        return shown
+
+    def _blamed(self, paced: JointReplay) -> tuple[Straggler, ...]:
+        """Return the stragglers of the replay, whose hosts are as fast as measured."""
+        kernels = [self.kernels[position] for position in self.included]
+        waits = self.communication.ranks
+        own = [
+            own_time(of_rank, member, waits[position].held_ms, _begins_ns(self.ranks[position]))
+            for of_rank, member, position in zip(kernels, paced.members, self.included, strict=True)
+        ]
+        late = blame(
+            job=paced,
+            recorded=RecordedJob.of(self.rows, len(self.included)),
+            own=as_quiet_as_others(own),
+            peers=peers(self.rows, len(self.included)),
+            ranks=[self.ranks[position].rank for position in self.included],
+            hosts=[self.ranks[position].host for position in self.included],
+        )
+        return tuple(replace(each, positions=tuple(self.included[i] for i in each.positions)) for each in late)
+
+
+def replay_job(
+    library: Library, ranks: Sequence[RankResult], communication: Communication, *, sampled: bool
+) -> ReplayedJob | None:
+    """Return the joint replay of ``ranks``; None if their collectives were not matched or one process has several devices.
+
+    Ranks that cannot be replayed are left out if no rank waits for them in the profile. ``sampled`` means that telemetry may be
+    used, which needs the time that ranks wait in turn.
     """
     if communication.rows.empty or len({rank.recording_id for rank in ranks}) < len(ranks):
-        return communication  # one process with several devices is one host, so its replay joins them already
+        return None  # one process with several devices is one host, so its replay joins them already
     problems: list[ReplayProblem | None] = []
     kernels: list[Kernels] = []
     for rank in ranks:
         with library.open(rank.recording_id) as recording:
             problems.append(replay_of(recording, rank))
             kernels.append(kernels_of(recording, rank.device))
-    alike = peers(communication.rows, len(ranks))
-    late: tuple[Straggler, ...] = ()
-    recorded = RecordedJob.of(communication.rows, len(ranks))
-    numbers, hosts = [rank.rank for rank in ranks], [rank.host for rank in ranks]
-    recorded_ms = float(np.median([rank.best.mean_ms or 0.0 for rank in ranks]))
-    if max(map(len, alike)) >= FEWEST_ALIKE:
-        least = quietest(kernels)
-
-        def traces(positions: Sequence[int]) -> dict[int, RankLosses]:
-            shown = {}
-            for position in positions:
-                with library.open(ranks[position].recording_id) as recording:
-                    shown[position] = RankLosses.of(recording, ranks[position], kernels[position], least)
-            return shown
-
-        late = outliers(recorded, traces, alike, numbers, hosts, recorded_ms)
-    joint = _replayed(ranks, communication, problems, kernels, measured_ms, sampled=sampled, by_collectives=bool(late))
-    late = late or joint.stragglers
-    if not late and None in problems and max(map(len, alike)) < FEWEST_ALIKE:
-        own = _own_times(library, ranks, problems, kernels)
-        late = blame_recorded(recorded, own, alike, numbers, hosts, recorded_ms) if own is not None else ()
-    if not late:
-        joint = replace(joint, notes=tuple(NOT_REPLAYED if note == NO_JOINT_REPLAY else note for note in joint.notes))
-    telemetry = [rank.telemetry for rank in ranks]
-    late = tuple(with_reason(each, telemetry, alike) for each in late)
-    split = None if late else split_of(recorded, alike, numbers, hosts, recorded_ms)
-    return replace(joint, stragglers=late, split=split)
-
-
-def _replayed(
-    ranks: Sequence[RankResult],
-    communication: Communication,
-    problems: Sequence[ReplayProblem | None],
-    kernels: Sequence[Kernels],
-    measured_ms: Callable[[Communication], float | None],
-    *,
-    sampled: bool,
-    by_collectives: bool,
-) -> Communication:
-    """Return ``communication`` with the results of the joint replay.
-
-    Stragglers are only searched if they are not known ``by_collectives``.
-    """
-    kept = [position for position, problem in enumerate(problems) if problem is not None]
     awaited = (
         problem is None and waits.late_ms >= LEAST_SHARE * (rank.best.mean_ms or 0.0)
         for rank, waits, problem in zip(ranks, communication.ranks, problems, strict=True)
     )
-    if not kept or any(awaited):
-        return replace(communication, notes=(*communication.notes, NO_JOINT_REPLAY))
-    kernels = [kernels[position] for position in kept]
-    rows = communication.rows[communication.rows["position"].isin(kept)]
-    rows = rows.assign(position=rows["position"].map({position: i for i, position in enumerate(kept)}))
-    slowed = slowed_by_waits(kernels, rows)
-    members = []
-    for position, off in zip(kept, slowed, strict=True):
-        rank, problem = ranks[position], problems[position]
-        assert problem is not None
-        # a replay's times begin with the recording's first event
-        offset_ns = (communication.ranks[position].clock_offset_ns or 0) - (rank.trace.first_ns or 0)
-        counted = rank.counted["step"].to_numpy(np.int32)
-        members.append(Member(_quicker(problem, off), rank.device, counted, offset_ns))
+    included = [position for position, problem in enumerate(problems) if problem is not None]
+    if not included or any(awaited):
+        noted = replace(communication, notes=(*communication.notes, NO_JOINT_REPLAY))
+        return ReplayedJob(library, ranks, problems, kernels, noted, None, (), communication.rows)
+    rows = communication.rows[communication.rows["position"].isin(included)]
+    rows = rows.assign(position=rows["position"].map({position: i for i, position in enumerate(included)}))
+    chosen = [kernels[position] for position in included]
+    slowed = slowed_by_waits(chosen, rows)
+    members = [
+        _member(ranks[position], problem, off, communication.ranks[position])
+        for position, off in zip(included, slowed, strict=True)
+        if (problem := problems[position]) is not None
+    ]
     job = JointReplay(members, Meetings.of(rows, len(members)))
-    step_ms, waits_ms = job.step_ms(), job.waits_ms()
-    least = quietest(kernels)
-    held = [held_ms(k, m.counted, least) for k, m in zip(kernels, members, strict=True)]
-    slowed_ms = [_per_step_ms(k, m, off) for k, m, off in zip(kernels, members, slowed, strict=True)]
-    of_rank = dict(zip(kept, zip(waits_ms, slowed_ms, held, strict=True), strict=True))
-    joint = replace(
+    times = _replayed_times(chosen, members, slowed, job.waits_ms())
+    of_rank = dict(zip(included, times, strict=True))
+    replayed = replace(
         communication,
         ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
-        notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.abandoned)),
-        step_ms=step_ms,
+        notes=(*communication.notes, *_notes(len(ranks) - len(included), job.abandoned)),
+        step_ms=job.step_ms(),
         in_turn_ms=job.in_turn_ms(SEEN_AT_ONCE_MS) if sampled else 0.0,
     )
-    paced = _paced(job, measured_ms(joint))
-    if by_collectives:
-        return replace(joint, paced_ms=paced.step_ms())
-    late = blame(
-        job=paced,
-        recorded=RecordedJob.of(rows, len(kept)),
-        own=as_quiet_as_others(
-            [own_time(k, m, ms, _begins_ns(ranks[p])) for k, m, ms, p in zip(kernels, paced.members, held, kept, strict=True)]
-        ),
-        peers=peers(rows, len(kept)),
-        ranks=[ranks[p].rank for p in kept],
-        hosts=[ranks[p].host for p in kept],
-    )
-    late = tuple(replace(each, positions=tuple(kept[i] for i in each.positions)) for each in late)
-    return replace(joint, stragglers=late, paced_ms=paced.step_ms())
+    return ReplayedJob(library, ranks, problems, kernels, replayed, job, included, rows)
+
+
+def _member(rank: RankResult, problem: ReplayProblem, off_ns: pd.Series, waits: RankWaits) -> Member:
+    """Return a rank for the joint replay, with its operations shortened by ``off_ns``."""
+    offset_ns = (waits.clock_offset_ns or 0) - (rank.trace.first_ns or 0)  # a replay begins with the recording's first event
+    return Member(_quicker(problem, off_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns)
+
+
+def _replayed_times(
+    kernels: Sequence[Kernels], members: Sequence[Member], slowed: Sequence[pd.Series], waits_ms: Sequence[float | None]
+) -> Iterator[tuple[float | None, float, float]]:
+    """Yield the wait of each member in the replay, and what waits and another process add to its kernels, per step in ms."""
+    least = quietest(kernels)
+    for of_rank, member, off_ns, wait_ms in zip(kernels, members, slowed, waits_ms, strict=True):
+        yield wait_ms, _per_step_ms(of_rank, member, off_ns), held_ms(of_rank, member.counted, least)
 
 
 def _paced(job: JointReplay, measured_ms: float | None) -> JointReplay:
@@ -235,50 +254,3 @@ def _notes(left_out: int, abandoned: int) -> Iterator[str]:
         yield f"{left_out} of the ranks cannot be replayed and are left out of the job's step; nobody waits for them in the profile."
     if abandoned:
         yield f"{abandoned} collectives of the ranks contradict each other's order and hold nobody up in the replay."
-
-
-def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
-    """Return, by position, the ranks with the same work by design: those joined by collectives.
-
-    Ranks that send to each other form a pipeline, and its stages differ. A collective that joins two ranks of one pipeline (the
-    gradients' norm, the weights shared by the first and last stage) joins stages, so it does not count.
-    """
-    sent = rows["name"] == SEND_RECEIVE
-    pipeline = _joined(_members(rows[sent]), ranks)
-    of_stage = (each for each in _members(rows[~sent]) if len({pipeline[position] for position in each}) == len(each))
-    root = _joined(of_stage, ranks)
-    alike: dict[int, list[int]] = {}
-    for position in range(ranks):
-        alike.setdefault(root[position], []).append(position)
-    return [alike[root[position]] for position in range(ranks)]  # one list for all of its ranks, because there may be thousands
-
-
-def one_step(rows: pd.DataFrame, ranks: int) -> bool:
-    """Return whether collectives join all ranks, directly or through others.
-
-    Sends and receives alone do not define a common end of the step.
-    """
-    return len(set(_joined(_members(rows[rows["name"] != SEND_RECEIVE]), ranks))) == 1
-
-
-def _members(rows: pd.DataFrame) -> set[tuple[int, ...]]:
-    """Return the positions of the ranks that meet in each collective of ``rows``."""
-    return set(rows.groupby("collective")["position"].agg(lambda each: tuple(sorted(each))))
-
-
-def _joined(sets: Iterable[tuple[int, ...]], ranks: int) -> list[int]:
-    """Return, by position, a number that is equal for ranks that ``sets`` join.
-
-    Ranks may be joined directly or through others.
-    """
-    joined = list(range(ranks))
-
-    def root(position: int) -> int:
-        while joined[position] != position:
-            position = joined[position]
-        return position
-
-    for together in sets:
-        for position in together[1:]:
-            joined[root(position)] = root(together[0])
-    return [root(position) for position in range(ranks)]

@@ -15,8 +15,8 @@ from sawtooth.analysis.cluster.reduction import reduce_job
 from sawtooth.analysis.cluster.stages import Unequal, unequal
 from sawtooth.analysis.cluster.storage import list_sources, place_of
 from sawtooth.analysis.cluster.tables import JobTables
-from sawtooth.analysis.ranks.job import peers
 from sawtooth.analysis.ranks.matching import with_places
+from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.run.job import SEND_RECEIVE
 from sawtooth.app.jobs.rank_summary import summarise

@@ -161,11 +161,13 @@ def test_a_measured_step_says_how_fast_the_hosts_are(tmp_path: Path) -> None:
     library = Library(data)
     ranks, communication = split_communication(library, analyse(run, library).ranks)
     assert communication is not None
-    unmeasured = one_job.as_one_job(library, ranks, communication, lambda _: None, sampled=False)
+    replayed = one_job.replay_job(library, ranks, communication, sampled=True)
+    assert replayed is not None
+    unmeasured = replayed.with_stragglers(None)
     assert unmeasured.step_ms is not None
     assert unmeasured.paced_ms == unmeasured.step_ms
     measured_ms = 0.8 * unmeasured.step_ms
-    found = one_job.as_one_job(library, ranks, communication, lambda _: measured_ms, sampled=True)
+    found = replayed.with_stragglers(measured_ms)
     assert found.step_ms == unmeasured.step_ms
     assert found.paced_ms == pytest.approx(measured_ms, rel=0.03)
     (late,) = found.stragglers

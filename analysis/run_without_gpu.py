@@ -1,0 +1,83 @@
+"""Results of runs whose traces have no GPU work: the host's work, or why the GPU's is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sawtooth.analysis.derive.steps.lost_launches import lost_launches
+from sawtooth.analysis.integrity import lost_records
+from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
+from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
+from sawtooth.analysis.metrics.trust import Diagnostic
+from sawtooth.analysis.run.host import host_work
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry import step_marks
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
+from sawtooth.ingest.manifest import Manifest
+
+RANGES_NOT_STORED = "not_stored_cuda_profiler_range"  # key of ingest's note on the events of CUPTI's range profiler
+NO_GPU_WORK = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
+ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."
+
+
+def of_the_host(result: RunResult, library: Library, marks: Mapping[str, StepTimeEvidence | None]) -> RunResult:
+    """Return the result with the host's work if the traces contain only that.
+
+    Of several traces, the one with the longest step is used. Without a trace, the loop's own marks still give the step time.
+    """
+    host_alone = not result.telemetry.devices and not step_marks.names_gpu(result.manifest, library)
+    if (
+        not marks
+        and (alone := step_marks.step_mark_evidence(result.manifest, library, None, host_alone=host_alone)) is not None
+    ):
+        step = Reading(alone.ms, low=alone.low_ms, high=alone.high_ms, notes=alone.notes)
+        return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
+    works = []
+    for ref in (ref for ref in result.manifest.recordings if ref.id in marks):
+        step_mark_evidence = step_marks.step_mark_evidence(result.manifest, library, ref.rank, host_alone=True)
+        with library.open(ref.id) as recording:
+            works.append(host_work(recording, result.manifest.facts.step_time_ms, step_mark_evidence))
+    known = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
+    if not known:
+        return result
+    if (
+        result.withdrawn_by is not None
+    ):  # the host's steps do not show the GPU's, but a step time measured outside the trace stays
+        timed = known[0].step.low is not None
+        step = known[0].step if timed else missing(result.withdrawn_by.sentence)
+        return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
+    return replace(result, host=known[0], metrics={**result.metrics, "best_step_time_ms": known[0].step})
+
+
+def without_records(manifest: Manifest, library: Library, noted: list[Diagnostic]) -> tuple[FailedCheck, ...]:
+    """Return the failed check of traces with launches but no GPU operations or with unread device events."""
+    unread = next((diagnostic for diagnostic in noted if diagnostic.key == "device_not_read"), None)
+    if unread is not None and (check := lost_records.check_unread(unread.count, unread.sentence)) is not None:
+        return (check,)
+    launches = 0
+    for ref in manifest.recordings:
+        if ref.kind == "trace":
+            with library.open(ref.id) as recording:
+                launches += len(lost_launches(recording.cursor, 0))
+    ranges = any(diagnostic.key == RANGES_NOT_STORED for diagnostic in noted)
+    check = lost_records.check_without_records(launches, by_ranges=ranges)
+    return (check,) if check is not None else ()
+
+
+def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bool:
+    """Return whether the recorder saw that the training has no GPU.
+
+    It sampled none, and no process with step marks named one.
+    """
+    kinds = {ref.kind for ref in manifest.recordings}  # marks alone may be a script's own, which name no GPU
+    return {"marks", "trace"} <= kinds and not telemetry.devices and not step_marks.names_gpu(manifest, library)
+
+
+def why_no_gpu_work(manifest: Manifest, library: Library, telemetry: RunTelemetry, failed: tuple[FailedCheck, ...]) -> str:
+    """Return the reason why a run's traces have no GPU work."""
+    if (check := deciding(failed)) is not None:
+        return check.sentence
+    return ON_CPU if _on_cpu(manifest, library, telemetry) else NO_GPU_WORK
