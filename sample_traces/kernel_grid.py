@@ -76,7 +76,7 @@ def event_us(run: Run) -> float:
 
 def recorded_kernels(recording: Any) -> list[tuple[str, int]]:
     """Return (name, ns) of every GPU operation of a finished profile, in order of start."""
-    events = [e for e in recording.profiler.kineto_results.events() if e.device_type() == torch.autograd.DeviceType.CUDA]
+    events = [e for e in recording.profiler.kineto_results.events() if e.device_type() == torch.autograd.DeviceType.CUDA]  # type: ignore[attr-defined]  # torch exports it without saying so
     events.sort(key=lambda e: e.start_ns())
     return [(e.name(), e.duration_ns()) for e in events if not e.name().startswith(ANNOTATIONS)]
 

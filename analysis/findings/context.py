@@ -186,7 +186,7 @@ def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate
     def made(context: RuleContext, *arguments: P.args, **named: P.kwargs) -> T:
         return context.once(make, *arguments, **named)
 
-    return made
+    return cast(Callable[Concatenate[RuleContext, P], T], made)  # wraps() lets the context be passed by name too
 
 
 NO_HOST = "the telemetry has no samples of the host: record it with a newer `sawtooth sample`"

@@ -10,7 +10,8 @@ from sawtooth.analysis.findings.model import Evidence, Judgement
 from sawtooth.analysis.findings.policy import Bar
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit
-from sawtooth.analysis.replay.whatif import Edge, WhatIf
+from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.analysis.replay.worker_limit import Edge
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 

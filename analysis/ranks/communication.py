@@ -7,7 +7,7 @@ one rank cannot show this, so ranks are matched when a run is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
 
 # Bytes on the wire per byte of the collective, for n ranks. NCCL's own tests call this the bus bandwidth factor.
-BUS_FACTORS = {
+BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "allgather": lambda n: (n - 1) / n,
     "reducescatter": lambda n: (n - 1) / n,

@@ -44,7 +44,7 @@ def report_json(result: RunResult) -> ReportPart:
             ],
         },
         "devices": _devices(result),
-        **_rank_part(lead, result.metrics),
+        **_rank_part(lead, result.metrics),  # type: ignore[typeddict-item]  # it has no keys of a run's part
         "findings": [finding_json(f) for f in result.findings],
         "audit": [
             {

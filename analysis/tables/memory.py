@@ -61,7 +61,7 @@ def memory_use(rank: RankView) -> MemoryUse | None:
     reserved = np.zeros(0) if bool(rows["reserved"].isna().any()) else rows["reserved"].to_numpy(np.float64)
     time = rows["time_ns"].to_numpy(np.int64)
     top = int(allocated.argmax())
-    keep = MinMaxLTTBDownsampler().downsample(time, allocated, n_out=POINTS_MOST) if len(time) > POINTS_MOST else slice(None)
+    keep = MinMaxLTTBDownsampler().downsample(time, allocated, n_out=POINTS_MOST) if len(time) > POINTS_MOST else slice(None)  # type: ignore[no-untyped-call]
     return MemoryUse(
         time_ns=time[keep],
         allocated=allocated[keep],

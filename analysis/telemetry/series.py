@@ -172,7 +172,7 @@ def line(telemetry: TelemetrySeries, column: str, points: int = POINTS_MOST) -> 
     known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
     if len(time) > points:
-        keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=points)
+        keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=points)  # type: ignore[no-untyped-call]
         time, value = time[keep], value[keep]
     for start, end in zip(telemetry.gaps["start_ns"], telemetry.gaps["end_ns"], strict=True):
         at = int(np.searchsorted(time, start, side="right"))

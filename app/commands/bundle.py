@@ -11,7 +11,7 @@ import typer
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder, run_named
+from sawtooth.app.commands.names import data_folder, run_named
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, bring_in
 from sawtooth.app.printable import json_text

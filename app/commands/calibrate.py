@@ -11,7 +11,7 @@ import typer
 
 from sawtooth.analysis.store.calibration import keep
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import say
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.capture.dispatch import TorchBench

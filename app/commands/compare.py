@@ -18,7 +18,8 @@ from sawtooth.analysis.compare.prediction_record import remember
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.commands.inputs import data_folder, opened_all
+from sawtooth.app.commands.inputs import opened_all
+from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import DataOption, Format, JsonOption, KeepOption, OutputOption, format_for, say, write
 from sawtooth.app.format import clean
 from sawtooth.app.page.default_pair import likely_pair

@@ -16,7 +16,7 @@ import typer
 from sawtooth.analysis.cluster.batch import is_whole
 from sawtooth.analysis.cluster.tables import NOT_HERE
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder, data_root
+from sawtooth.app.commands.names import data_folder, data_root
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
 from sawtooth.app.settings import settings_from

@@ -10,7 +10,8 @@ import msgspec
 import typer
 
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder, nothing_in, show_first_look, show_progress
+from sawtooth.app.commands.inputs import nothing_in, show_first_look, show_progress
+from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.commands.runs import plain
 from sawtooth.app.jobs.ingest_files import bring_in, files_of

@@ -9,7 +9,7 @@ import typer
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.agent.skill import write_skill
-from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.server.start import require_mcp
 

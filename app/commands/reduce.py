@@ -10,7 +10,7 @@ from sawtooth.analysis.ranks.stragglers.sentences import who, why
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.app.printable import json_text

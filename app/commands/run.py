@@ -59,7 +59,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
     from sawtooth.analysis.result_cache import result_of
     from sawtooth.analysis.store.library import Library
     from sawtooth.app import format as fmt
-    from sawtooth.app.commands.inputs import data_folder
+    from sawtooth.app.commands.names import data_folder
     from sawtooth.app.jobs.ingest_files import bring_in
     from sawtooth.app.reports.brief import lines
     from sawtooth.app.served_address import Served, answering

@@ -20,7 +20,7 @@ from sawtooth.analysis.compare.prediction_record import records
 from sawtooth.analysis.result_cache import RESULT, analysed_before, cached_file, remove_cached
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder, run_named
+from sawtooth.app.commands.names import data_folder, run_named
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
 from sawtooth.app.runs.card import Card, card_of, stored_card

@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import say
 from sawtooth.app.commands.settings_file import set_parser_defaults
 from sawtooth.app.printable import json_text

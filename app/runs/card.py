@@ -17,8 +17,8 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import recent_utilization
-from sawtooth.app.words.advice import below, leading, plan_title
-from sawtooth.app.words.headline import headline
+from sawtooth.app.words.advice import below, plan_title
+from sawtooth.app.words.headline import headline, leading
 from sawtooth.app.words.run import lost_to
 from sawtooth.app.words.telemetry import first_gpu
 from sawtooth.ingest.errors import SawtoothError

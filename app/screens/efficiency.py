@@ -73,7 +73,7 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
         cards.small(line)
 
 
-def _what_takes_a_step(rank: RankResult, parts: list[words.PeakPart], column: Column) -> None:
+def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: Column) -> None:
     """Show the parts that keep a step from the peak, and a link to the screen about the largest."""
     cells = [("A step", fmt.duration_ms(sum(part.ms for part in parts)), fmt.share(1.0), "", "")]
     for part in parts:

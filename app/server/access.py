@@ -236,7 +236,7 @@ class PeerMiddleware(ProxyHeadersMiddleware):
 
 def keep_peers() -> None:
     """Make uvicorn, which wraps the app after its import, store the peers' addresses."""
-    uvicorn.config.ProxyHeadersMiddleware = PeerMiddleware  # type: ignore[misc]  # replacing it is the point
+    uvicorn.config.ProxyHeadersMiddleware = PeerMiddleware  # type: ignore[attr-defined]  # replacing it is the point
 
 
 def _refuse(refusal: LoginRefusal, headers: Headers) -> Response:

@@ -131,7 +131,7 @@ class WaitingRunner(ScriptRunner):
 def limit_scripts() -> None:
     """Limit the number of scripts that Streamlit runs at once, and let them yield to the event loop soon."""
     sys.setswitchinterval(TURN_SECONDS)
-    app_session.ScriptRunner = WaitingRunner  # type: ignore[misc]  # replacing it is the point
+    app_session.ScriptRunner = WaitingRunner  # type: ignore[attr-defined]  # replacing it is the point
 
 
 def limit_connections(servers: list[uvicorn.Server]) -> None:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import cheaper_batch, pins_too_slowly
-from sawtooth.analysis.metrics.loader_rate import SampleCost, cores_of, sample_cost
+from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.analysis.telemetry.host import Limit
-from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers
+from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, least_workers
 from sawtooth.ingest.manifest import UserFacts
 
 

@@ -10,6 +10,7 @@ from sawtooth.analysis.knowledge.hardware import GpuPeaks, crossed_by, link_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import attainable
 from sawtooth.analysis.tables import kernels as tables
+from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, current_result, frame, panel
@@ -68,7 +69,7 @@ def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) ->
 
 
 @st.cache_data(max_entries=128, show_spinner="Looking at the kernel …", hash_funcs={RankResult: current_result.key_of})
-def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, attainable.TimelineSpan | None, str]:
+def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, TimelineSpan | None, str]:
     with current_result.opened(rank) as view:
         durations = tables.kernel_durations(view, name)
         same = tables.kernels(view)
@@ -183,7 +184,7 @@ def _headings(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> dic
     }
 
 
-def _timeline_link(rank: RankResult, longest: attainable.TimelineSpan) -> None:
+def _timeline_link(rank: RankResult, longest: TimelineSpan) -> None:
     whole = views.extent(rank.recording_id)
     low, high = longest.zoomed(AROUND, whole).relative_ms(whole.start_ns)
     frame.link(

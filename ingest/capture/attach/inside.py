@@ -20,6 +20,7 @@ from ..command import hook as hooks
 from ..command.graphs import GRAPHS
 from ..command.settings import BY_ITSELF, LOADER, HookSettings
 from ..command.signs.choice import Signs
+from ..in_process.exit_actions import finish_at_end
 from ..in_process.profilers import PROFILERS
 from ..process_rank import number_of
 
@@ -93,7 +94,7 @@ class Attachment:
         handle = optimizers.register_optimizer_step_post_hook(self.on_step)
         self._remove = handle.remove
         GRAPHS.on_step = self.on_step
-        self._leaves.append(hooks.finish_at_end(self.signs, self.hook))
+        self._leaves.append(finish_at_end(self.signs, self.hook))
         self.signs.watch(optimizers)
         for name, watch in PATCHES.items():
             if name in sys.modules and (time_loader or watch not in LOADERS):

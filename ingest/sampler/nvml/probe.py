@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sawtooth.ingest.sampler.clock import SamplerClock
@@ -42,7 +43,7 @@ class Probe:
 
     def _facts(self, handle: Any) -> dict[str, Any]:
         nvml = self.nvml
-        calls = {
+        calls: dict[str, Callable[[], Any]] = {
             "memory_bytes": lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2).total),
             "compute_capability": lambda: list(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
             "pci_bus": lambda: text(nvml.nvmlDeviceGetPciInfo(handle).busId),

@@ -8,7 +8,7 @@ import numpy as np
 
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.trace.spool import Columns, SpooledTable, slices
-from sawtooth.ingest.trace.torch_json.columns import EDGE_KINDS
+from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS
 from sawtooth.ingest.trace.torch_json.tables import TorchTrace
 
 
