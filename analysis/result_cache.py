@@ -147,7 +147,7 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if value is pd.NA or value is pd.NaT:
         return None
-    raise TypeError(f"{type(value).__name__} is no part of an analysed run.")
+    raise TypeError(f"{type(value).__name__} is not part of an analysed run.")
 
 
 def _column(values: pd.Series) -> tuple[str, Any]:

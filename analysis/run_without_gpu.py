@@ -72,7 +72,7 @@ def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bo
 
     It sampled none, and no process with step marks named one.
     """
-    kinds = {ref.kind for ref in manifest.recordings}  # marks alone may be a script's own, which name no GPU
+    kinds = {ref.kind for ref in manifest.recordings}  # a script may write marks itself, and such marks name no GPU
     return {"marks", "trace"} <= kinds and not telemetry.devices and not step_marks.names_gpu(manifest, library)
 
 

@@ -54,7 +54,7 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
 
 
 def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
-    """Do the same as ``decimal_ns`` if only some numbers have a point, or some are no numbers."""
+    """Do the same as ``decimal_ns`` if only some numbers have a point, or some are not numbers."""
     numbers = texts(raws)
     rows = [i for i, text in enumerate(numbers) if SIMPLE.fullmatch(text)]
     result = np.full(len(raws), NULL, np.int64)
@@ -98,7 +98,7 @@ def _one_ns(text: bytes) -> int:
 def integers(values: Sequence[Any]) -> I64:
     """Return int, float or str ``values`` as int64.
 
-    NULL for None, for values that are no numbers, and for numbers that do not fit.
+    NULL for None, for values that are not numbers, and for numbers that do not fit.
     """
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         result = np.array(values, np.int64)
@@ -128,7 +128,7 @@ def floats(values: Sequence[Any]) -> NDArray[np.float64]:
         result = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
         result = np.empty(0)
-    if result.shape != (len(values),):  # a value is no number, or there are lists of equal length
+    if result.shape != (len(values),):  # a value is not a number, or there are lists of equal length
         result = np.fromiter(map(_one_float, values), np.float64, len(values))
     result[~np.isfinite(result)] = np.nan
     return result

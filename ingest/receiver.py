@@ -81,7 +81,7 @@ class Receiver:
     def held(self, session: str) -> dict[int, int]:
         """Return the bytes on disk per segment; empty for a session that is not here.
 
-        Raises NotFoundError if ``session`` is no id.
+        Raises NotFoundError if ``session`` is not an id.
         """
         folder = self._folder(session)
         sizes: dict[int, int] = {}
@@ -94,7 +94,7 @@ class Receiver:
     def append(self, session: str, segment: int, offset: int, body: bytes) -> StoredSegment:
         """Append a batch and sync it to the disk before returning.
 
-        Raises NotFoundError if ``session`` is no id, and RefusedError for a batch that is refused.
+        Raises NotFoundError if ``session`` is not an id, and RefusedError for a batch that is refused.
         """
         folder = self._folder(session)
         if not 0 <= segment <= MAX_SEGMENT or offset < 0:

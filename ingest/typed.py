@@ -41,7 +41,7 @@ def _whole(decoder: Any, content: bytes | str) -> Any:
     try:
         return decoder.decode(content)
     except (UnicodeDecodeError, RecursionError) as error:  # msgspec does not catch these two
-        raise msgspec.DecodeError(f"it is no text, or nested too deep ({error})") from error
+        raise msgspec.DecodeError(f"it is not text, or nested too deep ({error})") from error
 
 
 def _decoder(make: Any, kind: Any, dec_hook: Any) -> Any:

@@ -17,7 +17,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
 
-OF_ALL = "Of all {ranks:,} ranks, from their summaries: who is late, and what ranks wait. {here} of them have files of their own here."
+OF_ALL = "Of all {ranks:,} ranks, from their summaries: which ranks are late, and how long ranks wait. {here} of them have files of their own here."
 NOBODY = Communication(pd.DataFrame(), (), 0)
 
 
@@ -82,8 +82,8 @@ def of_whole_job(
 def _split(rank: RankResult, wait_ms: float) -> RankResult:
     """Return a representative whose exposed communication is split by its wait for all ranks of the job.
 
-    ``wait_ms`` is that wait per step. The other representatives are not enough: most members of a collective are missing, and
-    the shortest time of the others is no transfer.
+    ``wait_ms`` is that wait per step. The representatives alone cannot show it: most members of a collective are missing, so
+    the shortest time among the representatives still includes waiting.
     """
     whole = [row for row in rank.ledger if row.owner == "exposed_comm"]
     exposed_ms = sum(row.ms_per_step or 0.0 for row in whole)

@@ -157,7 +157,7 @@ def place_of(url: str) -> Storage:
     if url.startswith(SCHEMES):
         return ObjectStore(url)
     if "://" in url:
-        raise UsageError(f"{url} is no address that can be read: give a folder, s3://, gs:// or az://.")
+        raise UsageError(f"{url} is not an address that can be read: give a folder, s3://, gs:// or az://.")
     return Folder(Path(url))
 
 

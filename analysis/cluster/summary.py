@@ -105,7 +105,7 @@ def unpack(content: bytes) -> pa.Table:
             _refuse()
         table = _as_now(file.read())
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise SawtoothError("This is no summary of a rank.") from error
+        raise SawtoothError("This is not a summary of a rank.") from error
     if column := unsound(table):
         raise SawtoothError(f"This summary was not made by Sawtooth, or was changed: its {column} is what no rank has.")
     return table
@@ -150,4 +150,4 @@ def _as_now(table: pa.Table) -> pa.Table:
 
 
 def _refuse() -> NoReturn:
-    raise SawtoothError("This is no summary of a rank that this version of Sawtooth made. Run sawtooth map again.")
+    raise SawtoothError("This is not a summary of a rank that this version of Sawtooth made. Run sawtooth map again.")

@@ -47,12 +47,14 @@ def of_metric(comparison: Comparison, change: MetricChange) -> RowWord:
         return "not_comparable"
     if change.key == "tensor_core_time_share" and _unknown(comparison):
         return "not_comparable"
-    rests = change.key == STEP or change.key in RESTS_ON_STEP
-    if _none_to_claim(comparison, change.key, (change.a, change.b), rests=rests, unit=METRICS[change.key].unit):
-        return _unclaimed(comparison, (change.a, change.b), rests=rests)
+    from_step_time = change.key == STEP or change.key in RESTS_ON_STEP
+    if _none_to_claim(
+        comparison, change.key, (change.a, change.b), from_step_time=from_step_time, unit=METRICS[change.key].unit
+    ):
+        return _unclaimed(comparison, (change.a, change.b), from_step_time=from_step_time)
     if comparison.disagreement is not None and change.key in OF_THE_PROFILE:
         return "profiles_alone"
-    return _way(comparison, change.key, METRICS[change.key].better, (change.a, change.b))
+    return _word_of_change(comparison, change.key, METRICS[change.key].better, (change.a, change.b))
 
 
 def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
@@ -62,22 +64,24 @@ def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
         return "unknown" if line.change is None else "none"
     if key in RESTS_ON_FLOPS and comparison.partly_counted:
         return "not_comparable"
-    rests = key in RESTS_IN_AUDIT or key.startswith("energy")
-    if _none_to_claim(comparison, key, (line.a, line.b), rests=rests, unit=line.row.unit):
-        return _unclaimed(comparison, (line.a, line.b), rests=rests)
-    return _way(comparison, key, line.row.better, (line.a, line.b))
+    from_step_time = key in RESTS_IN_AUDIT or key.startswith("energy")
+    if _none_to_claim(comparison, key, (line.a, line.b), from_step_time=from_step_time, unit=line.row.unit):
+        return _unclaimed(comparison, (line.a, line.b), from_step_time=from_step_time)
+    return _word_of_change(comparison, key, line.row.better, (line.a, line.b))
 
 
-def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, rests: bool, unit: str) -> bool:
+def _none_to_claim(
+    comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, from_step_time: bool, unit: str
+) -> bool:
     """Return whether two runs of one program may differ by as much as these readings.
 
-    ``rests`` says that the metric is computed from the step time.
+    ``from_step_time`` says that the metric is computed from the step time.
     """
     a, b = (reading.value or 0.0 for reading in readings)
     largest = max(abs(a), abs(b))
     if unit == "share" and abs(b - a) < min(SAME_POINTS, SAME_SHARE * largest):
         return True
-    if not rests:
+    if not from_step_time:
         return _may_be_equal(*readings)
     if comparison.verdict.shown or comparison.other_model:
         return False
@@ -87,13 +91,13 @@ def _none_to_claim(comparison: Comparison, key: str, readings: tuple[Reading, Re
     return key in OF_A_STEP or visible is None or abs(b - a) <= visible * largest
 
 
-def _unclaimed(comparison: Comparison, readings: tuple[Reading, Reading], *, rests: bool) -> RowWord:
+def _unclaimed(comparison: Comparison, readings: tuple[Reading, Reading], *, from_step_time: bool) -> RowWord:
     """Return the word for a change that is not claimed: "cannot_tell" if nothing bounds it."""
     unbounded = any(reading.low is not None and reading.high is None for reading in readings)
-    return "cannot_tell" if unbounded or (rests and comparison.answer == "cannot_tell") else "not_measurable"
+    return "cannot_tell" if unbounded or (from_step_time and comparison.answer == "cannot_tell") else "not_measurable"
 
 
-def _way(comparison: Comparison, key: str, better: str, readings: tuple[Reading, Reading]) -> RowWord:
+def _word_of_change(comparison: Comparison, key: str, better: str, readings: tuple[Reading, Reading]) -> RowWord:
     """Return the word for a change that is large enough to report.
 
     A metric that only describes the run is better or worse only if the run is better or worse. Otherwise the word is

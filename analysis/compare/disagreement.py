@@ -9,8 +9,8 @@ from fractions import Fraction
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
 
-# Share between the two ratios of B to A, or between their logarithms if the change is larger. From it on, the profile's
-# change does not represent the run's.
+# Relative difference of the profile's and the run's ratios of B to A (of their logarithms if the change is larger). From this
+# difference on, the profile's change does not represent the run's.
 DISAGREES = 0.10
 SAME = 0.005  # Half a percent. The replay reproduces a recorded step no better, so the sign of a smaller change means nothing.
 

@@ -60,7 +60,7 @@ def remember(folder: DataFolder, before: str, after: str, prediction: Prediction
 
     Does nothing if B has other differences as well.
     """
-    if prediction.beside:
+    if prediction.also_changed:
         return
     pairs = _pairs(folder)
     tested = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms, prediction.low_ms, prediction.high_ms)
@@ -94,6 +94,6 @@ def _pairs(folder: DataFolder) -> dict[str, _Tested]:
     except OSError:
         return {}
     except (ValueError, RecursionError):  # The errors of msgspec are ValueErrors.
-        log.warning("%s in the data folder is damaged: how right predictions have been here starts anew.", FILE)
+        log.warning("%s in the data folder is damaged: the record of past predictions starts again from zero.", FILE)
         return {}
     return {key: tested for key, tested in pairs.items() if tested.measured_ms > 0}

@@ -53,7 +53,7 @@ def _source_name(source: StepSource) -> str:
     return STEP_SOURCES[source].name
 
 
-_HOST_COST = "recording it slows the host, so profiled steps differ for that alone"
+_HOST_COST = "recording it slows the host, which alone makes profiled steps differ"
 _CHECKS = (
     _Check("gpu", "GPU", "times on different GPUs cannot show the effect of the change", lambda _, rank: rank.device_name),
     _Check("world_size", "World size", "the ranks share the work differently", lambda _, rank: rank.trace.world_size),
@@ -65,7 +65,7 @@ _CHECKS = (
     _Check("with_stack", "with_stack", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_stack)),
     _Check("with_modules", "with_modules", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_modules)),
     _Check("step_source", "What marks a step", "a step may mean something else on either side", lambda _, rank: rank.step_source),
-    _Check("step_time_source", "What the step time is read from", "that alone can make 10 % and more", lambda _, r: r.best.source, _source_name),
+    _Check("step_time_source", "What the step time is read from", "this alone can make a difference of 10 % or more", lambda _, r: r.best.source, _source_name),
 )  # fmt: skip
 
 
@@ -95,7 +95,9 @@ def _gpu_beside_cpu(a: RunResult, b: RunResult) -> list[Reason]:
     worked = [f"work on {run.lead.device_name or 'a GPU'}" if run.lead is not None else "no GPU work" for run in (a, b)]
     if not (a if a.lead is None else b).manifest.traces:
         return []
-    sentence = f"A's profile has {worked[0]}, B's has {worked[1]}: their steps say nothing of a change to the training."
+    sentence = (
+        f"A's profile has {worked[0]}, B's has {worked[1]}: their steps do not show the effect of a change to the training."
+    )
     return [Reason(GPU_BESIDE_CPU, sentence, *worked)]
 
 
@@ -148,7 +150,7 @@ def _clock(a: RunResult, b: RunResult) -> list[Reason]:
     slower, longer = ("A", right / left - 1) if left < right else ("B", left / right - 1)
     sentence = (
         f"The GPU ran at {words[0]} in A and {words[1]} in B (a GPU that boosts runs above it): "
-        f"kernels may take up to {longer:.0%} longer in {slower} for that alone."
+        f"kernels may take up to {longer:.0%} longer in {slower} for this reason alone."
     )
     return [Reason("clock", sentence, *words)]
 

@@ -61,7 +61,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
             "predicted_low_ms": tested.low_ms,
             "predicted_high_ms": tested.high_ms,
             "measured_step_ms": tested.measured_ms,
-            "changed_too": list(tested.beside),
+            "changed_too": list(tested.also_changed),
         }
         if (tested := comparison.prediction) is not None
         else None,

@@ -38,7 +38,9 @@ MOST_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and each
 MEMORY_MB = 192  # memory limit of DuckDB, which spills to disk beyond it; numpy columns come on top
 # Bytes per GPU operation. DuckDB cannot spill the durations of which it takes a median, and it stores them twice.
 MEDIAN_BYTES = 80
-SEEN = "SET search_path = 'd.main,r.main'"  # for the writing connection: views of the derived file read the recording
+SEARCH_BOTH_FILES = (
+    "SET search_path = 'd.main,r.main'"  # for the writing connection: views of the derived file read the recording
+)
 MANY_OPERATORS = 500_000  # operators from which memory is limited closely; below, this costs more time than it saves memory
 
 
@@ -67,7 +69,7 @@ def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
 def damaged(recording_id: str) -> SawtoothError:
     """Return the error for a recording whose file is damaged."""
     return SawtoothError(
-        f"The file of recording {recording_id} is damaged. Drop its trace again: that puts a sound one in its place."
+        f"The file of recording {recording_id} is damaged. Drop its trace again: this replaces the damaged file."
     )
 
 
@@ -115,7 +117,7 @@ class _Deriving:
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing) -> None:
-        stored.execute(SEEN)
+        stored.execute(SEARCH_BOTH_FILES)
         self._con, self._stored, self._storing = con, stored, storing
         self._signatures, self._device, self._decided = load_signatures(con), _device(con), dict[Any, Any]()
         self._limit = memory_limit(int(con.execute("SELECT count(*) FROM gpu_ops").fetchall()[0][0]))

@@ -68,7 +68,7 @@ class Purpose:
 
 
 def frames_of(raw: Any) -> list[Frame]:
-    """Return the frames of a stack as it was written; anything that is no frame is left out."""
+    """Return the frames of a stack as it was written; anything that is not a frame is left out."""
     frames = []
     for each in raw if isinstance(raw, Sequence) and not isinstance(raw, str | bytes) else ():
         if isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get("filename"), str):

@@ -35,7 +35,7 @@ class Generation:
 def generation(context: RuleContext) -> Generation | None:
     """Return the tokens of a run whose counted steps generate text; None for other runs.
 
-    Steps with a backward pass, or without an even rhythm, are no generation. A token begins where an operator with the same
+    Steps with a backward pass, or without an even rhythm, are not generation. A token begins where an operator with the same
     inputs repeats, with equally many kernels between repetitions. Each token must choose from the logits and look up the next
     one. The layers of an encoder repeat as evenly, but they do neither.
     """

@@ -111,7 +111,7 @@ def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks
     """Return the edits that run ``norms`` in NHWC and leave the convolutions as they are.
 
     The kernels between two layout conversions already are NHWC kernels. Kernels without conversions were fast enough before,
-    except PyTorch's own for depthwise convolutions, which cuDNN's replace. Only if the channels are no multiple of TILE_CHANNELS
+    except PyTorch's own for depthwise convolutions, which cuDNN's replace. Only if the channels are not a multiple of TILE_CHANNELS
     may cuDNN choose other kernels.
     """
 

@@ -30,7 +30,7 @@ _EARLY = f"""SELECT count(*) FILTER (g.start_ns < c.start_ns - {EARLY_NS}), coun
 WHERE g.device = $device AND g.gpu_op_id % greatest((SELECT count(*) FROM gpu_ops) // {LOOKED_AT}, 1) = 0"""
 # A device's synchronization waits for everything launched before it. In 165 intact traces no operation ends later, except by
 # 8 µs in one. Each operation is compared with the first such call after its launch. Of several GPUs, the call waits for one.
-# Starts are compared, because a wrong duration is no wrong clock.
+# Starts are compared, because a wrong duration is not a wrong clock.
 _LATE = f"""WITH waits AS (SELECT c.start_ns, c.start_ns + c.dur_ns AS end_ns FROM runtime_calls c JOIN names n USING (name_id)
     WHERE regexp_matches(n.name, '^(cuda|hip)DeviceSynchronize$|^cuCtxSynchronize$')),
 launched AS (SELECT c.start_ns, g.start_ns AS begins_ns FROM gpu_ops g JOIN runtime_calls c USING (call_id))

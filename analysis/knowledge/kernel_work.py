@@ -16,7 +16,7 @@ from sawtooth.analysis.knowledge.flops import convolution_output, parse_bool, pa
 from sawtooth.analysis.knowledge.kernel_time import ALIGNED_BYTES, KernelOperands, Product, bits_of
 
 Shape = list[int]
-NARROW = 8  # a tensor-core convolution first pads channels in memory that are no multiple of it
+NARROW = 8  # a tensor-core convolution first pads channels in memory that are not a multiple of it
 CAUSAL_SHARE = 0.5  # share of the blocks of a causal attention that are computed
 HEAD_SIZES = (32, 64, 128, 256)  # kernels are compiled for these sizes; a head of 80 runs as 128
 QUERY_BLOCK = 128  # rows of queries in one block of an attention kernel

@@ -105,7 +105,7 @@ def _because_of_dtype(dtype: str | None, gpu: GpuPeaks | None) -> WhyNot | None:
 
 
 def misaligned_rows(op_name: str, dims: list[Any] | None, strides: list[Any] | None, alignment: int) -> list[int]:
-    """Return the row lengths of a product's matrices that are no multiples of ``alignment``.
+    """Return the row lengths of a product's matrices that are not multiples of ``alignment``.
 
     A row length is the number of elements from one row to the next. A tile is loaded along the contiguous dimension, so only
     the distance between its rows must be aligned; the number of rows does not matter. For an operand, that is the larger of its
@@ -137,7 +137,7 @@ def _row_length(shape: list[int], stride: Any) -> int | None:
 
 
 def _misaligned(op_name: str, input_dims: list[Any] | None, alignment: int, strides: list[Any] | None) -> list[int]:
-    """Return the sizes of the operator's matrices that are no multiples of ``alignment``.
+    """Return the sizes of the operator's matrices that are not multiples of ``alignment``.
 
     For a product with known strides, these are its row lengths.
     """

@@ -12,7 +12,7 @@ _TRUST: list[Trust] = ["ok", "caution", "unusable"]
 
 
 class NotFiniteError(ValueError):
-    """A value that is no finite number, so its inputs are impossible."""
+    """A value that is not a finite number, so its inputs are impossible."""
 
 
 @dataclass(frozen=True)

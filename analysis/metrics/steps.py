@@ -34,7 +34,7 @@ METRICS = (
         key="best_step_time_ms", label="Step time", unit="ms", better="lower",
         definition="The best known step time of the run: the user's stopwatch, else the run's own step marks, else telemetry's (kernel time and "
         "dispatch ÷ utilization), else the profile where the estimate is within 5 % of it, else the estimate. A profile that the GPU bounds "
-        "and telemetry confirms stands before telemetry's. Pauses between steps that are seldom are no part of it, and told beside it.",
+        "and telemetry confirms comes before telemetry's. Rare pauses between steps are not part of it; they are reported next to it.",
         source="See step_time_source.",
         compute=lambda measured: with_doubt(measured.best.reading, measured.best.pauses),
         doubted_by=("lost_launches", "waits_inside"),

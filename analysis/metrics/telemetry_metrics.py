@@ -42,10 +42,10 @@ def _mean(measured: DeviceMeasurements, column: str, absent: str) -> Reading:
     if mean is None:
         return missing(absent)
     trust: Trust = "caution" if sampled.coverage < LOW_COVERAGE or sampled.steady.why_none else "ok"
-    return _of_the_run(measured, Reading(mean / 100, trust=trust, notes=_over(sampled)))
+    return _of_the_run(measured, Reading(mean / 100, trust=trust, notes=_notes_on_mean(sampled)))
 
 
-def _over(sampled: DeviceTelemetry) -> tuple[str, ...]:
+def _notes_on_mean(sampled: DeviceTelemetry) -> tuple[str, ...]:
     notes = [f"Mean over {sampled.clock_note}."]
     if sampled.steady.why_none:
         notes.append(f"No steady part: {sampled.steady.why_none}.")

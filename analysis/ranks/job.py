@@ -116,13 +116,14 @@ class ReplayedJob:
 def replay_job(
     library: Library, ranks: Sequence[RankResult], communication: Communication, *, sampled: bool
 ) -> ReplayedJob | None:
-    """Return the joint replay of ``ranks``; None if their collectives were not matched or one process has several devices.
+    """Return the joint replay of ``ranks``; None without matched collectives or with one process.
 
+    One process with several devices is one host, so its replay joins them already.
     Ranks that cannot be replayed are left out if no rank waits for them in the profile. ``sampled`` means that telemetry may be
     used, which needs the time that ranks wait in turn.
     """
     if communication.rows.empty or len({rank.recording_id for rank in ranks}) < len(ranks):
-        return None  # one process with several devices is one host, so its replay joins them already
+        return None
     problems: list[ReplayProblem | None] = []
     kernels: list[Kernels] = []
     for rank in ranks:
@@ -168,7 +169,10 @@ def _member(rank: RankResult, problem: ReplayProblem, off_ns: pd.Series, waits: 
 def _replayed_times(
     kernels: Sequence[Kernels], members: Sequence[Member], slowed: Sequence[pd.Series], waits_ms: Sequence[float | None]
 ) -> Iterator[tuple[float | None, float, float]]:
-    """Yield the wait of each member in the replay, and what waits and another process add to its kernels, per step in ms."""
+    """Yield each member's wait in the replay, and the times that its kernels are slowed and held.
+
+    All are ms per step. Waiting kernels slow others, and another process on the GPU holds them.
+    """
     least = quietest(kernels)
     for of_rank, member, off_ns, wait_ms in zip(kernels, members, slowed, waits_ms, strict=True):
         yield wait_ms, _per_step_ms(of_rank, member, off_ns), held_ms(of_rank, member.counted, least)

@@ -68,7 +68,7 @@ class _Counted(NamedTuple):
     """A rank's operations in counted steps.
 
     ``at`` is their index in the replay, ``nth`` their step among ``steps`` steps, ``transfer_ns`` the transfer after all
-    members have arrived (-1 if the operation is no collective).
+    members have arrived (-1 if the operation is not a collective).
     """
 
     at: I64

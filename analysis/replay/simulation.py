@@ -33,7 +33,7 @@ class HostNodes:
     1, inside the operator that makes the call; the time before is other work. ``own`` is time inside the call without waiting.
     ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for. ``resume`` is the time from
     that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue. ``operators``,
-    ``calls`` (runtime calls that are no nodes) and ``python_calls`` count recorded events that begin in the gap. ``launches``
+    ``calls`` (runtime calls that are not nodes) and ``python_calls`` count recorded events that begin in the gap. ``launches``
     marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for threads parallel to the main
     line; the profiler's cost is not removed from their gaps. ``start`` and ``end`` are as recorded.
     """

@@ -87,7 +87,7 @@ Topic = Literal[
     "hidden",  # time that the profiled steps do not show, so that no cause in them can explain it
     "late_rank",  # one rank's lateness: the same time as its own findings, but lost by that rank alone
     "host_pace",  # depends on the host's speed without the profiler, and makes all of its work cheaper
-    "choice",  # a decision of the user, which is no problem while it costs little
+    "choice",  # a decision of the user, which is not a problem while it costs little
     "cuda_graph",  # launches a step as a CUDA graph
     "captures_graph",  # the profiled steps capture a graph, which the run does once
     "fewer_flops",  # removes work that counts as the model's, so MFU does not rise with the speed

@@ -258,7 +258,7 @@ class Library:
             wrong = damaged(recording_id)
         elif derived and not all(is_sound(file) for file in stored if file == cache or file.exists()):
             wrong = SawtoothError(
-                "A stored result of this run was damaged and has been removed. Load the page again: it is then made anew."
+                "A stored result of this run was damaged and has been removed. Load the page again: Sawtooth then computes it again."
             )
         if wrong is not None:
             for file in stored:

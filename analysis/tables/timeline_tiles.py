@@ -20,7 +20,7 @@ from sawtooth.analysis.tables.timeline import extent, is_small
 from sawtooth.ingest.errors import UsageError
 
 COLUMNS = 1024  # columns of a tile: two to four tiles fill a screen
-FEW = 3000  # slices that a tile may have whatever their length: about as many as a screen can show
+FEW = 3000  # slices that a tile may hold regardless of their length: about as many as a screen can show
 MOST = 40_000  # slices of a tile, the longest: only a damaged trace has more slices as long as a column
 LEVELS = range(53)  # a column of 2^52 ns is 52 days
 GAPS = "gaps"

@@ -138,10 +138,10 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
     took = f"{len(marks):,} steps of {in_words(float(np.mean(_spans_ns(marks))) / 1e6)}"
     mine, other = _name(chosen, longest), _name(longest, chosen)
     if mine is None or other is None:
-        return f"Another loop made {took} {place} these: all that is told is of this loop."
+        return f"Another loop made {took} {place} these. The report is about this loop only."
     more = "another, at" if len(others) == 1 else f"{len(others)} others do not count; the longest of them, at"
     counts = " and does not count" if len(others) == 1 else ""
-    return f"All that is told is of the loop that steps at {mine}; {more} {other}, made {took} {place} it{counts}."
+    return f"The report is about the loop that steps at {mine}; {more} {other}, made {took} {place} it{counts}."
 
 
 def _name(loop: Loop, other: Loop) -> str | None:

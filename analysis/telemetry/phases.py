@@ -20,7 +20,7 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 BLOCK_NS = 1_000_000_000  # levels are compared over blocks of NVML's longest window
-BLOCK_PERIODS = 3  # and over full periods of a sawtooth, which is no change of level
+BLOCK_PERIODS = 3  # and over full periods of a sawtooth, which is not a change of level
 MIN_BLOCKS = 3  # a level must last for this many blocks
 MAX_BLOCKS = 400  # for a long recording; longer ones get longer blocks
 SHIFT = 0.15  # of the usual level: smaller changes are not useful to a reader

@@ -21,7 +21,7 @@ from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
 
 STRETCHES, FEWEST_OF_STRETCH = 10, 5  # number of parts, of which the lowest is named; least samples in one
-LOW = 0.8  # of the mean: a part with a higher level is no trough
+LOW = 0.8  # of the mean: a part with a higher level is not a trough
 POINTS_MOST = 2000  # per line: a screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
 SAME_TICK_NS = 1_000_000  # one tick reads the GPUs and the host

@@ -26,7 +26,7 @@ WARM_UP_WITHIN = 0.10  # leading steps that exceed the median of the later half 
 SETTLING = 3  # steps after the profile, in which the profiler stores its trace
 SLOWED = 0.03  # smaller differences occur between any two parts of one loop
 OTHERWISE = 1.5  # ratio after the profile, without a GPU, from which a note is shown although both parts count
-FAR_FROM_MEDIAN = 1.5  # ratio of mean to median from which the median is no typical step
+FAR_FROM_MEDIAN = 1.5  # ratio of mean to median from which the median is not a typical step
 WARM_UP_STEPS = 10  # without a GPU: only caches and threads fill; more slow steps are other work on the host, and count
 PAUSE = 20.0  # times the median: an evaluation or a wait for the user, unless it recurs
 WAITS = 1.5  # times the mean: there the host waits for work that it launched ahead
@@ -139,7 +139,7 @@ def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDA
 
 
 def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
-    """Read the steps of a host without a GPU: no queue fills, and a long step is no wait for earlier ones."""
+    """Read the steps of a host without a GPU, which has no queue: long steps do not wait for earlier ones."""
     parts = [np.concatenate(before), np.concatenate(after)]
     settled = [
         rest if _is_warm_up(part[: len(part) - len(rest)], rest) else part

@@ -30,7 +30,7 @@ class Troughs:
     """The links between a sawtooth and a trace.
 
     ``causes`` are (cause, ns) of the GPU's lost time inside ``count`` troughs under the profile. ``steps`` is the number of
-    steps per period, None if it is no whole number within the error. ``by_work`` is true if it comes from kernel time.
+    steps per period, None if it is not a whole number within the error. ``by_work`` is true if it comes from kernel time.
     """
 
     count: int = 0

@@ -155,7 +155,7 @@ def _own(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatI
 
 def _of_cause(less: LessLostTime, whatif: WhatIf) -> Edit:
     if less.cause not in TRIED:
-        raise UsageError(f"{less.cause!r} is no cause that a replay can remove. It can remove: {', '.join(TRIED)}.")
+        raise UsageError(f"{less.cause!r} is not a cause that a replay can remove. It can remove: {', '.join(TRIED)}.")
     if not 0 <= less.keep_share <= 1:
         raise UsageError(f"keep_share is {less.keep_share:g}; it is the share that stays, from 0 to 1.")
     if less.cause in WAIT_CAUSES and less.keep_share:

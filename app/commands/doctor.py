@@ -68,7 +68,7 @@ def _killed_runs() -> Iterator[str]:
 def _irregular(folder: DataFolder) -> Iterator[str]:
     for path in sorted(folder.root.rglob("*")):
         if not path.is_dir() and not path.is_file():
-            yield f"{path} is no file but a pipe, a device or a link to nothing. Sawtooth makes none: remove it."
+            yield f"{path} is not a file but a pipe, a device or a link to nothing. Sawtooth makes none: remove it."
 
 
 def _files(place: Path, pattern: str) -> list[Path]:

@@ -27,7 +27,7 @@ def collectives(
         typer.Argument(
             metavar="FILE…|DIR",
             exists=True,
-            help="Dumps of NCCL's flight recorder, one per rank (pickle or JSON); the rank stands at the end of the name. A folder means all in it.",
+            help="Dumps of NCCL's flight recorder, one per rank (pickle or JSON); the rank is at the end of the name. A folder means all in it.",
         ),
     ],
     format: TableFormatOption = None,

@@ -83,7 +83,7 @@ def map_(
 def _part(text: str) -> tuple[int, int]:
     first, _, second = text.partition("/")
     if not (first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second)):
-        raise UsageError(f"--part {text} is no share: give 1/8 for the first of eight, up to 8/8.")
+        raise UsageError(f"--part {text} is not a share: give 1/8 for the first of eight, up to 8/8.")
     return int(first), int(second)
 
 

@@ -245,7 +245,7 @@ def size_of(text: str) -> int:
     try:
         size = int(float(parts[1]) * (1024 if parts[3] else 1000) ** UNITS.index(parts[2] or " ")) if parts else int(text)
     except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no size. Write 20GB or 500MB.") from None
+        raise UsageError(f"{text!r} is not a size. Write 20GB or 500MB.") from None
     if size < LEAST_SIZE and text.strip().isdigit():  # nobody means one byte by "1"
         raise UsageError(f"{text!r} has no unit. Write 20GB or 500MB.")
     return size

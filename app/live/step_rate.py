@@ -10,7 +10,7 @@ from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.app import format as fmt
 
 SILENT_STEPS, SILENT_S = 5, 10.0  # limits after which missing steps are reported: number of slow steps, and seconds
-MOST = 1e18  # largest accepted number: a larger one is no measurement
+MOST = 1e18  # largest accepted number: a larger one is not a measurement
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
 # Address parameters: the included changes, the bar whose details are open, the price of a GPU-hour, the remaining steps.
 FIXES, OPEN, PRICE, STEPS = "fixes", "open", "price", "steps"
 MOST_ROWS = 6  # bars for which first_paint.css reserves a height
-MOST_ASKED = 1e15  # steps or money: a product with infinity is no useful answer
+MOST_ASKED = 1e15  # steps or money: a product with infinity is not a useful answer
 NONE = "none"  # no change is included, where the page would include some by itself
 
 

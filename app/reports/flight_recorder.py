@@ -62,7 +62,7 @@ def _instead(hang: Hang, who_waits: str) -> str:
 
 
 def details(report: FlightReport) -> list[str]:
-    """Return what stands below the headline: since when, ranks without a dump, other groups, late ranks."""
+    """Return the lines below the headline: since when, ranks without a dump, other groups, late ranks."""
     lines = []
     for hang in report.hangs[:1]:
         if hang.since_ns:

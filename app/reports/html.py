@@ -210,7 +210,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
         cautions=words.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,
-        ways=[_way(step_parts.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
+        ways=[_waterfall_picture(step_parts.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
         dots_title=basis.dots_title(comparison),
         dots=_dots(*basis.steps(comparison)),
         audit=HtmlTable(
@@ -228,7 +228,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
 
 
 @dataclass(frozen=True)
-class Way:
+class WaterfallPicture:
     """The change from A's step to B's: finding, method, both steps as bars, each part, and all numbers."""
 
     title: str
@@ -239,7 +239,7 @@ class Way:
     table: HtmlTable
 
 
-def _way(bars: list[waterfall.WaterfallBar], step: step_parts.Step, *, shown: bool) -> Way:
+def _waterfall_picture(bars: list[waterfall.WaterfallBar], step: step_parts.Step, *, shown: bool) -> WaterfallPicture:
     rows = [(b.named, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
     table = HtmlTable(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
     title, method = (
@@ -248,11 +248,13 @@ def _way(bars: list[waterfall.WaterfallBar], step: step_parts.Step, *, shown: bo
     )
     there = [b for b in bars if b.ms_a or b.ms_b]
     legend = [entry_of(colour_of(b.owner, b.cause), dark=False)._replace(label=b.label) for b in there]
-    return Way(title, method, poster_bars.both_steps(bars, dark=False), poster_bars.moves(bars, dark=False), legend, table)
+    return WaterfallPicture(
+        title, method, poster_bars.both_steps(bars, dark=False), poster_bars.moves(bars, dark=False), legend, table
+    )
 
 
 def _dots(a: Sequence[float], b: Sequence[float]) -> list[Dots]:
-    """Return the counted steps of both sides on one scale from 0; of very many, every n-th one."""
+    """Return the counted steps of both sides on one scale from 0; if there are very many, only every n-th."""
     top = max((*a, *b), default=0.0)
     sides = []
     for name, steps, colour in (("A", a, MUTED), ("B", b, ACCENT)):

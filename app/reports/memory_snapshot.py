@@ -39,7 +39,7 @@ def failure(failed: Failed) -> str:
 
 
 def details(memory: DeviceMemory) -> list[str]:
-    """Return what stands below the headline: failures, the peak, and the cache."""
+    """Return the lines below the headline: failures, the peak, and the cache."""
     lines = []
     for failed in memory.failed[-1:]:
         lines.append(

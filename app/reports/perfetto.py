@@ -55,7 +55,7 @@ def merged_trace(result: RunResult, folder: DataFolder) -> Generator[bytes]:
     manifest = result.manifest
     if not all(viewable(folder, ref) for ref in manifest.traces) or not manifest.traces:
         raise NotFoundError(
-            "Not all traces of this run can be opened in Perfetto: a source was not kept, or is no trace of torch.profiler."
+            "Not all traces of this run can be opened in Perfetto: a source was not kept, or is not a trace of torch.profiler."
         )
     added, _ = shifts(result)
     firsts = {row.id: _first_in_file(row) for row in result.recordings if row.kind == "trace"}

@@ -11,6 +11,7 @@ import contextlib
 import msgspec
 
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.reading_order import leading
 from sawtooth.analysis.result_cache import cached_file, result_of, sealed, unsealed
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
@@ -18,7 +19,7 @@ from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import recent_utilization
 from sawtooth.app.words.advice import below, plan_title
-from sawtooth.app.words.headline import headline, leading
+from sawtooth.app.words.headline import headline
 from sawtooth.app.words.run import lost_to
 from sawtooth.app.words.telemetry import first_gpu
 from sawtooth.ingest.errors import SawtoothError

@@ -24,7 +24,7 @@ ORDERS = {
 }
 GROUPS = {"none": "No groups", "tag": "By tag", "loss": "By what they lose most to"}
 NO_TAG, AT_WORK = "without a tag", "the GPU at work, or no known cause"
-SLOWER = 1.01  # times the step before: within 1 % no change is claimed
+SLOWER = 1.01  # ratio to the step before; a change within 1 % is not reported
 HISTORY = ("best_step_time_ms", "mfu")
 
 Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key

@@ -18,7 +18,7 @@ from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
-HARDLY = 0.01  # share of the time of products, convolutions and attention: less time without tensor cores is no finding
+HARDLY = 0.01  # share of the time of products, convolutions and attention: less time without tensor cores is not a finding
 LISTED = 8  # operators in the table: the others take about a percent of the time each
 NO_OPERATOR = "no operator recorded"
 HEADS = ("What takes a step", "Time a step", "Share", "Most of it", "What helps")

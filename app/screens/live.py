@@ -165,7 +165,7 @@ def _findings(session: LiveSession) -> None:
     named = {
         f"GPU {device} is throttled" for f in shown if "throttling" in f.observation.kind for device in f.observation.devices
     }
-    for alert in session.alerts():  # at once; the finding that follows says more of the same
+    for alert in session.alerts():  # alerts come at once; a later finding explains the same in more detail
         if not any(alert.startswith(gpu) for gpu in named):
             cards.caution(alert)
     for finding in shown[:MOST_FINDINGS]:
@@ -253,7 +253,7 @@ def _example() -> None:
         return
     gpu = session.gpus[min(session.gpus)]
     tooth = session.sawtooth(gpu.device)
-    cards.title(f"What you will see, each second anew: {sentence(session, gpu, tooth, live=False)}")
+    cards.title(f"What you will see, updated every second: {sentence(session, gpu, tooth, live=False)}")
     cards.small("An example: the recording that comes with Sawtooth, a ResNet-50 on an H200 that waits for its data loader.")
     period = tooth.period_s if tooth else None
     drawn = live_picture.picture(session, gpu, WINDOWS["Whole session"], dark=frame.dark(), period_s=period)

@@ -146,11 +146,11 @@ def _job_list() -> None:
 def _watch() -> None:
     everything = jobs().all()
     active = [job for job in everything if job.active]
-    anew = [job for job in active if job.analyses]
-    for job in active if len(anew) == 1 else [job for job in active if not job.analyses]:
+    repeated = [job for job in active if job.analyses]
+    for job in active if len(repeated) == 1 else [job for job in active if not job.analyses]:
         _running(job)
-    if len(anew) > 1:  # for example after an upgrade
-        cards.small(f"{len(anew)} runs are being analysed; their cards come one by one.")
+    if len(repeated) > 1:  # for example after an upgrade
+        cards.small(f"{len(repeated)} runs are being analysed; their cards come one by one.")
     for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
         _finished(job)
 

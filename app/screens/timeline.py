@@ -87,7 +87,7 @@ def _headline(rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) 
         sentence += f"; most is lost to {most.sentence}"
         profiled += [most.of_it] if most.of_it else []
     elif facts.lost:  # only counted steps have causes
-        profiled.append("what the rest goes to is told for the steps that count")
+        profiled.append("where the rest goes is shown only for the counted steps")
     under = "; ".join(profiled)
     cards.headline(f"{sentence}.", f"{under[0].upper()}{under[1:]}." if under else None)
 

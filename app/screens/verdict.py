@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _findings(result: RunResult, stairs: Staircase | None) -> None:
-    """Show the findings that are no bar: open if there are no bars, else folded."""
+    """Show the findings that are not bars: open if there are no bars, else folded."""
     drawn = [finding for _, finding in advice.numbered(result) if stairs is not None and finding.rule in stairs.changes]
     if drawn or headline.healthy(result) is not None:
         findings.show_rest(result, drawn)

@@ -208,7 +208,7 @@ class Door:
             return PlainTextResponse(refusal.sentence, refusal.status)
         target = target or _cleaned(scope).headers["location"]
         page = templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target)
-        # With "no-referrer", the form's origin would be "null", which is no valid origin.
+        # With "no-referrer", the form's origin would be "null", which is not a valid origin.
         answer = HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
         if scope["type"] == "http" and scope["method"] == "GET" and target != "/" and len(target) <= WANTED_LONGEST:
             secure = scope.get("scheme") == "https"

@@ -20,7 +20,7 @@ from sawtooth.app.words import advice, evidence, headline, predicted_gain, savin
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
 
-MOST_WORDS = 12  # of a headline, so that it is read at a glance; the rest stands on the second line
+MOST_WORDS = 12  # of a headline, so that it is read at a glance; the rest is on the second line
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU, or the host without one, only waits
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known

@@ -209,7 +209,7 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
             last = collate.take_last()
             about = collate.read_since(read) | padding.of(last)
             for times in watchers:
-                with contextlib.suppress(Exception):  # one that cannot write is no reason for the other
+                with contextlib.suppress(Exception):  # one that cannot write is not a reason for the other
                     times.note(self.dataset, len(wanted) if self.auto_collation else 1, whole, collate, about)
         return made
 

@@ -50,7 +50,7 @@ class BetweenSteps:
             def counted(model: Any) -> Any:
                 compiler: Any = getattr(torch, "compiler", None)
                 compiling = hasattr(compiler, "is_compiling") and compiler.is_compiling()
-                if not compiling:  # a count would compile its function anew each time
+                if not compiling:  # with a count, its function would be compiled again each time
                     for watcher in watchers:
                         watcher.evaluated += 1
                 return evaluate(model)

@@ -123,7 +123,7 @@ def loader_of(name: str) -> Any:
     try:
         loader = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name!r} is no module:attribute that can be imported ({error}).") from None
+        raise ValueError(f"{name!r} is not a module:attribute that can be imported ({error}).") from None
     loader = loader if hasattr(loader, "batch_sampler") or not callable(loader) else loader()
     if getattr(loader, "batch_sampler", None) is None or not hasattr(loader.dataset, "__getitem__"):
         raise ValueError(f"{name} is no DataLoader over a dataset with indices and batches.")

@@ -135,7 +135,7 @@ def _read(path: Path) -> Dump:
         error.file = path.name
         raise
     except (msgspec.ValidationError, RecursionError) as error:
-        refusal = SourceError("E-TYPE", f"This is no dump of NCCL's flight recorder ({error}). {EXPECTED}")
+        refusal = SourceError("E-TYPE", f"This is not a dump of NCCL's flight recorder ({error}). {EXPECTED}")
         refusal.file = path.name
         raise refusal from error
 

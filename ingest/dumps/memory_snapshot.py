@@ -97,7 +97,7 @@ def read_snapshot(path: Path) -> Snapshot:
 def snapshot_of(data: bytes) -> Snapshot:
     """Return the snapshot that a pickle contains. Raises SourceError for anything else."""
     if not is_pickle(data):
-        raise SourceError("E-TYPE", f"This is no pickle. {EXPECTED}")
+        raise SourceError("E-TYPE", f"This is not a pickle. {EXPECTED}")
     try:
         plain = decode(data)
         traces = plain.get("device_traces", []) if isinstance(plain, dict) else []
@@ -105,4 +105,4 @@ def snapshot_of(data: bytes) -> Snapshot:
             raise SourceError("E-SIZE", "This snapshot names more events than its size can hold. Record it again.")
         return msgspec.convert({"segments": plain} if isinstance(plain, list) else plain, Snapshot, strict=False)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
-        raise SourceError("E-TYPE", f"This is no snapshot of PyTorch's allocator ({error}). {EXPECTED}") from error
+        raise SourceError("E-TYPE", f"This is not a snapshot of PyTorch's allocator ({error}). {EXPECTED}") from error

@@ -39,7 +39,7 @@ class _Stacks:
 def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its events and blocks, and return the recording row.
 
-    Raises SourceError if it is no snapshot, or is empty.
+    Raises SourceError if it is not a snapshot, or is empty.
     """
     snapshot = snapshot_of(_whole(source))
     if not snapshot.segments and not any(snapshot.device_traces):

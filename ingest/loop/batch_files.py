@@ -62,11 +62,11 @@ def loading_of(folder: Path) -> Loading | None:
     first = first_read(processes)
     since = first.later_ns or 0 if first is not None and first.is_over else 0
     timed = ([batch for batch in own if batch.get("at", 0) >= since] for _, own in processes)
-    batches = max((own for own in timed if len(own) >= FEWEST), key=_each_s, default=None)
+    batches = max((own for own in timed if len(own) >= FEWEST), key=_batch_share_s, default=None)
     if batches is None:
         return None
-    each = [_alone(batch, "") for batch in batches]
-    cpu_s = statistics.fmean(_alone(batch, "_cpu") for batch in batches)
+    each = [_sample_s(batch, "") for batch in batches]
+    cpu_s = statistics.fmean(_sample_s(batch, "_cpu") for batch in batches)
     collate_s = statistics.fmean(batch["collate"] for batch in batches) / 1e9
     size = statistics.median(batch["n"] for batch in batches)
     error_s = statistics.stdev(each) / math.sqrt(len(each))
@@ -97,11 +97,11 @@ def _pin_s(folder: Path) -> float:
     return (pin_ns + min(least_ns, pin_ns)) / 1e9
 
 
-def _each_s(batches: list[dict[str, int]]) -> float:
+def _batch_share_s(batches: list[dict[str, int]]) -> float:
     return statistics.fmean(batch["wall"] / batch["n"] for batch in batches) / 1e9
 
 
-def _alone(batch: dict[str, int], clock: str) -> float:
+def _sample_s(batch: dict[str, int], clock: str) -> float:
     """Return the seconds for one sample without collating: CPU time if ``clock`` is set, else wall time."""
     return (batch["cpu" if clock else "wall"] - batch[f"collate{clock}"]) / batch["n"] / 1e9
 

@@ -39,7 +39,7 @@ class ValueRange:
     high: float
 
 
-# Counters of two clocks can give slightly more than 100 % in a short window. More than a tenth above is no measurement.
+# Counters of two clocks can give slightly more than 100 % in a short window. More than a tenth above is not a measurement.
 PERCENT = ValueRange(0, 110)
 MEMORY = ValueRange(0, 2.0**44)  # 16 TiB, some fifty times the largest GPU; DCGM's blank values, in MiB, are larger
 TEMPERATURE = ValueRange(0, 150)  # GPUs switch off near 100 °C

@@ -29,7 +29,7 @@ def names_in(*sources: Source) -> dict[str, tuple[str, float]]:
 
 
 def possible(column: str, value: float) -> float | None:
-    """Return a value of a column; None if it is no number or outside the quantity's range."""
+    """Return a value of a column; None if it is not a number or outside the quantity's range."""
     limits = BY_COLUMN[column].range
     return value if limits.low <= value <= limits.high and not isinstance(value, bool) else None
 

@@ -38,7 +38,7 @@ THROTTLE_REASONS = (
     ThrottleReason(0x100, "display clocks", "chosen", None),
 )
 
-# Reasons that keep a busy GPU below its possible clock. An idle GPU, or clocks that a user set, are no problem. Sync boost is
+# Reasons that keep a busy GPU below its possible clock. An idle GPU, or clocks that a user set, are not a problem. Sync boost is
 # one of these reasons, because the slowest GPU of its group sets the clock.
 HOLDING = tuple(reason for reason in THROTTLE_REASONS if reason.kind != "chosen")
 HOLDING_BITS = sum(reason.bit for reason in HOLDING)

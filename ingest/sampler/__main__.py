@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Sampler
     try:
         options.token = push_token_of(options)
     except (OSError, UnicodeDecodeError) as error:
-        return _refuse(f"--token-file cannot be read ({getattr(error, 'strerror', None) or 'it is no text'}).")
+        return _refuse(f"--token-file cannot be read ({getattr(error, 'strerror', None) or 'it is not text'}).")
     if sentence := refusal(options):
         return _refuse(sentence)
     stop = threading.Event()

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="the dashboard's push token (default: SAWTOOTH_PUSH_TOKEN)",
     )
-    p.add_argument("--token", default=None, help="the same, for all users of this host to see in its list of processes")
+    p.add_argument("--token", default=None, help="the push token; all users of this host can see it in the list of processes")
     p.add_argument(
         "--resume-push", type=Path, default=None, metavar="DIR", help="send the rest of an earlier session, then stop"
     )
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
         "command",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
-        help="run this and sample until it ends; all after it is its own",
+        help="run this command and sample until it ends; everything after it belongs to the command",
     )
     return p
 

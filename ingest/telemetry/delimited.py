@@ -77,7 +77,7 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
 def _whole_rows(text: Iterator[str]) -> Iterator[str]:
     """Yield the rows; one with a line break inside a quoted cell is put together again.
 
-    A quote that nothing closes within MOST_LINES_OF_ROW lines belongs to its own line only.
+    If a quote is not closed within MOST_LINES_OF_ROW lines, only its own line counts as broken.
     """
     held: list[str] = []
     for line in text:
@@ -95,7 +95,7 @@ def _whole_rows(text: Iterator[str]) -> Iterator[str]:
 
 
 def _with_whole_time(row: list[str], header: Header) -> list[str]:
-    """Return the row with one cell for its time, where a decimal comma in the seconds made two of it.
+    """Return the row with its time in one cell, if a decimal comma split it into two cells.
 
     ``date --iso-8601=ns`` and Python's logging write such times.
     """

@@ -14,7 +14,7 @@ _DECODER = json.JSONDecoder()
 
 
 def documents(lines: Iterator[bytes], table: SampleTable) -> Iterator[Any]:
-    """Yield every JSON document of a file; what is no whole document is noted in ``table``."""
+    """Yield every JSON document of a file; what is not a whole document is noted in ``table``."""
     text = b"\n".join(lines).decode("utf-8", errors="replace").lstrip("\ufeff")
     at = 0
     while (start := _START.search(text, at)) is not None:
@@ -25,7 +25,7 @@ def documents(lines: Iterator[bytes], table: SampleTable) -> Iterator[Any]:
             if following is None:
                 table.note("truncated", "data_loss", "The last sample was cut off.", example=text[start.start() :][:200])
                 return
-            table.note("line_unreadable", "data_loss", "Parts that are no whole sample were left out.")
+            table.note("line_unreadable", "data_loss", "Parts that are not whole samples were left out.")
             at = following.start()
             continue
         yield document

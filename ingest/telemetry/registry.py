@@ -65,7 +65,7 @@ def readers() -> list[Reader]:
 
 
 def reader_for(head: bytes) -> Reader | None:
-    """Return the reader that recognizes ``head``; None if it is no telemetry."""
+    """Return the reader that recognizes ``head``; None if it is not telemetry."""
     text = as_utf8(head)
     return next((reader for reader in readers() if reader.sniff(text)), None)
 

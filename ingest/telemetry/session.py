@@ -185,7 +185,7 @@ class SessionTable:
         time_ns = self.clock.time_ns(m, w)
         if is_time(q):
             if self.expected is not None and q > self.expected:
-                self.table_.note("lost_records", "data_loss", "Records of the session are missing or damaged; they are holes.")
+                self.table_.note("lost_records", "data_loss", "Records of the session are missing or damaged: they are gaps.")
                 self.table_.diagnostics["lost_records"].count += q - self.expected - 1
             self.expected = q + 1
         kind = record.get("k")

@@ -22,7 +22,7 @@ LAST_NS = 1 << 62  # the year 2116
 BLANK = {"key": "blank_value", "severity": "info", "sentence": "Blank or impossible values were left out as not recorded."}
 
 
-UNREADABLE = "Lines that are no whole sample were left out."
+UNREADABLE = "Lines that are not whole samples were left out."
 
 
 @dataclass

@@ -45,7 +45,7 @@ class Timestamps:
         self._midnights = 0
 
     def ns(self, text: str) -> int | None:
-        """Return the time of ``text``; None if it is no timestamp."""
+        """Return the time of ``text``; None if it is not a timestamp."""
         text = text.strip().strip('"')
         if NUMBER.fullmatch(text):
             return self._number(float(text.replace(",", ".")), text)

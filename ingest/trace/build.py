@@ -233,7 +233,7 @@ class _Linking:
 
 
 def _not_duplicated(gpu: Columns) -> NDArray[np.bool_]:
-    """Return which operations are no duplicates (equal in stream, times, name and correlation)."""
+    """Return which operations are not duplicates (equal in stream, times, name and correlation)."""
     again = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
     kept = np.ones(len(gpu["start"]), bool)
     if not len(again):

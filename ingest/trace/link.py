@@ -159,7 +159,7 @@ class LaunchLinks:
     """Finds the call that launched a GPU operation, by correlation.
 
     Correlations are unique in a process. If one is repeated anyway, the last call before the operation is used, or the first
-    call if none is before it. 0 and missing are no correlations.
+    call if none is before it. 0 and missing are not correlations.
     """
 
     def __init__(self, correlation: I64, start: I64) -> None:

@@ -43,8 +43,8 @@ _INPUTS = """SELECT s.input_dims, count(*) AS calls FROM cpu_ops o JOIN signatur
 class Condition:
     """One condition of a run: its name ``what`` and its ``value`` in words.
 
-    Numbers that differ by no more than the share ``within`` count as equal. A ``kind`` is the value without its number, so that
-    values of one kind are equal if a number is not known.
+    Numbers that differ by at most the share ``within`` count as equal. ``kind`` is the value without its number: if one side's
+    number is not known, values of the same kind count as equal.
     """
 
     key: str

@@ -20,7 +20,7 @@ OF_THE_PROGRAM = frozenset({"compile", "graph", "optimizer", "attention", "layou
 class Prediction:
     """The step time (ms) that A's report predicted for the fixes of ``rules``, and B's measured step time.
 
-    ``low_ms`` and ``high_ms`` are the predicted interval, if there is one. ``beside`` names other differences of B. If
+    ``low_ms`` and ``high_ms`` are the predicted interval, if there is one. ``also_changed`` names other differences of B. If
     there are any, the measurement cannot test the prediction.
     """
 
@@ -29,7 +29,7 @@ class Prediction:
     measured_ms: float
     low_ms: float | None = None
     high_ms: float | None = None
-    beside: tuple[str, ...] = ()
+    also_changed: tuple[str, ...] = ()
 
     @property
     def held(self) -> bool | None:
@@ -37,7 +37,7 @@ class Prediction:
 
         None without an interval, or if B has other differences.
         """
-        if self.low_ms is None or self.high_ms is None or self.beside:
+        if self.low_ms is None or self.high_ms is None or self.also_changed:
             return None
         return self.low_ms <= self.measured_ms <= self.high_ms
 
@@ -63,7 +63,7 @@ def prediction(
     )
     choices = SET_UP if compiled else SET_UP | OF_THE_PROGRAM
     other = [d.what for d in changes if d.finding is None and d.key in choices and not set(d.rules) & set(made.rules)]
-    return replace(made, beside=(*other, *otherwise))
+    return replace(made, also_changed=(*other, *otherwise))
 
 
 def _made(

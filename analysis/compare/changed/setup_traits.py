@@ -76,7 +76,7 @@ _CHOICES = (
     _Choice("compile", "torch.compile", (("on", "Torch-Compiled Region|^triton_(poi|per|red)_"),), "off",
             explains=("other_compute", *LAUNCHES, "compilation")),
     _Choice("graph", "CUDA graphs", (("on", "(cuda|cu|hip)GraphLaunch"),), "off", explains=LAUNCHES),
-    # A layer also lets cuDNN compute in TF32, so this choice stands before the dtype.
+    # A layer also lets cuDNN compute in TF32, so this choice comes before the dtype.
     _Choice("recurrent", "Recurrent layers", (("nn.LSTM", "^aten::lstm$"), ("nn.GRU", "^aten::gru$"), ("nn.RNN", "^aten::rnn_(tanh|relu)$"),
             ("one LSTMCell per time step", r"^aten::(lstm_cell|_thnn_fused_lstm_cell)$"),
             ("one GRUCell per time step", r"^aten::(gru_cell|_thnn_fused_gru_cell)$"), ("one RNNCell per time step", r"^aten::rnn_(tanh|relu)_cell$")),

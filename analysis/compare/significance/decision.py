@@ -49,8 +49,8 @@ MIN_STEPS_FOR_WORD = 4  # Recorded steps. Two sets of 4 independent draws do not
 MIN_COUNTED_FOR_WORD = 3
 MIN_RUNS_AS_UNIT = 3  # With fewer runs, the spread between runs has at most one degree of freedom per side.
 MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
-# Of 30 pairs of processes of one loop that the host limits, 9 differ enough for medium confidence with 20 %, and 5 with this value
-# (evidence/comparisons.md). The halves of one process differ less, by up to 19 % in 95 % of the loops.
+# Share of a step by which two processes of one loop may differ if the host limits it. Of 30 such pairs, 9 would be judged changed with
+# medium confidence at 20 %, and 5 at this value (evidence/comparisons.md). Two halves of one process differ by at most 19 % in 95 % of the loops.
 HOST_FLOOR = 0.50
 ON_HOST_FLOOR = 1.5  # One program that computes on a shared host took 1.0 to 2.4 times as long from run to run.
 SOURCE_FLOOR = 0.10  # Telemetry gives step times to 10 % at best. An estimate compared with a stopwatch is no better.
@@ -68,12 +68,12 @@ def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     The table in ``certainty`` defines the confidence.
     """
     a, b = before_profile(a, b)
-    judged = _varied(a, b)
+    judged = _with_host_variation(a, b)
     ratio = open_ratio_interval(a, b, judged.ci95_ms) if judged.ci95_ms is not None else None
     return limited(judged, ratio, bounded=all(run.low_ms is not None for run in (*a, *b)))
 
 
-def _varied(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
+def _with_host_variation(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict, with less confidence for single runs that their hosts limit."""
     judged = _verdict(a, b)
     if judged.ci95_ms is not None:
@@ -93,7 +93,7 @@ def _varied(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
 
 
 def _by_marked_steps(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
-    """Return the verdict, with a direction of low confidence if the marked steps differ."""
+    """Return the verdict, with the direction of the marked steps if only these differ."""
     sides = without_drift(a, b)
     if sides is None or not (marked := _verdict(*sides)).shown:
         return judged
@@ -130,7 +130,7 @@ def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict
     floor = _source_floor(a, b)
     if min(len(a), len(b)) >= MIN_RUNS_AS_UNIT:
         return _by_runs(a, b, best_b - best_a, floor)
-    if _times_lead((*a, *b)):
+    if _step_times_decide((*a, *b)):
         return _by_marks(a, b, best_a, best_b, floor)
     # A run without profiled steps counts with its best step time. It shows nothing about how steps vary.
     steps_a, steps_b = ([run.steps_at_best() for run in side if run.steps_ms] for side in (a, b))
@@ -153,7 +153,7 @@ def _one_recording(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bo
     return sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a)
 
 
-def _times_lead(runs: Sequence[MeasuredSteps]) -> bool:
+def _step_times_decide(runs: Sequence[MeasuredSteps]) -> bool:
     """Return whether all step times have intervals, and all are from marks or some run has no steps."""
     marked = all(run.source == "marks" for run in runs)
     bounded = all(run.low_ms is not None and run.high_ms is not None for run in runs)

@@ -29,8 +29,8 @@ def judge(
     """Return the word for ``trial``, against the base runs ``beside`` it.
 
     ``drift_ms`` is how much the base run changes within its runs. The differences between ``every`` base run also count as drift.
-    A change is not shown if the base run beside it that is nearest to the trial is within the drift: a drifting host may have
-    made that run slower too.
+    A change is not shown if the trial differs from the nearest base run by no more than the drift: a drifting host may explain
+    such a difference.
     """
     made = verdict(beside, [trial])
     base = mean_of_all([run.best_ms for run in beside])

@@ -76,6 +76,6 @@ SHARDED_CHANGES = (
 )
 
 
-def one_graph(context: RuleContext, beside: tuple[int, ...] = ()) -> AsGraph:
-    """Return the edit that launches a step as one graph, but not its input copies nor ``beside``."""
-    return AsGraph(outside_ops=(*copies(context, FROM_HOST).ids, *beside))
+def one_graph(context: RuleContext, outside: tuple[int, ...] = ()) -> AsGraph:
+    """Return the edit that launches a step as one graph, without input copies and what is ``outside``."""
+    return AsGraph(outside_ops=(*copies(context, FROM_HOST).ids, *outside))

@@ -105,7 +105,7 @@ def _texts(recording: Recording) -> NDArray[np.object_]:
 def product_dtype(row: Any) -> str | None:
     """Return the dtype in which a row of ``step_work`` multiplies.
 
-    None if it is no product, if an operand is sparse, or if the dtype is not recorded.
+    None if it is not a product, if an operand is sparse, or if the dtype is not recorded.
     """
     operator = row.flop_operator
     if not isinstance(operator, str) or has_sparse_operand(operator, row.flop_strides) or SPARSE.search(row.kernel):

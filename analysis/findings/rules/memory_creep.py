@@ -28,7 +28,7 @@ from sawtooth.analysis.units import in_bytes
 LEAST_STEPS = 3  # Two equal growths are needed; a single one may have any reason.
 LEAST_BYTES = 1_000_000  # Per step. Less takes a day to fill a GPU.
 ALIKE = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
-LONG_RUN_STEPS = 100_000  # Usual length of a run. Memory that lasts longer is no danger.
+LONG_RUN_STEPS = 100_000  # Usual length of a run. Memory that lasts longer is not a danger.
 
 CHANGES = (
     CodeChange(

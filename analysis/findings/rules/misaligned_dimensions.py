@@ -1,7 +1,7 @@
 """Dimensions do not fit the tiles of tensor cores.
 
 What it checks
-    16-bit products with a matrix whose row length is no multiple of 8 elements. These are the 16 bytes that a tensor-core
+    16-bit products with a matrix whose row length is not a multiple of 8 elements. These are the 16 bytes that a tensor-core
     tile loads at once. Rows lie along the contiguous dimension, by the recorded strides. The other dimension (often batch
     times length) may have any size.
 Why it costs time

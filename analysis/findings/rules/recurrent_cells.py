@@ -94,7 +94,7 @@ def _are_time_steps(context: RuleContext, cells: pd.DataFrame) -> bool:
     """Return whether the calls can be time steps of sequences whose inputs are all known in advance.
 
     ``cells`` is a frame as of ``operators``. The batch of a sequence stays the same, or shrinks when its short members end.
-    Consecutive calls for graphs or sentences of different sizes are no sequence.
+    Consecutive calls for graphs or sentences of different sizes are not a sequence.
     """
     rows = context.recording.rows(
         "SELECT s.input_dims->>'$[0][0]' FROM cpu_ops o JOIN signatures s USING (signature_id) WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY o.start_ns",

@@ -113,7 +113,7 @@ def _loops(context: RuleContext, calls: pd.DataFrame) -> Iterator[_Loop]:
 
 
 def _samples(dims: object) -> int:
-    """Return the number of samples of the batch that a call splits, 0 if it is no batch."""
+    """Return the number of samples of the batch that a call splits, 0 if it is not a batch."""
     shapes = json.loads(dims) if isinstance(dims, str) else []
     shape = shapes[0] if shapes and isinstance(shapes[0], list) else []
     return shape[0] if len(shape) >= AXES and isinstance(shape[0], int) else 0

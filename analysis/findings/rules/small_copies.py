@@ -32,7 +32,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_number
 
 SHORT_NS = 10_000  # An operator and its launch take the host about as long. Over PCIe 5 this is half a megabyte.
-MANY = 10  # Per step. Inputs, labels and one or two masks are no problem.
+MANY = 10  # Per step. Inputs, labels and one or two masks are not a problem.
 SHARDING = "fsdp::"  # Prefix of the operators of `fully_shard`, which cut and join buffers by tables of addresses.
 
 CHANGES = (

@@ -26,7 +26,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 MARKS = frozenset(
     ("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std")
-)  # Squares and means without a root are no normalization.
+)  # Squares and means without a root are not normalization.
 
 CHANGES = (
     CodeChange(

@@ -35,7 +35,7 @@ LEAST_SHARE = 0.03  # share of a step: a gain below 3 % is lost in the noise
 OUTLIER_MADS = 6.0  # MADs above the median: of 1,000 equal ranks, none is outside
 FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # peers from which their scatter is meaningful; share of the counted steps
 RECURS = 2  # steps: a loader that stalls every fourth step occurs twice in a short profile, and once is chance
-HIDES, HIDDEN_TIMES = 0.7, 3.0  # share of the late rank's loss, times its gaps: gaps of others that long wait for it
+HIDES, HIDDEN_TIMES = 0.7, 3.0  # the others' gaps wait for a late rank: least share of its loss, least ratio to its own gaps
 
 F64 = NDArray[np.float64]
 
@@ -100,7 +100,7 @@ def blame(
         return ()
     late = [replace(each, shared_work_ms=ms) for each, ms in zip(late, shared_work_ms(late, peers), strict=True)]
     if _gain(job, recorded, late, step_ms) < LEAST_SHARE * step_ms:
-        return _perhaps(job, late, ranks, hosts)
+        return _hidden_by_slow_hosts(job, late, ranks, hosts)
     seen = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
     stragglers = stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
     return tuple(replace(each, as_recorded=seen) for each in stragglers)
@@ -143,7 +143,7 @@ def blame_recorded(
     return tuple(replace(each, as_recorded=True) for each in stragglers_of(late, ranks, hosts, gain_ms))
 
 
-def _perhaps(
+def _hidden_by_slow_hosts(
     job: JointReplay, late: Sequence[_ExcessTime], ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
     """Return the rank with the largest excess kernel time, if the job gains without it on faster hosts.
@@ -181,8 +181,8 @@ def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns:
 def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    It is 0 within the estimates' error. In which of the gaps, common to all hosts, a GPU runs out of work depends on the
-    profiler.
+    It is 0 within the estimates' error. Some gaps exist on every host; the profiler decides in which of them a GPU runs out
+    of work.
     """
     own = mine.long_gaps_ns.get(cause, 0.0)
     over = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
@@ -193,7 +193,7 @@ def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], leas
     """Return by how much single long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
     Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in most counted steps.
-    The profiler's cost of a full step is not the error of one gap in which nothing was recorded. A pause in every step of one
+    The profiler's cost is that of a whole step, so it does not measure the error of a single gap. A pause in every step of one
     rank is the rank's own. But a host that is slower everywhere also has longer pauses, so they are compared with the peers'
     pauses at its own speed.
     """

@@ -40,7 +40,7 @@ class RankLosses:
     """One rank's times in its counted steps, in ms per step.
 
     ``lost_ms`` has, by cause, host time for which the GPU waits and that recording does not cause, and kernel time under
-    ``WORK``. ``held_ms`` is as in ``beside.held_ms``. ``quiet`` and ``shapes`` describe its kernels (as in ``beside.Kernels``).
+    ``WORK``. ``held_ms`` is as in ``contention.held_ms``. ``quiet`` and ``shapes`` describe its kernels (as in ``contention.Kernels``).
     """
 
     lost_ms: Mapping[str, float]
@@ -52,7 +52,7 @@ class RankLosses:
     def of(recording: Recording, rank: RankResult, kernels: Kernels, least: Mapping[Shape, float]) -> RankLosses:
         """Return the times in the trace of ``rank``.
 
-        ``least`` is the shortest time of each kernel over the ranks (of ``beside.quietest``).
+        ``least`` is the shortest time of each kernel over the ranks (of ``contention.quietest``).
         """
         counted = rank.counted["step"].to_numpy(np.int32)
         steps = max(len(counted), 1)

@@ -49,7 +49,7 @@ class OwnTime:
     ``long_gaps_ns`` is host time per step in long gaps by cause, even if the GPU still had work. ``hidden_ns`` is the part with
     no recorded cause, while the GPU had only communication left. If other ranks have more of it, they wait for this rank in no
     recorded call.
-    ``held_ms`` is the time for which single kernels of a step are interrupted (of ``beside.held_ms``). ``longest_ns`` has
+    ``held_ms`` is the time for which single kernels of a step are interrupted (of ``contention.held_ms``). ``longest_ns`` has
     single long gaps by cause and step, longest first. If the starts of steps are known, the part of a gap after one is
     separate: a host does different work at the end of a step and at the start of the next.
     """

@@ -31,7 +31,7 @@ class RunsKernels(Protocol):
 
     @property
     def quiet(self) -> Quiet:
-        """As in ``beside.Kernels``."""
+        """As in ``contention.Kernels``."""
         ...
 
     @property
@@ -41,7 +41,7 @@ class RunsKernels(Protocol):
 
     @property
     def held_ms(self) -> float:
-        """Time per step for which single kernels are interrupted (of ``beside.held_ms``)."""
+        """Time per step for which single kernels are interrupted (of ``contention.held_ms``)."""
         ...
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 F64 = NDArray[np.float64]
 
 MIN_SAMPLES = 24  # fewer cannot show six periods of four samples
-MIN_CYCLES = 6  # fewer repetitions are no reliable period
+MIN_CYCLES = 6  # fewer repetitions are not a reliable period
 MIN_REGULARITY = 0.5  # noise explains up to 0.3 of itself on ten periods, after the search for the best of them
 SAME_SCORE = 0.1  # of strong lines with nearly the same score, the slowest is the fundamental, the others its harmonics
 STRONG_LINE = 0.5  # of the strongest line's power

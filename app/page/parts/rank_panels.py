@@ -98,7 +98,7 @@ def groups(communication: Communication) -> None:
     cards.table([GROUPS[column] for column in known], cells, "Process groups")
     panel.csv_button(table, "groups")
     cards.small(
-        "Times and bandwidths are of the transfers alone, once the last rank has joined: waiting is no part of them. The bus bandwidth is what one GPU's "
+        "Times and bandwidths are of the transfers alone, once the last rank has joined: waiting is not part of them. The bus bandwidth is what one GPU's "
         "link carries, to be compared with the link's; reductions inside a switch may exceed it. Which link was used is not in the traces: it is the one "
         "that servers with this GPU have."
     )

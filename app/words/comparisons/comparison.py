@@ -157,7 +157,7 @@ def below(comparison: Comparison) -> str:
     if comparison.other_model:
         return why_sure(comparison)
     if comparison.cpu_beside_gpu:
-        return f"{lacks_gpu_work(comparison)} Their step times say nothing of a change to the training."
+        return f"{lacks_gpu_work(comparison)} Their step times do not show the effect of a change to the training."
     if is_one_run(comparison):
         return "Choose another run as A or B."
     if comparison.best.a is None or comparison.best.b is None:  # the headline says so

@@ -45,7 +45,7 @@ def ratios(comparison: Comparison) -> list[Ratio]:
     estimated = any(source in ESTIMATED for sources in comparison.sources for source in sources)
     shown = [Ratio("estimated" if estimated else "measured", a / b, low, high)]
     predicted = comparison.prediction
-    if predicted is not None and predicted.low_ms and predicted.high_ms and not predicted.beside:
+    if predicted is not None and predicted.low_ms and predicted.high_ms and not predicted.also_changed:
         shown.insert(
             0, Ratio("predicted", a / predicted.predicted_ms, a / predicted.high_ms, a / predicted.low_ms, predicted=True)
         )

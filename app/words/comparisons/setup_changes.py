@@ -155,8 +155,8 @@ def tested(comparison: Comparison) -> str | None:
     missed = not (prediction.low_ms or 0.0) <= prediction.measured_ms <= (prediction.high_ms or math.inf)
     by = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if missed else ""
     sentence = f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{by}: {fixes}."
-    if prediction.beside:
-        also = "; ".join(prediction.beside)
+    if prediction.also_changed:
+        also = "; ".join(prediction.also_changed)
         return f"{sentence} B differs in more ({also}). The prediction does not include this, so the result does not test it."
     return " ".join(filter(None, (sentence, _why_missed(comparison, prediction) if missed else None)))
 

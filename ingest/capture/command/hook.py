@@ -150,7 +150,7 @@ class Hook:
                 self._until = index + self._extent.steps + 1  # the first is cut by the start
 
     def _phase(self, number: int) -> str:
-        phase = self._since_last(number)  # an evaluation or a checkpoint since the step before is no part of it
+        phase = self._since_last(number)  # an evaluation or a checkpoint since the step before is not part of it
         return phase if self._profiler is None else "profile"
 
     def _may_start(self, index: int) -> bool:
@@ -193,7 +193,7 @@ class Hook:
 
     def _stop(self, now_ns: int) -> None:
         profiler, self._profiler = self._profiler, None
-        self._over = self.settings.every <= 0 and self.settings.ranks > 1  # ranks would have to agree anew
+        self._over = self.settings.every <= 0 and self.settings.ranks > 1  # the ranks would have to agree again
         if profiler is not None:
             profiler.stop()
             self._watch.profiled(now_ns)

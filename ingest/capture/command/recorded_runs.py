@@ -19,7 +19,7 @@ from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
 NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart
 STEP = "step"  # the setting that tells these runs apart
-LEAST_STEPS = 10  # of a process that is told of as a training of its own
+LEAST_STEPS = 10  # of a process that is reported as a separate training
 LEFT_OUT = "{count} processes trained: this is of the one that stepped most, {steps:,} of {all:,} steps. Record each by a sawtooth run of its own."
 
 Sources = list[tuple[Path, dict[str, Any]]]

@@ -48,7 +48,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             continue
         cells = match.group(3).split()
         if len(cells) != len(names):
-            table.note("line_unreadable", "data_loss", "Lines that are no whole sample were left out.", example=line)
+            table.note("line_unreadable", "data_loss", "Lines that are not whole samples were left out.", example=line)
             continue
         device = int(match.group(2))
         if device in seen:

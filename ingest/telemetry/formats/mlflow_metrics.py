@@ -67,7 +67,7 @@ def _records(lines: Iterator[bytes], table: SampleTable) -> Iterator[dict[str, A
         try:
             yield from _in(json.loads(line))
         except (ValueError, RecursionError):
-            table.note("line_unreadable", "data_loss", "Lines that are no whole record were left out.", example=line)
+            table.note("line_unreadable", "data_loss", "Lines that are not whole records were left out.", example=line)
 
 
 def _in(content: Any) -> Iterator[dict[str, Any]]:

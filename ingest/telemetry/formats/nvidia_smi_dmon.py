@@ -43,7 +43,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         row = dict(zip(names, cells, strict=False))
         number_of = number(row.get("gpu", ""))
         if len(cells) != len(names) or number_of is None:
-            table.note("line_unreadable", "data_loss", "Lines that are no whole sample were left out.", example=line)
+            table.note("line_unreadable", "data_loss", "Lines that are not whole samples were left out.", example=line)
             continue
         device = int(number_of)
         if device in seen:

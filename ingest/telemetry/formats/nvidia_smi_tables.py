@@ -15,7 +15,7 @@ from sawtooth.ingest.telemetry.values import MIB, Clockless
 NAME = "nvidia-smi tables"
 COLUMNS = ["util_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "power_limit_w", "temp_c"]
 DEFAULT_INTERVAL_NS = 1_000_000_000
-LEAST_TABLES = 2  # a single table is no series
+LEAST_TABLES = 2  # a single table is not a series
 _BANNER = re.compile(rb"\| NVIDIA-SMI \d+")
 _GPU = re.compile(r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s+\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s")
 _MEMORY = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")

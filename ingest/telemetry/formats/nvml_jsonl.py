@@ -20,7 +20,7 @@ from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples, factor; GPM gives PCIe and NVLink traffic in MiB/s
 LAST_NS = 1 << 62  # the largest valid time, in the year 2116
 MOST_DEVICES = 1024  # GPUs of one host
-UNREADABLE = "Lines that are no sample were left out."
+UNREADABLE = "Lines that are not samples were left out."
 SIGN = re.compile(rb'"t_ns"\s*:')
 
 
@@ -35,7 +35,7 @@ def sniff(head: bytes) -> bool:
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the samples.
 
-    Lines that are no sample are counted. An incomplete last line marks the file as truncated.
+    Lines that are not samples are counted. An incomplete last line marks the file as truncated.
     """
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}

@@ -44,7 +44,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         data = answer.get("data")
         if not isinstance(data, dict) or data.get("resultType") != "matrix":
             problem = (
-                "This is no range query of Prometheus (resultType matrix). Ask /api/v1/query_range with start, end and step."
+                "This is not a range query of Prometheus (resultType matrix). Ask /api/v1/query_range with start, end and step."
             )
             raise SourceError("E-TYPE", problem)
         for series in data.get("result") or []:
@@ -103,7 +103,7 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
         try:
             seconds, value = float(pair[0]), float(pair[1])
         except (TypeError, ValueError, LookupError, OverflowError):
-            table.note("line_unreadable", "data_loss", "Values that are no number were left out.", example=str(pair))
+            table.note("line_unreadable", "data_loss", "Values that are not numbers were left out.", example=str(pair))
             continue
         if math.isfinite(value) and math.isfinite(seconds):
             table.add(device, round(seconds * 1000) * 1_000_000, {column: value * factor})

@@ -41,7 +41,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if not line or line.startswith("#"):
             continue
         if (match := _LINE.fullmatch(line)) is None:
-            table.note("line_unreadable", "data_loss", "Lines that are no sample were left out.", example=line)
+            table.note("line_unreadable", "data_loss", "Lines that are not samples were left out.", example=line)
             continue
         name, labels, value, stamp = match.groups()
         samples += 1

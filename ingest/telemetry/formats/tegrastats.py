@@ -38,7 +38,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every line; memory is what GPU and CPU share."""
+    """Read every line; the memory is shared by GPU and CPU."""
     table = SampleTable()
     times, rows = Timestamps(table), SampleRows(COLUMNS)
     clockless: Clockless | None = None

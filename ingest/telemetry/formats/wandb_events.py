@@ -139,7 +139,7 @@ def _json_lines(first: str, text: Iterator[str], table: SampleTable) -> Iterator
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
-            table.note("line_unreadable", "data_loss", "Lines that are no whole record were left out.", example=line)
+            table.note("line_unreadable", "data_loss", "Lines that are not whole records were left out.", example=line)
             continue
         if isinstance(record, dict):
             yield record

@@ -47,7 +47,7 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
 
 
 def object_of(raw: Raw) -> dict[str, Any]:
-    """Return the arguments of one event as a dict; empty if they are no object."""
+    """Return the arguments of one event as a dict; empty if they are not an object."""
     for mended in (False, True):
         try:
             value = msgspec.json.decode(repair(bytes(raw))[0] if mended else raw)

@@ -51,7 +51,7 @@ SENTENCES = {
         "data_loss",
         "Events that claim to last more than 7 days were left out; CUPTI writes these when a record was never closed.",
     ),
-    "event_unreadable": ("data_loss", "Events that are no valid JSON, even after repair, were left out."),
+    "event_unreadable": ("data_loss", "Events that are not valid JSON, even after repair, were left out."),
     "event_deep": ("data_loss", "Events nested beyond all bounds were left out."),
     "event_cut": ("data_loss", "The last event was cut off and left out."),
     "edge_unmatched": ("data_loss", "Begins without an end, or ends without a begin, were left out."),

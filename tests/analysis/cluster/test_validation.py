@@ -86,9 +86,9 @@ def test_another_shape_is_refused_and_the_file_is_named(tmp_path: Path) -> None:
         "rows": pa.concat_tables([whole] * 5000),
     }
     for name, table in shapes.items():
-        with pytest.raises(SawtoothError, match="no summary of a rank"):
+        with pytest.raises(SawtoothError, match="not a summary of a rank"):
             unpack(as_summary(table))
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.rank.parquet").write_bytes(as_summary(table))
-        with pytest.raises(SawtoothError, match=r"0\.rank\.parquet: This is no summary"):
+        with pytest.raises(SawtoothError, match=r"0\.rank\.parquet: This is not a summary"):
             gather(place_of(str(tmp_path / name)), DataFolder(tmp_path / "data").create())

@@ -29,7 +29,7 @@ def test_the_profiled_loop_is_told_of_and_the_other_named_by_the_line_that_diffe
     marks, others, *_ = choose_loop(training.rows)
     assert [mark.step for mark in marks] == list(range(200, 606))
     assert others.replace("\xa0", " ") == (
-        "All that is told is of the loop that steps at train.py:55; another, at train.py:40, made 200 steps of 10 ms before it and does not count."
+        "The report is about the loop that steps at train.py:55; another, at train.py:40, made 200 steps of 10 ms before it and does not count."
     )
 
 
@@ -37,7 +37,7 @@ def test_without_a_profile_the_loop_that_took_longest_is_told_of() -> None:
     marks, others, *_ = choose_loop(Training().run(500, 10, WARM_UP).run(300, 50, MAIN).run(50, 10, "eval.py:3").rows)
     assert len(marks) == 300
     assert others.replace("\xa0", " ") == (
-        "All that is told is of the loop that steps at train.py:55; 2 others do not count; the longest of them, at train.py:40, made 500 steps of 10 ms before it."
+        "The report is about the loop that steps at train.py:55; 2 others do not count; the longest of them, at train.py:40, made 500 steps of 10 ms before it."
     )
 
 
@@ -79,5 +79,7 @@ def test_recordings_without_sites_say_another_loop() -> None:
     training = Training().run(150, 14, None).run(6, 14, None, phase="profile").run(500, 45, None, optimizer=1)
     marks, others, *_ = choose_loop(training.rows)
     assert len(marks) == 156
-    assert others.replace("\xa0", " ") == "Another loop made 500 steps of 45 ms after these: all that is told is of this loop."
+    assert (
+        others.replace("\xa0", " ") == "Another loop made 500 steps of 45 ms after these. The report is about this loop only."
+    )
     assert choose_loop([]).marks == []

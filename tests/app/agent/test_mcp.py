@@ -155,7 +155,7 @@ def test_other_changes_are_replayed(ask: Ask, starved: RunResult) -> None:
     [
         ({}, "Name at least one change"),
         ({"findings": ["no-such"]}, "no finding 'no-such'"),
-        ({"lost_time": [{"cause": "comm_wait"}]}, "no cause that a replay can remove"),
+        ({"lost_time": [{"cause": "comm_wait"}]}, "not a cause that a replay can remove"),
         ({"lost_time": [{"cause": "data_wait", "keep_share": 2}]}, "from 0 to 1"),
         ({"host_time_factor": -1}, "from 0 to 100"),
         ({"batch_factor": 2, "cuda_graph": True}, "predicted alone"),

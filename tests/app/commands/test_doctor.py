@@ -56,7 +56,7 @@ def test_a_pipe_where_a_file_belongs_is_named_and_not_waited_for(folder: DataFol
     os.mkfifo(folder.root / place)
     assert len(folder.manifests()) == 1
     code, said = doctor(folder)
-    assert code == 1 and "is no file but a pipe" in said and place in said
+    assert code == 1 and "is not a file but a pipe" in said and place in said
 
 
 def test_a_missing_recording_and_an_open_folder_are_named(folder: DataFolder) -> None:

@@ -231,7 +231,7 @@ def test_prune_counts_what_runs_share_once_and_all_that_a_run_takes(data: str) -
 )
 def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
     assert size_of(text) == size
-    for unclear, why in (("many", "is no size"), ("1e999", "is no size"), ("12", "has no unit")):
+    for unclear, why in (("many", "is not a size"), ("1e999", "is not a size"), ("12", "has no unit")):
         with pytest.raises(UsageError, match=why):
             size_of(unclear)
 

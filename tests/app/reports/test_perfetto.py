@@ -158,7 +158,7 @@ def test_the_command_line_the_api_and_the_page_offer_it(tmp_path: Path, app_data
 def test_what_perfetto_cannot_read_is_not_handed_to_it(tmp_path: Path, app_data: DataFolder) -> None:
     nsight_export.write(tmp_path / "nsys.sqlite", nsight_export.tables())
     run = prepared(app_data, tmp_path / "nsys.sqlite")
-    with pytest.raises(NotFoundError, match="no trace of torch"):
+    with pytest.raises(NotFoundError, match="not a trace of torch"):
         merged_trace(analysed(app_data, run), app_data)
     assert "Open in Perfetto" not in str([e.proto for e in opened("timeline", run.id).main])
     delete_run(app_data, run.id)

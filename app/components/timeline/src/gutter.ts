@@ -49,7 +49,7 @@ export class Gutter {
         this.changed();
       };
       const end = () => document.removeEventListener("pointermove", move);
-      document.addEventListener("pointermove", move); // of the page: this edge is made anew with each step
+      document.addEventListener("pointermove", move); // of the page: this edge is created again with each step
       document.addEventListener("pointerup", end, { once: true });
     };
     edge.ondblclick = () => {

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-SIGHTINGS = 3  # calls of one module that were seen: one long call is no loop
+SIGHTINGS = 3  # calls of one module that were seen: one long call is not a loop
 ATTRIBUTE = "_compiled_call_impl"
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BUCKET, VIEW, STATIC = "ddp-bucket-size", "ddp-gradient-views", "ddp-static-graph"
 MIB = 1 << 20
-AFTER = 3  # steps: DDP builds its buckets anew after the first
+AFTER = 3  # steps: DDP builds its buckets again after the first step
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:

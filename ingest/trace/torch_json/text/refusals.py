@@ -1,4 +1,4 @@
-"""The errors for files that are no traces, with a sentence for each case."""
+"""The errors for files that are not traces, with a sentence for each case."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _no_json(text: bytes, size: int, message: str) -> SourceError:
     offset = int(match.group(1)) if match else 0
     line = text.count(b"\n", 0, offset) + 1
     return SourceError(
-        "E-JSON", f"The file has no traceEvents and is no valid JSON (line {line}, byte {offset}). {EXPORT}", offset=offset
+        "E-JSON", f"The file has no traceEvents and is not valid JSON (line {line}, byte {offset}). {EXPORT}", offset=offset
     )
 
 

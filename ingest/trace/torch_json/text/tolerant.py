@@ -94,7 +94,7 @@ class Loosely:
         return _Joined(last, None, lacks_end=True)
 
     def _skip(self, piece: bytes) -> tuple[Event | None, int]:
-        """Skip and count text that is no event; return its length, and an event that may come before it."""
+        """Skip and count text that is not an event; return its length, and an event that may come before it."""
         if used := first_object(piece):
             decoded = decode_one(piece[:used])
             return (decoded[0] if decoded else None), used

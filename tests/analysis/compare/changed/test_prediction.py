@@ -139,7 +139,7 @@ def test_a_run_that_changed_something_else_too_does_not_judge_the_prediction(tmp
         findings=[replace(promised("loader", 6.5, "loader"), predicted_low_ms=5.6, predicted_high_ms=8.7)],
     )
     dtype = [(Trait("dtype", "Products are computed in", dtype),) for dtype in ("FP32", "bf16")]
-    for torch_version, computed, beside in (
+    for torch_version, computed, also_changed in (
         ("2.8", dtype[0], ()),
         ("2.9", dtype[0], ("PyTorch version",)),
         ("2.8", dtype[1], ("Products are computed in",)),
@@ -147,14 +147,14 @@ def test_a_run_that_changed_something_else_too_does_not_judge_the_prediction(tmp
         b = run_of("b" * 16, best_ms=20.0, source="user", torch_version=torch_version)
         before, after = with_loader(a, "in the training process"), with_loader(b, "in worker processes")
         found = compare(replace(before, traits=(*before.traits, *dtype[0])), replace(after, traits=(*after.traits, *computed)))
-        assert found.prediction.beside == beside
-        assert found.prediction.held is (None if beside else False)
+        assert found.prediction.also_changed == also_changed
+        assert found.prediction.held is (None if also_changed else False)
         said = setup_changes.tested(found)
         assert "208\u00a0% longer than predicted" in said, "20 ÷ 6.5"
-        assert said.endswith("The prediction does not include this, so the result does not test it.") == bool(beside)
-        folder = DataFolder(tmp_path / f"{len(beside)}{torch_version}").create()
+        assert said.endswith("The prediction does not include this, so the result does not test it.") == bool(also_changed)
+        folder = DataFolder(tmp_path / f"{len(also_changed)}{torch_version}").create()
         prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
-        assert len(prediction_record.records(folder)) == (0 if beside else 1)
+        assert len(prediction_record.records(folder)) == (0 if also_changed else 1)
 
 
 def test_a_missed_prediction_names_the_part_that_differs():

@@ -140,7 +140,7 @@ def test_a_step_of_a_cpu_beside_one_of_a_gpu_says_nothing_of_a_change():
         words.headline(found)
         == f"{gpu.manifest.name} ran on NVIDIA H200 and {cpu.manifest.name} ran on the CPU: 773\u00a0ms and ≈\u00a039.5\u00a0ms a step."
     )
-    assert words.below(found).endswith("say nothing of a change to the training.") and words.findings(found) == []
+    assert words.below(found).endswith("do not show the effect of a change to the training.") and words.findings(found) == []
     assert compare_json(found)["reasons_not_to_compare"][0]["key"] == "gpu_work"
 
 
