@@ -45,7 +45,8 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     component = st.components.v2.component("sawtooth.staircase", html=files["html"], css=files["css"], js=files["js"])
     data = data_of(result, stairs)
     st.set_page_config(page_title=data["states"][str(data["choice"])]["tab"])
-    height = f"{min(len(data['changes']), MOST_ROWS)}{'_panorama' if data['panorama'] else ''}"
+    rows = min(len(data["changes"]), MOST_ROWS) if data["bars"] else "none"
+    height = f"{rows}{'_panorama' if data['panorama'] else ''}"
     with st.container(key=f"stairs_of_{height}"):  # has about its height before the component is there
         component(key=f"staircase-{result.manifest.id}", data=data)
     if stairs is not None and stairs.changes:
@@ -162,11 +163,14 @@ def _panorama(result: RunResult) -> dict[str, Any] | None:
         return None
     step = _one_step(result, telemetry)
     colour, length = colour_of_quantity(column), fmt.duration_ns(telemetry.span.ns)
+    steady = telemetry_strip.steady(telemetry, summary)
+    mean = series.facts(steady, column).get("mean")
     several = result.lead is None and len(result.telemetry.devices) > 1
     name = BY_COLUMN[column].label + (f" of GPU {telemetry.device}" if several else "")
     return {
         "name": name,
         "length": length,
+        "steady": "" if steady is telemetry or mean is None else f"; {fmt.in_unit(mean, 'percent')} on average from {telemetry_strip.stretch(steady, telemetry)}",
         "spans": spans,
         "holes": any(value is None for *_, value in spans),
         "step": step,

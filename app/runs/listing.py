@@ -106,6 +106,12 @@ def change(before_ms: float, after_ms: float) -> str:
     return fmt.step_change(before_ms, after_ms).replace("≈\u00a0", "") + slower
 
 
+def tries(manifest: Manifest) -> bool:
+    """Return whether the run is a trial of a change, which `sawtooth try` made of another run."""
+    kinds = {tag.partition("=")[0] for tag in manifest.tags}
+    return {"try", "after"} <= kinds
+
+
 def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, float] | None]]) -> str | None:
     """Return which run is surest to gain most; None if fewer than two can gain.
 

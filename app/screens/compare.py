@@ -103,9 +103,9 @@ def _ratio(comparison: Comparison) -> None:
 def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
     """Show the compared runs; return the place next to them for the buttons that share the page."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="compare_sides"):
-        compare_choice.picker("a", "A, before", choice.a, known)
+        compare_choice.picker("a", "A, before", choice.a, choice.b, known)
         st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
-        compare_choice.picker("b", "B, after", choice.b, known)
+        compare_choice.picker("b", "B, after", choice.b, choice.a, known)
         return st.container(horizontal=True, width="content", gap="small")
 
 

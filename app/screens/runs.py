@@ -80,7 +80,8 @@ def _head(manifests: list[Manifest]) -> None:
         runs = "run" if len(manifests) == 1 else "runs"
         known = [stored_card(m, frame.data_folder()) for m in manifests]
         lost_to = [card.lost_to for card in known if card is not None]
-        gains = [(m.name, step_of(card), card.after) for m, card in zip(manifests, known, strict=True) if card is not None]
+        cards_of = [(m, card) for m, card in zip(manifests, known, strict=True) if card is not None and not listing.tries(m)]
+        gains = [(m.name, step_of(card), card.after) for m, card in cards_of]
         answer = listing.most_to_gain(gains) or listing.headline(lost_to) if len(lost_to) == len(known) else None
         cards.headline(
             answer or f"{len(manifests)} {runs} on this machine",

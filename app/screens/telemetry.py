@@ -136,7 +136,7 @@ def _head(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
         steady = telemetry_strip.steady(telemetry, summary)
-        where = f" · the loop is steady from {_stretch(steady, telemetry)}" if steady is not telemetry else ""
+        where = f" · the loop is steady from {telemetry_strip.stretch(steady, telemetry)}" if steady is not telemetry else ""
         cards.headline(sentence, f"{_under(telemetry)}{where}")
         return
     column, name = _activity(telemetry)
@@ -145,11 +145,11 @@ def _head(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     facts = series.facts(steady, column) if column else {}
     if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
-        over = f" from {_stretch(steady, telemetry)}, where the loop is steady" if steady is not telemetry else ""
+        over = f" from {telemetry_strip.stretch(steady, telemetry)}, where the loop is steady" if steady is not telemetry else ""
         trough = series.lowest(steady, column) if column else None
         least = ""
         if trough is not None:
-            when = _stretch(series.within(steady, trough[0]), telemetry)
+            when = telemetry_strip.stretch(series.within(steady, trough[0]), telemetry)
             least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
         read = f"nine samples of ten read {low} to {high}"
         cards.headline(f"{name} averages {mean}{over}{least}.", f"{_under(telemetry)} · {read}")
@@ -157,12 +157,6 @@ def _head(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
         cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
     if sentence:
         cards.small(sentence)
-
-
-def _stretch(part: TelemetrySeries, whole: TelemetrySeries) -> str:
-    """Return the range of a part on the chart's axis, such as "0.36 to 2.44 s"."""
-    begin_s, end_s = ((ns - whole.span.start_ns) / 1e9 for ns in (part.span.start_ns, part.span.end_ns))
-    return f"{fmt.number(begin_s)} to {fmt.number(end_s)}\u00a0s"
 
 
 def _activity(telemetry: TelemetrySeries) -> tuple[str | None, str]:
@@ -205,7 +199,7 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     strip = _overview(telemetry, view) if view is not None else None
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
     steady = telemetry_strip.steady(telemetry, summary)
-    title = _title(shown, view, _stretch(steady, telemetry) if steady is not telemetry else None)
+    title = _title(shown, view, telemetry_strip.stretch(steady, telemetry) if steady is not telemetry else None)
     chart = charts.lanes(
         shown,
         title,

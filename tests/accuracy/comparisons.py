@@ -165,20 +165,23 @@ def row(one: Judged) -> str:
 
 
 def summary(said: Sequence[Judged]) -> Iterator[str]:
-    """Yield, for traces alone and with telemetry, calls by the size of the true change, wrong directions and intervals held."""
+    """Yield calls by the size of the true change and the limit of the step, wrong directions and intervals held."""
     for telemetry in (False, True):
         mine = [one for one in said if one.telemetry == telemetry]
-        calls = [
-            f"{sum(one.right for one in large)} of {len(large)} of {size:g} ×"
-            for size in CHANGES
-            if (large := [one for one in mine if one.size >= size])
-        ]
         held = [one.held for one in mine if one.held is not None]
         yield (
-            f"{'With telemetry' if telemetry else 'Traces alone'}: {len(mine)} pairs; called {', '.join(calls)}; {sum(one.wrong for one in mine)} wrong of "
+            f"{'With telemetry' if telemetry else 'Traces alone'}: {len(mine)} pairs; called {_calls(mine)}; {sum(one.wrong for one in mine)} wrong of "
             f"{sum(one.said.answer != 'cannot_tell' for one in mine)} answers; {sum(not one.mirrors for one in mine)} do not mirror; the ratio's interval "
             f"held {sum(held)} of {len(held)}."
         )
+        for host in (False, True):
+            yield f"  The {_limit(host)} limits the step: called {_calls([one for one in mine if one.host == host])}."
+
+
+def _calls(judged: Sequence[Judged]) -> str:
+    """Return how many true changes of each size were called, such as "25 of 25 of 2 ×"."""
+    sizes = [(size, [one for one in judged if one.size >= size]) for size in CHANGES]
+    return ", ".join(f"{sum(one.right for one in large)} of {len(large)} of {size:g} ×" for size, large in sizes if large)
 
 
 def of_step(run: MeasuredSteps, ms: float, *, telemetry: bool) -> Iterator[Held]:

@@ -264,8 +264,8 @@ class Staircase {
     }
     const middle = Math.min(Math.max(50 * (a + b), 8), 92);
     place.replaceChildren(node("div", { class: "y", "aria-hidden": "true" }, node("span", { style: "top:0" }, "100\u00a0%"), node("span", { style: "top:50%" }, "50"), node("span", { style: "top:100%" }, "0")),
-      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), `, ${of.length}`), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, svg),
-      node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge));
+      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), `, ${of.length}${of.steady || ""}`), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, svg),
+      ...(of.step ? [node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge)] : []));
   }
 
   // The address follows without a step for Back; the page reads the same names.

@@ -18,7 +18,7 @@ from sawtooth.ingest.manifest import Manifest
 def show(choice: Choice, known: Mapping[str, Manifest]) -> None:
     """Offer additional runs; with three or more, show the sweep over the setting in which they differ."""
     cards.title("Add runs to make a sweep")
-    compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, known)
+    compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, (*choice.a, *choice.b), known)
     runs = [known[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in known]
     if len(runs) < 3:
         cards.small(

@@ -117,6 +117,12 @@ def steady(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> Telem
     return series.within(telemetry, TimelineSpan(part.start_ns, part.end_ns))
 
 
+def stretch(part: TelemetrySeries, whole: TelemetrySeries) -> str:
+    """Return the range of a part on the chart's axis, such as "0.36 to 2.44 s"."""
+    begin_s, end_s = ((ns - whole.span.start_ns) / 1e9 for ns in (part.span.start_ns, part.span.end_ns))
+    return f"{fmt.number(begin_s)} to {fmt.number(end_s)}\u00a0s"
+
+
 def _same_time(result: RunResult, telemetry: TelemetrySeries) -> bool:
     lead = result.lead
     if lead is None or not len(lead.steps):

@@ -78,8 +78,11 @@ def swap() -> None:
     write(a=b, b=a)
 
 
-def picker(key: str, label: str, chosen: Sequence[str], known: Mapping[str, Manifest]) -> None:
-    """Let the viewer choose the runs of a side and write them into the address."""
+def picker(key: str, label: str, chosen: Sequence[str], other: Sequence[str], known: Mapping[str, Manifest]) -> None:
+    """Let the viewer choose the runs of a side and write them into the address.
+
+    Runs of the ``other`` side are not offered.
+    """
     widget = f"compare_{key}"
     st.session_state[widget] = [run for run in chosen if run in known]
     names = [manifest.name for manifest in known.values()]
@@ -90,7 +93,7 @@ def picker(key: str, label: str, chosen: Sequence[str], known: Mapping[str, Mani
 
     st.multiselect(
         label,
-        list(known),
+        [run for run in known if run in chosen or run not in other],
         format_func=shown,
         key=widget,
         on_change=lambda: write(**{key: st.session_state[widget]}),

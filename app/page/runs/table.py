@@ -32,17 +32,17 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
-        "run": text("Run", width=150),
+        "run": text("Run", width=140),
         "step_ms": panel.number_column("Step, ms", rows["step_ms"].astype(float)),
         "busy_share": number("GPU busy", format="%.0f\u00a0%%", width=80),
         "mfu_share": number("MFU", format=panel.PERCENT, width=75),
         "gain_share": panel.share_bar("Sure to gain"),
-        "gain": text("Can gain", width=90),
-        "gpu": text("GPU", width=120),
-        "headline": text("What to change, or where the time goes", width=235),
+        "gain": text("Can gain", width=75),
+        "gpu": text("GPU", width=110),
+        "headline": text("What to change, or where the time goes", width=340),
         "last_change": text("Last change", width=200),
         "utilization": st.column_config.LineChartColumn(
-            f"Utilization, last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=130
+            "Utilization", help=f"Of the last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=90
         ),
         "tags": st.column_config.ListColumn("Tags"),
     }

@@ -191,6 +191,12 @@ def test_the_run_that_is_surest_to_gain_most_is_named() -> None:
     assert listing.most_to_gain([narrow, ("healthy", 10.0, None), ("slower", 10.0, (9.0, 8.0, 11.0))]) is None
 
 
+def test_a_trial_of_a_change_is_no_run_to_name_first(four: list[str], app_data: DataFolder) -> None:
+    run = app_data.read_manifest(four[0])
+    for tags, tries in ((["try=1"], False), (["after=x"], False), (["try=1", "after=x"], True)):
+        assert listing.tries(msgspec.structs.replace(run, tags=tags)) == tries
+
+
 def test_a_run_that_applied_a_change_shows_it(four: list[str], app_data: DataFolder) -> None:
     app_data.write_manifest(msgspec.structs.replace(app_data.read_manifest(four[1]), tags=[f"after={four[0]}"]))
     runs_page()

@@ -83,7 +83,9 @@ def test_strangers_are_not_paired(app_data, tmp_path):
 def test_choosing_another_run_writes_it_into_the_address(pair, app_data, tmp_path):
     third = add(app_data, tmp_path, "third", step_us=900, matmul_us=500)
     test = opened(a=pair[0], b=pair[1])
-    next(m for m in test.multiselect if m.label == "B, after").set_value([third]).run()
+    (after,) = (m for m in test.multiselect if m.label == "B, after")
+    assert sorted(after.options) == ["after", "third"], "before is on the other side"
+    after.set_value([third]).run()
     assert test.query_params["b"] == third
     assert "Cannot tell whether before or third is faster" in words_of(test)
 
