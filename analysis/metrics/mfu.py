@@ -181,12 +181,13 @@ def hfu(measured: DeviceMeasurements) -> Reading:
     again = measured.facts.flops.recomputed_flops if measured.facts.flops is not None else 0.0
     if again is None or not measured.counted:
         return missing("Recomputation is visible only where shapes and autograd's operators are recorded.")
-    if not again:
-        return Reading(rate.mfu, trust=rate.trust, notes=("No recomputation was seen: equal to MFU.",), bound=rate.bound)
     share = rate.mfu * (1 + again / measured.counted / rate.flops)
-    if share > FASTEST_CLOCK and not _narrow(measured):
-        return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *rate.notes))
-    return Reading(share, trust=rate.trust, notes=rate.notes, bound=rate.bound)
+    notes = rate.notes if again else ("No recomputation was seen: equal to MFU.",)
+    if share <= 1:
+        return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
+    if _narrow(measured):
+        return Reading(share, trust="caution", notes=(*notes, OUTRUN), bound=rate.bound)
+    return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
 
 
 METRICS = (

@@ -69,3 +69,14 @@ def test_a_repeated_operator_that_launches_nothing_computes_nothing(tmp_path) ->
     assert result.metrics["flops_per_step"].value == pytest.approx(2 * 1024**3)
     assert dots.loc["aten::mm", "achieved_tflops"] == pytest.approx(rate)
     assert dots.loc["aten::mm", "attained_share"] <= 1
+
+
+def test_without_dtypes_an_fp8_run_reaches_no_more_than_its_peak() -> None:
+    trace = fp8_loop(600)
+    for event in trace.events:
+        event.get("args", {}).pop("Input type", None)
+    for event in trace.events:  # 2.2 PFLOP/s of products that may be of 16 bit
+        if event["name"] == "aten::_scaled_mm":
+            event["args"]["Input Dims"] = [[16384, 8192], [8192, 8192], [1], [1]]
+    result = analysed([("t.json", trace.json())])
+    assert result is not None and {result.metrics[key].trust for key in ("mfu", "hfu")} == {"unusable"}
