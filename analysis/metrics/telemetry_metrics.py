@@ -22,7 +22,12 @@ NO_TELEMETRY = "No telemetry is attached. Record some with `sawtooth sample` and
 
 def utilization(measured: DeviceMeasurements) -> Reading:
     """Return the mean of NVML's utilization."""
-    return _mean(measured, "util_pct", "The telemetry has no NVML utilization (MIG instances have none).")
+    mean = _mean(measured, "util_pct", "The telemetry has no NVML utilization (MIG instances have none).")
+    if mean.value is None or measured.sampled is None or not measured.sampled.zeros_at_work:
+        return mean
+    share = f"{measured.sampled.zeros_at_work:.0%}"
+    note = f"Utilization is 0 in {share} of the samples whose power is that of work: it was not measured there, and the mean is too low."
+    return lowered(mean, "caution", note)
 
 
 def tensor_activity(measured: DeviceMeasurements) -> Reading:

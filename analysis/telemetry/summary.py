@@ -17,7 +17,7 @@ from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
 from sawtooth.analysis.telemetry.diagnosis.jobs import job_spans
 from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, throttle_bands
-from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts
+from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts, zeros_at_work
 from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow
@@ -56,7 +56,8 @@ class DeviceTelemetry:
     Means are over the steady part outside the profiles, in the units of the columns. ``at_work`` has, with intervals, the
     columns for the share of time in which the GPU works. ``capped`` means that the power cap reduced clocks in that time.
     ``profiled`` means that the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are the
-    processes that the sampler saw on the device.
+    processes that the sampler saw on the device. ``zeros_at_work`` is the share of samples with utilization 0, of those at the
+    power of work; utilization is then missing in ``at_work``.
     """
 
     recording_id: str
@@ -81,6 +82,7 @@ class DeviceTelemetry:
     capped: bool = False
     profiled: bool = False
     pids: tuple[int, ...] = ()
+    zeros_at_work: float = 0.0
 
     @property
     def works_pct(self) -> float | None:
@@ -149,6 +151,8 @@ def _summary(
     rhythm = _rhythm(series, profiles, marked if marked or profiles else _longest_job(series))
     signal, steady, tooth = rhythm.signal, rhythm.steady, rhythm.sawtooth
     averaged = Steady(first_ns - 1, last_ns) if steady.why_none is not None and len(times) else steady
+    zeros = zeros_at_work(series["util_pct"], series["power_w"]) if {"util_pct", "power_w"} <= series.keys() else 0.0
+    at_work = ("gr_active_pct",) if zeros else ("util_pct", "gr_active_pct")
     means = {c: weighted_mean(*series[c], averaged, rhythm.shadows) for c in MEANS if c in series}
     return DeviceTelemetry(
         recording_id=recording.id,
@@ -168,8 +172,9 @@ def _summary(
         sawtooth=tooth,
         phases=tuple(phases(*series[signal.column], steady, tooth.period_s)) if signal else (),
         throttling=tuple(_throttling(series)),
-        at_work={c: mean for c in ("util_pct", "gr_active_pct") if c in series and (mean := mean_over(*series[c], steady))},
+        at_work={c: mean for c in at_work if c in series and (mean := mean_over(*series[c], steady))},
         capped=_capped(series, steady),
+        zeros_at_work=zeros,
     )
 
 

@@ -1,6 +1,6 @@
-"""Samples of hardware counters that are 0 without a measurement, found with NVML's utilization.
+"""Samples that are 0 without a measurement.
 
-NVML measures utilization separately from the counters.
+Those of hardware counters are found with NVML's utilization, and those of utilization with the power, which are measured apart.
 """
 
 from __future__ import annotations
@@ -13,7 +13,35 @@ from sawtooth.ingest.quantities.registry import QUANTITIES
 
 BUSY_PCT = 70  # utilization in this sample and both neighbours: its windows of 1/6 to 1 s would show a pause that long
 ALWAYS_ABOVE_0 = ("gr_active_pct", "sm_active_pct")  # while any kernel runs
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
 COUNTERS = tuple(quantity.column for quantity in QUANTITIES if quantity.gpm_id is not None)
+
+WINDOW_NS = 1_000_000_000 // 6  # shortest window of NVML's utilization: in denser samples it falls behind the power
+FEWEST_AT_WORK = 10  # samples with utilization: their power is what work takes
+APART = 0.05  # of the power of work: with less between work and idleness, power does not tell them apart
+NEAR = 0.25  # of that difference, below the power of work
+FEWEST_ZEROS, ZEROS_SHARE = 4, 0.1  # of the samples at that power: none in 22 intact logs, except where samples are denser
+
+
+def zeros_at_work(util: tuple[I64, F64], power: tuple[I64, F64]) -> float:
+    """Return the share of samples with utilization 0, of those whose power is that of work.
+
+    ``util`` and ``power`` are times and values. It is 0 if power does not tell, or if there are too few such samples.
+    """
+    times, in_util, in_power = np.intersect1d(util[0], power[0], return_indices=True)
+    used, watts = util[1][in_util], power[1][in_power]
+    works = used > 0
+    if works.sum() < FEWEST_AT_WORK or works.all() or np.median(np.diff(times)) <= WINDOW_NS:
+        return 0.0
+    idle_w = float(np.median(watts[~works]))
+    work_w = float(np.median(watts[used >= np.median(used[works])]))
+    if work_w - idle_w < APART * work_w:
+        return 0.0
+    high = watts >= work_w - NEAR * (work_w - idle_w)
+    zeros = int((high & ~works).sum())
+    share = zeros / int(high.sum())
+    return share if zeros >= FEWEST_ZEROS and share >= ZEROS_SHARE else 0.0
 
 
 def dropouts(recording: Recording, device: int) -> NDArray[np.int64]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry import series
+from sawtooth.analysis.telemetry.signal.dropouts import zeros_at_work
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 
@@ -34,3 +36,21 @@ def test_dropouts_are_left_out_of_means_and_pictures(tmp_path, util_at_zero, mea
         shown = series.telemetry(recording, 0).samples["sm_active_pct"]
     assert shown.mean() == pytest.approx(mean, abs=0.1)
     assert shown.isna().sum() == (20 if util_at_zero == 85 else 0)
+
+
+@pytest.mark.parametrize(
+    ("lost", "every_s", "idle_w", "zeros"),
+    [
+        (0.3, 0.2, 190, True),
+        (0.0, 0.2, 190, False),
+        (0.3, 0.2, 222, False),  # power does not tell work from idleness
+        (0.3, 0.1, 190, False),  # utilization may fall behind the power
+    ],
+)
+def test_utilization_that_reads_0_at_the_power_of_work_is_missing(lost, every_s, idle_w, zeros) -> None:
+    chance = np.random.default_rng(4)
+    times = (np.arange(200) * every_s * 1e9).astype(np.int64)
+    works = chance.random(200) < 0.4
+    util = np.where(works & (chance.random(200) >= lost), 40.0, 0.0)
+    power = np.where(works, 225.0, idle_w) + chance.normal(0, 1, 200)
+    assert (zeros_at_work((times, util), (times, power)) > 0) == zeros
