@@ -170,7 +170,7 @@ def _panorama(result: RunResult) -> dict[str, Any] | None:
     return {
         "name": name,
         "length": length,
-        "steady": "" if steady is telemetry or mean is None else f"; {fmt.in_unit(mean, 'percent')} on average from {telemetry_strip.stretch(steady, telemetry)}",
+        "steady": "" if step is not None or steady is telemetry or mean is None else f"; {fmt.in_unit(mean, 'percent')} on average from {telemetry_strip.stretch(steady, telemetry)}",
         "spans": spans,
         "holes": any(value is None for *_, value in spans),
         "step": step,

@@ -60,6 +60,14 @@ def test_code_in_a_sentence_is_shown_as_code_and_the_rest_as_text() -> None:
     assert "Run <code>a &lt; b</code>, not &lt;b&gt;." in page
 
 
+def test_a_wide_table_of_a_report_scrolls_and_leaves_names_whole() -> None:
+    """On a phone, ten columns had 35 px each, and names broke letter by letter."""
+    parts = (templates.FOLDER / "report_parts.html").read_text(encoding="utf-8")
+    style = (templates.FOLDER / "report.css").read_text(encoding="utf-8")
+    assert parts.count("<table") == parts.count('<div class="scroll"><table') == 1
+    assert ".scroll { overflow-x: auto; }" in style and ".words td:first-child { min-width: 8rem; }" in style
+
+
 def test_a_long_name_may_wrap() -> None:
     assert "a_<wbr>b&lt;c" in CARDS.table(["rule"], [["a_b<c"]], "")
 

@@ -243,6 +243,7 @@ class Staircase {
   panorama() {
     const place = this.find(".panorama"), of = this.data.panorama;
     place.hidden = !of;
+    place.classList.toggle("alone", Boolean(of) && !of.step); // its caption has the line for itself
     if (!of) return;
     const x = (share) => 1000 * share, y = (value) => 100 - Math.min(value, 100), [a, b] = of.step || [0, 0], colour = this.data.dark ? of.dark : of.light;
     let line = "", area = "", up = false, end = 0;
