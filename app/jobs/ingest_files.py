@@ -28,9 +28,11 @@ from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.runs.same_session import joined_later
 from sawtooth.ingest.runs.telemetry_match import misfits
 from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.telemetry.registry import reader_for
 
 # Files with these suffixes are skipped in a folder: they are never a trace or telemetry.
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")
+HEAD_BYTES = 1 << 16  # of a log, which show whether it has samples
 COMPILE_LOG = "dedicated_log_torch_trace"  # written by TORCH_TRACE, with the suffix .log
 BESIDE = ("compile", "memory")  # kinds of recordings that belong to a trace
 LEFT_UNCHANGED = "is here already and was left as it is; the file describes it differently."
@@ -214,7 +216,18 @@ def _unpack(
 
 
 def _skipped(path: Path) -> bool:
-    return path.suffix in SKIPPED_SUFFIXES and not path.name.startswith(COMPILE_LOG)
+    if path.suffix not in SKIPPED_SUFFIXES or path.name.startswith(COMPILE_LOG):
+        return False
+    return path.suffix != ".log" or not _is_telemetry(path)
+
+
+def _is_telemetry(path: Path) -> bool:
+    """Return whether a log has samples of a GPU; most logs are a training's output."""
+    try:
+        with path.open("rb") as file:
+            return reader_for(file.read(HEAD_BYTES)) is not None
+    except OSError:
+        return False
 
 
 def files_of(path: Path) -> tuple[list[tuple[Path, str]], bool]:

@@ -111,7 +111,7 @@ def text(result: RunResult) -> str:
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
     if limits := limiting_diagnostics(result):
-        lines += ["", "Worth knowing", *(f"  {limit.sentence}" for limit in limits)]
+        lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in dict.fromkeys(limit.sentence for limit in limits))]
     return for_terminals(lines)
 
 

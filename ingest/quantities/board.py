@@ -49,7 +49,7 @@ BOARD: tuple[Quantity, ...] = (
             "sawtooth_exporter": {"sawtooth_gpu_memory_busy_ratio": RATIO},
             "wandb": {"memory": 1},
             # of several headers of one quantity, the first one is used
-            "table": {"utilization_memory": 1, "memory_utilization": 1, "mem_utilization": 1, "memory_util": 1, "mem_util": 1, "umc_activity": 1, "gpu_memory_utilization": 1, "gpu_memory_bandwidth_utilization": 1, "mem": 1},
+            "table": {"utilization_memory": 1, "memory_utilization": 1, "mem_utilization": 1, "memory_util": 1, "mem_util": 1, "memory_controller_load": 1, "umc_activity": 1, "gpu_memory_utilization": 1, "gpu_memory_bandwidth_utilization": 1, "mem": 1},
         },
         mean=True,
     ),
@@ -100,7 +100,7 @@ BOARD: tuple[Quantity, ...] = (
             "mlflow": {"power_usage_watts": 1},
             "cuspy": {"Power (W)": 1},
             # of several headers of one quantity, the first one is used
-            "table": {"power_draw_instant": 1, "power_usage_instant": 1, "power_draw": 1, "power": 1, "gpu_power": 1, "power_usage": 1, "gpu_power_draw": 1, "board_power": 1, "socket_power": 1, "average_socket_power": 1, "current_socket_power": 1, "average_graphics_package_power": 1, "current_socket_graphics_package_power": 1, "power_draw_average": 1},
+            "table": {"power_draw_instant": 1, "power_usage_instant": 1, "power_draw": 1, "power": 1, "gpu_power": 1, "power_usage": 1, "gpu_power_draw": 1, "board_power": 1, "board_power_draw": 1, "socket_power": 1, "average_socket_power": 1, "current_socket_power": 1, "average_graphics_package_power": 1, "current_socket_graphics_package_power": 1, "power_draw_average": 1},
             "gpustat": {"power.draw": 1},
         },
         panel="power", mean=True,
@@ -113,7 +113,7 @@ BOARD: tuple[Quantity, ...] = (
             "dcgm_exporter": {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3, "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": 1},
             "sawtooth_exporter": {"sawtooth_gpu_energy_joules_total": 1},
             # of several headers of one quantity, the first one is used
-            "table": {"energy": 1, "total_energy_consumption": 1, "energy_consumption": 1, "gpu_energy_consumed": 1},
+            "table": {"energy": 1, "total_energy": 1, "total_energy_consumption": 1, "energy_consumption": 1, "gpu_energy_consumed": 1},
         },
     ),
     Quantity(

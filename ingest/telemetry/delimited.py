@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.quantities.registry import BY_COLUMN, possible
 from sawtooth.ingest.telemetry.device_numbers import DeviceNumbers
-from sawtooth.ingest.telemetry.headers import SEARCHED, Header, SourceColumn, header_of
+from sawtooth.ingest.telemetry.find_header import DECIDING_ROWS, find_header, place_of_times, text_of
+from sawtooth.ingest.telemetry.headers import Header, SourceColumn
 from sawtooth.ingest.telemetry.reader import TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
 from sawtooth.ingest.telemetry.table import BLANK, UNREADABLE, SampleTable
@@ -29,33 +30,8 @@ BATCH = 8192  # lines that are read at once: columns of rows are converted faste
 MOST_LINES_OF_ROW = 4
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
+BLANKS_SHOWN = 6
 WHOLE_GPU = ("", "0", "N/A", "-", "[N/A]")  # cells of a partition's column in the row of the whole GPU
-
-
-def text_of(lines: Iterator[bytes]) -> Iterator[str]:
-    """Yield the lines as text."""
-    return (line.decode("utf-8", errors="replace").lstrip("\ufeff").replace("\r", " ") for line in lines)
-
-
-def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
-    """Return the first header with a known quantity, else the first line that looks like a table's header.
-
-    At most SEARCHED lines are read.
-    """
-    table: Header | None = None
-    for line in itertools.islice(text, SEARCHED):
-        header = header_of(line) if line.strip() else None
-        if header is None:
-            continue
-        if header.known or header.long:
-            return header, None
-        if (
-            table is None
-            and len(header.titles) > 1
-            and sum(any(map(str.isalpha, t)) for t in header.titles) > len(header.titles) / 2
-        ):
-            table = header
-    return None, table
 
 
 def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
@@ -133,8 +109,8 @@ class _Rows:
     def __init__(self, header: Header, tool: str) -> None:
         self.header, self.tool = header, tool
         self.table = SampleTable()
-        self.times = Timestamps(self.table)
-        self.clockless = Clockless(DEFAULT_INTERVAL_NS, self.table, tool) if header.time is None else None
+        self.times = Timestamps(self.table, utc=header.utc)
+        self.clockless: Clockless | None = None
         names = list(dict.fromkeys(column.column for column in header.columns))
         self.names = names + (["clock_event_mask"] if header.reasons and "clock_event_mask" not in names else [])
         self.rows = SampleRows(self.names)
@@ -151,6 +127,7 @@ class _Rows:
         if not rows:
             return
         if self.devices is None:
+            self._find_time(rows[:DECIDING_ROWS])
             self.devices = DeviceNumbers(self.header, self.table, rows)
         cells_of = list(zip(*rows, strict=True))
         devices = self.devices.numbers(rows, cells_of)
@@ -170,6 +147,14 @@ class _Rows:
             times, devices = [times[i] for i in kept], [devices[i] for i in kept]
         if times:
             self._store(cells_of, np.array(times, np.int64), np.array(devices, np.int64))
+
+    def _find_time(self, rows: list[list[str]]) -> None:
+        """Find the column of times by its cells, where no title is known; else count the rows."""
+        header = self.header
+        if header.time is None:
+            header.time = place_of_times(header, rows)
+        if header.time is None:
+            self.clockless = Clockless(DEFAULT_INTERVAL_NS, self.table, self.tool)
 
     def _whole(self, lines: list[str], rows: list[list[str]]) -> list[list[str]]:
         """Return the rows with as many cells as the header; count the others as unreadable."""
@@ -265,7 +250,18 @@ class _Rows:
             )
         self.rows.store(self.table, self.times.finish())
         self._scale_ratios()
+        self._note_blanks()
         return self.table.telemetry()
+
+    def _note_blanks(self) -> None:
+        """Note the columns without a value in any row."""
+        known = {column for _, column in self.table.polled}
+        blank = [self.header.titles[column.place] for column in self.header.columns if column.column not in known]
+        if blank and known:
+            note = f"No row has a value of {', '.join(map(as_shown, blank[:BLANKS_SHOWN]))}."
+            if "util_pct" not in known and any(column.column == "util_pct" for column in self.header.columns):
+                note += " Of a GPU with MIG, nvidia-smi shows no utilization: record it with dcgmi dmon -e 1001."
+            self.table.note("column_blank", "info", note)
 
     def _scale_ratios(self) -> None:
         """Turn shares from 0 to 1 into percent, where no value of a quantity without a unit is larger."""

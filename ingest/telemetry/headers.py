@@ -12,7 +12,7 @@ from sawtooth.ingest.telemetry.values import UNITS, cells
 
 DELIMITERS = ",;\t|"
 MOST_CHARACTERS = 1 << 16  # of a header: nvitop's and W&B's have some thousand columns
-MOST_OF_TITLE = 120
+MOST_OF_TITLE = 1000  # Grafana's titles hold all labels of a series
 MARKUP = ("{", "[", "<", "}")  # no header of a table begins so
 SEARCHED = 40  # lines before a header: banners, warnings, comments
 # Best first: where a table has several, an absolute time is better than one since the start.
@@ -53,7 +53,7 @@ FIELDS: dict[Source, dict[str, tuple[str, float]]] = {
 NAME_UNITS = {
     "pct": 1.0, "percent": 1.0, "percentage": 1.0, "perc": 1.0, "w": 1.0, "watts": 1.0, "watt": 1.0, "mw": 1e-3, "c": 1.0, "celsius": 1.0,
     "degc": 1.0, "mhz": 1.0, "ghz": 1e3, "hz": 1e-6, "b": 1.0, "bytes": 1.0, "kib": 1024.0, "kb": 1024.0, "mib": float(1 << 20), "mb": float(1 << 20),
-    "gib": float(1 << 30), "gb": float(1 << 30), "j": 1.0, "joules": 1.0, "ratio": 100.0,
+    "gib": float(1 << 30), "gb": float(1 << 30), "j": 1.0, "joules": 1.0, "mj": 1e-3, "ratio": 100.0,
 }  # fmt: skip
 # Tools write MB and GB of memory but mean MiB and GiB, as gpustat and amd-smi do.
 BRACKET_UNITS = UNITS | {"mb": float(1 << 20), "gb": float(1 << 30), "kb": 1024.0, "watts": 1.0, "celsius degree": 1.0, "celsius": 1.0, "percent": 1.0, "°c": 1.0, "ghz": 1e3, "hz": 1e-6}  # fmt: skip
@@ -64,6 +64,10 @@ REASONS = {
     if reason.nvidia_smi
     for prefix in ("clocks_event_reasons", "clocks_throttle_reasons")
 }
+# Endings of a time's name; the values show their unit themselves.
+TIME_UNITS = ("s", "sec", "seconds", "ms", "us", "ns", "utc", "unix", "local")
+_LABELLED = re.compile(r"([A-Za-z_:][\w:]*)\{(.*)\}")
+_LABEL = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 _BRACKETS = re.compile(r"[\[(]([^\])]*)[\])]")
 _OTHER = re.compile(r"[^a-z0-9]+")
 _WIDE = re.compile(r"(?:.*[/ ])?(?:cuda:\d+ \()?(?:gpu|card|device)[ _:#-]?(\d+)\)?[ _./:-]+(.+)", re.IGNORECASE)
@@ -101,6 +105,7 @@ class Header:
     columns: list[SourceColumn] = field(default_factory=list)
     reasons: dict[int, int] = field(default_factory=dict)  # place → bit of NVML's mask
     by_nvidia_smi: bool = False  # it has a name that nvidia-smi writes
+    utc: bool = False  # the title of the time says so
     metric: int | None = None
     value: int | None = None
 
@@ -150,6 +155,9 @@ def header_of(line: str) -> Header:
                 several.append(column)
             elif (column.column, column.device) not in best or rank < best[column.column, column.device][0]:
                 best[column.column, column.device] = rank, column
+    if header.time is None:
+        header.time, header.date = header.date, None  # GPU-Z calls the whole time Date
+    header.utc = header.time is not None and _name(titles[header.time]).endswith("_utc")
     header.columns = [column for _, column in best.values()] + (several if ("clock_sm_mhz", None) not in best else [])
     return header
 
@@ -159,14 +167,22 @@ def _placed(header: Header, place: int, name: str) -> bool:
 
     Of several columns for one role, the one with the best name is used.
     """
+    stem, _, unit = name.rpartition("_")
+    if ROLE_OF.get(stem) == "time" and unit in TIME_UNITS and name not in ROLE_OF:
+        name = stem
     role = ROLE_OF.get(name)
     if role is None:
         return False
     if role == "devices":
         header.devices = sorted([*header.devices, place], key=lambda at: DEVICES.index(_name(header.titles[at])))
-    elif (before := getattr(header, role)) is None or ROLES[role].index(name) < ROLES[role].index(_name(header.titles[before])):
+    elif (before := getattr(header, role)) is None or ROLES[role].index(name) < _rank(role, header.titles[before]):
         setattr(header, role, place)
     return True
+
+
+def _rank(role: str, title: str) -> int:
+    name = _name(title)
+    return ROLES[role].index(name if name in ROLE_OF else name.rpartition("_")[0])
 
 
 def _name(title: str) -> str:
@@ -179,6 +195,8 @@ def _bare(title: str) -> str:
 
 def quantity_of(title: str, place: int = 0) -> tuple[int, SourceColumn] | None:
     """Return the rank among names of one quantity, and the column; None for an unknown title."""
+    if (labelled := _LABELLED.fullmatch(title.strip())) is not None:
+        return _of_labels(labelled[1], dict(_LABEL.findall(labelled[2])), place)
     name, unit = plain(title)
     name = "gfx_0_clk" if _XCD.fullmatch(name) else name
     if not any(map(str.isalpha, title)):
@@ -203,6 +221,14 @@ def quantity_of(title: str, place: int = 0) -> tuple[int, SourceColumn] | None:
             rank, column, factor = known
             return rank, SourceColumn(place, column, factor, int(wide.group(1)))
     return None
+
+
+def _of_labels(metric: str, labels: dict[str, str], place: int) -> tuple[int, SourceColumn] | None:
+    """Return the column of a series of Prometheus whose labels name its GPU, as Grafana exports them."""
+    number = labels.get("gpu") or labels.get("index") or labels.get("minor_number") or ""
+    if metric not in FIELDS["dcgm_exporter"] or not number.isdecimal() or labels.get("GPU_I_ID"):
+        return None
+    return 0, SourceColumn(place, *FIELDS["dcgm_exporter"][metric], int(number))
 
 
 def _named(name: str, unit: str, *, column_of: dict[str, tuple[str, float]]) -> tuple[int, str, float] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from datetime import date
 
 import numpy as np
@@ -15,6 +16,8 @@ EPOCH = date(1970, 1, 1)
 SECOND = 1_000_000_000
 DAY = 86_400 * SECOND
 HALF_DAY = DAY // 2
+SHORTEST_TIME = 10  # digits of a Unix time
+FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND, 4_102_444_800 * SECOND  # 2000 and 2100
 EARLIEST_EPOCH = 1e8  # seconds: smaller numbers count from the start of the recording
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*([AaPp]\.?[Mm]\.?)?"
 _ZONE = r"\s*(Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?"
@@ -37,8 +40,9 @@ class Timestamps:
     one: only then the order of day and month in dates such as 03-11-2026 is known.
     """
 
-    def __init__(self, table: SampleTable) -> None:
+    def __init__(self, table: SampleTable, *, utc: bool = False) -> None:
         self._table = table
+        self._utc = utc  # times without a zone are UTC
         self._dates: dict[tuple[int, int, int], int] = {}  # (first field, second field, year) → the day that was used
         self._separator = ""
         self._last = -1
@@ -78,8 +82,8 @@ class Timestamps:
     def _dated(self, day: int | None, clock: list[str | None], zone: str | None) -> int | None:
         if day is None or (of_day := _of_day(*clock) if clock[0] else 0) is None:
             return None
-        if zone:
-            return day * DAY + of_day - _zone_ns(zone)
+        if zone or self._utc:
+            return day * DAY + of_day - _zone_ns(zone or "UTC")
         self._table.clock = "local"
         if "zone_unknown" not in self._table.diagnostics:
             note = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
@@ -136,6 +140,14 @@ class Timestamps:
                 return {}
             order = month_first if jumps < _jumps(day_first) else day_first
         return {used: day for key, used in self._dates.items() if (day := order[key]) is not None and day != used}
+
+
+def are_times(cells: Sequence[str]) -> bool:
+    """Return whether all cells are dated times or Unix times, in order."""
+    times = Timestamps(SampleTable())
+    read = [times.ns(cell) for cell in cells if len(cell) >= SHORTEST_TIME]
+    known = [time for time in read if time is not None and FIRST_YEAR <= time < LAST_YEAR]
+    return len(known) == len(cells) >= 2 and known == sorted(known)
 
 
 def moved_days(times: NDArray[np.int64], days: dict[int, int]) -> NDArray[np.int64]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 
 from sawtooth.ingest.errors import SourceError, as_shown
-from sawtooth.ingest.telemetry.delimited import find_header, text_of
+from sawtooth.ingest.telemetry.find_header import find_header, rows_below, text_of
 from sawtooth.ingest.telemetry.headers import Header, header_of
 from sawtooth.ingest.telemetry.table import SampleTable
-from sawtooth.ingest.telemetry.timestamps import Timestamps
+from sawtooth.ingest.telemetry.timestamps import Timestamps, are_times
 from sawtooth.ingest.telemetry.values import cells
 
 TITLES_SHOWN = 8
 LEAST_ROWS = 2
 KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
 UNNAMED = "?"
+_ONE_GPU = re.compile(r"(?:gpu|device|card)[ _-]?\d+", re.IGNORECASE)  # a column of a GPU, which does not say of what
 SUGGESTED = {
     "%": ("utilization.gpu [%]", "utilization.memory [%]"),
     "MiB": ("memory.used [MiB]", "memory.total [MiB]"),
@@ -27,7 +28,7 @@ MEANT = (
     (re.compile(r"util|usage|load|busy|activ", re.IGNORECASE), "utilization.gpu [%]"),
     (re.compile(r"mem|vram|fb", re.IGNORECASE), "memory.used [MiB]"),
     (re.compile(r"pow|watt", re.IGNORECASE), "power.draw [W]"),
-    (re.compile(r"temp|celsius", re.IGNORECASE), "temperature.gpu"),
+    (re.compile(r"temp(?!el|o)|celsius", re.IGNORECASE), "temperature.gpu"),
     (re.compile(r"clock|mhz|freq", re.IGNORECASE), "clocks.sm [MHz]"),
     (re.compile(r"gpu|device|index|card", re.IGNORECASE), "index"),
 )
@@ -53,7 +54,7 @@ def refuse_unknown_table(head: bytes) -> None:
     more = f" and {len(header.titles) - TITLES_SHOWN} more" if len(header.titles) > TITLES_SHOWN else ""
     raise SourceError(
         "E-TYPE",
-        f"This is a table with the columns {shown}{more}. {_advice(header)} Columns that are understood are for example: {KNOWN}.",
+        f"This is a table with the columns {shown}{more}. {_advice(header, rows_below(header, lines))} Columns that are understood are for example: {KNOWN}.",
     )
 
 
@@ -96,21 +97,38 @@ def _has_rows(header: Header, lines: list[bytes]) -> bool:
     return rows >= LEAST_ROWS
 
 
-def _advice(header: Header) -> str:
+def _meant(title: str, taken: set[str]) -> str | None:
+    """Return the name that a title means by its words, else by its unit."""
+    by_words = next((name for words, name in MEANT if words.search(title) and name not in taken), None)
+    by_unit = next((names[0] for unit, names in SUGGESTED.items() if f"[{unit}]" in title or f"({unit})" in title), None)
+    return by_words or (by_unit if by_unit not in taken else None)
+
+
+def _advice(header: Header, rows: list[list[str]]) -> str:
     """Return which columns to rename, and how."""
     taken: set[str] = set()
     if header.known:
         taken = {"utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu", "clocks.sm [MHz]"}
     pairs = []
-    understood = {header.titles[column.place] for column in header.columns}
-    for title in header.titles:
-        if title in understood:
+    understood = {column.place for column in header.columns} | {
+        header.time,
+        header.host,
+        header.uuid,
+        header.name,
+        *header.devices,
+    }
+    for place, title in enumerate(header.titles):
+        if place in understood:
             continue
-        meant = next((name for words, name in MEANT if words.search(title) and name not in taken), None)
+        if _ONE_GPU.fullmatch(title):
+            pairs.append(f"{as_shown(title)} to {title} utilization.gpu [%]")
+            continue
+        meant = "timestamp" if are_times([row[place] for row in rows]) else _meant(title, taken)
         if meant is not None:
             taken.add(meant)
             pairs.append(f"{as_shown(title)} to {meant}")
     missing = "" if "timestamp" in taken or header.time is not None else " It needs a column timestamp."
     if pairs:
-        return f"Rename {', '.join(pairs)}.{missing}"
+        panel = " Use the quantity that the columns hold." if any(map(_ONE_GPU.fullmatch, header.titles)) else ""
+        return f"Rename {', '.join(pairs)}.{panel}{missing}"
     return f"None of them names a GPU quantity.{missing}"

@@ -25,7 +25,7 @@ SLUGS: dict[Kind, str] = {
 
 # What a profile of some steps on one GPU cannot show. The rest is a matter of the rules, which see its cause.
 BESIDE_PROFILE: frozenset[Kind] = frozenset(
-    {"xid-error", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "utilization-trend",
+    {"xid-error", "gpu-lost", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "utilization-trend",
      "host-memory", "narrow-pcie-link", "several-processes"}
 )  # fmt: skip
 

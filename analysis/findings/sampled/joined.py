@@ -35,6 +35,7 @@ NOT_IN_PROFILE = {
     "narrow-pcie-link": "A profile has no state of the link.",
     "memory-errors": "A profile has no error counters.",
     "xid-error": "A profile has no errors of the driver.",
+    "gpu-lost": "A profile does not show other times.",
     "several-processes": "The profile is of one process.",
     "gpu-unlike-peers": "The profile has too few of these GPUs.",
 }

@@ -26,7 +26,7 @@ from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen, unseen
 SEVERITIES = ("critical", "warning", "info")
 # Of equal severity, what a person acts on first: the hardware, then the job, then what is merely worth knowing.
 ORDER = (
-    "xid-error", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "host-memory",
+    "gpu-lost", "xid-error", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "host-memory",
     "utilization-trend", "utilization-sawtooth", "irregular-dips", "several-jobs", "idle-stretch", "memory-growth", "low-activity", "narrow-pcie-link", "several-processes", "memory-bound", "power-throttling",
 )  # fmt: skip
 

@@ -23,6 +23,7 @@ CONTEXT_BYTES = 256 << 20  # a process with a CUDA context uses more than this
 WORKING_TIMES = 2.0  # ratio: with a working process, a GPU uses at least so many times the memory that it uses without one
 LEAST_GONE = 2  # samples: one alone may be a wrong reading
 SAME_TIME = 0.8  # of the longer one: the spans of a job on several GPUs overlap by more
+APART = 0.2  # of the shorter one: spans on different GPUs that overlap by less are of different jobs
 MOST_DIAGNOSED, MOST_LISTED = 4, 6  # jobs: a report of more would be too long to read
 LEAST_IDLE_S = 60.0  # before the first and after the last job: less is the start and end of the recording
 Span = tuple[int, int]
@@ -81,13 +82,17 @@ def _gone(busy: F64, memory: F64 | None, processes: F64 | None) -> NDArray[np.bo
 
 
 def jobs_of(gpus: Sequence[DeviceSamples]) -> tuple[SampledJob, ...]:
-    """Return the jobs of a host in order of time; empty if no GPU had more than one."""
+    """Return the jobs of a host in order of time; empty if there was only one.
+
+    There were several if a GPU had more than one, or if two GPUs worked at different times.
+    """
     spans = [
         (gpu.device, span)
         for gpu in gpus
         for span in job_spans(gpu.times, gpu.busy, gpu.values.get("mem_used_bytes"), gpu.values.get("process_count"))
     ]
-    if len(spans) == len({device for device, _ in spans}):
+    at_once = all(not _apart(one, other) for (_, one), (_, other) in itertools.combinations(spans, 2))
+    if len(spans) == len({device for device, _ in spans}) and at_once:
         return ()
     jobs: list[SampledJob] = []
     while spans:
@@ -103,6 +108,10 @@ def _same(a: Span, b: Span) -> bool:
     return min(a[1], b[1]) - max(a[0], b[0]) > SAME_TIME * max(a[1] - a[0], b[1] - b[0])
 
 
+def _apart(a: Span, b: Span) -> bool:
+    return min(a[1], b[1]) - max(a[0], b[0]) < APART * min(a[1] - a[0], b[1] - b[0])
+
+
 def longest(jobs: Sequence[SampledJob]) -> list[int]:
     """Return the places of the longest jobs, as many as are diagnosed, in order of time."""
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].gpu_seconds)
@@ -112,22 +121,17 @@ def longest(jobs: Sequence[SampledJob]) -> list[int]:
 def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> Observation:
     """Describe the jobs of a log: when each ran, and how long their GPUs were idle between them."""
     used = [gpu for gpu in gpus if sum(gpu.device in job.devices for job in jobs) > 1]
+    if not used:
+        return _on_different_gpus(gpus, jobs)
     gaps = [_gaps(gpu, sorted((job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices)) for gpu in used]
     start, end = min(int(gpu.times[0]) for gpu in gpus), max(int(gpu.times[-1]) for gpu in gpus)
     idle, whole = float(np.mean(gaps)), float(np.mean([gpu.weights.sum() for gpu in used])) / 1e9
     outside = (jobs[0].start_ns - start + end - max(job.end_ns for job in jobs)) / 1e9
     who = lowered(named([gpu.device for gpu in used], len(gpus)))
-    diagnosed = (
-        f"Only the {MOST_DIAGNOSED} longest are diagnosed, each on its own."
-        if len(jobs) > MOST_DIAGNOSED
-        else "Each is diagnosed on its own."
-    )
-    listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MOST_LISTED]))
-    more = f"; and {len(jobs) - MOST_LISTED} more" if len(jobs) > MOST_LISTED else ""
     before = (
         f" Before the first and after the last job, no process runs for {duration(outside)}." if outside >= LEAST_IDLE_S else ""
     )
-    seen = f"Work stops and memory in use falls to the level without a process. After the log's start: {listed}{more}.{before} {diagnosed} Averages are of the longest job of each GPU."
+    seen = f"Work stops and memory in use falls to the level without a process. {_listed(gpus, jobs)}{before} {_diagnosed(jobs)} Averages are of the longest job of each GPU."
     cost = len(used) * idle / 3600
     return Observation(
         kind="several-jobs",
@@ -145,6 +149,46 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
         record_next="the scheduler's log of starts and ends, and step marks of each training (sawtooth run)",
         details={"jobs": len(jobs), "gpu_hours": cost},
     )  # fmt: skip
+
+
+def _on_different_gpus(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> Observation:
+    """Describe jobs of which each has GPUs of its own, at different times."""
+    used = {gpu.device: gpu for gpu in gpus if any(gpu.device in job.devices for job in jobs)}
+    sampled = sum(float(gpu.weights.sum()) for gpu in used.values()) / 1e9
+    working = sum(used[device].seconds(_during(used[device], job)) for job in jobs for device in job.devices)
+    idle = max(sampled - working, 0.0)
+    return Observation(
+        kind="several-jobs",
+        devices=tuple(used),
+        severity="info",
+        confidence="high",
+        measure="seconds",
+        size=idle / len(used),
+        share=min(idle / sampled, 1.0),
+        start_ns=jobs[0].start_ns,
+        end_ns=max(job.end_ns for job in jobs),
+        title=f"{len(jobs)} jobs in this log, on different GPUs and at different times",
+        seen=f"{_listed(gpus, jobs)} {_diagnosed(jobs)} Averages are of the job of each GPU.",
+        action=("Use", "the GPUs without a job", f": they are idle for {idle / 3600:.2g} of {sampled / 3600:.2g} GPU-hours."),
+        record_next="the scheduler's log of starts and ends, and step marks of each training (sawtooth run)",
+        details={"jobs": len(jobs), "gpu_hours": idle / 3600},
+    )
+
+
+def _during(gpu: DeviceSamples, job: SampledJob) -> NDArray[np.bool_]:
+    return (gpu.times >= job.start_ns) & (gpu.times <= job.end_ns)
+
+
+def _listed(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> str:
+    listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MOST_LISTED]))
+    more = f"; and {len(jobs) - MOST_LISTED} more" if len(jobs) > MOST_LISTED else ""
+    return f"After the log's start: {listed}{more}."
+
+
+def _diagnosed(jobs: Sequence[SampledJob]) -> str:
+    if len(jobs) > MOST_DIAGNOSED:
+        return f"Only the {MOST_DIAGNOSED} longest are diagnosed, each on its own."
+    return "Each is diagnosed on its own."
 
 
 def placed_in_log(job: SampledJob, gpus: Sequence[DeviceSamples]) -> str:

@@ -17,6 +17,7 @@ XIDS = {13: "a kernel accessed invalid memory", 31: "a kernel accessed invalid m
         48: "memory error that cannot be corrected", 62: "the GPU's controller halted", 63: "a memory row was remapped", 64: "a memory row could not be remapped",
         74: "NVLink error", 79: "the GPU fell off the bus", 92: "many corrected memory errors", 94: "contained memory error", 95: "uncontained memory error",
         119: "the GPU's controller did not answer", 120: "error of the GPU's controller"}  # fmt: skip
+LOST_S, LOST_PERIODS = 60.0, 5  # seconds, and periods of sampling, without a sample while the other GPUs have them
 OF_SOFTWARE = (13, 31, 43, 45)
 
 
@@ -27,6 +28,7 @@ def links_and_errors(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
         yield from _errors(gpu, len(gpus))
         yield from _xid(gpu, len(gpus))
         yield from _processes(gpu, len(gpus))
+        yield from _lost(gpu, gpus)
 
 
 def _observed(
@@ -122,6 +124,22 @@ def _processes(gpu: DeviceSamples, of: int) -> Iterator[Observation]:
         ("Check", "whose processes they are", ": a foreign one takes time from the job." if not always else ": workers of one job are ordinary, a foreign job is not."),
         severity="info" if always else "warning", confidence="medium", measure="processes", size=most, share=share,
         start_ns=int(times[0]), end_ns=int(times[-1]), record_next="nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv -l 10", details={},
+    )  # fmt: skip
+
+
+def _lost(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+    """Yield a GPU whose samples end long before those of the others."""
+    ends = [int(g.times[-1]) for g in gpus]
+    last, missing = max(ends), (max(ends) - int(gpu.times[-1])) / 1e9
+    going_on = sum(end > last - LOST_S * 1e9 for end in ends)
+    if missing < max(LOST_S, LOST_PERIODS * gpu.period_s) or going_on < len(gpus) / 2:
+        return
+    yield _observed(
+        gpu, "gpu-lost", f"GPU {gpu.device} has no samples after {duration((gpu.times[-1] - min(int(g.times[0]) for g in gpus)) / 1e9)}",
+        f"The samples of {going_on} other GPU{'' if going_on == 1 else 's'} go on for {duration(missing)}. A GPU that fell off the bus, or a driver that no longer reads it, looks like this.",
+        ("Check", f"whether GPU {gpu.device} still answers", ": nvidia-smi -L, and the kernel's log (dmesg). A job on it cannot go on."),
+        severity="warning", measure="seconds", size=missing, share=missing * 1e9 / (last - int(gpu.times[0])), start_ns=int(gpu.times[-1]), end_ns=last,
+        confidence="medium", record_next="dmesg | grep -i xid, and nvidia-smi -q", details={},
     )  # fmt: skip
 
 

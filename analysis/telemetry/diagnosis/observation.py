@@ -24,6 +24,7 @@ Kind = Literal[
     "narrow-pcie-link",
     "memory-errors",
     "xid-error",
+    "gpu-lost",
     "several-processes",
 ]
 MOST_NAMED = 4  # GPUs that a sentence names; further ones are counted

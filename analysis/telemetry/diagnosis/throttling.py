@@ -23,8 +23,6 @@ REASONS = "clocks_event_reasons.active, clocks.sm, clocks.max.sm, temperature.gp
 def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield what reduced the clocks of which GPUs."""
     clocks = {gpu.device: _free_clock(gpu) for gpu in gpus}
-    peers = [clock for clock in clocks.values() if clock is not None]
-    of_peers = float(np.median(peers)) if len(peers) >= PEERS else None
     explained: set[int] = set()
     reasons: tuple[tuple[Kind, int, str | None], ...] = (
         ("thermal-throttling", HEAT, "thermal_violation_pct"),
@@ -37,8 +35,17 @@ def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
         if kind == "power-throttling" and held:
             yield _power(held, gpus, clocks)
         elif held:
-            yield from (_reduced(kind, gpu, on, clocks[gpu.device], of_peers, len(gpus)) for gpu, on in held)
-    yield from _below_peers(gpus, clocks, explained)
+            yield from (
+                _reduced(kind, gpu, on, clocks[gpu.device], _of_peers(gpu, gpus, clocks), len(gpus)) for gpu, on in held
+            )
+    for name in dict.fromkeys(gpu.name for gpu in gpus):  # another model has another clock
+        yield from _below_peers([gpu for gpu in gpus if gpu.name == name], explained)
+
+
+def _of_peers(gpu: DeviceSamples, gpus: Sequence[DeviceSamples], clocks: dict[int, float | None]) -> float | None:
+    """Return the usual free clock of the GPUs of the same model; None for too few."""
+    peers = [clock for peer in gpus if peer.name == gpu.name and (clock := clocks[peer.device]) is not None]
+    return float(np.median(peers)) if len(peers) >= PEERS else None
 
 
 def _held_down(gpu: DeviceSamples, kind: str, bits: int, violation: str | None) -> NDArray[np.bool_] | None:
@@ -162,7 +169,7 @@ def _power(held: Sequence[tuple[DeviceSamples, NDArray[np.bool_]]], gpus: Sequen
     )  # fmt: skip
 
 
-def _below_peers(gpus: Sequence[DeviceSamples], clocks: dict[int, float | None], explained: set[int]) -> Iterator[Observation]:
+def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator[Observation]:
     """Yield GPUs whose clock is below their peers' although no reason was recorded."""
     working = {
         g.device: c for g in gpus if (c := g.mean("clock_sm_mhz", g.at_work)) is not None and g.share(g.at_work) > LEAST_SHARE

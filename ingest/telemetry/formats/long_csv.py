@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
-from sawtooth.ingest.telemetry.delimited import find_header, text_of
 from sawtooth.ingest.telemetry.device_numbers import DeviceNumbers
+from sawtooth.ingest.telemetry.find_header import find_header, text_of
 from sawtooth.ingest.telemetry.headers import Header, SourceColumn, quantity_of
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import UNREADABLE, SampleTable
@@ -39,7 +39,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     if header is None or header.time is None or header.metric is None or header.value is None:
         raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
     table = SampleTable()
-    times, known, unknown = Timestamps(table), dict[str, SourceColumn | None](), dict[str, None]()
+    times, known, unknown = Timestamps(table, utc=header.utc), dict[str, SourceColumn | None](), dict[str, None]()
     rows = [row for line in text if line.strip() and (row := cells(line, header.delimiter)) != header.titles]
     numbers = DeviceNumbers(header, table, rows[:DECIDING_ROWS])
     whole = [row for row in rows if len(row) == len(header.titles)]

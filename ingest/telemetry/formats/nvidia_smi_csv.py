@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.telemetry.delimited import find_header, read_delimited, text_of
+from sawtooth.ingest.telemetry.delimited import read_delimited
+from sawtooth.ingest.telemetry.find_header import find_header, text_of
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
 NAME = "nvidia-smi CSV"

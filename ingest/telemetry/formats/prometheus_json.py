@@ -23,6 +23,7 @@ HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
 INDEX_LABELS = ("gpu", "index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 NAME_LABELS = ("modelName", "model_name", "devicename", "name")
+SPLIT_UTIL_PCT = 1.0
 SIGN = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 
 
@@ -49,6 +50,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             raise SourceError("E-TYPE", problem)
         for series in data.get("result") or []:
             read_series(series, table, numbers, unknown)
+    leave_out_split(table)
     if unknown:
         table.note(
             "series_unknown",
@@ -96,6 +98,9 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
             "info",
             "Series of MIG instances and single links were left out; those of whole GPUs are here.",
         )
+        if "link" not in labels:
+            split = table.metadata.setdefault("split_gpus", [])
+            split += [device] if (device := _device(labels, table, numbers)) not in split else []
         return
     device = _device(labels, table, numbers)
     column, factor = FIELDS[name]
@@ -107,6 +112,16 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
             continue
         if math.isfinite(value) and math.isfinite(seconds):
             table.add(device, round(seconds * 1000) * 1_000_000, {column: value * factor})
+
+
+def leave_out_split(table: SampleTable) -> None:
+    """Leave out the utilization of GPUs that are split into MIG instances: it stays 0 whatever these do."""
+    for device in table.metadata.get("split_gpus", ()):
+        util = table.polled.get((device, "util_pct"))
+        if util is not None and max(util.values) < SPLIT_UTIL_PCT:
+            del table.polled[device, "util_pct"]
+            note = "GPUs with MIG instances have no utilization of their own. The activity of an instance is DCGM_FI_PROF_GR_ENGINE_ACTIVE with its GPU_I_ID."
+            table.note("split_gpu", "info", note)
 
 
 def _device(labels: dict[str, str], table: SampleTable, numbers: dict[tuple[str, str], int]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.telemetry.formats.prometheus_json import FIELDS, UNIT_SUFFIX, read_series
+from sawtooth.ingest.telemetry.formats.prometheus_json import FIELDS, UNIT_SUFFIX, leave_out_split, read_series
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.values import Clockless
@@ -64,6 +64,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             "values": [[seconds, value]],
         }
         read_series(series, table, numbers, unknown)
+    leave_out_split(table)
     if table.is_empty():
         named = ", ".join(sorted(unknown)[:4]) or "none at all"
         raise SourceError(

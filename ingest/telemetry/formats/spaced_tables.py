@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sawtooth.ingest.telemetry.delimited import read_delimited, text_of
+from sawtooth.ingest.telemetry.delimited import read_delimited
+from sawtooth.ingest.telemetry.find_header import text_of
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
 NAME = "table of amd-smi or npu-smi"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.ingest.telemetry.delimited import find_header, read_delimited, text_of
+from sawtooth.ingest.telemetry.delimited import read_delimited
+from sawtooth.ingest.telemetry.find_header import find_header, place_of_times, rows_below, text_of
 from sawtooth.ingest.telemetry.formats import wandb_events
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
@@ -15,12 +16,17 @@ def sniff(head: bytes) -> bool:
     """Return whether one of the first lines is a header with a known quantity and a time or a GPU."""
     if head.lstrip()[:1] in (b"{", b"["):
         return False
-    header, _ = find_header(text_of(iter(head.split(b"\n"))))
+    lines = head.split(b"\n")
+    header, _ = find_header(text_of(iter(lines)))
     return (
         header is not None
         and header.known
         and not header.by_nvidia_smi
-        and (header.time is not None or header.device is not None)
+        and (
+            header.time is not None
+            or header.device is not None
+            or place_of_times(header, rows_below(header, lines)) is not None
+        )
         and not wandb_events.sniff(head)
     )
 

@@ -172,6 +172,18 @@ def test_text_of_powershell_and_excel(tmp_path: Path, encoding: str) -> None:
         ),
         ("timestamp,gpu,index,util\n1790496000,A100,0,10\n1790496000,A100,1,20\n", [10, 20]),  # gpu is the model
         ("elapsed_s,serial,timestamp,index,util\n0,[N/A],1790496000,0,10\n0,[N/A],1790496000,1,20\n", [10, 20]),
+        # Grafana: a column a series, with its labels as title
+        (
+            '"Time","DCGM_FI_DEV_GPU_UTIL{gpu=""1"", Hostname=""n""}","DCGM_FI_DEV_GPU_UTIL{gpu=""3""}"\n2026-09-27 08:00:00,7,8\n',
+            [7, 8],
+        ),
+        # GPU-Z, in Windows' code page
+        (
+            "  Date , GPU Clock [MHz] , GPU Temperature [\xb0C] , GPU Load [%] ,\n2026-09-27 08:00:00 , 1410.0 , 60.0 , 33 ,\n",
+            [33],
+        ),
+        ("epoch_ms,gpu_util\n1790496000000,33\n", [33]),
+        ("Zeitstempel,gpu_util\n2026-09-27 08:00:00,33\n2026-09-27 08:00:01,34\n", [33, 34]),
         (
             "_time,_field,_value,index\n2026-09-27T08:00:00Z,utilization_gpu,7,0\n2026-09-27T08:00:01Z,utilization_gpu,8,0\n",
             [7, 8],
@@ -179,7 +191,8 @@ def test_text_of_powershell_and_excel(tmp_path: Path, encoding: str) -> None:
     ],
 )
 def test_tables_of_scripts(tmp_path: Path, text: str, expected: list[float]) -> None:
-    assert [util for (util,) in read(text, tmp_path, "util_pct")] == pytest.approx(expected)
+    found = read(text.encode("latin-1"), tmp_path, "util_pct, time_ns")
+    assert [util for util, _ in found] == pytest.approx(expected) and found[0][1] in (START, 0)
 
 
 def test_an_unknown_table_is_answered_with_its_header_and_what_to_rename(tmp_path: Path) -> None:
@@ -190,6 +203,22 @@ def test_an_unknown_table_is_answered_with_its_header_and_what_to_rename(tmp_pat
     said = str(refusal.value)
     assert "'wall clock', 'auslastung', 'gpu power draw now'" in said and "to power.draw [W]" in said
     assert "timestamp" in said and "no samples" not in said
+
+
+def test_a_column_without_any_value_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("timestamp, index, utilization.gpu [%], power.draw [W]\n" + "2026/09/27 08:00:00.000, 0, [N/A], 300 W\n")
+    (noted,) = ingested(path, tmp_path).execute("SELECT sentence FROM diagnostics WHERE key = 'column_blank'").fetchall()
+    assert noted[0].startswith("No row has a value of 'utilization.gpu [%]'. Of a GPU with MIG")
+
+
+def test_a_gpu_with_mig_instances_has_no_utilization_of_its_own(tmp_path: Path) -> None:
+    lines = [
+        f'DCGM_FI_DEV_GPU_UTIL{{gpu="0"}} 0 {at}\nDCGM_FI_DEV_POWER_USAGE{{gpu="0"}} 300 {at}\n'
+        f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{gpu="0",GPU_I_ID="1"}} 0.9 {at}'
+        for at in range(1790496000000, 1790496090000, 30_000)
+    ]
+    assert read("\n".join(lines), tmp_path, "util_pct, power_w") == [(None, 300)] * 3
 
 
 def test_a_long_table_of_unknown_quantities_is_answered_with_how_to_pivot(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.device_samples import F64, DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
 from sawtooth.analysis.telemetry.diagnosis.idle import _stretches
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
@@ -104,6 +106,41 @@ def test_a_trouble_of_one_job_of_several_is_named_with_its_job() -> None:
     assert titles[1].startswith("Job 2 of 2: utilization of all 2 GPUs falls from")
     assert titles[2:] == ["2 jobs in this log; all 2 GPUs are idle 10 min between them"]
     assert "Job 2 runs from 40 min to 70 min after the log's start." in seen[0].seen
+
+
+def test_another_model_has_another_clock() -> None:
+    gpus = host(3, gpus=4, seconds=600, troubles=(Trouble("low-clock", (2, 3), 0.7),))
+    named = [replace(gpu, name="A100" if gpu.device < 2 else "RTX 4090") for gpu in gpus]
+    assert not [one for one in diagnose(named) if one.kind == "low-clock"]
+
+
+def test_jobs_on_different_gpus_at_different_times() -> None:
+    """GPU 0 works in the first 20 minutes, GPU 1 in the last 20 of 50."""
+    jobs = host(3, gpus=2, seconds=1200)
+    (first, _), (_, second) = jobs, jobs
+    waits = np.arange(1800)
+    gpus = [_padded(first, waits, before=False), _padded(second, waits, before=True)]
+    (several,) = [one for one in diagnose(gpus) if one.severity != "info" or one.kind == "several-jobs"]
+    assert several.title == "2 jobs in this log, on different GPUs and at different times"
+    assert "job 1 from 0 s to 20 min on GPU 0; job 2 from 30 min to 50 min on GPU 1." in several.seen
+    assert "idle for 1 of 1.7 GPU-hours" in several.action[2]
+
+
+def _padded(gpu: DeviceSamples, waits: F64, *, before: bool) -> DeviceSamples:
+    """Return the samples of a GPU with idle time without a process before or after its job."""
+    values = {}
+    for column, of_column in gpu.values.items():
+        idle = np.full(len(waits), 5e8 if column == "mem_used_bytes" else 0.0)
+        values[column] = np.concatenate([idle, of_column] if before else [of_column, idle])
+    return DeviceSamples(gpu.device, gpu.name, START + (np.arange(len(values["util_pct"])) + 1) * 10**9, values)
+
+
+def test_a_gpu_whose_samples_end_is_named() -> None:
+    gpus = host(3, gpus=4, seconds=900)
+    gpus[1] = gpus[1].between(START, START + 400 * 10**9)
+    (lost,) = [one for one in diagnose(gpus) if one.kind == "gpu-lost"]
+    assert lost.title == "GPU 1 has no samples after 7 min" and lost.size == 500
+    assert lost.seen.startswith("The samples of 3 other GPUs go on for 8 min.")
 
 
 def _after(one: DeviceSamples, other: DeviceSamples, idle_s: int) -> DeviceSamples:

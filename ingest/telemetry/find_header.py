@@ -1,0 +1,51 @@
+"""Find the header of a table, and its column of times."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+from sawtooth.ingest.telemetry.headers import SEARCHED, Header, header_of
+from sawtooth.ingest.telemetry.timestamps import are_times
+from sawtooth.ingest.telemetry.values import cells
+
+DECIDING_ROWS = 64  # rows by which a column of times is found
+
+
+def text_of(lines: Iterator[bytes]) -> Iterator[str]:
+    """Yield the lines as text."""
+    return (line.decode("utf-8", errors="replace").lstrip("\ufeff").replace("\r", " ") for line in lines)
+
+
+def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
+    """Return the first header with a known quantity, else the first line that looks like a table's header.
+
+    At most SEARCHED lines are read.
+    """
+    table: Header | None = None
+    for line in itertools.islice(text, SEARCHED):
+        header = header_of(line) if line.strip() else None
+        if header is None:
+            continue
+        if header.known or header.long:
+            return header, None
+        if (
+            table is None
+            and len(header.titles) > 1
+            and sum(any(map(str.isalpha, t)) for t in header.titles) > len(header.titles) / 2
+        ):
+            table = header
+    return None, table
+
+
+def rows_below(header: Header, lines: Iterable[bytes]) -> list[list[str]]:
+    """Return the first rows after the first line that have the header's number of cells."""
+    rows = [cells(line, header.delimiter) for line in itertools.islice(text_of(iter(lines)), 1, DECIDING_ROWS)]
+    return [row for row in rows if len(row) == len(header.titles) and [cell.strip() for cell in row] != header.titles]
+
+
+def place_of_times(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
+    """Return the place of a column whose cells are dated times, although its title is not known."""
+    used = {column.place for column in header.columns}
+    titles = range(len(header.titles))
+    return next((at for at in titles if at not in used and are_times([row[at] for row in rows])), None)
