@@ -42,6 +42,7 @@ SCREENS: tuple[Screen, ...] = (
     Screen("work", "Work", ":material/memory:", tab="GPU time"),
     Screen("efficiency", "Efficiency", of="work"),
     Screen("memory", "Memory", of="work"),
+    Screen("communication", "Communication", of="work"),
     Screen("compare", "Compare", ":material/compare_arrows:", needs_run=False),
     Screen("sql", "SQL", ":material/code:"),
     Screen("reference", "Reference", ":material/menu_book:", needs_run=False),

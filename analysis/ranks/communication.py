@@ -129,11 +129,28 @@ def _part_of(line: LedgerRow) -> str:
     return f"idle_{line.cause}" if line.owner == "idle" and line.cause is not None else line.owner
 
 
+def collectives_of(library: Library, rank: RankResult) -> Communication:
+    """Return the collectives of one rank alone: their durations contain the waits for other ranks."""
+    with library.open(rank.recording_id) as recording:
+        rows, _ = load(recording, rank.device, rank.steps)
+    alone = rows.assign(
+        collective=range(len(rows)), position=0, shortest_ns=rows["dur_ns"], wait_ns=0, last=False, exposed_wait_ns=0, ranks=1
+    )
+    return Communication(alone, (), 0)
+
+
+def communicates(library: Library, recording_id: str) -> bool:
+    """Return whether a recording has communication kernels."""
+    with library.open(recording_id) as recording:
+        return bool(recording.rows("SELECT 1 FROM kernel_classes WHERE category = 'communication' LIMIT 1"))
+
+
 def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
     """Return one row per kind of collective; those with the most waiting come first.
 
     The columns are name, dtype, group, group_size, bytes, calls_per_step, transfer_ms, mean_wait_ms, longest_wait_ms (of one
-    call), wait_ms_per_step (mean over ranks), algorithm_gb_s, bus_gb_s, overlap_share.
+    call), wait_ms_per_step (mean over ranks), ms_per_step and exposed_ms_per_step (mean over ranks, with waits), algorithm_gb_s,
+    bus_gb_s, overlap_share.
     Bandwidths are decimal GB/s of the shortest duration over the ranks; None if size or kind is unknown.
     """
     rows = communication.rows[communication.rows["counted"]] if steps else communication.rows
@@ -157,6 +174,8 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
                 "mean_wait_ms": float(mine["wait_ns"].mean()) / 1e6,
                 "longest_wait_ms": float(mine["wait_ns"].max()) / 1e6,
                 "wait_ms_per_step": float(mine.groupby("collective")["wait_ns"].mean().sum()) / max(steps, 1) / 1e6,
+                "ms_per_step": float(mine["dur_ns"].sum()) / mine["position"].nunique() / max(steps, 1) / 1e6,
+                "exposed_ms_per_step": float(mine["exposed_ns"].sum()) / mine["position"].nunique() / max(steps, 1) / 1e6,
                 "algorithm_gb_s": algorithm,
                 "bus_gb_s": algorithm * factor(int(members)) if algorithm is not None and factor else None,
                 "overlap_share": 1 - float(mine["exposed_ns"].sum()) / float(mine["dur_ns"].sum())
@@ -169,7 +188,7 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
 
 _TABLE = (
     "name", "dtype", "group", "group_size", "bytes", "calls_per_step", "transfer_ms", "mean_wait_ms", "longest_wait_ms",
-    "wait_ms_per_step", "algorithm_gb_s", "bus_gb_s", "overlap_share",
+    "wait_ms_per_step", "ms_per_step", "exposed_ms_per_step", "algorithm_gb_s", "bus_gb_s", "overlap_share",
 )  # fmt: skip
 
 

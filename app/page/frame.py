@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from sawtooth.analysis.compare.changed.products import products_in
+from sawtooth.analysis.ranks.communication import communicates
 from sawtooth.app.library import library
 from sawtooth.app.page import cards
 from sawtooth.app.places import SCREENS, Screen, screen_named, view_at, with_view
@@ -24,7 +25,7 @@ __all__ = ["current_run", "dark", "data_folder", "library", "link", "switch"]
 log = logging.getLogger("sawtooth")
 
 # Screens without content if the run has no GPU work.
-OF_THE_GPU = frozenset({"audit", "idle", "work", "efficiency", "memory"})
+OF_THE_GPU = frozenset({"audit", "idle", "work", "efficiency", "memory", "communication"})
 
 
 def data_folder() -> DataFolder:
@@ -78,6 +79,8 @@ def empty_screens() -> dict[str, str]:
     empty = {} if manifest.telemetry else {"telemetry": "this run has no telemetry"}
     if len(manifest.traces) < 2 and manifest.summaries is None:  # a single rank cannot wait for another one
         empty["ranks"] = "this run has one rank"
+    if manifest.summaries is None and not any(_communicates(str(data_folder().root), ref.id) for ref in manifest.traces[:1]):
+        empty["communication"] = "this run has no collectives"
     if not manifest.traces:
         empty |= dict.fromkeys([*OF_THE_GPU, "timeline", "sql"], "this run has no trace")
     elif _without_gpu_work(manifest):
@@ -137,6 +140,14 @@ def products_of_run(manifest: Manifest) -> frozenset[str]:
 @st.cache_data(max_entries=1024, show_spinner=False)
 def _products(root: str, recording: str) -> frozenset[str]:
     return products_in(library(), recording)
+
+
+@st.cache_data(max_entries=1024, show_spinner=False)
+def _communicates(root: str, recording: str) -> bool:
+    try:
+        return communicates(library(), recording)
+    except SawtoothError:  # it is missing or damaged, which the view says
+        return True
 
 
 def guarded(part: Callable[[], None]) -> None:

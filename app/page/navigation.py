@@ -18,6 +18,7 @@ from sawtooth.app.places import address as address_of
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
+IF_ANY = ("communication",)  # views that are no tab for a run without content for them: most runs have no collectives
 KEPT = ("device", "basis")  # address parameters that mean the same in each view of a place
 _HTML = templates.pieces("navigation.html")
 
@@ -148,5 +149,9 @@ def _tabs(place: str) -> None:
     empty = frame.empty_screens()
     shown = frame.shown_view(place)
     kept = {name: st.query_params[name] for name in KEPT if name in st.query_params}
-    tabs = [(view.tab or view.title, _address(view.name, **kept), view is shown, empty.get(view.name)) for view in views]
+    tabs = [
+        (view.tab or view.title, _address(view.name, **kept), view is shown, empty.get(view.name))
+        for view in views
+        if view is shown or not (view.name in IF_ANY and view.name in empty)
+    ]
     st.html(_HTML.tabs(screen_named(place).title, tabs))

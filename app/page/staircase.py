@@ -47,7 +47,7 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     st.set_page_config(page_title=data["states"][str(data["choice"])]["tab"])
     rows = min(len(data["changes"]), MOST_ROWS) if data["bars"] else "none"
     height = f"{rows}{'_panorama' if data['panorama'] else ''}"
-    with st.container(key=f"stairs_of_{height}"):  # has about its height before the component is there
+    with st.container(key=f"stairs_of_{height}_"):  # has about its height before the component is there
         component(key=f"staircase-{result.manifest.id}", data=data)
     if stairs is not None and stairs.changes:
         _questions()
@@ -170,7 +170,9 @@ def _panorama(result: RunResult) -> dict[str, Any] | None:
     return {
         "name": name,
         "length": length,
-        "steady": "" if step is not None or steady is telemetry or mean is None else f"; {fmt.in_unit(mean, 'percent')} on average from {telemetry_strip.stretch(steady, telemetry)}",
+        "steady": ""
+        if step is not None or steady is telemetry or mean is None
+        else f"; {fmt.in_unit(mean, 'percent')} on average from {telemetry_strip.stretch(steady, telemetry)}",
         "spans": spans,
         "holes": any(value is None for *_, value in spans),
         "step": step,

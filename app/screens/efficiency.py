@@ -25,7 +25,7 @@ HEADS = ("What takes a step", "Time a step", "Share", "Most of it", "What helps"
 SHOWN_ON = {
     "idle": ("idle", "Every wait, and what causes it", ":material/hourglass_empty:"),
     "exposed_memcpy": ("idle", "Every copy that nothing computes beside", ":material/hourglass_empty:"),
-    "exposed_comm": ("ranks", "Which collectives are exposed", ":material/lan:"),
+    "exposed_comm": ("communication", "Which collectives are exposed", ":material/lan:"),
     "other_kernels": ("work", "Which kernels these are", ":material/memory:"),
     "clock": ("telemetry", "Clocks, power and why they are held down", ":material/monitoring:"),
 }
@@ -53,14 +53,15 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
         missing, code = words.what_mfu_lacks(rank.metrics)
         cards.empty_state(missing, "MFU is the FLOPs of a step ÷ its time ÷ the GPU's dense 16-bit peak.", code, "python")
         return
-    head = st.container()
+    head = st.container(key="efficiency_head", gap="small")
+    head.empty()  # a container without any element has no height
     chosen = basis.switch(rank)
     metrics = basis.metrics(rank, chosen)
     parts = words.peak_parts(rank, metrics, chosen if chosen in columns_of(rank) else columns_of(rank)[0])
     with head:
         sentence = words.mfu_sentence(metrics, parts)
         profiled = chosen == "recorded" and basis.differs(rank)
-        cards.headline(f"Under the profiler {sentence[0].lower()}{sentence[1:]}" if profiled else sentence)
+        cards.headline(*words.mfu_headline(f"Under the profiler {sentence[0].lower()}{sentence[1:]}" if profiled else sentence))
         first_change.show(result)
     if doubt := words.mfu_doubt(metrics):
         cards.caution(doubt)

@@ -35,7 +35,6 @@ MEMORY = "mem_used_bytes"
 FEW = 2  # operators that are named in words
 DRAWN_FROM = 0.1  # share of the GPU's memory: a smaller part would be a thin line, and the headline has its number
 FLAT = 0.01  # share of the use: smaller changes are one step of NVML's own rounding on a large GPU
-RECORD = "with torch.profiler.profile(\n    profile_memory=True, record_shapes=True\n) as profiler:"
 
 
 def main() -> None:
@@ -61,10 +60,10 @@ def main() -> None:
     record, batches = panel.beside()
     with record:
         cards.empty_state(
-            "To see who holds the peak, record allocations.",
-            "This page then shows tensor memory over a step by operator, and what the allocator reserves without using it.",
-            RECORD,
-            "python",
+            "To see who holds the peak, record a memory snapshot.",
+            "This page then shows the peak by purpose, module and code line, and the memory in use over time. In your own profiler, "
+            "profile_memory=True shows it by operator.",
+            "sawtooth run --memory train.py",
         )
         _driver(rank)
     with batches:

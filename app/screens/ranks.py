@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
-import streamlit as st
 
-from sawtooth.analysis.ranks.communication import collective_table, side_by_side
+from sawtooth.analysis.ranks.communication import side_by_side
 from sawtooth.analysis.ranks.heatmap import Stalls, rank_steps, stalls
 from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
 from sawtooth.analysis.run.job import Communication, Straggler
@@ -23,16 +22,6 @@ HARDLY_MS = 0.0005  # ms that would be shown as 0
 MOST_NAMED = 32  # late ranks that a line lists
 INGEST = "sawtooth ingest rank*.trace.json.gz"
 LATE = ("Late", "Host", "Loses it to", "Longer than its peers", "A step gains")
-COLLECTIVES = {
-    "name": "Collective",
-    "group": "Group",
-    "group_size": "Ranks",
-    "size": "Size",
-    "calls_per_step": "Calls per step",
-    "transfer_ms": "Transfer, ms (median call)",
-    "bus_gb_s": "Bus bandwidth, GB/s",
-    "algorithm_gb_s": "Algorithm bandwidth, GB/s",
-}
 
 
 def main() -> None:
@@ -62,9 +51,8 @@ def main() -> None:
     rank_panels.pipeline(result, communication)
     if of_many:
         _side_by_side(result, communication)
-    rank_panels.groups(communication)
-    if len(communication.rows) and not of_many:
-        _collectives(communication, len(result.lead.counted))
+    if len(communication.rows) or communication.groups:
+        frame.link("communication", "Which collectives run, and how fast", icon=":material/lan:")
 
 
 def _side_by_side(result: RunResult, communication: Communication) -> None:
@@ -231,18 +219,6 @@ def _late(result: RunResult, communication: Communication) -> None:
     ]
     cards.table(LATE, cells, "Stragglers")
     panel.csv_button(table, "stragglers")
-
-
-def _collectives(communication: Communication, steps: int) -> None:
-    """Show each kind of collective, folded, because the process groups show the main facts."""
-    table = collective_table(communication, steps)
-    table = table.assign(size=[None if pd.isna(size) else fmt.bytes_(size) for size in table["bytes"]])
-    with st.expander(f"{fmt.many(len(table), 'kind')} of collectives", icon=":material/table_rows:"):
-        panel.table(table, {c: h for c, h in COLLECTIVES.items() if table[c].notna().any()}, "collectives")
-        if communication.unmatched:
-            cards.small(
-                f"Not included, because they have no counterpart on another rank: {fmt.many(communication.unmatched, 'communication kernel')}."
-            )
 
 
 main()

@@ -145,7 +145,9 @@ def _head(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     facts = series.facts(steady, column) if column else {}
     if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
-        over = f" from {telemetry_strip.stretch(steady, telemetry)}, where the loop is steady" if steady is not telemetry else ""
+        over = (
+            f" from {telemetry_strip.stretch(steady, telemetry)}, where the loop is steady" if steady is not telemetry else ""
+        )
         trough = series.lowest(steady, column) if column else None
         least = ""
         if trough is not None:

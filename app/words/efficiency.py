@@ -136,6 +136,14 @@ def largest_loss(parts: Sequence[PeakPart]) -> PeakPart | None:
     return max((part for part in parts if part.key != "peak"), key=lambda part: part.ms, default=None)
 
 
+def mfu_headline(sentence: str) -> tuple[str, str | None]:
+    """Return a sentence of ``mfu_sentence`` as a short headline and the line below it."""
+    reaches, _, loses = sentence.removesuffix(".").partition(": ")
+    reaches, _, also = reaches.partition(", and ")
+    below = [f"{loses[0].upper()}{loses[1:]}." if loses else "", f"It reaches {also}." if also else ""]
+    return f"{reaches}.", " ".join(filter(None, below)) or None
+
+
 def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> str:
     """Return the MFU and the main loss relative to the peak."""
     mfu = fmt.reading("mfu", metrics["mfu"])

@@ -45,10 +45,8 @@ def show(
         kernel_drawer.show(row, rank, result, named=bool(changes))
     elif not changes:
         cards.text(unnamed(float(row["ms"]), rank.metrics["step_time_ms"].value))
-        if row["category"] == "communication" and len(result.ranks) > 1:
-            frame.link(
-                "ranks", "Which collectives are exposed, and which rank is late", run=result.manifest.id, icon=":material/lan:"
-            )
+        if row["category"] == "communication":
+            frame.link("communication", "Which collectives are exposed", run=result.manifest.id, icon=":material/lan:")
         elif row["ms"]:
             frame.link("efficiency", "How near operators come to the peak", run=result.manifest.id, icon=":material/speed:")
         else:

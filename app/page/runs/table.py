@@ -49,19 +49,20 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     alike = {
         "group": group == "none", "gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any(), "last_change": not rows["last_change"].any(),
     }  # fmt: skip
-    event: Any = st.dataframe(
-        panel.in_percent(rows),
-        hide_index=True,
-        # columns that are the same for all runs appear only in the CSV, as do the id and the day
-        column_order=[c for c in columns if not alike.get(c)],
-        column_config=columns,
-        on_select="rerun",
-        selection_mode=["multi-row", "single-cell"],
-        key="runs-table",
-        placeholder="",
-        height="auto" if len(rows) <= 14 else panel.TALL,
-        alt="The runs, one a row.",
-    )
+    with st.container(key=f"runs_table_of_{len(rows)}_"):  # has its height before the table is there
+        event: Any = st.dataframe(
+            panel.in_percent(rows),
+            hide_index=True,
+            # columns that are the same for all runs appear only in the CSV, as do the id and the day
+            column_order=[c for c in columns if not alike.get(c)],
+            column_config=columns,
+            on_select="rerun",
+            selection_mode=["multi-row", "single-cell"],
+            key="runs-table",
+            placeholder="",
+            height="auto" if len(rows) <= 14 else panel.TALL,
+            alt="The runs, one a row.",
+        )
     if opened := [row for row, _ in event.selection.cells if row < len(runs)]:
         frame.switch("verdict", run=runs[opened[0]][1].id)
     with st.container(key="compare_bar"):

@@ -80,6 +80,8 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
     assert not found.stragglers  # it computes no longer than rank 0, nor does its host: nothing says that it loses the time
     row = collective_table(found, counted).iloc[0]
     assert (row["bytes"], row["calls_per_step"], row["transfer_ms"]) == (4000, 1, pytest.approx(0.1))
+    # both ranks' kernels are exposed: 400 and 100 µs; the waits are 300 µs of rank 0
+    assert (row["ms_per_step"], row["exposed_ms_per_step"], row["wait_ms_per_step"]) == pytest.approx((0.25, 0.25, 0.15))
     assert row["bus_gb_s"] == pytest.approx(0.04)  # 4 kB in 100 µs; 2 · (2 − 1) / 2 = 1
 
 

@@ -27,6 +27,7 @@ OLD = [
     (f"/efficiency?{RUN}&device=1", "efficiency"),
     (f"/ranks?{RUN}&heat=Own+time&rows=Host", "ranks"),
     (f"/memory?{RUN}", "memory"),
+    (f"/communication?{RUN}", "communication"),
     (f"/telemetry?{RUN}&sampled=0123456789abcdef-1", "telemetry"),
     ("/compare?a=b1fd5309824382b0&b=c9a7a8b5098381fc&ledger=recorded&changed=Operators&named=addmm", "compare"),
     ("/live?session=20261125-120000&window=10+s&gpu=1", "live"),

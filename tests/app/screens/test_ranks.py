@@ -37,8 +37,12 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
     assert [text.index(words) for words in in_order] == sorted(text.index(words) for words in in_order)
     assert "Without that a step takes ≈" in text
     assert "node0001 is waited for longest" in text
-    assert "Data parallel transfers take 200\u00a0µs of a step" not in text  # half of it waits in each of the two groups
-    assert "Data parallel transfers take 100\u00a0µs of a step" in text
+    communication = words_of(opened("communication", run))
+    assert (
+        "Data parallel transfers take 200\u00a0µs of a step" not in communication
+    )  # half of it waits in each of the two groups
+    assert "Data parallel transfers take 100\u00a0µs of a step" in communication
+    assert "of communication is exposed" in communication and "allreduce of" in communication
     squares, between = (chart["data"] for chart in charts(test)[:2])
     assert [f"<span>rank {i}</span>" in text for i in range(5)] == [True] * 4 + [False]
     assert squares[0]["y"] == [f"rank {i}" for i in range(4)]
@@ -117,7 +121,7 @@ def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_sh
     run = bring_in_job(app_data, summaries, sources=[str(tmp_path)]).manifest.id
     test = opened("ranks", run)
     assert "Rank 3 holds the job up" in words_of(test)
-    assert "parallel transfers take 100\u00a0µs of a step" in words_of(test)  # by the summaries of all
+    assert "parallel transfers take 100\u00a0µs of a step" in words_of(opened("communication", run))  # by the summaries of all
     assert charts(test)[0]["data"][0]["y"] == [f"rank {i}" for i in range(8)]
 
 

@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.verdict import StepPart
 from sawtooth.app.charts.efficiency import PeakPart, bars
 from sawtooth.app.words import efficiency
-from sawtooth.app.words.efficiency import clock_line, mfu_doubt, mfu_sentence, peak_parts, utilizations
+from sawtooth.app.words.efficiency import clock_line, mfu_doubt, mfu_headline, mfu_sentence, peak_parts, utilizations
 
 
 def readings(mfu: float, hfu: float, **more: object) -> dict[str, Reading]:
@@ -76,6 +76,9 @@ def test_a_lower_clock_and_a_wider_dtype_cost_parts_of_their_own(parts) -> None:
         {**readings(0.01, 0.01), "mfu_at_dtype": Reading(0.9), "flops_per_step": Reading(1e12)}, [at_dtype[3], at_dtype[-1]]
     )
     assert "90\u00a0% of the peak of its operators' dtypes" in said and "do not compute in 16 bit" in said
+    first, below = mfu_headline(said)
+    assert len(first.split()) <= 12 and below is not None and below.startswith("Products, conv") and "It reaches 90" in below
+    assert mfu_headline("The run reaches 60\u00a0%.") == ("The run reaches 60\u00a0%.", None)
 
 
 @pytest.mark.parametrize(

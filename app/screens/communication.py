@@ -1,0 +1,201 @@
+"""The Communication view of Work: which collectives run, how fast, and what of them is exposed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.ranks.communication import collective_table, collectives_of
+from sawtooth.analysis.run.job import Communication, GroupUse
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.units import significant
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.cause_bars import LostBar
+from sawtooth.app.page import cards, current_result, frame, panel
+from sawtooth.app.page.parts import first_change
+from sawtooth.app.theme import colour_of
+from sawtooth.app.words import run as words
+
+SHOWN = 8  # kinds of collectives with a bar; the table has all of them
+COLUMNS = {
+    "name": "Collective", "dtype": "Type", "group": "Group", "group_size": "Ranks", "size": "Size", "calls_per_step": "Calls per step",
+    "transfer_ms": "Transfer, ms (median call)", "ms_per_step": "ms per step", "exposed_ms_per_step": "Exposed, ms per step",
+    "bus_gb_s": "Bus bandwidth, GB/s", "algorithm_gb_s": "Algorithm bandwidth, GB/s",
+}  # fmt: skip
+METHOD = (
+    "Exposed is the time of a collective in which the GPU computes nothing. Times are means over the ranks and contain the waits for the last "
+    "rank. The bus bandwidth is that of the shortest duration over the ranks, so waits are not part of it: what one GPU's link carries. "
+    "If several collectives run at once, each of them has the time."
+)
+HARDLY = 0.01  # share of the communication: less exposed time is none
+ALONE = "The trace of one rank: durations contain the waits for other ranks, so bandwidths are lower bounds."
+PARALLEL = {
+    "dp": "data parallel",
+    "tp": "tensor parallel",
+    "pp": "pipeline",
+    "ep": "expert parallel",
+    "cp": "context parallel",
+    None: "unknown",
+}
+GROUPS = {
+    "parallelism": "Group",
+    "kinds": "Collectives per step",
+    "transfer_ms": "Transfers a step",
+    "exposed_ms": "Not overlapped",
+    "bus_gb_s": "Bus bandwidth",
+}  # the CSV has the other fields of the row
+_WITHIN = {None: "", True: ", one host", False: ", several hosts"}
+LARGE_BYTES = 10_000_000  # latency, not the link, determines the time of smaller messages
+SLOW_LINK = 0.5  # share of the link's bandwidth: large messages of a well-tuned ring reach more
+
+
+def main() -> None:
+    """Show the page."""
+    result = current_result.run_result()
+    rank = current_result.chosen_rank(result)
+    if rank is None:
+        cards.headline("How the GPUs communicate is not known.")
+        current_result.what_is_missing(result)
+        return
+    several = result.communication
+    traffic = several if several is not None and (len(several.rows) or several.groups) else _alone(rank)
+    rows = collective_table(traffic, len(rank.counted)).sort_values("exposed_ms_per_step", ascending=False, ignore_index=True)
+    if rows.empty and not traffic.groups:
+        cards.headline("This run has no collectives.")
+        cards.empty_state(
+            "There is nothing to show here.", "One GPU trains by itself, or the trace has no communication kernels."
+        )
+        return
+    if len(rows):
+        cards.headline(*finding(rows, rank))
+        first_change.show(result)
+        _kinds(rows, rank)
+        if several is not traffic:
+            cards.small(ALONE)
+    _groups(traffic)
+    if traffic.unmatched:
+        cards.small(
+            f"Not included, because they have no counterpart on another rank: {fmt.many(traffic.unmatched, 'communication kernel')}."
+        )
+    if several is not None:
+        frame.link("ranks", "Which rank the others wait for", icon=":material/group:")
+
+
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
+def _alone(rank: RankResult) -> Communication:
+    return collectives_of(frame.library(), rank)
+
+
+def finding(rows: pd.DataFrame, rank: RankResult) -> tuple[str, str]:
+    """Return how much communication is exposed and in which collective, and what share of a step that is."""
+    exposed, whole = float(rows["exposed_ms_per_step"].sum()), float(rows["ms_per_step"].sum())
+    of_step = f" of a step of {fmt.duration_ms(rank.best.mean_ms)}, as profiled" if rank.best.mean_ms else ""
+    waits = float(rows["wait_ms_per_step"].sum())
+    for_others = f"; {fmt.duration_ms(waits)} of it are waits for the last rank" if waits >= HARDLY * whole else ""
+    under = f"Collectives take {fmt.duration_ms(whole)}{of_step}{for_others}."
+    if whole <= 0 or exposed < HARDLY * whole:
+        return "Computation hides nearly all communication.", under
+    first = rows.iloc[0]
+    share = fmt.share(float(first["exposed_ms_per_step"]) / exposed)
+    most = "" if len(rows) == 1 else f", {share} of it in {_called(first)}"
+    return f"{fmt.duration_ms(exposed)} {words.per(rank)} of communication is exposed{most}.", under
+
+
+def _called(row: pd.Series) -> str:
+    size = f" of {fmt.bytes_(row['bytes'])}" if pd.notna(row["bytes"]) else ""
+    return f"{fmt.clean(str(row['name']), 40)}{size}"
+
+
+def _kinds(rows: pd.DataFrame, rank: RankResult) -> None:
+    """Show the collectives by exposed time, and all of their numbers as a table."""
+    colour = colour_of("exposed_comm", "comm_transfer")
+    shown = rows.head(SHOWN)
+    longest = max(float(shown["exposed_ms_per_step"].max()), 1e-9)
+    bars = [
+        LostBar(f"{float(ms) / longest:.2%}" if ms > 0 else "", colour.on(frame.dark()), colour.texture)
+        for ms in shown["exposed_ms_per_step"]
+    ]
+    cells = [
+        (
+            _called(row),
+            fmt.duration_ms(float(row["exposed_ms_per_step"])),
+            fmt.duration_ms(float(row["ms_per_step"])),
+            f"{row['calls_per_step']:.3g}",
+            f"{row['bus_gb_s']:.0f}\u00a0GB/s" if pd.notna(row["bus_gb_s"]) else "not known",
+        )
+        for _, row in shown.iterrows()
+    ]
+    unit = words.per(rank)
+    cards.ranked(
+        ("Collective", f"Exposed {unit}", f"In all {unit}", f"Calls {unit}", "Bus bandwidth"), cells, bars, "Collectives"
+    )
+    table = rows.assign(size=[None if pd.isna(size) else fmt.bytes_(size) for size in rows["bytes"]])
+    with st.container(horizontal=True, gap="small"):
+        panel.explain((), METHOD, "collectives")
+        with st.popover("Table", type="tertiary", icon=":material/table_rows:", key="collectives-rows"):
+            panel.table(table, {c: h for c, h in COLUMNS.items() if table[c].notna().any()}, "collectives")
+
+
+def _groups(communication: Communication) -> None:
+    """Show what the job's process groups do, and how fast."""
+    if not communication.groups:
+        return
+    cards.title(_finding(communication.groups[0]))
+    table = pd.DataFrame([_group_row(use) for use in communication.groups])
+    known = [column for column in GROUPS if table[column].notna().any()]
+    cells = [tuple(_cell(column, row[column]) + _of_link(column, row) for column in known) for row in table.to_dict("records")]
+    cards.table([GROUPS[column] for column in known], cells, "Process groups")
+    panel.csv_button(table, "groups")
+    cards.small(
+        "Times and bandwidths are of the transfers alone, once the last rank has joined: waiting is not part of them. The bus bandwidth is what one GPU's "
+        "link carries, to be compared with the link's; reductions inside a switch may exceed it. Which link was used is not in the traces: it is the one "
+        "that servers with this GPU have."
+    )
+
+
+def _cell(column: str, value: object) -> str:
+    if value is None or pd.isna(value):
+        return ""
+    if column.endswith("_ms"):
+        return fmt.duration_ms(float(str(value)))
+    return f"{float(str(value)):.0f}\u00a0GB/s" if column == "bus_gb_s" else str(value)
+
+
+def _of_link(column: str, row: Mapping[Hashable, Any]) -> str:
+    """Return the link's bandwidth as a suffix to the measured bandwidth."""
+    return f" of {row['link']}" if column == "bus_gb_s" and row["link"] else ""
+
+
+def _finding(use: GroupUse) -> str:
+    what = PARALLEL[use.parallelism] if use.parallelism is not None else "Other"
+    sentence = f"{what.capitalize()} transfers take {fmt.duration_ms(use.transfer_ms)} of a step, {fmt.duration_ms(use.exposed_ms)} of it not overlapped"
+    large = (use.largest_bytes or 0) >= LARGE_BYTES
+    if large and use.bus_gb_s is not None and use.link_gb_s is not None and use.bus_gb_s < SLOW_LINK * use.link_gb_s:
+        sentence += f", at {fmt.share(use.bus_gb_s / use.link_gb_s)} of its link"
+    return sentence
+
+
+def _group_row(use: GroupUse) -> dict[str, object]:
+    sizes = None
+    if use.smallest_bytes is not None and use.largest_bytes is not None:
+        ends = dict.fromkeys((fmt.bytes_(use.smallest_bytes), fmt.bytes_(use.largest_bytes)))
+        sizes = " to ".join(ends)
+    return {
+        "parallelism": f"{PARALLEL[use.parallelism]}: {fmt.many(use.groups, 'group')} of {use.group_size} ranks{_WITHIN[use.within_host]}",
+        "within_host": use.within_host,
+        "kinds": f"{significant(use.calls_per_step)} × {', '.join(use.kinds)}{f', {sizes}' if sizes else ''}",
+        "calls": use.calls_per_step,
+        "mb": None if use.bytes_per_step is None else use.bytes_per_step / 1e6,
+        "sizes": sizes,
+        "transfer_ms": use.transfer_ms,
+        "exposed_ms": use.exposed_ms,
+        "algorithm_gb_s": use.algorithm_gb_s,
+        "bus_gb_s": use.bus_gb_s,
+        "link": None if use.link is None else f"{use.link_gb_s:g} ({use.link})",
+    }
+
+
+main()
