@@ -103,7 +103,12 @@ def staircase_of(library: Library, result: RunResult, *, every_choice: bool = Tr
     wanted = [(1 << count) - 1 for count in range(1, len(planned) + 1)]
     if every_choice or not planned:
         wanted = list(range(1, 1 << len(changes)))
-    builder = _Builder(whatif, rank.best, now, edits, owner_of)
+    at = {rule: place for place, rule in enumerate(changes)}
+    needs = [
+        {at[first] for first in by_rule[rule].needs_first if first in at} if by_rule[rule].pays_later else set()
+        for rule in changes
+    ]
+    builder = _Builder(whatif, rank.best, now, edits, needs, owner_of)
     choices: dict[int, StairStep] = {0: now}
     for choice in wanted:
         if (step := builder.step(choice, choices)) is None:
@@ -127,15 +132,17 @@ class _Builder:
     best: BestStepTime
     now: StairStep
     edits: Sequence[tuple[Edit, ...]]
+    needs: Sequence[set[int]]  # changes without which a change cannot be made
     owner_of: NDArray[np.object_]
 
     def step(self, choice: int, known: Mapping[int, StairStep]) -> StairStep | None:
         """Return the step with the changes of ``choice``; ``known`` has the choices with fewer changes."""
-        members = [i for i in range(len(self.edits)) if choice >> i & 1]
+        chosen = {i for i in range(len(self.edits)) if choice >> i & 1}
+        members = sorted(i for i in chosen if self.needs[i] <= chosen)
         edits = tuple(dict.fromkeys(edit for i in members for edit in self.edits[i]))
         before = [choice & ((1 << i) - 1) for i in members]
         if not edits:
-            return known.get(before[-1], self.now)
+            return known.get(before[-1], self.now) if before else self.now
         ms = self.whatif.predict_ms(self.best, edits)
         then = self.whatif.parts_of(self.best, edits, self.owner_of) if ms is not None else None
         if ms is None or ms <= 0:

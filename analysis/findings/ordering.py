@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.judging import SEVERITIES
+from sawtooth.analysis.findings.judging import SEVERITIES, WARNING_SHARE
 from sawtooth.analysis.findings.model import Rule
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
@@ -20,6 +20,10 @@ from sawtooth.analysis.units import in_words
 SAME_CAUSE = 0.5  # Share of the changes of a finding. If another finding includes more of them, both are about the same cause.
 ANOTHER_WAY = "Another way out of the same:"
 SAME_WORK = "The same work as in “{title}”: another way to change it, and the gains do not add up."
+# A change that cannot be made before another one claims no gain of its own; the plan predicts it at its place.
+ONLY_AFTER: dict[str, object] = dict.fromkeys(
+    ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "predicted_speedup", "ceiling_ms_per_step")
+) | {"pays_later": True}
 PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
 
 
@@ -211,10 +215,17 @@ def _as_declared(context: RuleContext, order: _Order, known: dict[str, Rule], re
                 order.note(then, declared.because.format(title=pair[0].title))
             if not declared.orders(context, *pair):
                 continue
+            if relation == "needs" and _gains_alone(context, pair[0]):
+                order.note(then, "", **ONLY_AFTER)
             if not declared.behind:
                 order.pull_up(first, then)
             elif then < first:
                 order.put_behind(first, then)
+
+
+def _gains_alone(context: RuleContext, finding: Finding) -> bool:
+    """Return whether the gain of ``finding`` is noticeable and sure, so that it is a change of its own."""
+    return finding.claims == "gain" and not finding.may_gain_nothing and context.share(finding.gain_ms) >= WARNING_SHARE
 
 
 def _parts_first(order: _Order, known: dict[str, Rule]) -> None:

@@ -116,15 +116,15 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
         return bound
     rules = [step.rule for step in result.plan]
     at = rules.index(finding.rule) if finding.rule in rules else 0
-    if not at or finding.claims != "gain" or result.plan[at].prepares:
+    if not at or not (finding.claims == "gain" or finding.pays_later) or result.plan[at].prepares:
         return None
     adds = result.plan[at].before_ms - result.plan[at].predicted_step_ms
-    if LITTLE_LEFT * finding.gain_ms < adds <= NOTICEABLE * finding.gain_ms:
+    if not finding.pays_later and LITTLE_LEFT * finding.gain_ms < adds <= NOTICEABLE * finding.gain_ms:
         return None
     *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
     made = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
     after = f"After {made} it saves ≈\u00a0{fmt.duration_ms(adds)}"
-    if adds <= LITTLE_LEFT * finding.gain_ms:
+    if finding.pays_later or adds <= LITTLE_LEFT * finding.gain_ms:
         return f"{after}."
     return f"{after}, more than alone: what {'those remove' if others else 'that removes'} hides part of it until then."
 

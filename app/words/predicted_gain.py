@@ -17,8 +17,8 @@ def brings(finding: Finding) -> str:
         after = finding.predicted_step_ms
         return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
     if finding.pays_later:
-        most = f"at most {fmt.duration_ms(ms)}" if (ms := finding.ceiling_ms_per_step) else "nothing"
-        return f"pays off after that change; today it saves {most}"
+        most = f"; today it saves at most {fmt.duration_ms(ms)}" if (ms := finding.ceiling_ms_per_step) else ""
+        return f"pays off after that change{most}"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"

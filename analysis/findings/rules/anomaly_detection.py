@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
@@ -44,12 +46,8 @@ own AS (SELECT i.dur_ns - coalesce(children.ns, 0) - coalesce(calls.ns, 0) AS ns
     FROM inside i LEFT JOIN children USING (cpu_op_id) LEFT JOIN calls USING (cpu_op_id) WHERE NOT i.node),
 medians AS (SELECT median(ns) FILTER (recorded) AS recorded, median(ns) FILTER (NOT recorded) AS others FROM own)
 SELECT recorded, others, (SELECT sum(greatest(own.ns - others, 0)) FROM own WHERE own.recorded) FROM medians"""
-_HOST_TIME = """
-WITH counted AS (SELECT * FROM steps WHERE device = $1 AND counted),
-tests AS (SELECT o.dur_ns FROM named_cpu_ops o JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
-    JOIN counted t ON o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
-    WHERE starts_with(p.name, $2) AND o.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item'))
-SELECT coalesce((SELECT sum(dur_ns) FROM tests), 0), (SELECT sum(host_end_ns - host_start_ns) FROM counted)"""
+_CALLS = """
+SELECT c.call_id FROM runtime_calls c JOIN steps t ON t.device = $1 AND t.counted AND c.start_ns >= t.host_start_ns AND c.start_ns < t.host_end_ns"""
 
 CHANGES = (
     CodeChange("PyTorch", "torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly(False)"),
@@ -64,13 +62,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     cost = ms_per_step(rows, context.work_steps) + lost_in_calls(context, "host_sync", tests.calls)
     if not tests.calls or context.is_trifle(cost):
         return
-    stacks = _stack_traces(context)
+    stacks = _stack_traces(context, tests.calls)
     edits: list[Edit] = [WithoutCalls(tests.calls), *([FasterHost(1 - stacks)] if stacks else [])]
     predicted = context.predict_ms(edits)
     yield Evidence(
         Advice(
             f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the answer, {in_words(cost)} of each step"
-            + (f", and keeping stack traces takes {stacks:.0%} of the rest of the host's time" if stacks else ""),
+            + (f", and stack traces take {stacks:.0%} of the rest of the host's time" if stacks else ""),
             Action("Turn", "anomaly detection off outside the search for a NaN"),
             note="The tests, the host's launching of them and the waits for their answers removed from the replay, and the host quicker by what operators take it longer where autograd records them.",
             risk="A NaN is noticed later, in the loss.",
@@ -84,17 +82,20 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _stack_traces(context: RuleContext) -> float:
-    """Return the share of the host's time outside the tests that stack traces take.
+def _stack_traces(context: RuleContext, tests: tuple[int, ...]) -> float:
+    """Return the share of the host's time outside ``tests`` that stack traces take.
 
-    0 if the operators show no such time.
+    It is the share of the host's time without the profiler's cost, because the traces are taken without the profiler too. 0 if
+    the operators show no such time, or without a replay.
     """
     rows = context.recording.rows(_OWN_TIME, [context.rank.device, AUTOGRAD_NODE])
     recorded, others, ns = rows[0] if rows else (None, None, None)
-    if recorded is None or others is None or recorded - others < SHORTEST_TRACE_NS:
+    if recorded is None or others is None or recorded - others < SHORTEST_TRACE_NS or context.whatif is None:
         return 0.0
-    tested, all_ns = context.recording.rows(_HOST_TIME, [context.rank.device, AUTOGRAD_NODE])[0]
-    return min(ns / max(all_ns - tested, 1), MOST)
+    host = context.whatif.problem.host
+    counted = [call for (call,) in context.recording.rows(_CALLS, [context.rank.device])]
+    mine = np.isin(host.call, np.array(counted, np.int64)) & ~np.isin(host.call, np.array(tests, np.int64)) & (host.pred >= 0)
+    return min(float(ns) / max(int((host.gap + host.own)[mine].sum()), 1), MOST)
 
 
 RULE = Rule(

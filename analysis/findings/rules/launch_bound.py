@@ -292,6 +292,7 @@ RULE = Rule(
             applies=_is_one_graph,
             orders=_waits_cut_it,
         ),
+        Relation("anomaly-detection", "“{title}” comes first: its tests read each gradient, which no graph can hold."),
     ),
     bar=OTHER_CODE,
 )

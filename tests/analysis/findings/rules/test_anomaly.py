@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.replay.edits import FasterHost
 from tests.support.anti_patterns import op
 from tests.support.by_hand import analysed
 from tests.support.chrome_trace import ChromeTrace
@@ -31,6 +32,15 @@ def test_stack_traces_are_part_of_what_goes(tmp_path: Path, host_us: float) -> N
         for _ in range(5):
             at = op(trace, at + 1, "aten::add", [[64, 64], [64, 64]], host_us=10)
         trace.step(k + 1, begin, at)
-    found = next(f for f in analysed(tmp_path, trace).findings if f.rule == "anomaly-detection")
+    result = analysed(tmp_path, trace)
+    found = next(f for f in result.findings if f.rule == "anomaly-detection")
     assert ("stack traces" in found.title) == (host_us > 100)
     assert ("FasterHost" in {type(edit).__name__ for edit in found.edits}) == (host_us > 100)
+    if host_us > 100:
+        # 500 µs of traces in a step of 657 µs, of which the profiler takes 56 and the test with its wait 28.
+        (faster,) = (edit for edit in found.edits if isinstance(edit, FasterHost))
+        assert 1 - faster.factor == pytest.approx(500 / 573, abs=0.005)
+        graph = next(f for f in result.findings if f.rule == "launch-bound")
+        assert result.findings[0] is found and graph.pays_later and graph.predicted_step_ms is None
+        assert "no graph can hold" in graph.prediction_note
+        assert [step.rule for step in result.plan][:2] == ["anomaly-detection", "launch-bound"]
