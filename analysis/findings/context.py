@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 # Share of the step. It is below every threshold in ``policy``, even after changes that make the step five times as short.
 TRIFLE = 0.001
+# cuBLAS and cuDNN name single precision by an s (volta_sgemm_64x64_nt, volta_scudnn_128x64_…), by all operands, or by a type.
+FP32_NAMES = r"sgemm|scudnn|f32f32_f32f32|_engine<float"
 
 _FRAMES = "SELECT DISTINCT python_call_id FROM gaps WHERE device = $device AND list_contains($causes, cause) AND python_call_id IS NOT NULL"
 # The sums are computed inside the database, because a recording of five million GPU operations has twelve million gaps.
@@ -82,6 +84,12 @@ class RuleContext:
         See ``sawtooth.analysis.findings.recorded.counted_operations.step_work``.
         """
         return step_work(self.recording, self.rank.device)
+
+    @cached_property
+    def fp32_by_name(self) -> pd.DataFrame:
+        """Rows of ``work`` of products whose kernels' names state FP32 without tensor cores."""
+        products = self.work[self.work["category"].isin(("gemm", "conv")) & (self.work["tensor_cores"] == "no")]
+        return products[products["kernel"].str.contains(FP32_NAMES)]
 
     @cached_property
     def launches(self) -> CountedLaunches:
@@ -199,6 +207,10 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     ),
     "CUDA graphs": (lambda g: g.rank.trace.vendor not in ("meta", "huawei"), "this accelerator has no CUDA graphs"),
     "shapes": (lambda g: bool(g.rank.trace.record_shapes), "the trace has no shapes (`record_shapes=True`)"),
+    "shapes or names": (
+        lambda g: bool(g.rank.trace.record_shapes) or not g.fp32_by_name.empty,
+        "the trace has no shapes (`record_shapes=True`), and its kernels' names state no dtype",
+    ),
     "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
     "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),
     "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),

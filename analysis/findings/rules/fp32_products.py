@@ -37,6 +37,20 @@ CHANGES = (
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., bf16=True)"),
 )
 
+FP16_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "loss = model(x, y)\nloss.backward()\nopt.step()",
+        'scaler = torch.amp.GradScaler("cuda")   # once; fp16 overflows without it\n'
+        'with torch.autocast("cuda", dtype=torch.float16):\n    loss = model(x, y)\n'
+        "scaler.scale(loss).backward()\nscaler.step(opt); scaler.update()",
+    ),
+    CodeChange("Lightning", "Trainer()", 'Trainer(precision="16-mixed")'),
+    CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., fp16=True)"),
+)
+BF16_RISK = "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
+FP16_RISK = "fp16 overflows above 65504: use a GradScaler."
+
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if FP32 products take a relevant share and the GPU has faster tensor cores."""
@@ -47,6 +61,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     peak, plain = gpu.peak_tflops(dtype), gpu.peak_tflops("fp32")
     # The tensor cores are not fast enough to justify the change.
     if peak is None or (plain is not None and peak < 2.5 * plain):
+        return
+    if not context.rank.trace.record_shapes:
+        yield from _by_name(context, dtype, peak / plain if plain else 2.0)
         return
     work = context.work
     products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
@@ -79,12 +96,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
             ),
             note="These kernels as long as 16-bit ones of their shapes take on such a GPU, and a launch for each cast that autocast adds; what casts take on the GPU, and elementwise work in 16 bits saves, is not in it.",
-            risk=FP32_BY_NEED
-            if needed
-            else "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
-            if dtype == "bf16"
-            else "fp16 overflows above 65504: use a GradScaler.",
-            changes=CHANGES,
+            risk=FP32_BY_NEED if needed else BF16_RISK if dtype == "bf16" else FP16_RISK,
+            changes=CHANGES if dtype == "bf16" else FP16_CHANGES,
         ),
         lost_ms=cost,
         cost_ms=alone,
@@ -95,12 +108,34 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
+def _by_name(context: RuleContext, dtype: str, faster: float) -> Iterator[Evidence]:
+    """Yield the evidence that kernels are FP32 by their names, in a trace without shapes.
+
+    ``faster`` is the ratio of the peaks of ``dtype`` and FP32, so the least of the kernels' time is known.
+    """
+    rows = context.fp32_by_name
+    cost = ms_per_step(rows, context.work_steps)
+    yield Evidence(
+        Advice(
+            f"FP32 products take {in_words(cost)} of each step without tensor cores, by their kernels' names",
+            Action("Train", f"under {dtype} autocast", ": the same products run on tensor cores."),
+            note="At most: no shapes are recorded, so only the ratio of the peaks bounds the gain. Record with `record_shapes=True`.",
+            risk=BF16_RISK if dtype == "bf16" else FP16_RISK,
+            changes=CHANGES if dtype == "bf16" else FP16_CHANGES,
+        ),
+        lost_ms=cost * (1 - 1 / faster),
+        cost_ms=cost * (1 - 1 / faster),
+        at_most="warning",
+        rows=evidence_of(rows, context.work_steps, ("flop_operator", "kernel")),
+    )
+
+
 RULE = Rule(
     "fp32-products",
     measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     explains=Explains(topics=frozenset({"choice"}), sets=("dtype bf16", "dtype fp16")),
-    requires=("steps", "shapes", "gpu"),
+    requires=("steps", "shapes or names", "gpu"),
     bar=OTHER_CODE,
     same_work_as="smaller findings",
 )
