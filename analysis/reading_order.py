@@ -16,6 +16,7 @@ from sawtooth.analysis.run.verdict import explains, judge
 
 LEAST_SHARE = 0.03  # share of the step: a smaller gain is lost in the noise of most measurements
 MUCH_SURER = 2.0  # ratio of the lower bounds of two gains: from here on, the larger one leads although another order is usual
+WITHOUT_INTERVAL = 0.5  # share of a gain that counts as its lower bound if the rule predicts it without an interval
 
 
 def in_reading_order(result: RunResult, whatif: WhatIf | None) -> RunResult:
@@ -104,9 +105,11 @@ def _is_surer(finding: Finding, first: Finding) -> bool:
 
 
 def sure_gain_ms(finding: Finding) -> float:
-    """Return the lower bound of a predicted gain, ms a step; 0 without a prediction."""
-    if finding.claims != "gain" or finding.predicted_step_ms is None or finding.predicted_high_ms is None:
+    """Return the lower bound of a predicted gain, ms a step, half of it without an interval; 0 without a prediction."""
+    if finding.claims != "gain" or finding.predicted_step_ms is None:
         return 0.0
+    if finding.predicted_high_ms is None:
+        return WITHOUT_INTERVAL * finding.gain_ms
     return max(finding.predicted_step_ms + finding.gain_ms - finding.predicted_high_ms, 0.0)
 
 

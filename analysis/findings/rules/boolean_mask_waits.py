@@ -39,9 +39,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             OUTPUT_SIZE
             if of_repeats
             else Action(
-                "Replace",
+                "Avoid",
                 "indexing with boolean masks",
-                ": torch.where, masked_fill, or a loss with ignore_index keep the shape.",
+                ": torch.where, masked_fill and a loss with ignore_index keep the shape.",
             ),
             note="The waits removed from the replay; the masking kernels stay in it.",
             risk="Work is then done for masked elements too: where few are kept, measure both.",

@@ -92,7 +92,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             BEFORE_CAPTURE if captured.any() else _action(layer),
             note=AFTER_LOADING
             if loading
-            else "What follows a product, up to the next, as long as its longest kernel; what the optimizer launches stays.",
+            else "The kernels between two products are replaced by one that takes as long as the longest of them. The optimizer's kernels stay.",
             risk="Compilation takes minutes at the start and again when shapes change.",
             changes=CAPTURED if captured.any() else AROUND if layer else CHANGES,
         ),

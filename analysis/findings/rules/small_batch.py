@@ -59,13 +59,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     trains = len(context.launches.in_backward()) > 0
     yield Evidence(
         Advice(
-            f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
+            f"Launching a step takes the CPU {in_words(context.step_ms)}; the GPU needs {in_words(busy)} and has {in_bytes(use[1] - use[0])} free",
             Action(
                 "Raise",
                 "the batch size",
                 f": up to about {times:.1f} times as large takes hardly longer.{' Raise the learning rate with it.' if trains else ''}",
             ),
-            note=f"A step does not get shorter by this: it does more. {sentence(larger) or NOT_PREDICTED}",
+            note=f"The step stays as long and does more work. {sentence(larger) or NOT_PREDICTED}",
             risk=f"{'A larger batch changes the optimization' if trains else 'Each request waits for the rest of its batch'}; memory grows with it.",
             changes=larger_batch_code(context.run, 2 ** max(int(math.log2(times)), 1)),
         ),

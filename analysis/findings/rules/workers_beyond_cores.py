@@ -21,10 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loader_limits import ASK_FOR_CORES
+from sawtooth.analysis.findings.loader_limits import ASK_FOR_CORES, limited_by
 from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, advise
+from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.loader_rate import sample_cost
+from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Action, CodeChange, Finding, RunResult
 from sawtooth.analysis.telemetry.host import CORES_FULL_PCT, HostLoad
 from sawtooth.analysis.units import in_number
@@ -62,10 +66,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     cpu = host.cpu_pct if host else None
     if host is None or workers is None or cores is None or cpu is None:
         timed = tuple(_by_timing(context.run.manifest.facts))
-        yield from timed or _crowded(host)
+        yield from timed or _crowded(host, context.run, _loads_inline_ms(context))
         return
     if workers <= cores or cpu < CORES_FULL_PCT:
-        yield from _crowded(host)
+        yield from _crowded(host, context.run, _loads_inline_ms(context))
         return
     yield Evidence(
         Advice(
@@ -109,13 +113,23 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence
     )
 
 
-def _crowded(host: HostLoad | None) -> Iterator[Evidence]:
+def _loads_inline_ms(context: RuleContext) -> float:
+    """Return the GPU's wait for batches that the training loads itself, ms per step."""
+    inline = context.run.telemetry.host is not None and context.recording.named(LOADS_INLINE)
+    return context.lost_ms("data_wait") if inline else 0.0
+
+
+def _crowded(host: HostLoad | None, run: RunResult, loads_ms: float) -> Iterator[Evidence]:
     """Yield the evidence that all cores are busy and tasks wait for one.
 
-    The training's own wait is not known.
+    The training's own wait is not known. Nothing if the finding on the loader, for which the loop waits ``loads_ms`` of each
+    step, names the same cores as its limit.
     """
     clause = host.without_a_free_core() if host is not None else None
     if host is None or clause is None:
+        return
+    of_loader, step_ms = limited_by(run.manifest.facts, host), run.metrics["best_step_time_ms"].value
+    if of_loader is not None and of_loader[1] is ASK_FOR_CORES and step_ms and loads_ms >= FEW_LINES.share * step_ms:
         return
     workers = host.means.get("workers")
     yield Evidence(
@@ -151,7 +165,8 @@ def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
 def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield the findings for a run without GPU work, by the loader's own times, else by the host's."""
     timed = tuple(_by_timing(result.manifest.facts))
-    for evidence in timed or _crowded(result.telemetry.host):
+    loads_ms = host_parts(result).get(HOST_LOADING, 0.0)
+    for evidence in timed or _crowded(result.telemetry.host, result, loads_ms):
         yield advise(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)
 
 

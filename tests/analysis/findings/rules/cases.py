@@ -69,7 +69,7 @@ CASES = {
     ),
     "deterministic-algorithms": Case(leads=("filled_memory",), quiet=("zeros_asked_for",)),
     "elementwise-chains": Case(beside=("gpt_small",), quiet=("gpt_compiled",)),
-    "evaluation-records-graph": Case(leads=("eval_with_grad",), quiet=("eval_without_grad",), condition=("LEAST_SHARE", 1.1)),
+    "evaluation-records-graph": Case(beside=("eval_with_grad",), quiet=("eval_without_grad",), condition=("LEAST_SHARE", 1.1)),
     "expert-loops": Case(leads=("expert_loop",), quiet=("equal_layers", "experts_batched")),
     "exposed-communication": Case(beside=("reduced_after",), quiet=("ddp_balanced",)),
     "fp32-products": Case(
@@ -78,7 +78,7 @@ CASES = {
         measured=(("gpt_fp32", "gpt_small", 0.15), ("gpt_tf32", "gpt_small", 0.10)),
     ),
     "fsdp-prefetch": Case(leads=("weights_gathered_late",), quiet=("weights_gathered_ahead", "ddp_balanced")),
-    "fsdp-reshard": Case(leads=("weights_gathered_twice",), quiet=("weights_kept", "ddp_balanced")),
+    "fsdp-reshard": Case(beside=("weights_gathered_twice",), quiet=("weights_kept", "ddp_balanced")),
     "gradients-reduced-after": Case(
         leads=("reduced_after",),
         beside=("reduced_one_by_one_by_a_slow_host",),

@@ -231,7 +231,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     assert run.lead is not None
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
     (found,) = found_by(small_batch.RULE, RuleContext(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
-    assert found.title.startswith("The host takes 4 ms to launch a step that keeps the GPU busy for 1 ms;")
+    assert found.title.startswith("Launching a step takes the CPU 4 ms; the GPU needs 1 ms and has ")
     assert found.fix.endswith("about 4.0 times as large takes hardly longer. Raise the learning rate with it.")
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
     assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples a second, in steps as long as now"
