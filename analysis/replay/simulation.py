@@ -21,7 +21,7 @@ I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 NEVER = -(2**60)  # "was ready long ago": smaller than all times, without overflow
-QUEUE_DEPTH = 1021  # launches that one stream holds before the next blocks: 1020 to 1021 were waiting at every blocked call
+QUEUE_DEPTH = 1021  # launches that one stream holds before the next blocks, where nothing else takes places
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class HostNodes:
     len(causes.HOST_CAUSES)); its rows sum to ``gap`` (0 if ``pred`` is -1). ``gap_of_operator`` is the share of the gap, 0 to
     1, inside the operator that makes the call; the time before is other work. ``own`` is time inside the call without waiting.
     ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for. ``resume`` is the time from
-    that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue. ``operators``,
-    ``calls`` (runtime calls that are not nodes) and ``python_calls`` count recorded events that begin in the gap. ``launches``
+    that end to the call's return, ``slot_resume`` the same for a launch that waited until less than ``queue_depth`` launches of
+    its stream waited. ``operators``, ``calls`` (no nodes) and ``python_calls`` count recorded events in the gap. ``launches``
     marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for threads parallel to the main
     line; the profiler's cost is not removed from their gaps. ``start`` and ``end`` are as recorded.
     """
@@ -48,6 +48,7 @@ class HostNodes:
     wait_op: I64
     resume: I64
     slot_resume: I64
+    queue_depth: I64
     operators: I64
     calls: I64
     python_calls: I64
@@ -99,7 +100,6 @@ class ReplayProblem:
     streams: tuple[tuple[int, int], ...]
     steps: I32
     new_cycle: NDArray[np.bool_]
-    queue_depth: int = QUEUE_DEPTH
     notes: tuple[str, ...] = ()
 
 
@@ -121,10 +121,7 @@ class Replayed:
 
 
 def replay(problem: ReplayProblem) -> Replayed:
-    """Run ``problem`` once. The time is linear in nodes and operations, about 1 µs for each.
-
-    Operations are launched by nodes in recorded order, so each one is computed after all that it waits for.
-    """
+    """Run ``problem`` once, in about 1 µs a node or operation, each after all that it waits for."""
     try:
         next(stepwise(problem, {}))
     except StopIteration as done:
@@ -154,7 +151,7 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
     wait_op = host.wait_op.tolist()
     host_submit, host_end = [], [0]  # the end of node n is at n + 1; a node without a predecessor begins at its own gap
     nodes = (
-        host.pred + 1, host.gap + host.own, queue_slots(ops, bounds, problem.queue_depth), host.slot_resume,
+        host.pred + 1, host.gap + host.own, queue_slots(ops, bounds, host.queue_depth), host.slot_resume,
         np.diff(bounds), host.wait_ptr[:-1], host.wait_ptr[1:], host.resume,
     )  # fmt: skip
     # comparisons instead of max(), whose calls would take half of the time
@@ -191,17 +188,19 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
     return Replayed(starts, submits, ends[1:], ends[1:] - submits, submits - starts - host.own, *of_ops)
 
 
-def queue_slots(ops: DeviceOps, bounds: I64, depth: int = QUEUE_DEPTH) -> I64:
+def queue_slots(ops: DeviceOps, bounds: I64, depth: I64) -> I64:
     """Return, by node, the operation whose start frees the queue place of the node's first one, or -1.
 
-    Operations ``bounds[n]`` to ``bounds[n + 1]`` are those that node n launches.
+    Operations ``bounds[n]`` to ``bounds[n + 1]`` are those that node n launches. Their stream holds ``depth[n]`` of them.
     """
-    slot = np.full(max(len(bounds) - 1, 0), -1, dtype=np.int64)
-    behind = np.full(len(ops), -1, dtype=np.int64)
-    for mine in positions_by(ops.stream).values():
-        behind[mine[depth:]] = mine[: len(mine) - depth] if len(mine) > depth else mine[:0]
+    slot, of_op = np.full(max(len(bounds) - 1, 0), -1, dtype=np.int64), np.full(len(ops), len(ops), dtype=np.int64)
     launching = np.flatnonzero(bounds[1:] > bounds[:-1])
-    slot[launching] = behind[bounds[:-1][launching]]
+    firsts = bounds[:-1][launching]
+    of_op[firsts] = depth[launching]
+    for mine in positions_by(ops.stream).values():
+        place = np.arange(len(mine)) - of_op[mine]
+        of_op[mine] = np.where(place >= 0, mine[np.maximum(place, 0)], -1)
+    slot[launching] = of_op[firsts]
     return slot
 
 

@@ -15,7 +15,7 @@ def dump(problem: ReplayProblem) -> bytes:
     """Return ``problem`` as compressed numpy arrays."""
     arrays = {f"host_{name}": getattr(problem.host, name) for name in HostNodes.__dataclass_fields__}
     arrays |= {f"ops_{name}": getattr(problem.ops, name) for name in DeviceOps.__dataclass_fields__}
-    rest = {"streams": problem.streams, "queue_depth": problem.queue_depth, "notes": problem.notes}
+    rest = {"streams": problem.streams, "notes": problem.notes}
     buffer = io.BytesIO()
     np.savez(
         buffer,
@@ -37,6 +37,5 @@ def load(content: bytes) -> ReplayProblem:
             streams=tuple((int(d), int(s)) for d, s in rest["streams"]),
             steps=arrays["steps"],
             new_cycle=arrays["new_cycle"],
-            queue_depth=rest["queue_depth"],
             notes=tuple(rest["notes"]),
         )

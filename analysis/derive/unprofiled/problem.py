@@ -126,7 +126,7 @@ def build_problem(
     wait_cause = _wait_causes(events, view, call)
     host = HostNodes(
         call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=waited.own, wait_ptr=waited.wait_ptr, wait_op=waited.wait_op, resume=waited.resume,
-        slot_resume=waited.slot_resume, operators=operators, calls=others, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
+        slot_resume=waited.slot_resume, queue_depth=waited.queue_depth, operators=operators, calls=others, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
         start=calls.start[call], end=calls.end[call], gap_of_operator=_gap_of_operator(events, call, gap),
     )  # fmt: skip
     cycle = steps.cycle[chosen]

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matching
+from sawtooth.analysis.derive.unprofiled.full_queue import BLOCKED_LAUNCH_NS, queue_depths
 from sawtooth.analysis.derive.unprofiled.streams import other_streams
 from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, queue_slots
 
 DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start, if a trace has none: medians were 1.7 to 2.4 µs on H200
 CLOCK_SKEW_NS = 100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ
-BLOCKED_LAUNCH_NS = 50_000  # a launch call this long waited for a place in the full queue; other launch calls take 3 to 40 µs
 _NONE = np.empty(0, np.int64)
 PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
 
@@ -62,7 +62,7 @@ def _typical(values: I64, group: I32, fallback: int) -> I64:
 class NodeWaits(NamedTuple):
     """Waits of the host's nodes, named as in ``HostNodes``.
 
-    ``submitted`` is the recorded time at which each node had submitted its work.
+    ``submitted`` is the recorded time at which each node had submitted its work. ``queue_depth`` is as in ``HostNodes``.
     """
 
     own: I64
@@ -71,6 +71,7 @@ class NodeWaits(NamedTuple):
     resume: I64
     slot_resume: I64
     submitted: I64
+    queue_depth: I64
 
 
 def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> NodeWaits:
@@ -85,7 +86,8 @@ def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.boo
     for n, awaited in targets.items():
         reached[n] = op_end[awaited].max()
     waits = (reached > start) | (self_wait >= 0)
-    slot = queue_slots(ops, bounds)
+    depth = queue_depths(ops, start, end)
+    slot = queue_slots(ops, bounds, depth)
     queued = ~waits & (duration > BLOCKED_LAUNCH_NS) & (slot >= 0) & (np.where(slot >= 0, op_start[slot], NEVER) > start)
     own_typical = _typical(np.where(waits | queued, -1, duration), name, 5_000)
     own = np.where(waits | queued, np.minimum(own_typical, duration), duration)
@@ -101,7 +103,7 @@ def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.boo
         slot >= 0, np.minimum(slot_resume, np.where(queued, slot_resume, start + own - slot_start)), slot_resume
     )
     wait_ptr, wait_op = _listed(targets, len(call))
-    return NodeWaits(own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own))
+    return NodeWaits(own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own), depth)
 
 
 def waited_for(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> tuple[I64, I64]:

@@ -58,7 +58,7 @@ def machine(nodes: list[Node], ops: list[Op], *, streams=((0, 7),), steps=(0,), 
         call=np.arange(len(nodes)), thread=zeros.astype(np.int32), pred=np.arange(len(nodes)) - 1, gap=column(nodes, "gap"),
         gap_parts=parts, own=column(nodes, "own"), wait_ptr=np.cumsum([0, *(len(n.waits) for n in nodes)]),
         wait_op=np.array([op for n in nodes for op in n.waits], np.int64), resume=column(nodes, "resume"),
-        slot_resume=column(nodes, "slot_resume"), operators=zeros, calls=zeros, python_calls=zeros, launches=zeros.astype(bool),
+        slot_resume=column(nodes, "slot_resume"), queue_depth=zeros + depth, operators=zeros, calls=zeros, python_calls=zeros, launches=zeros.astype(bool),
         wait_cause=zeros.astype(np.int8), paced=zeros.astype(bool), start=zeros, end=zeros, gap_of_operator=zeros.astype(float),
     )  # fmt: skip
     device = DeviceOps(
@@ -67,7 +67,7 @@ def machine(nodes: list[Node], ops: list[Op], *, streams=((0, 7),), steps=(0,), 
         dep=column(ops, "dep"), after_dep=column(ops, "after_dep"), step=column(ops, "step").astype(np.int32),
     )  # fmt: skip
     cycles = np.zeros(len(steps), bool) if new_cycle is None else np.array(new_cycle)
-    return ReplayProblem(host, device, tuple(streams), np.array(steps, np.int32), cycles, queue_depth=depth)
+    return ReplayProblem(host, device, tuple(streams), np.array(steps, np.int32), cycles)
 
 
 TWO_DEVICES = ((0, 7), (1, 7))
@@ -133,9 +133,9 @@ def test_a_place_in_the_queue_is_freed_by_the_start_of_the_operation_depth_befor
     # Stream 0 has operations 0, 1, 3, 4, stream 1 has 2 and 5; nodes launch 0–1, 2, none, 3, 4–5.
     problem = machine([], [Op(n, 1, stream=s) for n, s in ((0, 0), (0, 0), (1, 1), (3, 0), (4, 0), (4, 1))])
     bounds = np.array([0, 2, 3, 3, 4, 6])
-    assert queue_slots(problem.ops, bounds, 2).tolist() == [-1, -1, -1, 0, 1]
-    assert queue_slots(problem.ops, bounds, 1).tolist() == [-1, -1, -1, 1, 3]
-    assert queue_slots(problem.ops, bounds, 4).tolist() == [-1] * 5
+    assert queue_slots(problem.ops, bounds, np.full(5, 2)).tolist() == [-1, -1, -1, 0, 1]
+    assert queue_slots(problem.ops, bounds, np.full(5, 1)).tolist() == [-1, -1, -1, 1, 3]
+    assert queue_slots(problem.ops, bounds, np.full(5, 4)).tolist() == [-1] * 5
 
 
 def test_a_launch_into_a_full_queue_waits_and_so_does_all_behind_it() -> None:

@@ -129,6 +129,21 @@ def test_a_full_queue_blocks_the_launch() -> None:
     assert run.queued[QUEUE_DEPTH] == 5_002_000 + slow.host.slot_resume[QUEUE_DEPTH] - 3_072_000
 
 
+def test_a_queue_that_other_work_fills_blocks_earlier() -> None:
+    trace, depth = TinyTrace(), 900
+    trace.step(0, 110_000)
+    for k in range(depth + 10):  # Kernels of 100 µs, number k from 5 + 100 k on; a launch returns 4 µs after its place is free.
+        start = 3.0 * k if k < depth else 5 + 100.0 * (k - depth) + 2_810
+        end = start + 2 if k < depth else 5 + 100.0 * (k - depth + 29) + 4
+        trace.launch((start, end), (5 + 100.0 * k, 105 + 100.0 * k))
+    problem = problem_of(trace)
+    assert problem.host.queue_depth[depth:].tolist() == [depth - 29] * 10  # launch 900 returns when kernel 29 starts
+    assert problem.host.own.max() == 2_000  # no blocked launch is host work
+    assert replay(problem).host_end[-1] == 3_809_000
+    quarter = replace(problem, ops=replace(problem.ops, dur=problem.ops.dur // 4))
+    assert replay(quarter).host_end[-1] < 3_000_000
+
+
 def test_graph_launch_is_one_call_with_many_operations() -> None:
     trace = TinyTrace()
     for k in range(2):
