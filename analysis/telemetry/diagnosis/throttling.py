@@ -31,10 +31,10 @@ def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     )
     for kind, bits, violation in reasons:
         held = [(gpu, on) for gpu in gpus if (on := _held_down(gpu, kind, bits, violation)) is not None]
-        explained |= {gpu.device for gpu, _ in held}
         if kind == "power-throttling" and held:
             yield _power(held, gpus, clocks)
         elif held:
+            explained |= {gpu.device for gpu, _ in held}
             yield from (
                 _reduced(kind, gpu, on, clocks[gpu.device], _of_peers(gpu, gpus, clocks), len(gpus)) for gpu, on in held
             )
@@ -169,8 +169,22 @@ def _power(held: Sequence[tuple[DeviceSamples, NDArray[np.bool_]]], gpus: Sequen
     )  # fmt: skip
 
 
+def _capped(gpu: DeviceSamples) -> str:
+    """Return whether the driver gives the power cap as the reason while the GPU works."""
+    capped = gpu.at_work & ((np.nan_to_num(gpu.values["clock_event_mask"]).astype(np.int64) & POWER) != 0)
+    share = gpu.share(capped) / gpu.share(gpu.at_work)
+    return (
+        f"The driver gives the power cap as the reason {share:.0%} of that time."
+        if share >= POWER_SHARE
+        else "The driver gives no reason."
+    )
+
+
 def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator[Observation]:
-    """Yield GPUs whose clock is below their peers' although no reason was recorded."""
+    """Yield GPUs whose clock is below their peers', although neither heat nor the hardware is the recorded reason.
+
+    The power cap is no excuse: peers at the same limit do the same work at a higher clock.
+    """
     working = {
         g.device: c for g in gpus if (c := g.mean("clock_sm_mhz", g.at_work)) is not None and g.share(g.at_work) > LEAST_SHARE
     }
@@ -183,9 +197,7 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
             continue
         hot = gpu.mean("temp_c", gpu.at_work)
         warm = f" at {hot:.0f} °C" if hot is not None else ""
-        no_reason = (
-            "The driver gives no reason." if "clock_event_mask" in gpu else "The reasons for lower clocks were not recorded."
-        )
+        no_reason = _capped(gpu) if "clock_event_mask" in gpu else "The reasons for lower clocks were not recorded."
         yield Observation(
             kind="low-clock",
             devices=(gpu.device,),

@@ -114,6 +114,13 @@ def test_another_model_has_another_clock() -> None:
     assert not [one for one in diagnose(named) if one.kind == "low-clock"]
 
 
+def test_a_gpu_slower_than_peers_at_the_same_power_cap_is_named() -> None:
+    capped, slow = Trouble("power-throttling", (0, 1, 2, 3), 0.9), Trouble("low-clock", (2,), 0.7)
+    (low,) = [one for one in diagnose(host(3, gpus=4, seconds=600, troubles=(capped, slow))) if one.kind == "low-clock"]
+    assert low.devices == (2,) and low.size == pytest.approx(0.7, abs=0.02)
+    assert "The driver gives the power cap as the reason" in low.seen
+
+
 def test_jobs_on_different_gpus_at_different_times() -> None:
     """GPU 0 works in the first 20 minutes, GPU 1 in the last 20 of 50."""
     jobs = host(3, gpus=2, seconds=1200)
