@@ -80,7 +80,7 @@ class DeviceNumbers:
         total = next((c for c in header.columns if c.column == "mem_total_bytes"), None)
         memory = number(row[total.place], total.factor) if total is not None else None
         self.table.devices[device] = {
-            "name": cell(header.name),
+            "name": cell(header.name) or header.maker,
             "uuid": uuid if uuid and ":" not in uuid else None,
             "memory_bytes": int(memory) if memory is not None else None,
         }

@@ -41,6 +41,13 @@ VALUES = ("value", "values", "val", "reading")
 NAMES = ("name", "gpu_name", "model", "product_name", "model_name", "device_name")
 HOSTS = ("host", "hostname", "node", "instance", "machine")
 PARTITIONS = ("xcp", "tile_id", "tileid", "gpu_i_id", "mig")
+# Titles that only one maker's tools write.
+MAKERS = {
+    "AMD GPU": {"gfx_activity", "umc_activity", "socket_power", "gfx_0_clk", "gfx_clk", "gpu_use", "current_socket_graphics_package_power",
+                "average_graphics_package_power", "hotspot_temperature"},
+    "Intel GPU": {"gpu_core_temperature", "gpu_frequency"},
+    "NPU": {"npu"},
+}  # fmt: skip
 ROLES = {
     "time": TIMES, "date": DATES, "devices": DEVICES, "uuid": UUIDS, "name": NAMES, "host": HOSTS, "partition": PARTITIONS,
     "driver": ("driver_version",), "metric": METRICS, "value": VALUES,
@@ -108,6 +115,12 @@ class Header:
     utc: bool = False  # the title of the time says so
     metric: int | None = None
     value: int | None = None
+
+    @property
+    def maker(self) -> str | None:
+        """The name of a GPU of the maker whose tool wrote these titles; None if other tools write them too."""
+        names = {plain(title)[0] for title in self.titles}
+        return next((maker for maker, own in MAKERS.items() if names & own), None)
 
     @property
     def device(self) -> int | None:

@@ -181,7 +181,7 @@ def _capped(gpu: DeviceSamples) -> str:
 
 
 def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator[Observation]:
-    """Yield GPUs whose clock is below their peers', although neither heat nor the hardware is the recorded reason.
+    """Yield GPUs whose clock is below their peers', without heat or the hardware as a recorded reason.
 
     The power cap is no excuse: peers at the same limit do the same work at a higher clock.
     """

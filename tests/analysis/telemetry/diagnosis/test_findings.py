@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.diagnosis import device_samples
+from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.unseen import unseen
 from sawtooth.app.reports import html, text
 from sawtooth.app.words.headline import below, headline
 from sawtooth.ingest.schema import DataFolder
@@ -70,6 +73,17 @@ def test_what_the_samples_cannot_show_is_not_checked(hot: RunResult) -> None:
     left = {rule.rule: rule.because for rule in hot.not_checked}
     assert {"narrow-pcie-link", "memory-errors", "xid-error", "low-activity"} == set(left)
     assert "pcie.link.width.current" in left["narrow-pcie-link"] and "pcie.link.width.current" in said(hot)
+
+
+def test_advice_is_of_the_tools_that_read_these_gpus() -> None:
+    (gpu,) = host(3, gpus=1, seconds=60)
+    bare = DeviceSamples(0, "NVIDIA Jetson", gpu.times, {"util_pct": gpu.values["util_pct"]})
+    of_jetson = {one.kind: one.because for one in unseen([bare])}
+    assert "nvidia-smi" not in str(of_jetson) and not {"narrow-pcie-link", "memory-errors", "xid-error"} & of_jetson.keys()
+    of_amd = {one.kind: one.because for one in unseen([replace(bare, name="AMD GPU")])}
+    assert of_amd["memory-errors"] == "the samples have no ECC counters: record amd-smi metric --ecc" and "nvidia" not in str(
+        of_amd
+    )
 
 
 def test_a_hole_is_unknown_and_not_idle(tmp_path: Path) -> None:
