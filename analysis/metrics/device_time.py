@@ -91,7 +91,7 @@ METRICS = (
         source="Kernels, copies and memory sets.",
         compute=busy_share,
         high=1,
-        doubted_by=("one_step",),
+        doubted_by=("one_step_idle",),
         card=4,
         good=0.95,  # typical of a run that the GPU limits
     ),
@@ -101,7 +101,7 @@ METRICS = (
         source="The ledger.",
         compute=idle_share,
         high=1,
-        doubted_by=("one_step",),
+        doubted_by=("one_step_idle",),
     ),
     Metric(
         key="exposed_comm_share", label="Exposed communication", unit="share", better="lower",
@@ -109,7 +109,6 @@ METRICS = (
         source="The ledger.",
         compute=exposed_communication,
         high=1,
-        doubted_by=("one_step",),
     ),
     Metric(
         key="tensor_core_time_share", label="Tensor-core time", unit="share", better="higher",
@@ -134,7 +133,7 @@ METRICS = (
         source="Kernel launch sizes.",
         compute=sm_efficiency,
         high=1,
-        doubted_by=("one_step",),
+        doubted_by=("one_step_idle",),
     ),
     Metric(
         key="achieved_occupancy", label="Estimated occupancy", unit="share", better="higher",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Better = Literal["lower", "higher", "neither"]
 # Reasons that lower the trust of some metrics only; ``trust`` defines them. A truncated file lowers the trust of all.
-Doubt = Literal["lost_launches", "undecided_kernels", "waits_inside", "one_step"]
+Doubt = Literal["lost_launches", "undecided_kernels", "waits_inside", "one_step", "one_step_idle"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class DeviceMeasurements:
     of operation (kernel, memcpy, memset): category, kind, ns, launches, sm_ns (Σ min(blocks per SM, 1) × duration),
     occupancy_pct (time-weighted mean), occupancy_unseen_ns (time without an estimate), undecided_ns (tensor cores unknown).
     ``works_ms`` is the GPU's work in a step of the run that ``best`` times, None if that is the profile's. ``sampled`` is the
-    device's telemetry. ``away`` is the sentence that explains why it is from another time than the trace.
+    device's telemetry. ``away`` is the sentence that explains why it is from another time than the trace. ``swayed`` are the
+    doubts of a profile in which one step decides a mean.
     """
 
     best: BestStepTime = NO_STEP_TIME
@@ -50,6 +51,7 @@ class DeviceMeasurements:
     allocated_bytes: float | None = None
     sampled: DeviceTelemetry | None = None
     away: str | None = None
+    swayed: Mapping[Doubt, str] = field(default_factory=dict)
 
     @property
     def busy_ns(self) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
+import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
@@ -58,12 +60,12 @@ def apply(
     *,
     truncated: bool,
     begun_before: bool = False,
-    swayed: str | None = None,
+    swayed: Mapping[Doubt, str] = MappingProxyType({}),
 ) -> dict[str, Reading]:
     """Return ``metrics`` with the trust that the recording allows.
 
     The metrics' rows define which doubts lower their trust. ``truncated`` means that the recording's source ended early,
-    ``begun_before`` that the only step may have begun before the recording. ``swayed`` is the note of ``swayed_by_one``.
+    ``begun_before`` that the only step may have begun before the recording. ``swayed`` are those of ``swayed_by_one``.
     """
     out = dict(metrics)
     share = facts.orphan_share
@@ -77,8 +79,8 @@ def apply(
         out["kernel_launches_per_step"] = lowered(out["kernel_launches_per_step"], "caution", note)
     if facts.lost_marks:
         out = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in out.items()}
-    if swayed:
-        out = _doubted(out, "one_step", swayed)
+    for doubt, note in swayed.items():
+        out = _doubted(out, doubt, note)
     if begun_before:
         out = {key: lowered(reading, "caution", BEGUN_BEFORE) for key, reading in out.items()}
     if truncated:
@@ -91,17 +93,30 @@ def apply(
     return out
 
 
-def swayed_by_one(steps: pd.DataFrame) -> str | None:
-    """Return the note for a profile in which one counted step decides the mean; None otherwise."""
+def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int]) -> dict[Doubt, str]:
+    """Return the doubts, with notes, of a profile in which one counted step decides a mean.
+
+    ``idle_ns`` is the GPU's idle time by step.
+    """
     counted = steps[steps["counted"]]
-    ms = (counted["end_ns"] - counted["start_ns"]).to_numpy() / 1e6
-    if len(ms) < 2:
-        return None
-    mean, without = ms.mean(), (ms.sum() - ms) / (len(ms) - 1)
-    one = int(abs(without - mean).argmax())
-    if abs(without[one] - mean) <= SWAYED * mean:
-        return None
-    return f"One of {len(ms)} counted steps takes {in_words(ms[one])}, the others {in_words(without[one])} on average: it alone decides this number."
+    ns = (counted["end_ns"] - counted["start_ns"]).to_numpy(np.float64)
+    if len(ns) < 2 or not ns.all():
+        return {}
+    busy = ns - np.array([idle_ns.get(step, 0) for step in counted["step"].tolist()], np.float64)
+    rest = "the other" if len(ns) == 2 else "the others"
+    doubts: dict[Doubt, str] = {}
+    mean, without = ns.mean(), (ns.sum() - ns) / (len(ns) - 1)
+    one = int(np.abs(without - mean).argmax())
+    if abs(without[one] - mean) > SWAYED * mean:
+        takes, others = in_words(ns[one] / 1e6), in_words(without[one] / 1e6) + " on average" * (len(ns) > 2)
+        doubts["one_step"] = f"One of {len(ns)} counted steps takes {takes}, {rest} {others}: it alone decides this number."
+    share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)
+    one = int(np.abs(without - share).argmax())
+    if abs(without[one] - share) > SWAYED * share:
+        doubts["one_step_idle"] = (
+            f"The GPU is busy {busy[one] / ns[one]:.0%} of one of {len(ns)} counted steps and {without[one]:.0%} of {rest}: that step alone decides this number."
+        )
+    return doubts
 
 
 def _doubted(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, Reading]:

@@ -53,8 +53,7 @@ def at_job_step(
         ledger = in_job(rank.ledger, mine)
         works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
         metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
-        swayed = trust.swayed_by_one(rank.steps)
-        metrics = trust.apply(metrics, rank.facts, truncated=rank.trace.truncated, swayed=swayed)
+        metrics = trust.apply(metrics, rank.facts, truncated=rank.trace.truncated, swayed=of_rank.swayed)
         results.append(replace(rank, best=mine, ledger=ledger, metrics=metrics))
     return results
 

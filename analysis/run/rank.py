@@ -110,6 +110,7 @@ class RankTrace:
             allocated_bytes=_allocated_bytes(recording, device),
             sampled=sampled,
             away=run_telemetry.elsewhere(sampled, profile_ns),
+            swayed=trust.swayed_by_one(steps, dict(recording.rows(_SQL["idle"], [device]))),
         )
         step_source = json.loads(self._facts.get("step_source", '"none"'))
         begun_before = counted == 1 and step_source == "annotation"
@@ -131,7 +132,7 @@ class RankTrace:
                 facts,
                 truncated=row.truncated,
                 begun_before=begun_before,
-                swayed=trust.swayed_by_one(steps),
+                swayed=measured.swayed,
             ),
             ledger=ledger,
             categories=_categories(kernels),

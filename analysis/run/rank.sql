@@ -65,3 +65,6 @@ WHERE o.start_ns < l.end_ns AND o.start_ns < t.host_end_ns
 
 -- name: allocated
 SELECT max(total_allocated_bytes) FROM allocations WHERE device_type <> 0 AND device = ?
+
+-- name: idle
+SELECT step, sum(end_ns - start_ns) FROM gaps WHERE device = ? AND owner = 'idle' AND step IS NOT NULL GROUP BY step

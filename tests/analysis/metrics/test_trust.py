@@ -63,15 +63,27 @@ def test_operations_without_a_launch_lower_what_rests_on_steps(orphan_ns: int, d
 
 
 @pytest.mark.parametrize(
-    ("ms", "swayed"), [([10, 10, 100], True), ([10, 13], True), ([10, 12], False), ([9, 30] * 6, False), ([10], False)]
+    ("ms", "idle_ms", "doubts"),
+    [
+        ([10, 10, 100], [1, 1, 91], {"one_step", "one_step_idle"}),  # a slow step that waits
+        ([10, 10, 100], [1, 1, 10], {"one_step"}),  # a longer step that works
+        ([10, 10, 10], [0, 0, 9], {"one_step_idle"}),
+        ([10, 13], [1, 1.3], {"one_step"}),
+        ([10, 12], [1, 2], set()),
+        ([9, 30] * 6, [1, 20] * 6, set()),  # slow steps that come again and again
+        ([10], [9], set()),
+    ],
 )
-def test_a_step_that_alone_decides_the_mean_lowers_what_rests_on_it(ms: list[float], swayed: bool) -> None:
+def test_a_step_that_alone_decides_a_mean_lowers_what_rests_on_it(
+    ms: list[float], idle_ms: list[float], doubts: set[str]
+) -> None:
     ends = np.cumsum(ms) * 1_000_000
-    steps = pd.DataFrame({"start_ns": ends - np.array(ms) * 1_000_000, "end_ns": ends, "counted": True})
-    note = trust.swayed_by_one(steps)
-    after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=False, swayed=note)
+    steps = pd.DataFrame({"step": range(len(ms)), "start_ns": ends - np.array(ms) * 1_000_000, "end_ns": ends, "counted": True})
+    notes = trust.swayed_by_one(steps, {step: int(idle * 1_000_000) for step, idle in enumerate(idle_ms)})
+    assert notes.keys() == doubts
+    after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=False, swayed=notes)
     low = {key for key, reading in after.items() if reading.trust == "caution"}
-    assert low == ({key for key, metric in METRICS.items() if "one_step" in metric.doubted_by} if swayed else set())
+    assert low == {key for key, metric in METRICS.items() if doubts.intersection(metric.doubted_by)}
 
 
 @pytest.mark.parametrize(("orphan", "lowered"), [(6, True), (5, False)])
