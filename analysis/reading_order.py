@@ -105,7 +105,7 @@ def _is_surer(finding: Finding, first: Finding) -> bool:
 
 
 def sure_gain_ms(finding: Finding) -> float:
-    """Return the lower bound of a predicted gain, ms a step, half of it without an interval; 0 without a prediction."""
+    """Return the lower bound of a predicted gain, ms a step; 0 without a prediction."""
     if finding.claims != "gain" or finding.predicted_step_ms is None:
         return 0.0
     if finding.predicted_high_ms is None:

@@ -171,15 +171,13 @@ def _without_change(stairs: Staircase | None, result: RunResult) -> tuple[list[P
     """Return the headline of a run for which no change is included: healthy, withdrawn, or no gain known."""
     under = advice.below(result) or ""
     if headline.healthy(result) is not None:
-        rank = result.lead
-        most = max((f.gain_ms for f in result.findings if f.confidence != "low"), default=0.0)
+        most = reading_order.largest_sure_gain(result.findings)
         step_ms = reading_order.best_ms(result) or 1.0
         gain = (
             f"no sure change saves more than {fmt.share(most / step_ms)}" if most else "no sure change would shorten the step"
         )
         line = headline.healthy(result) or ""
         busy = line.removeprefix("Healthy: ").partition("; ")[0]
-        assert rank is not None
         return [("text", f"Healthy: {gain}.")], f"{busy[0].upper()}{busy[1:]}. {under}".strip()
     head, rest = split(headline.on_poster(result))
     if stairs is not None and stairs.changes and reading_order.leading(result) is None and not result.withdrawn_by:

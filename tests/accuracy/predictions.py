@@ -20,6 +20,8 @@ from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
 # The rules that speak of a change, where the first finding speaks of another one; several are predicted together, by one replay.
 RULES_OF_CHANGE = {
+    ("eval_with_grad", "eval_without_grad"): ("evaluation-records-graph",),  # the first finding is on compiling
+    ("recompute", "gpt_small"): ("recomputation",),
     ("gpt_fp32", "gpt_tf32"): ("tf32-off",),
     ("adam_foreach", "gpt_small"): ("optimizer-foreach",),
     ("adam_single", "adam_fused"): ("optimizer-not-fused",),

@@ -193,8 +193,8 @@ def test_the_run_that_is_surest_to_gain_most_is_named() -> None:
 
 def test_a_trial_of_a_change_is_no_run_to_name_first(four: list[str], app_data: DataFolder) -> None:
     run = app_data.read_manifest(four[0])
-    for tags, tries in ((["try=1"], False), (["after=x"], False), (["try=1", "after=x"], True)):
-        assert listing.tries(msgspec.structs.replace(run, tags=tags)) == tries
+    for own, tries in ((["try=1"], False), (["after=x"], False), (["try=1", "after=x"], True)):
+        assert listing.tries(msgspec.structs.replace(run, tags=own)) == tries
 
 
 def test_a_run_that_applied_a_change_shows_it(four: list[str], app_data: DataFolder) -> None:
