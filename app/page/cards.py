@@ -93,6 +93,14 @@ def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence
         st.html(_HTML.ranked(headers, rows, bars, caption))
 
 
+def change(what: str, before: str, after: str, *, values: bool) -> None:
+    """Show what was changed: as in a diff, or as a sentence if the two are no ``values``."""
+    if values:
+        st.html(_HTML.change(what, before, after))
+    else:
+        strong(f"{what}: {before} → {after}")
+
+
 def paragraph(sentence: str) -> None:
     """Show a paragraph."""
     st.html(_HTML.paragraph(sentence))

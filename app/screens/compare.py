@@ -166,7 +166,7 @@ def _changed(comparison: Comparison) -> None:
         if rows := setup_changes.rows(comparison):
             cards.title(setup_changes.TITLE)
             for what, a, b, explains in rows:
-                cards.strong(f"{what}: {a} → {b}")
+                cards.change(what, a, b, values=a not in (setup_changes.ADVISED, setup_changes.NOT_NEEDED))
                 if explains:
                     cards.small(explains[0].upper() + explains[1:])
         for line in filter(

@@ -47,6 +47,7 @@ def rows(comparison: Comparison) -> list[ComparisonRow]:
 
 
 LEAST_MENTIONED_SHARE = Fraction(1, 100)  # share of the step: a smaller time outside the profiled steps is a rounding error
+ADVISED, NOT_NEEDED = "advised", "not needed"  # instead of values, where the change shows in a finding only
 NONE_PROFILED = "none in the profiled steps"
 NOT_RECORDED = "not recorded"  # for a side without a profile, whose step cannot be divided
 
@@ -90,8 +91,8 @@ def _named(difference: SetupDifference, b: Side) -> tuple[str, str, str]:
         advice = action(difference.finding)
         again = any(action(finding) == advice for finding in b.first.findings if finding.claims == "gain")
         if difference.of_b:
-            return fmt.clean(advice, 90), "not needed", "advised"
-        return fmt.clean(advice, 90), "advised", "still advised" if again else "no longer needed"
+            return fmt.clean(advice, 90), NOT_NEEDED, ADVISED
+        return fmt.clean(advice, 90), ADVISED, "still advised" if again else "no longer needed"
     return fmt.clean(difference.what, VALUE), fmt.clean(difference.a or "", VALUE), fmt.clean(difference.b or "", VALUE)
 
 

@@ -7,6 +7,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from sawtooth.app import templates
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.pages import charts, opened_at, run_of, words_of
@@ -37,6 +38,11 @@ def test_an_address_shows_the_comparison_with_its_waterfall(pair):
     assert "The step changed by −200\u00a0µs" in text
     waterfall = charts(test)[0]["data"]
     assert [bar["x"][0] for bar in waterfall] == pytest.approx([1.0, -0.2, 0.8])
+
+
+def test_a_change_of_a_setting_is_shown_as_a_diff() -> None:
+    html = str(templates.pieces("cards.html").change("Workers <b>", "1", "14"))
+    assert "<del>1</del> <ins>14</ins>" in html and "<b>" not in html
 
 
 def test_the_tab_is_called_as_the_verdict(pair, monkeypatch):
