@@ -68,9 +68,9 @@ class RecordingCost:
         source = (
             "calibrated on this trace's own calls"
             if self.calibrated
-            else "at the limit of what was measured on other hosts: this trace's own calls lie beyond it"
+            else "the limit of the range measured on other hosts, because this trace's own calls are outside it"
             if self.at_limit
-            else "as on other traces: this one has too few calls to tell"
+            else "measured on other traces, because this one has too few calls"
         )
         return f"Recording cost the host about {self.operator_ns / 1000:.1f} µs an operator and {self.launch_ns / 1000:.1f} µs a kernel launch, {source}."
 

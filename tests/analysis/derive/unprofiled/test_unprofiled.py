@@ -286,7 +286,7 @@ def test_a_calibration_at_its_limit_is_not_called_calibrated() -> None:
     slow = host_bound(2, launch_us=40)  # no host measured took 40 µs for its fastest launches
     wrappers(slow, 10, own=2)
     cost = recording_cost(slow.events())
-    assert not cost.calibrated and cost.at_limit and "lie beyond" in cost.sentence
+    assert not cost.calibrated and cost.at_limit and "are outside it" in cost.sentence
 
 
 def handed_over(sends: list[tuple[float, float]]) -> list[int]:
