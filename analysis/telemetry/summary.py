@@ -236,7 +236,7 @@ def _sawtooth(series: Series, steady: Steady, profiles: Sequence[tuple[int, int]
     keep = steady.mask(times)
     for start, end in profiles:
         keep &= (times < start) | (times > end)
-    return find_sawtooth(times[keep], values[keep], windows_tile=signal.tiles)
+    return find_sawtooth(times[keep], values[keep], windows_tile=signal.tiles, bursts=steady.periods)
 
 
 def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> float:

@@ -53,6 +53,12 @@ def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Sig
     return None
 
 
+def explained(times: F64, values: F64, spacing: float, period: float) -> float:
+    """Return the share of the variance that a pattern of ``period`` explains."""
+    pieces = _pieces(times, spacing)
+    return _explained(times=times, values=values, pieces=pieces, period=period, step=spacing, harmonics=FEWEST_HARMONICS)
+
+
 def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
     """Return the Lomb-Scargle power of ``values`` at ``frequencies`` (Hz), as a share of the total."""
     from scipy.signal import (

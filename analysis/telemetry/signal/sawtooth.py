@@ -13,13 +13,14 @@ periods, so that a slowly changing period still counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_CYCLES, MIN_SAMPLES, SignalPeriod, find_rhythm
+from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_CYCLES, MIN_SAMPLES, SignalPeriod, explained, find_rhythm
 from sawtooth.analysis.units import significant
 
 Confidence = Literal["high", "medium", "low"]
@@ -33,6 +34,9 @@ PROOF_DEPTH = 95.0  # percent points between the fullest and the emptiest window
 PROOF_PERCENTILES = (15, 85)  # near a period of two windows, a third of them are peaks: these percentiles avoid the noise
 PROOF_SHARE = 0.6  # share of the periods that must contain two consecutive empty windows
 LOOSE_SAMPLES = 4  # samples per period, if windows may be shorter than the time between samples
+LEAST_ALIKE = 4  # times between bursts
+ALIKE = 1.25  # the longest time between bursts ÷ the shortest
+BURST_SAMPLES = 8  # samples between bursts: with fewer, one sample is already a large part of that time
 COUNTED_FROM = 4  # samples per period from which each rise shows in at least one low and one high sample
 
 
@@ -61,12 +65,12 @@ class Sawtooth:
     alias_periods_s: tuple[float, ...] = ()
 
 
-def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool = True) -> Sawtooth:
+def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool = True, bursts: Sequence[int] = ()) -> Sawtooth:
     """Look for a sawtooth in one signal in percent.
 
     Times are in nanoseconds, in any order and at any interval; NaN means not recorded. ``windows_tile`` means that each sample
     covers all the time since the previous one (true for GPM, not always for NVML's utilization). The signal should contain the
-    steady part only: see ``sawtooth.analysis.telemetry.signal.steady``.
+    steady part only: see ``sawtooth.analysis.telemetry.signal.steady``, which also has the ``bursts``: times at which equal work began.
     """
     times, values = _clean(time_ns, value)
     if len(times) < MIN_SAMPLES:
@@ -87,7 +91,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         return Sawtooth(None, f"it stays {where}", shortest, **about)
     if low > SHALLOW * high:
         return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % without ever waiting long", shortest, **about)
-    rhythm = find_rhythm(times, values, spacing, 2 * spacing)
+    rhythm = find_rhythm(times, values, spacing, 2 * spacing) or _of_bursts(times, values, spacing, bursts)
     if rhythm is None:
         return Sawtooth(None, "it rises and falls, but not regularly", shortest, **about)
     if rhythm.period < shortest:
@@ -123,6 +127,18 @@ def _clean(time_ns: NDArray[np.int64], value: F64) -> tuple[F64, F64]:
     if len(times) == 0:
         return np.empty(0), np.empty(0)
     return (times - times[0]) / 1e9, np.asarray(value, np.float64)[known][first]
+
+
+def _of_bursts(times: F64, values: F64, spacing: float, bursts: Sequence[int]) -> SignalPeriod | None:
+    """Return the mean time between a few bursts of equal work that come alike.
+
+    Short bursts a tenth of a period early or late leave no line in a spectrum, and a few are too few for one.
+    """
+    between = np.diff(np.asarray(bursts, np.int64)) / 1e9
+    if len(between) < LEAST_ALIKE or between.min() < BURST_SAMPLES * spacing or between.max() > ALIKE * between.min():
+        return None
+    period = float(between.mean())
+    return SignalPeriod(period, explained(times, values, spacing, period), ())
 
 
 def _counted(times: F64, values: F64, period: float, spacing: float, low: float, high: float) -> float | None:

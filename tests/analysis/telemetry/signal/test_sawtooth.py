@@ -230,3 +230,16 @@ def test_recordings_of_known_truth(path: Path) -> None:
         assert found.period_s == pytest.approx(STEPS_OF_A_TOOTH[name] * truth["step_s_pipelined"], rel=0.05)
     else:
         assert found.period_s is None, name
+
+
+@pytest.mark.parametrize(("between", "period"), [((1.8, 1.9, 1.9, 2.0), 1.9), ((1.8, 2.5, 1.2, 2.1), None), ((1.9, 1.9), None)])
+def test_a_few_bursts_that_come_alike_have_a_period(between: tuple[float, ...], period: float | None) -> None:
+    """A checkpoint every tenth step: bursts of 0.25 s, each up to a tenth of a period early or late."""
+    starts = np.cumsum([0.0, *between])
+    times = np.arange(0, starts[-1], 0.1)
+    since = times - starts[np.searchsorted(starts, times, side="right") - 1]
+    found = find_sawtooth(
+        (times * 1e9).astype(np.int64), np.where(since < 0.25, 98.0, 1.0), bursts=[int(s * 1e9) for s in starts]
+    )
+    assert found.period_s == (None if period is None else pytest.approx(period))
+    assert found.confidence == (None if period is None else "low")
