@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, TimedOps, WithoutHostCause
+from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, TimedOps, WithoutHostCause, WithoutOps
 
 TIMES_OFF = (0.8, 1.25)  # range of new kernel times without an interval of their own
 
@@ -22,6 +22,8 @@ def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
             return edit if share is None else WithoutHostCause(edit.cause, share, edit.calls)
         case FasterHost(factor, calls, low, high):
             return FasterHost((low, high)[slow] or factor, calls)
+        case WithoutOps(ops, host_may_stay=True) if slow:
+            return WithoutOps(ops, host_too=False)
         case AsGraph(first_ops=(), outside_ops=outside) if slow:
             return AsGraph(waits_stay=True, outside_ops=outside)  # it is unknown whether the read values can be read elsewhere
     return edit

@@ -1,7 +1,7 @@
 """Edits of a replay, alone or together; ``WhatIf`` predicts their gain.
 
-An edit is data, so a finding can contain it, a file can store it, several can be combined, and a page can switch it. Edits use
-recorded ids (calls, GPU operations), never indices of the replay. Gains of edits do not add up, so replay them together.
+An edit is data, so a finding can contain it, a file can store it, and a page can switch it. Edits use recorded ids (calls, GPU
+operations), never indices of the replay. Gains of edits do not add up, so replay them together.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class WithoutOps(msgspec.Struct, frozen=True, tag=True):
 
     ops: tuple[int, ...]
     host_too: bool = True
+    host_may_stay: bool = False  # at most, the host's time stays
 
 
 class AsGraph(msgspec.Struct, frozen=True, tag=True):
@@ -135,8 +136,7 @@ def _with_times(problem: ReplayProblem, edits: Sequence[ScaledOps | TimedOps]) -
         if isinstance(edit, ScaledOps):
             new = np.rint(ops.dur * edit.factor).astype(np.int64)
         else:
-            wanted = dict(zip(edit.ops, edit.dur_ns, strict=True))
-            new = ops.dur.copy()
+            new, wanted = ops.dur.copy(), dict(zip(edit.ops, edit.dur_ns, strict=True))
             new[hit] = [wanted[op] for op in ops.op[hit].tolist()]
         dur = np.where(hit, np.where(changed, np.minimum(dur, new), new), dur)
         changed |= hit
@@ -153,8 +153,8 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             moving = hit & (host.pred >= 0)
             loader = np.array([key == "data_wait" for key in HOST_CAUSES])  # the next batch is still requested
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
-            quick = replace(host, gap=np.where(moving, parts.sum(axis=1), host.gap), gap_parts=parts)
-            quick = replace(quick, own=np.where(hit, 0, host.own))
+            gap, own = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
+            quick = replace(host, gap=gap, gap_parts=parts, own=own)
             ours = (ops.node >= 0) & hit[np.maximum(ops.node, 0)]
             return without_ops(_without_waits(replace(problem, host=quick), hit), ours)
         case WithoutWaits(calls):

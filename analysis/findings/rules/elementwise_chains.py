@@ -82,9 +82,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     saved = ms_per_step(rows, steps) - sum(fused_ns(dur_ns[part], shortest_ns) for part in joined) / 1e6 / steps
     loading = loads_code(context)
     edits = [] if loading else compiled(work, joined, shortest_ns)
-    between = context.predict_range_ms(edits) if edits else None
-    least = context.step_ms - between[1] if between is not None and context.step_ms else saved
-    if context.is_trifle(least):
+    gain_ms = context.step.gain_ms(edits)
+    if context.is_trifle(gain_ms if gain_ms is not None else saved):
         return
     yield Evidence(
         Advice(

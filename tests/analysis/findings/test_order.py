@@ -245,4 +245,4 @@ def test_relations_that_go_round_or_lead_nowhere_are_refused(rules: list[Rule], 
 
 def test_checkpointing_was_chosen_and_comes_by_its_gain_like_other_choices() -> None:
     rules = [finding.rule for finding in result_of("recompute").findings if finding.severity == "warning"]
-    assert rules == ["elementwise-chains", "recomputation"]  # 3.4 and 1.1 ms of 10.3
+    assert rules == ["recomputation", "elementwise-chains"]  # 1.1 ms of 10.3 for sure; 3.4, or nothing where the host is slow
