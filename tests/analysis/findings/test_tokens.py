@@ -82,7 +82,7 @@ def test_a_capture_of_one_step_has_an_estimate_and_predictions() -> None:
     ).lead  # 15.23 ms; its host launches the step 23 ms before the GPU is done with those before the capture
     assert behind is not None and behind.best.estimate.value == pytest.approx(15.23, rel=0.05)
     first = result.findings[0]
-    assert (first.rule, first.severity) == ("optimizer-not-fused", "critical") and first.predicted_step_ms is not None
+    assert (first.rule, first.severity) == ("launch-bound", "critical") and first.predicted_step_ms is not None
 
 
 @pytest.mark.parametrize(("name", "measured"), [("streets_evaluated", 5.097), ("series_evaluated", 3.850)])
