@@ -17,7 +17,8 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
@@ -30,6 +31,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 ONCE = {1: "once", 2: "twice"}
+MOST = 0.8  # share of the time: the rest of the steps only have the usual short stretches
 LONG_NS = 300_000  # Launching from Python leaves gaps of 5 to 50 µs, so a gap of 300 µs contains other work.
 # Optimizers sort tensors, and autograd passes control to its thread. Users cannot avoid this time.
 LONG_IN_PYTORCH_NS = 1_000_000
@@ -51,24 +53,26 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     rows = context.recording.rows(
         "WITH stretches AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
         "GROUP BY next_gpu_op_id HAVING ns >= if(bool_or(phase IN ('backward', 'optimizer')), ?, ?)) "
-        "SELECT call_id, ns FROM stretches JOIN gpu_ops USING (gpu_op_id) WHERE call_id IS NOT NULL ORDER BY call_id",
+        "SELECT call_id, ns, step FROM stretches JOIN gpu_ops USING (gpu_op_id) LEFT JOIN gpu_op_steps USING (gpu_op_id) WHERE call_id IS NOT NULL ORDER BY call_id",
         [context.rank.device, LONG_IN_PYTORCH_NS, LONG_NS],
     )
     acts = acting(context)
     if acts is not None:  # The environment computes there.
-        rows = [(call, ns) for call, ns in rows if call not in acts.calls]
-    calls = tuple(sorted({int(call) for call, _ in rows}))
+        rows = [row for row in rows if row[0] not in acts.calls]
+    calls = tuple(sorted({int(call) for call, _, _ in rows}))
     steps = max(len(context.rank.counted), 1)
     # Recording makes calls longer, but hardly a stretch without calls. So the run's Python time belongs to these stretches
     # first.
-    lost = min(sum(int(ns) for _, ns in rows) / steps / 1e6, context.lost_ms("python_host"))
+    lost = min(sum(int(ns) for _, ns, _ in rows) / steps / 1e6, context.lost_ms("python_host"))
     if context.is_trifle(lost):
         return
+    few = steps_with_most(rows)
+    often = how_often(len(calls), steps) if len(calls) < steps or 2 * few > steps else f"in {few} of {steps} steps"
     line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
     yield Evidence(
         Advice(
-            f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",
+            f"Python on the host holds the launches up {often}: {in_words(lost)} a step{named}",
             Action(
                 "Move",
                 "the Python work between launches out of the step",
@@ -92,6 +96,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         confidence="high" if named else "medium",
         rows=context.gap_evidence("python_host", before=calls),
     )
+
+
+def steps_with_most(rows: Sequence[tuple[int, int, int]]) -> int:
+    """Return in how few steps MOST of the time of ``rows`` (call, ns, step) lies."""
+    in_step: dict[int, int] = {}
+    for _, ns, step in rows:
+        in_step[step] = in_step.get(step, 0) + int(ns)
+    longest = list(accumulate(sorted(in_step.values(), reverse=True)))
+    return 1 + sum(ns < MOST * longest[-1] for ns in longest)
 
 
 def how_often(times: int, steps: int) -> str:
