@@ -38,6 +38,7 @@ SHAPE_FACTOR = 1.3
 DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: what the host loses to which cause is less sure than its sum."
 AS_MUCH = 0.5  # Share of a rank's loss. Balanced ranks lose about equally; a planted loss of one rank is not on the others.
 MOST_NAMED = 4  # Ranks in a title.
+OTHERS_WAIT = "The other ranks wait in collectives meanwhile, which hides how long their own hosts take."
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # Errors of a rule's own SQL statement.
 FAILED = "the rule itself failed on this trace; please report it"
 
@@ -137,7 +138,8 @@ def _of_this_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, st
 def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
     """Return a finding of a job with the ranks that it concerns; of a run with one rank as it is.
 
-    A cause concerns the ranks that lose at least AS_MUCH of the analysed rank's loss to it. Kernels are those of that rank.
+    A cause concerns the ranks that lose at least AS_MUCH of the analysed rank's loss to it. Kernels are those of that rank. One
+    rank alone loses time of the host only if it is late: a rank that waits for it in collectives may be as slow.
     """
     ranks, topics = context.run.ranks, finding.explains.topics
     if len(ranks) < 2 or "late_rank" in topics or "schedule" in topics or "marks_steps" in topics:
@@ -149,11 +151,20 @@ def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
     losing = [rank for rank in ranks if rank is context.rank or context.lost_ms(*causes, of=rank) >= AS_MUCH * lost]
     if len(losing) == len(ranks):
         return _with_note(finding, f"All {len(ranks)} ranks lose time to it.")
+    if len(losing) == 1 and any(CAUSE_OF[cause].slowed for cause in causes) and not _is_late(context):
+        return _with_note(replace(finding, title=f"{finding.title}, on {_name_of(context.rank)}"), OTHERS_WAIT)
     names = [_name_of(rank) for rank in losing[:MOST_NAMED]]
     named = (
         f"{names[0]} alone" if len(losing) == 1 else f"{', '.join(names)}{' and others' if len(losing) > MOST_NAMED else ''}"
     )
     return replace(finding, title=f"{finding.title}, on {named}")
+
+
+def _is_late(context: RuleContext) -> bool:
+    """Return whether the job waits for the analysed rank by its own work."""
+    communication = context.run.communication
+    late = communication.stragglers if communication is not None else ()
+    return any(context.run.ranks[position] is context.rank for straggler in late for position in straggler.positions)
 
 
 def _name_of(rank: RankResult) -> str:

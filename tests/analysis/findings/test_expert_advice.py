@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from sawtooth.analysis.findings.checking import _with_ranks
 from sawtooth.analysis.findings.queries.host_reads import SAME_SHAPE
+from sawtooth.analysis.run.model import Action, Explains, Finding
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.findings_of import finding, result_of
@@ -71,6 +74,18 @@ def test_a_finding_of_a_job_names_its_ranks() -> None:
     assert python is not None and python.title.endswith(", on rank 1 alone")
     reduced = finding("reduced_after", "gradients-reduced-after")
     assert reduced is not None and "Measured on rank 1." in reduced.prediction_note
+
+
+@pytest.mark.parametrize(("late", "title"), [((1,), "t, on rank 1 alone"), ((), "t, on rank 1")])
+def test_only_a_late_rank_alone_loses_time_of_the_host(late: tuple[int, ...], title: str) -> None:
+    """Rank 0 loses nothing to launches: it waits for rank 1 in collectives, though its host may be as slow."""
+    ranks = [SimpleNamespace(rank=number, device=0) for number in range(2)]
+    waits = SimpleNamespace(stragglers=[SimpleNamespace(positions=late)] if late else [])
+    context = SimpleNamespace(
+        rank=ranks[1], run=SimpleNamespace(ranks=ranks, communication=waits), lost_ms=lambda *_, of=ranks[1]: 5.0 * of.rank
+    )
+    launches = Finding("launch-bound", "warning", "t", Action("Launch", "less"), "high", explains=Explains(("launch_bound",)))
+    assert _with_ranks(context, launches).title == title  # type: ignore[arg-type]
 
 
 def test_what_pays_after_the_loader_is_said_today() -> None:
