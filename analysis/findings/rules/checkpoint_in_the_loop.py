@@ -30,7 +30,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "if step % 2 == 0:\n    torch.save(state, path)",
-        "from torch.distributed.checkpoint import async_save\nif step % 1000 == 0:\n    if pending: pending.result()\n    pending = async_save(state, checkpoint_id=path)   # pending = None before the loop",
+        "from torch.distributed.checkpoint import async_save\nif step % 1000 == 0:\n    if pending: pending.result()\n    pending = async_save(state, checkpoint_id=path)   # pending = None before the loop; needs init_process_group('cpu:gloo,cuda:nccl')",
     ),
     CodeChange("Lightning", "ModelCheckpoint(every_n_train_steps=2)", "ModelCheckpoint(every_n_train_steps=1000)"),
     CodeChange("Transformers", "TrainingArguments(save_steps=2)", "TrainingArguments(save_steps=1000)"),
