@@ -43,6 +43,7 @@ from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurr
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
 from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
+from sawtooth.analysis.findings.recorded.python_stretches import python_stretches
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
@@ -125,9 +126,10 @@ def _masks(context: RuleContext) -> str:
 def _python(context: RuleContext) -> str:
     """Return the sentence on Python time between the operators, empty if it is short.
 
-    It consists of stretches that are too short for their own rule.
+    Long stretches have a rule of their own, and no graph replays them.
     """
-    lost = context.lost_ms("python_host")
+    long_ns = sum(ns for _, ns, _ in python_stretches(context.recording, context.rank.device))
+    lost = context.lost_ms("python_host") - long_ns / 1e6 / max(len(context.rank.counted), 1)
     if context.share(lost) < PYTHON_SHARE:
         return ""
     return f" Python outside any operator holds launches up for {in_words(lost)} of each step more, which a graph skips too; profile(..., with_stack=True) names its lines."

@@ -25,6 +25,7 @@ from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
+from sawtooth.analysis.findings.recorded.python_stretches import python_stretches
 from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -32,9 +33,6 @@ from sawtooth.analysis.units import in_words
 
 ONCE = {1: "once", 2: "twice"}
 MOST = 0.8  # share of the time: the rest of the steps only have the usual short stretches
-LONG_NS = 300_000  # Launching from Python leaves gaps of 5 to 50 µs, so a gap of 300 µs contains other work.
-# Optimizers sort tensors, and autograd passes control to its thread. Users cannot avoid this time.
-LONG_IN_PYTORCH_NS = 1_000_000
 
 CHANGES = (
     CodeChange(
@@ -50,12 +48,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if long stretches of Python cost a relevant share of the step."""
     if len(checkpoint_copies(context).frame):
         return  # The checkpoint rule reports the Python time of checkpoints.
-    rows = context.recording.rows(
-        "WITH stretches AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
-        "GROUP BY next_gpu_op_id HAVING ns >= if(bool_or(phase IN ('backward', 'optimizer')), ?, ?)) "
-        "SELECT call_id, ns, step FROM stretches JOIN gpu_ops USING (gpu_op_id) LEFT JOIN gpu_op_steps USING (gpu_op_id) WHERE call_id IS NOT NULL ORDER BY call_id",
-        [context.rank.device, LONG_IN_PYTORCH_NS, LONG_NS],
-    )
+    rows = python_stretches(context.recording, context.rank.device)
     acts = acting(context)
     if acts is not None:  # The environment computes there.
         rows = [row for row in rows if row[0] not in acts.calls]
