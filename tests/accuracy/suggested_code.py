@@ -17,7 +17,10 @@ import warnings
 import torch
 import torch.distributed as dist
 
-from tests.analysis.findings.test_suggested_code import CHANGES, NEEDS, SHELL, special, stand_ins
+from tests.support.code_changes import code_changes
+from tests.support.stand_ins import NEEDS, SHELL, special, stand_ins
+
+CHANGES = code_changes()
 
 
 def whole(text: str) -> str:

@@ -10,7 +10,7 @@ LONG_IN_PYTORCH_NS = 1_000_000
 
 
 def python_stretches(recording: Recording, device: int) -> list[tuple[int, int, int | None]]:
-    """Return the call after each long stretch, the stretch in ns, and the step of what the call launched, by call."""
+    """Return the call after each long stretch, its ns, and the step of what the call launched."""
     rows = recording.rows(
         "WITH stretches AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
         "GROUP BY next_gpu_op_id HAVING ns >= if(bool_or(phase IN ('backward', 'optimizer')), ?, ?)) "

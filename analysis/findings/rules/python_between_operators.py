@@ -91,9 +91,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def steps_with_most(rows: Sequence[tuple[int, int, int]]) -> int:
+def steps_with_most(rows: Sequence[tuple[int, int, int | None]]) -> int:
     """Return in how few steps MOST of the time of ``rows`` (call, ns, step) lies."""
-    in_step: dict[int, int] = {}
+    in_step: dict[int | None, int] = {}
     for _, ns, step in rows:
         in_step[step] = in_step.get(step, 0) + int(ns)
     longest = list(accumulate(sorted(in_step.values(), reverse=True)))
