@@ -111,10 +111,7 @@ def _of_tokens(context: RuleContext, tokens: Generation) -> str:
 
 
 def _masks(context: RuleContext) -> str:
-    """Return the sentence on masks whose size the host must read, empty without such masks.
-
-    They cost little here, but a graph cannot contain them.
-    """
+    """Return the sentence on masks whose size the host must read, which no graph can contain; else empty."""
     masks = operators(context, MASK_OPERATORS)
     waiting = len(waiting_calls(context, MASK_OPERATORS)) if masks.count else 0
     if not waiting:
@@ -128,8 +125,10 @@ def _python(context: RuleContext) -> str:
 
     Long stretches have a rule of their own, and no graph replays them.
     """
-    long_ns = sum(ns for _, ns, _ in python_stretches(context.recording, context.rank.device))
-    lost = context.lost_ms("python_host") - long_ns / 1e6 / max(len(context.rank.counted), 1)
+    lost = context.lost_ms("python_host")
+    if context.share(lost) >= PYTHON_SHARE:
+        long_ns = sum(ns for _, ns, _ in python_stretches(context.recording, context.rank.device))
+        lost -= long_ns / 1e6 / max(len(context.rank.counted), 1)
     if context.share(lost) < PYTHON_SHARE:
         return ""
     return f" Python outside any operator holds launches up for {in_words(lost)} of each step more, which a graph skips too; profile(..., with_stack=True) names its lines."

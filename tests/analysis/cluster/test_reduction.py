@@ -171,7 +171,7 @@ def test_what_is_no_summary_is_refused(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(), ranks=2)
     (first, _) = sorted((tmp_path / "summaries").iterdir())
     first.write_bytes(first.read_bytes()[:-20])
-    with pytest.raises(SawtoothError, match="no summary of a rank"):
+    with pytest.raises(SawtoothError, match="not a summary of a rank"):
         gather(place_of(str(tmp_path / "summaries")), data)
     assert not list(data.recordings.iterdir())
 

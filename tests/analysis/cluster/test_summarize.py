@@ -107,5 +107,5 @@ def test_only_files_of_ours_are_read_as_summaries(tmp_path: Path) -> None:
     other = tmp_path / "other.parquet"
     pq.write_table(unpack(content), other, store_schema=False)
     for bytes_ in (other.read_bytes(), content[:-9], b"", b"PAR1"):
-        with pytest.raises(SawtoothError, match="no summary of a rank"):
+        with pytest.raises(SawtoothError, match="not a summary of a rank"):
             unpack(bytes_)

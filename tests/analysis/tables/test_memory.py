@@ -72,4 +72,4 @@ def test_without_allocations_it_says_how_to_record_them(app_data: DataFolder, tm
     run = bring_in(app_data, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0].id
     test = opened("memory", run)
     assert "memory use is not recorded." in words_of(test)
-    assert any("profile_memory=True" in code.value for code in test.code)
+    assert any("sawtooth run --memory" in code.value for code in test.code)

@@ -110,7 +110,7 @@ def test_files_that_are_no_dumps_say_what_was_expected(tmp_path: Path) -> None:
             read_dumps([other])
     for content, sentence in (
         (pickle.dumps({"a": 1}), "device_traces"),
-        (b"text", "no pickle"),
+        (b"text", "not a pickle"),
         (pickle.dumps([1]), "device_traces"),
     ):
         other.write_bytes(content)
