@@ -73,7 +73,10 @@ def _steps_per_epoch(run: RunResult) -> Reading:
 
 
 def _power_w(run: RunResult) -> Reading:
-    power_w = run.lead.telemetry.means.get("power_w") if run.lead is not None and run.lead.telemetry is not None else None
+    sampled = run.lead.telemetry if run.lead is not None else None
+    if sampled is not None and sampled.counted_power_w is not None:
+        return Reading(sampled.counted_power_w, notes=("Energy by the GPU's counter over telemetry's steady part, per step.",))
+    power_w = sampled.means.get("power_w") if sampled is not None else None
     if power_w is None:
         return missing("No telemetry of this run has power.")
     return Reading(power_w, notes=("Mean power over telemetry's steady part × the step time.",))

@@ -18,7 +18,7 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
 from sawtooth.analysis.telemetry.diagnosis.jobs import job_spans
 from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, throttle_bands
 from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts, zeros_at_work
-from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
+from sawtooth.analysis.telemetry.signal.means import Mean, counter_rate, mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
@@ -54,7 +54,8 @@ class DeviceTelemetry:
     """One device of one telemetry recording.
 
     Means are over the steady part outside the profiles, in the units of the columns. ``at_work`` has, with intervals, the
-    columns for the share of time in which the GPU works. ``capped`` means that the power cap reduced clocks in that time.
+    columns for the share of time in which the GPU works. ``counted_power_w`` is the mean power by the energy counter, which
+    counts what samples of the power miss between them. ``capped`` means that the power cap reduced clocks in that time.
     ``profiled`` means that the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are the
     processes that the sampler saw on the device. ``zeros_at_work`` is the share of samples with utilization 0, of those at the
     power of work; utilization is then missing in ``at_work``.
@@ -79,6 +80,7 @@ class DeviceTelemetry:
     throttling: tuple[ThrottleBand, ...]
     host: str | None = None
     at_work: dict[str, Mean] = field(default_factory=dict)
+    counted_power_w: float | None = None
     capped: bool = False
     profiled: bool = False
     pids: tuple[int, ...] = ()
@@ -173,6 +175,7 @@ def _summary(
         phases=tuple(phases(*series[signal.column], steady, tooth.period_s)) if signal else (),
         throttling=tuple(_throttling(series)),
         at_work={c: mean for c in at_work if c in series and (mean := mean_over(*series[c], steady))},
+        counted_power_w=counter_rate(*series["energy_j"], averaged, rhythm.shadows) if "energy_j" in series else None,
         capped=_capped(series, steady),
         zeros_at_work=zeros,
     )

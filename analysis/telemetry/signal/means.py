@@ -12,6 +12,7 @@ from sawtooth.analysis.telemetry.signal.steady import F64, I64, Steady, known, w
 
 BATCHES = 8  # parts whose means give the interval of the overall mean
 CONFIDENCE = 0.9
+LEAST_COUNTED_S = 20.0  # a counter that is read every 5 s has too few steps in less time
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,22 @@ def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
     other = float(np.average(values[with_doubt], weights=weight[with_doubt]))
     low, high = min(middle, other) - half, max(middle, other) + half
     return Mean(middle, max(low, 0.0), min(high, 100.0), int(keep.sum()), float(weights.sum()) / 1e9)
+
+
+def counter_rate(time_ns: I64, counter: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
+    """Return the rise per second of a counter over the steady part; None for too little time.
+
+    Steps that begin or end outside the part, or in the intervals of ``exclude``, do not count. A counter that falls was reset or
+    wrapped, so its step is not known.
+    """
+    times, values = known(time_ns, counter)
+    inside = part.mask(times)
+    for start, end in exclude:
+        inside &= (times <= start) | (times >= end)
+    steps, seconds = np.diff(values), np.diff(times) / 1e9
+    counts = inside[1:] & inside[:-1] & (steps >= 0)
+    total = float(seconds[counts].sum())
+    return float(steps[counts].sum()) / total if total >= LEAST_COUNTED_S else None
 
 
 def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
