@@ -175,8 +175,12 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
 
 
 def limited_by_host(marks: StepTimeEvidence, work: StepWork) -> bool:
-    """Return whether the marked step is longer than the GPU's kernels and copies in it."""
-    return marks.ms is not None and marks.ms * 1e6 > GPU_BOUND * (work.occupied_ns + work.copies_ns)
+    """Return whether the marked step is longer than the GPU's kernels and copies in it.
+
+    The host fills the buffer from which the GPU copies pageable memory, so its speed sets theirs.
+    """
+    of_gpu_ns = work.occupied_ns + work.copies_ns - work.pageable_ns
+    return marks.ms is not None and marks.ms * 1e6 > GPU_BOUND * of_gpu_ns
 
 
 def with_host_drift(marks: StepTimeEvidence) -> StepTimeEvidence:

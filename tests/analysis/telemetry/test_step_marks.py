@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.metrics.pauses import Pauses
-from sawtooth.analysis.metrics.step_time_evidence import with_host_drift
+from sawtooth.analysis.metrics.step_time_evidence import StepWork, limited_by_host, with_host_drift
 from sawtooth.analysis.telemetry.step_marks import Mark, by_marks
 
 MS = 1_000_000
@@ -142,6 +142,8 @@ def test_a_drifting_host_stays_in_the_interval_of_a_step_that_it_limits() -> Non
         and drift.holds(32.6)
         and drift.marked_ms == (evidence.low_ms, evidence.high_ms)
     )
+    assert limited_by_host(evidence, StepWork(5e6, 10.0, copies_ns=27e6, pageable_ns=27e6))  # the host fills what is copied
+    assert not limited_by_host(evidence, StepWork(5e6, 10.0, copies_ns=27e6))
     steady = by_marks(marks(*[20.0] * 165))
     assert steady is not None and (steady.low_ms, steady.high_ms) == (pytest.approx(19.8), pytest.approx(20.2))
     wide = with_host_drift(steady)  # √(14 %² + (20 ÷ 19.8 − 1)²) = 14.036 %
