@@ -18,15 +18,9 @@ import torch
 import torch.distributed as dist
 
 from tests.support.code_changes import code_changes
-from tests.support.stand_ins import NEEDS, SHELL, special, stand_ins
+from tests.support.stand_ins import NEEDS, SHELL, special, stand_ins, without_omissions
 
 CHANGES = code_changes()
-
-
-def whole(text: str) -> str:
-    """Return the code without the omitted arguments."""
-    text = text.replace(", …", "").replace("…, ", "").replace("(..., ", "(")
-    return f"{text}\n    pass" if text.splitlines()[-1].split("#")[0].rstrip().endswith(":") else text
 
 
 def run(name: str) -> str:
@@ -37,7 +31,7 @@ def run(name: str) -> str:
     for key in ("dataset", "images_padded_to_a_few_sizes"):
         names[key] = [each.cpu() for each in names[key]]
     try:
-        exec(compile(whole(CHANGES[name].filled().after), name, "exec"), names)
+        exec(compile(without_omissions(CHANGES[name].filled().after), name, "exec"), names)
         torch.cuda.synchronize()
     except Exception as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == name]

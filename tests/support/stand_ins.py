@@ -14,6 +14,13 @@ from typing import Any
 SHELL = re.compile(r"^(?:\w+=\S+ )*(?:python|nvidia-smi|find|sawtooth)\b")
 
 
+def without_omissions(text: str) -> str:
+    """Return suggested code without the omitted arguments, and with a body where it ends in a block's head."""
+    text = text.replace(", …", "").replace("…, ", "").replace("(..., ", "(")
+    last = text.splitlines()[-1].split("#")[0].rstrip()
+    return f"{text}\n    pass" if last.endswith(":") else text
+
+
 def stand_ins() -> dict[str, Any]:
     """Return small objects under the names that the examples use for the user's own."""
     import numpy as np

@@ -30,6 +30,7 @@ from sawtooth.analysis.findings.generation import Generation, generation
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, outside_acting
 from sawtooth.analysis.findings.loops.graph_code import BY_HAND, CAPTURABLE, CHANGES, LENGTHS, SHARDED_CHANGES, one_graph
+from sawtooth.analysis.findings.loops.python_stretches import python_stretches
 from sawtooth.analysis.findings.loops.replayed_graphs import beside_graphs, replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
@@ -43,7 +44,6 @@ from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurr
 from sawtooth.analysis.findings.queries.shapes import unlike_steps
 from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
-from sawtooth.analysis.findings.recorded.python_stretches import python_stretches
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
@@ -127,7 +127,7 @@ def _python(context: RuleContext) -> str:
     """
     lost = context.lost_ms("python_host")
     if context.share(lost) >= PYTHON_SHARE:
-        long_ns = sum(ns for _, ns, _ in python_stretches(context.recording, context.rank.device))
+        long_ns = sum(ns for _, ns, _ in python_stretches(context))
         lost -= long_ns / 1e6 / max(len(context.rank.counted), 1)
     if context.share(lost) < PYTHON_SHARE:
         return ""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.code_changes import code_changes
-from tests.support.stand_ins import NEEDS, SHELL, special, stand_ins
+from tests.support.stand_ins import NEEDS, SHELL, special, stand_ins, without_omissions
 
 CHANGES = code_changes()
 # What a CPU, or PyTorch alone, cannot run. Their syntax is checked; docs/evidence/suggested_code.md says where they ran.
@@ -35,11 +35,8 @@ ELSEWHERE = {
 
 def on_cpu(text: str) -> str:
     """Return the code without the omitted arguments, for a CPU, where no memory can be pinned."""
-    text = text.replace(", …", "").replace("…, ", "").replace("(..., ", "(")
-    text = re.sub(r"\.cuda\((non_blocking=True)?\)", '.to("cpu")', text).replace(".pin_memory()", "")
-    text = re.sub(r"(['\"])cuda\1", '"cpu"', text).replace("pin_memory=True", "pin_memory=False")
-    last = text.splitlines()[-1].split("#")[0].rstrip()
-    return f"{text}\n    pass" if last.endswith(":") else text
+    text = re.sub(r"\.cuda\((non_blocking=True)?\)", '.to("cpu")', without_omissions(text)).replace(".pin_memory()", "")
+    return re.sub(r"(['\"])cuda\1", '"cpu"', text).replace("pin_memory=True", "pin_memory=False")
 
 
 @pytest.mark.parametrize("name", CHANGES)

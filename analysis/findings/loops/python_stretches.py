@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.findings.context import RuleContext, once
 
 LONG_NS = 300_000  # Launching from Python leaves gaps of 5 to 50 µs, so a gap of 300 µs contains other work.
 # Optimizers sort tensors, and autograd passes control to its thread. Users cannot avoid this time.
 LONG_IN_PYTORCH_NS = 1_000_000
 
 
-def python_stretches(recording: Recording, device: int) -> list[tuple[int, int, int | None]]:
+@once
+def python_stretches(context: RuleContext) -> list[tuple[int, int, int | None]]:
     """Return the call after each long stretch, its ns, and the step of what the call launched."""
-    rows = recording.rows(
+    rows = context.recording.rows(
         "WITH stretches AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
         "GROUP BY next_gpu_op_id HAVING ns >= if(bool_or(phase IN ('backward', 'optimizer')), ?, ?)) "
         "SELECT call_id, ns, step FROM stretches JOIN gpu_ops USING (gpu_op_id) LEFT JOIN gpu_op_steps USING (gpu_op_id) WHERE call_id IS NOT NULL ORDER BY call_id",
-        [device, LONG_IN_PYTORCH_NS, LONG_NS],
+        [context.rank.device, LONG_IN_PYTORCH_NS, LONG_NS],
     )
     return [(int(call), int(ns), step) for call, ns, step in rows]
