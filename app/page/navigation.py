@@ -117,7 +117,13 @@ def _run_label(run: str, names: dict[str, str]) -> str:
 
 
 def _follow_choice(about_one: bool) -> None:
+    """Show the chosen run.
+
+    Streamlit also calls this when only the options changed: then nobody has chosen.
+    """
     chosen = st.session_state["run_choice"]
+    if chosen in (None, st.session_state["run"]):
+        return
     if about_one:  # the address may name a range of the previous run, which does not exist in this one
         address.write({"run": chosen}, address.RANGE)
     else:

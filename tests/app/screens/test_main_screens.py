@@ -352,6 +352,15 @@ def test_a_link_to_a_place_in_another_run_keeps_its_place(loop: str, app_data: D
     assert {name: test.query_params[name] for name in link} == link
 
 
+def test_runs_that_appear_under_the_list_of_runs_open_nothing(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
+    """The browser reports the server's own change of the list late. Right after an upload that opened the run unasked."""
+    other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
+    test = opened("runs", loop)
+    del test.query_params["run"]
+    test.session_state["run"] = other
+    assert "Live, from the training machine" in words_of(test.selectbox(key="run_choice").set_value(other).run())
+
+
 def test_another_run_chosen_on_the_timeline_is_shown_whole(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
     other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
     test = opened("timeline", loop, t0="1.74", t1="2.74")
