@@ -21,7 +21,7 @@ from sawtooth.ingest.runs import clocks
 from sawtooth.ingest.runs.bundle import import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
 from sawtooth.ingest.runs.grouping import nearest_run, traced_during
-from sawtooth.ingest.runs.manifests import attach, register_runs
+from sawtooth.ingest.runs.manifests import attach, edit_run, register_runs
 from sawtooth.ingest.runs.naming import RANK_IN_NAME, shown_path, telling_name
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
@@ -68,7 +68,8 @@ def bring_in(
 ) -> Brought:
     """Ingest ``files`` (path and display name) and register their runs.
 
-    ``correction`` is the user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as
+    ``name`` is for the run of the other files, and for that of a ``.sawtooth`` file that has only one. ``correction`` is the
+    user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as
     it is read.
 
     The first unreadable file raises its SawtoothError. With ``tolerant``, it is listed in ``refused`` and the other files
@@ -108,6 +109,9 @@ def bring_in(
     if not refs and not unpacked and first_error is not None:
         first_error.others = tuple(refused[1:])
         raise first_error
+    if name is not None and len(unpacked) == 1:
+        title = clean_title(name)
+        unpacked = [edit_run(folder, unpacked[0].id, lambda run: msgspec.structs.replace(run, name=title))]
     refs = _logs_joined(folder, refs, unpacked)
     before = {run.id: run for run in folder.manifests()} if refs else {}
     made = register_runs(folder, refs, name=name, separate=separate) if refs else []

@@ -61,6 +61,8 @@ def test_a_bundle_is_ingested_like_any_other_file(tmp_path: Path) -> None:
     brought = bring_in(other, [(target, "dropped.sawtooth")])
     assert [m.id for m in brought.runs] == [run.id] and brought.runs[0].facts.step_time_ms == 46.05
     assert list(other.derived.iterdir())
+    (named,) = bring_in(other, [(target, "dropped.sawtooth")], name="mine").runs
+    assert named.name == "mine" and other.read_manifest(run.id) == named
 
 
 def test_two_runs_make_a_comparison_and_share_a_source_once(tmp_path: Path) -> None:
