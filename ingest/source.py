@@ -17,7 +17,7 @@ from isal import isal_zlib
 from sawtooth.ingest.errors import SourceError
 
 GZIP_MAGIC = b"\x1f\x8b"
-NVIDIA_SMI = (b"nvidia-smi", b"nvsmi log", b"nvidia_smi_log")  # parts of its default output
+NVIDIA_SMI = (b"nvidia-smi",)  # parts of its default output
 NSIGHT_SUFFIXES = (".nsys-rep", ".nsys-rep.gz", ".qdrep", ".qdrep.gz", ".qdstrm")
 NSIGHT_SIGNS = (b"QuadD", b"Nsight Systems")
 NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite file: nsys export --type sqlite FILE.nsys-rep"
@@ -102,7 +102,7 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
         raise refuse_type("nvidia-smi's human-readable output", advice)
     if start.startswith((b"<!doctype html", b"<html", b"<head")):
         raise refuse_type("a web page (a login page saved by mistake?)", "Download the file itself.")
-    if start.startswith((b"<?xml", b"<svg")):
+    if start.startswith((b"<?xml", b"<svg")) and b"nvidia_smi_log" not in start:
         raise refuse_type("an XML document", EXPECTED)
     if b"\x00" in head[:4] and head[:4] != b"\x00\x00\x00\x00":
         if any(head[i] in b"[{" for i in range(min(4, len(head)))):

@@ -17,6 +17,7 @@ from sawtooth.app.words import causes as cause_words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 IN_USE = 0.95  # share of the time: above this, utilization shows hardly any waiting
+MOST_OF_LOG = 0.8  # share of the sampled time: a steady part that is shorter is named
 HARDLY_PAYS = 1.05  # ratio of samples per second: a smaller gain does not justify another batch size
 WIDE_TIMES = 2.0  # ratio of the interval's ends: above it, the interval says more than the number inside it
 
@@ -67,7 +68,19 @@ def busiest(result: RunResult) -> str | None:
     if util.value is None:
         return None
     which = "The GPU" if gpus == 1 else f"The busiest of {gpus:,} GPUs"
-    return f"{step(result)}{which} was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time"
+    return f"{step(result)}{which} was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time{_steady_part(result)}"
+
+
+def _steady_part(result: RunResult) -> str:
+    """Return which part of the samples the mean covers, if it is not most of them."""
+    sampled = result.telemetry.busiest
+    mean = sampled.at_work.get("util_pct") if sampled is not None else None
+    if sampled is None or mean is None or result.manifest.traces:
+        return ""
+    whole = (sampled.last_ns - sampled.first_ns) / 1e9
+    if mean.seconds >= MOST_OF_LOG * whole:
+        return ""
+    return f" in its steady part ({fmt.duration_ns(mean.seconds * 1e9)} of {fmt.duration_ns(whole * 1e9)})"
 
 
 def step(result: RunResult) -> str:

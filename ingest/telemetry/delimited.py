@@ -109,7 +109,7 @@ class _Rows:
     def __init__(self, header: Header, tool: str) -> None:
         self.header, self.tool = header, tool
         self.table = SampleTable()
-        self.times = Timestamps(self.table, utc=header.utc)
+        self.times = Timestamps(self.table, utc=header.utc, unit_s=header.unit_s)
         self.clockless: Clockless | None = None
         names = list(dict.fromkeys(column.column for column in header.columns))
         self.names = names + (["clock_event_mask"] if header.reasons and "clock_event_mask" not in names else [])

@@ -73,6 +73,7 @@ REASONS = {
 }
 # Endings of a time's name; the values show their unit themselves.
 TIME_UNITS = ("s", "sec", "seconds", "ms", "us", "ns", "utc", "unix", "local")
+SECONDS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "minutes": 60.0}
 _LABELLED = re.compile(r"([A-Za-z_:][\w:]*)\{(.*)\}")
 _LABEL = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 _BRACKETS = re.compile(r"[\[(]([^\])]*)[\])]")
@@ -113,6 +114,7 @@ class Header:
     reasons: dict[int, int] = field(default_factory=dict)  # place → bit of NVML's mask
     by_nvidia_smi: bool = False  # it has a name that nvidia-smi writes
     utc: bool = False  # the title of the time says so
+    unit_s: float = 1.0  # of times that count from the start, in seconds
     metric: int | None = None
     value: int | None = None
 
@@ -171,8 +173,15 @@ def header_of(line: str) -> Header:
     if header.time is None:
         header.time, header.date = header.date, None  # GPU-Z calls the whole time Date
     header.utc = header.time is not None and _name(titles[header.time]).endswith("_utc")
+    header.unit_s = _unit_s(titles[header.time]) if header.time is not None else 1.0
     header.columns = [column for _, column in best.values()] + (several if ("clock_sm_mhz", None) not in best else [])
     return header
+
+
+def _unit_s(title: str) -> float:
+    """Return the unit of a time's title in seconds; it matters for times since the start only."""
+    name, unit = plain(title)
+    return SECONDS.get(unit or name.removeprefix("timestamp").rpartition("_")[2], 1.0)
 
 
 def _placed(header: Header, place: int, name: str) -> bool:

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.ingest.telemetry.table import SampleTable, Series
-from sawtooth.ingest.telemetry.timestamps import moved_days
+from sawtooth.ingest.telemetry.reader import TelemetryTables
+from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable, Series
+from sawtooth.ingest.telemetry.timestamps import Timestamps, moved_days
+from sawtooth.ingest.telemetry.values import Clockless
 
 I64 = NDArray[np.int64]
 SECOND = 1_000_000_000
@@ -64,6 +66,43 @@ class SampleRows:
                 series = table.polled.setdefault((device, column), Series())
                 series.times.frombytes(times[known].tobytes())
                 series.values.frombytes(np.array(values, np.float64)[known].tobytes())
+
+
+class PrintedRounds:
+    """Samples of a tool that prints all GPUs again and again, with or without a dated line before.
+
+    Without a date before the first round, the rounds are counted from 0, a second apart.
+    """
+
+    def __init__(self, columns: list[str], tool: str) -> None:
+        self.table = SampleTable()
+        self._tool = tool
+        self._times, self._rows = Timestamps(self.table), SampleRows(columns)
+        self._clockless: Clockless | None = None
+        self._stamp: int | None = None
+        self.count = 0
+
+    def dated(self, line: str) -> None:
+        """Take a line that may be the date of the next round."""
+        if self._clockless is None and ":" in line and any(map(str.isdigit, line)):
+            self._stamp = self._times.ns(line) or self._stamp
+
+    def begin(self) -> None:
+        """Begin a round."""
+        if self._stamp is None and self._clockless is None:
+            self._clockless = Clockless(SECOND, self.table, self._tool)
+        self.count += 1
+
+    def add(self, device: int, values: list[float]) -> None:
+        """Add a GPU's values of this round; ``NaN`` means not recorded."""
+        time_ns = self._clockless.ns(self.count - 1) if self._clockless is not None else self._stamp
+        if time_ns is not None and 0 <= device < MOST_DEVICES:
+            self._rows.add(device, time_ns, values)
+
+    def telemetry(self) -> TelemetryTables:
+        """Return the table of all rounds."""
+        self._rows.store(self.table, self._times.finish())
+        return self.table.telemetry()
 
 
 def repaired(times: I64, table: SampleTable) -> I64:

@@ -40,8 +40,9 @@ class Timestamps:
     one: only then the order of day and month in dates such as 03-11-2026 is known.
     """
 
-    def __init__(self, table: SampleTable, *, utc: bool = False) -> None:
+    def __init__(self, table: SampleTable, *, utc: bool = False, unit_s: float = 1.0) -> None:
         self._table = table
+        self._unit_s = unit_s  # of numbers that count from the start of the recording
         self._utc = utc  # times without a zone are UTC
         self._dates: dict[tuple[int, int, int], int] = {}  # (first field, second field, year) → the day that was used
         self._separator = ""
@@ -71,9 +72,9 @@ class Timestamps:
         return None
 
     def _number(self, value: float, text: str) -> int | None:
-        if value < EARLIEST_EPOCH:
+        if value * self._unit_s < EARLIEST_EPOCH:
             self._unknown("The file's times count from its own start. Give the start to lay them over a trace.")
-            return round(value * 1e6) * 1000
+            return round(value * self._unit_s * 1e6) * 1000
         for above, unit in ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000)):
             if value >= above:
                 return int(float(text) * unit) if not text.isdigit() else int(text) * unit

@@ -9,7 +9,7 @@ from sawtooth.ingest.telemetry.find_header import find_header, rows_below, text_
 from sawtooth.ingest.telemetry.headers import Header, header_of
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps, are_times
-from sawtooth.ingest.telemetry.values import cells
+from sawtooth.ingest.telemetry.values import cells, number
 
 TITLES_SHOWN = 8
 LEAST_ROWS = 2
@@ -21,7 +21,9 @@ SUGGESTED = {
     "MiB": ("memory.used [MiB]", "memory.total [MiB]"),
     "MHz": ("clocks.sm [MHz]", "clocks.mem [MHz]"),
     "W": ("power.draw [W]", "power.limit [W]"),
+    "mW": ("power.draw [mW]", "power.limit [mW]"),
 }
+HIGHEST_PCT = 110.0  # a column of one GPU with larger values has no utilization
 # Words in an unknown title → the title that would be understood.
 MEANT = (
     (re.compile(r"time|date|stamp", re.IGNORECASE), "timestamp"),
@@ -60,11 +62,20 @@ def refuse_unknown_table(head: bytes) -> None:
 
 def _refuse_without_header(lines: list[bytes]) -> None:
     """Raise SourceError if the lines are rows of samples, without a header that names their columns."""
-    rows = [cells(line, ",") for line in list(text_of(iter(lines)))[:LEAST_ROWS]]
+    rows = [cells(line, ",") for line in list(text_of(iter(lines)))[: LEAST_ROWS + 1]]
     times = Timestamps(SampleTable())
+    if len(rows) > LEAST_ROWS and all(row and all(map(_unit_of, row)) for row in rows[1:]):
+        raise SourceError(
+            "E-TYPE",
+            f"This table has no column of times, so its samples cannot be placed in time. A row is {as_shown(', '.join(rows[1]))}. "
+            "Record it with nvidia-smi --query-gpu=timestamp,index,utilization.gpu,memory.used --format=csv -l 1.",
+        )
+    rows = rows[:LEAST_ROWS]
     dated = [row for row in rows if len(row) > 1 and sum(times.ns(cell) is not None and ":" in cell for cell in row) == 1]
     if len(dated) < LEAST_ROWS:
         return
+    if any(not any(number(cell) is not None for cell in row[1:]) for row in dated):
+        return  # a log of sentences
     names = [_by_unit(cell, times, dated[0][:place]) for place, cell in enumerate(dated[0])]
     guess = f" By its units it may be: {', '.join(names)}." if any(name != UNNAMED for name in names[1:]) else ""
     raise SourceError(
@@ -78,11 +89,15 @@ def _by_unit(cell: str, times: Timestamps, before: list[str]) -> str:
     """Return the name that a cell's unit suggests; ``before`` are the cells before it."""
     if ":" in cell and times.ns(cell) is not None:
         return "timestamp"
-    unit = next((unit for unit in SUGGESTED if cell.strip().endswith(f" {unit}")), None)
+    unit = _unit_of(cell)
     if unit is None:
         return UNNAMED
     earlier = sum(other.strip().endswith(f" {unit}") for other in before)
     return SUGGESTED[unit][min(earlier, len(SUGGESTED[unit]) - 1)]
+
+
+def _unit_of(cell: str) -> str | None:
+    return next((unit for unit in SUGGESTED if cell.strip().endswith(f" {unit}")), None)
 
 
 def _has_rows(header: Header, lines: list[bytes]) -> bool:
@@ -97,11 +112,26 @@ def _has_rows(header: Header, lines: list[bytes]) -> bool:
     return rows >= LEAST_ROWS
 
 
-def _meant(title: str, taken: set[str]) -> str | None:
+def _meant(title: str, values: list[str], taken: set[str]) -> str | None:
     """Return the name that a title means by its words, else by its unit."""
-    by_words = next((name for words, name in MEANT if words.search(title) and name not in taken), None)
     by_unit = next((names[0] for unit, names in SUGGESTED.items() if f"[{unit}]" in title or f"({unit})" in title), None)
-    return by_words or (by_unit if by_unit not in taken else None)
+    for words, name in MEANT:
+        fits = words.search(title) and name not in taken
+        if fits and not (name == "index" and by_unit) and not (name == "timestamp" and not _rises(values)):
+            return name
+    return by_unit if by_unit not in taken else None
+
+
+def _rises(values: list[str]) -> bool:
+    """Return whether the cells may be times: numbers that do not fall, or no numbers."""
+    numbers = [known for cell in values if (known := number(cell)) is not None]
+    return not numbers or (numbers == sorted(numbers) and numbers[0] < numbers[-1])
+
+
+def _of_one_gpu(title: str, values: list[str]) -> str:
+    """Return the name for a column with a GPU's name alone, whose quantity only the values may show."""
+    highest = max((known for cell in values if (known := number(cell)) is not None), default=0.0)
+    return f"{title} utilization.gpu [%]" if highest <= HIGHEST_PCT else f"{title} power.draw [W]"
 
 
 def _advice(header: Header, rows: list[list[str]]) -> str:
@@ -121,9 +151,10 @@ def _advice(header: Header, rows: list[list[str]]) -> str:
         if place in understood:
             continue
         if _ONE_GPU.fullmatch(title):
-            pairs.append(f"{as_shown(title)} to {title} utilization.gpu [%]")
+            pairs.append(f"{as_shown(title)} to {_of_one_gpu(title, [row[place] for row in rows])}")
             continue
-        meant = "timestamp" if are_times([row[place] for row in rows]) else _meant(title, taken)
+        values = [row[place] for row in rows]
+        meant = "timestamp" if are_times(values) else _meant(title, values, taken)
         if meant is not None:
             taken.add(meant)
             pairs.append(f"{as_shown(title)} to {meant}")

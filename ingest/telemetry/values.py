@@ -43,6 +43,8 @@ def number(cell: str, factor: float = 1.0) -> float | None:
     A unit in the cell has precedence over ``factor``, which is the header's.
     """
     text = cell.strip()
+    if text.startswith("(") and text.endswith(")"):  # rocm-smi's clocks
+        text = text[1:-1].strip()
     if text[:2].lower() == "0x":
         try:
             return float(int(text, 16))

@@ -21,7 +21,7 @@ from sawtooth.analysis.telemetry.diagnosis.observation import Observation, durat
 from sawtooth.analysis.telemetry.diagnosis.peers import unlike_peers
 from sawtooth.analysis.telemetry.diagnosis.throttling import throttling
 from sawtooth.analysis.telemetry.diagnosis.trends import trends
-from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen, unseen
+from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen, unseen, with_tools
 
 SEVERITIES = ("critical", "warning", "info")
 # Of equal severity, what a person acts on first: the hardware, then the job, then what is merely worth knowing.
@@ -80,7 +80,9 @@ def _of_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob], host: Ho
 
 def with_basis(observed: Iterable[Observation], gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield the observations with a sentence on the samples behind them; many of one kind become one."""
-    known = [replace(one, basis=_basis([gpu for gpu in gpus if gpu.device in one.devices])) for one in observed]
+    known = [
+        with_tools(replace(one, basis=_basis([gpu for gpu in gpus if gpu.device in one.devices])), gpus) for one in observed
+    ]
     yield from _few_of_a_kind(sorted(known, key=_place))
 
 

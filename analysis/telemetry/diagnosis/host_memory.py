@@ -11,6 +11,7 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import F64, DeviceSamp
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
+from sawtooth.analysis.units import significant
 
 SWAP_BPS = 1e6  # read back from swap: 250 pages a second, more than a page now and then of an idle program
 PRESSURE_PCT = 20.0  # of the time in which some task waits for memory
@@ -51,7 +52,7 @@ def _observation(
         seen += f" Some task waits for memory in {waits:.0f} % of that time."
     if {"ram_used_bytes", "ram_total_bytes"} <= host.values.keys():
         used, total = (float(np.nanmax(host.values[column])) / (1 << 30) for column in ("ram_used_bytes", "ram_total_bytes"))
-        seen += f" Programs use up to {used:.3g} of {total:.3g} GiB."
+        seen += f" Programs use up to {significant(used)} of {significant(total)} GiB."
     if inside is not None and outside is not None:
         seen += f" GPU utilization is {inside:.0f} % then and {outside:.0f} % otherwise."
     return Observation(
@@ -64,7 +65,7 @@ def _observation(
         share=share,
         start_ns=int(host.times[on][0]),
         end_ns=int(host.times[on][-1]),
-        title=f"The host reads {size:.3g} MB/s back from swap, {share:.0%} of the time" if by_swap
+        title=f"The host reads {significant(size)} MB/s back from swap, {share:.0%} of the time" if by_swap
         else f"Tasks of the host wait for memory, {share:.0%} of the time",
         seen=seen,
         action=("Use", "less memory of the host", ": fewer loader workers, smaller prefetch, no copy of the data set in each worker."),

@@ -8,12 +8,14 @@ import numpy as np
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named, verb
+from sawtooth.analysis.units import significant
 
 IDLE_PCT = 5.0  # of a window: below, nothing of use runs
 LEAST_SECONDS, LEAST_SHARE = 60.0, 0.02
 EDGE = 0.02  # of the time: a stretch that begins or ends this close to the recording's start or end is there
 WHOLE = 0.95  # of the time: then the run used the GPU at no time
 SHORT_WORK_S = 5.0  # of work between two idle stretches: a process that starts, no training
+SHORT_WORK_SHARE = 0.05  # of the joined stretch: with more of it, the work between is a part of the run
 Stretch = tuple[int, int]
 
 
@@ -45,16 +47,18 @@ def _stretches(gpu: DeviceSamples) -> list[Stretch]:
     runs = [(int(starts[a]), int(times[b])) for a, b in zip(first, last, strict=True)]
     joined: list[Stretch] = []
     for run in runs:
-        if (
-            joined
-            and run[0] - joined[-1][1] < SHORT_WORK_S * 1e9
-            and min(run[1] - run[0], joined[-1][1] - joined[-1][0]) > 1e10
-        ):
+        if joined and _interrupted_shortly(joined[-1], run):
             joined[-1] = (joined[-1][0], run[1])
         else:
             joined.append(run)
     whole = float(gpu.times[-1] - gpu.times[0])
     return [s for s in joined if s[1] - s[0] >= max(LEAST_SECONDS * 1e9, LEAST_SHARE * whole)]
+
+
+def _interrupted_shortly(before: Stretch, after: Stretch) -> bool:
+    work = after[0] - before[1]
+    short = work < SHORT_WORK_S * 1e9 and work <= SHORT_WORK_SHARE * (after[1] - before[0])
+    return short and min(after[1] - after[0], before[1] - before[0]) > 1e10
 
 
 def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], of: int) -> Observation:
@@ -96,7 +100,7 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], of
         start_ns=start,
         end_ns=end,
         title=f"{when}{who} {verb(devices, 'is', 'are')} idle {lasts}",
-        seen=f"Utilization stays below {IDLE_PCT:.0f} %. That is {cost:.2g} of {len(devices) * whole / 3600:.2g} GPU-hours. Samples do not show why.",
+        seen=f"Utilization stays below {IDLE_PCT:.0f} %. That is {significant(cost, 2)} of {significant(len(devices) * whole / 3600, 2)} GPU-hours. Samples do not show why.",
         action=action,
         record_next="step marks of the training (sawtooth run), which show whether the loop made steps at that time",
         details={"gpu_hours": cost, "hours_lost_per_hour": share},

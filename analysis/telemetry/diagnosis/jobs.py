@@ -18,6 +18,7 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import AT_WORK_PCT, F6
 from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
+from sawtooth.analysis.units import significant
 
 CONTEXT_BYTES = 256 << 20  # a process with a CUDA context uses more than this
 WORKING_TIMES = 2.0  # ratio: with a working process, a GPU uses at least so many times the memory that it uses without one
@@ -26,6 +27,7 @@ SAME_TIME = 0.8  # of the longer one: the spans of a job on several GPUs overlap
 APART = 0.2  # of the shorter one: spans on different GPUs that overlap by less are of different jobs
 MOST_DIAGNOSED, MOST_LISTED = 4, 6  # jobs: a report of more would be too long to read
 LEAST_IDLE_S = 60.0  # before the first and after the last job: less is the start and end of the recording
+LEAST_WORK_S = 2.0  # outside jobs: shorter work is a start or an end
 Span = tuple[int, int]
 
 
@@ -129,7 +131,11 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
     outside = (jobs[0].start_ns - start + end - max(job.end_ns for job in jobs)) / 1e9
     who = lowered(named([gpu.device for gpu in used], len(gpus)))
     before = (
-        f" Before the first and after the last job, no process runs for {duration(outside)}." if outside >= LEAST_IDLE_S else ""
+        f" Before the first and after the last job are {duration(outside)} without a job." if outside >= LEAST_IDLE_S else ""
+    )
+    work = max(gpu.seconds(gpu.at_work & ~_in_a_job(gpu, jobs)) for gpu in used)
+    before += (
+        f" Outside these jobs {who} worked for {duration(work)}, too briefly for a diagnosis." if work >= LEAST_WORK_S else ""
     )
     seen = f"Work stops and memory in use falls to the level without a process. {_listed(gpus, jobs)}{before} {_diagnosed(jobs)} Averages are of the longest job of each GPU."
     cost = len(used) * idle / 3600
@@ -145,7 +151,7 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
         end_ns=max(job.end_ns for job in jobs),
         title=f"{len(jobs)} jobs in this log; {who} {'is' if len(used) == 1 else 'are'} idle {duration(idle)} between them",
         seen=seen,
-        action=("Queue", "the next job before the current one ends", f": the idle time costs {cost:.2g} GPU-hours."),
+        action=("Queue", "the next job before the current one ends", f": the idle time costs {significant(cost, 2)} GPU-hours."),
         record_next="the scheduler's log of starts and ends, and step marks of each training (sawtooth run)",
         details={"jobs": len(jobs), "gpu_hours": cost},
     )  # fmt: skip
@@ -169,10 +175,19 @@ def _on_different_gpus(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]
         end_ns=max(job.end_ns for job in jobs),
         title=f"{len(jobs)} jobs in this log, on different GPUs and at different times",
         seen=f"{_listed(gpus, jobs)} {_diagnosed(jobs)} Averages are of the job of each GPU.",
-        action=("Use", "the GPUs without a job", f": they are idle for {idle / 3600:.2g} of {sampled / 3600:.2g} GPU-hours."),
+        action=(
+            "Use",
+            "the GPUs without a job",
+            f": they are idle for {significant(idle / 3600, 2)} of {significant(sampled / 3600, 2)} GPU-hours.",
+        ),
         record_next="the scheduler's log of starts and ends, and step marks of each training (sawtooth run)",
         details={"jobs": len(jobs), "gpu_hours": idle / 3600},
     )
+
+
+def _in_a_job(gpu: DeviceSamples, jobs: Sequence[SampledJob]) -> NDArray[np.bool_]:
+    during = [_during(gpu, job) for job in jobs if gpu.device in job.devices]
+    return np.any(during, axis=0) if during else np.zeros(len(gpu.times), bool)
 
 
 def _during(gpu: DeviceSamples, job: SampledJob) -> NDArray[np.bool_]:
@@ -203,4 +218,4 @@ def _gaps(gpu: DeviceSamples, spans: Sequence[Span]) -> float:
     between = np.zeros(len(gpu.times), bool)
     for before, after in itertools.pairwise(spans):
         between |= (gpu.times > before[1]) & (gpu.times <= after[0])
-    return gpu.seconds(between)
+    return gpu.seconds(between & ~gpu.at_work)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named
+from sawtooth.analysis.units import significant
 
 F64 = NDArray[np.float64]
 WINDOWS, LEAST_WINDOWS, SAMPLES_PER_WINDOW = 40, 20, 3
@@ -208,7 +209,7 @@ def _memory(growing: Sequence[tuple[DeviceSamples, tuple[float, float, float]]],
         start_ns=int(growing[0][0].times[0]),
         end_ns=int(growing[0][0].times[-1]),
         title=f"Memory of {lowered(named(devices, of))} grows from {start / gib:.1f} to {end / gib:.1f} GiB within {length}",
-        seen=f"It grows in nearly every window and goes on to the end, by {rate / gib:.2g} GiB an hour.{full}",
+        seen=f"It grows in nearly every window and goes on to the end, by {significant(rate / gib, 2)} GiB an hour.{full}",
         action=("Find", "what keeps memory", ": possible causes are losses kept with their graphs, a growing cache, or longer inputs."),
         record_next="allocations in a profile (profile_memory=True), or torch.cuda.memory._record_memory_history()",
         details={"from_bytes": start, "to_bytes": end, "bytes_per_hour": rate},

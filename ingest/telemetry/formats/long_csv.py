@@ -39,7 +39,11 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     if header is None or header.time is None or header.metric is None or header.value is None:
         raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
     table = SampleTable()
-    times, known, unknown = Timestamps(table, utc=header.utc), dict[str, SourceColumn | None](), dict[str, None]()
+    times, known, unknown = (
+        Timestamps(table, utc=header.utc, unit_s=header.unit_s),
+        dict[str, SourceColumn | None](),
+        dict[str, None](),
+    )
     rows = [row for line in text if line.strip() and (row := cells(line, header.delimiter)) != header.titles]
     numbers = DeviceNumbers(header, table, rows[:DECIDING_ROWS])
     whole = [row for row in rows if len(row) == len(header.titles)]

@@ -1,4 +1,4 @@
-"""``nvidia-smi dmon``, also with ``-o DT`` (date and time), ``--gpm-metrics`` or ``--format csv``."""
+"""``nvidia-smi dmon`` and ``pmon``, also with dates, ``--gpm-metrics`` or ``--format csv``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ DEFAULT_INTERVAL_NS = 1_000_000_000  # dmon's -d
 # Header → column and factor. ``sm`` and ``mem`` of dmon are utilization.gpu and utilization.memory. GPM ids: 5 is mmaact, 7
 # hmmat.
 FIELDS = names_in("nvidia_smi_dmon")
+MOST = {"util_pct": 100.0, "mem_busy_pct": 100.0}  # the shares of several processes overlap
 
 
 def sniff(head: bytes) -> bool:
@@ -30,8 +31,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     table = SampleTable()
     names: list[str] = []
     local = LocalTimes(table)
-    clockless: Clockless | None = None
-    index, seen = -1, set[int]()
+    rounds = _MonitorRounds(table)
     for raw in lines:
         line = raw.decode("utf-8", errors="replace")
         if header := _header(line):
@@ -40,29 +40,62 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         cells = _cells(line)
         if not cells or not names:
             continue
+        if "pid" in names and len(cells) > len(names):
+            cells = [*cells[: len(names) - 1], " ".join(cells[len(names) - 1 :])]  # a command with spaces
         row = dict(zip(names, cells, strict=False))
         number_of = number(row.get("gpu", ""))
         if len(cells) != len(names) or number_of is None:
             table.note("line_unreadable", "data_loss", "Lines that are not whole samples were left out.", example=line)
             continue
-        device = int(number_of)
-        if device in seen:
-            seen.clear()
-        if not seen:
-            index += 1  # a new round over the GPUs
-        seen.add(device)
-        time_ns = _time(row, local)
-        if time_ns is None:
-            clockless = clockless or Clockless(DEFAULT_INTERVAL_NS, table, "nvidia-smi dmon")
-            time_ns = clockless.ns(index)
         values = {FIELDS[n][0]: number(cell, FIELDS[n][1]) for n, cell in row.items() if n in FIELDS}
-        table.devices.setdefault(device, {})
-        table.add(device, time_ns, values)
+        rounds.add(int(number_of), row.get("pid"), _time(row, local), values)
+    rounds.end()
     if not names:
         raise SourceError(
             "E-TYPE", "This looks like nvidia-smi dmon, but its header line is missing, so its columns have no names."
         )
     return table.telemetry()
+
+
+class _MonitorRounds:
+    """Adds rows round by round over the GPUs; of pmon, the sum over a GPU's processes."""
+
+    def __init__(self, table: SampleTable) -> None:
+        self._table = table
+        self._clockless: Clockless | None = None
+        self._index = -1
+        self._seen: set[tuple[int, str | None]] = set()
+        self._time: int | None = None
+        self._of_gpu: dict[int, dict[str, float | None]] = {}
+
+    def add(self, device: int, pid: str | None, time_ns: int | None, values: dict[str, float | None]) -> None:
+        """Add a row; ``pid`` is None in dmon, and "-" in pmon for a GPU without a process."""
+        again = (device, pid) in self._seen or (pid is not None and device < max(self._of_gpu, default=0))
+        if not self._seen or again or time_ns != self._time:
+            self.end()
+            self._index += 1  # a new round over the GPUs
+            self._time = time_ns
+        self._seen.add((device, pid))
+        if pid is None:
+            self._of_gpu[device] = values
+            return
+        sums = self._of_gpu.setdefault(device, {"process_count": 0.0})
+        sums["process_count"] = (sums["process_count"] or 0.0) + (pid != "-")
+        for column, value in values.items():  # pmon writes "-" for a process that did nothing
+            sums[column] = (sums.get(column) or 0.0) + (value or 0.0)
+
+    def end(self) -> None:
+        """Store the round that is being read."""
+        if self._of_gpu and self._time is None:
+            self._clockless = self._clockless or Clockless(DEFAULT_INTERVAL_NS, self._table, "nvidia-smi dmon")
+        time_ns = self._time if self._time is not None or self._clockless is None else self._clockless.ns(self._index)
+        for device, values in self._of_gpu.items():
+            self._table.devices.setdefault(device, {})
+            if time_ns is not None:
+                self._table.add(
+                    device, time_ns, {c: min(v, MOST[c]) if v is not None and c in MOST else v for c, v in values.items()}
+                )
+        self._of_gpu, self._seen = {}, set()
 
 
 def _header(line: str) -> list[str] | None:

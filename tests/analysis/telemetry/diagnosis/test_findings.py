@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sawtooth.analysis.findings.sampled.from_telemetry import placed
@@ -14,6 +15,7 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.diagnosis import device_samples
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
 from sawtooth.analysis.telemetry.diagnosis.unseen import unseen
 from sawtooth.app.reports import html, text
 from sawtooth.app.words.headline import below, headline
@@ -84,6 +86,48 @@ def test_advice_is_of_the_tools_that_read_these_gpus() -> None:
     assert of_amd["memory-errors"] == "the samples have no ECC counters: record amd-smi metric --ecc" and "nvidia" not in str(
         of_amd
     )
+
+
+def test_a_finding_of_an_amd_gpu_names_no_tool_of_nvidia() -> None:
+    troubles = (
+        Trouble("thermal-throttling", (0,), 0.5, 100, 400), Trouble("hardware-throttling", (1,), 0.4, 100, 400), Trouble("power-throttling", (2,), 0.7, 100, 500),
+        Trouble("narrow-pcie-link", (3,), 4), Trouble("memory-errors", (2,), 3, 200), Trouble("several-processes", (0,), 2, 100, 400), Trouble("low-clock", (3,), 0.6),
+    )  # fmt: skip
+    gpus = host(3, gpus=4, seconds=600, troubles=troubles)
+    of_nvidia, of_amd = diagnose(gpus), diagnose([replace(gpu, name="AMD Instinct MI300X") for gpu in gpus])
+    assert [one.kind for one in of_amd] == [one.kind for one in of_nvidia] and len({one.kind for one in of_amd}) >= 6
+    said_of = [f"{one.action[2]} {one.record_next}" for one in of_amd]
+    assert not [words for words in said_of if any(tool in words for tool in ("nvidia", "dcgmi", "clocks_event"))]
+    assert sum("amd-smi" in words for words in said_of) >= 5
+
+
+def test_short_work_between_idle_times_is_not_called_idle(tmp_path: Path) -> None:
+    """Bursts of 2 s and 4 s in 65 s, as one request after the other gives; the mean says of which part it is."""
+    (gpu,) = host(3, gpus=1, seconds=65)
+    at = np.arange(len(gpu.times))
+    busy = np.where(((at >= 15) & (at < 17)) | ((at >= 27) & (at < 32)), 80.0, 0.0)
+    bursts = replace(gpu, values={"util_pct": busy})
+    assert not [one for one in diagnose([bursts]) if "all the time" in one.title]
+    longer = replace(gpu, values={"util_pct": np.where((at >= 15) & (at < 35), 80.0, 0.0)})
+    result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", [longer], ("util_pct",)))
+    assert "80 % of the time in its steady part (1" in headline(result).replace("\u00a0", " ")
+    assert "s of 64.0 s)" in headline(result).replace("\u00a0", " ")
+
+
+def test_a_counter_of_errors_that_reads_nothing_once_had_no_errors() -> None:
+    (gpu,) = host(3, gpus=1, seconds=60)
+    count = np.full(len(gpu.times), 5.0)
+    count[30] = 0.0
+    assert "memory-errors" not in {
+        one.kind for one in diagnose([replace(gpu, values={**gpu.values, "ecc_uncorrected_count": count})])
+    }
+    count[30:] = 2.0  # reset, and two errors since
+    (errors,) = [
+        one
+        for one in diagnose([replace(gpu, values={**gpu.values, "ecc_uncorrected_count": count})])
+        if one.kind == "memory-errors"
+    ]
+    assert errors.size == 2
 
 
 def test_a_hole_is_unknown_and_not_idle(tmp_path: Path) -> None:

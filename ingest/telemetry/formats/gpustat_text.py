@@ -1,0 +1,58 @@
+"""What ``gpustat`` prints in a loop: a dated line of the host, and a line for each GPU."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.rows import PrintedRounds
+from sawtooth.ingest.telemetry.values import MIB
+
+NAME = "gpustat"
+COLUMNS = ["temp_c", "util_pct", "power_w", "power_limit_w", "mem_used_bytes", "mem_total_bytes"]
+FACTORS = (1.0, 1.0, 1.0, 1.0, float(MIB), float(MIB))
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z]|\(B)")
+_HOST = re.compile(r"(\S+)\s{2,}(\D.*\d\d:\d\d:\d\d.*?\d{4})(?:\s+([\d.]+))?")
+_GPU = re.compile(
+    r"\[(\d+)\]\s+(\S.*?)\s*\|\s*(\d+|\?+)\s*['°]+C,(?:\s*\d+ %,)?\s*(\d+|\?+) %"
+    r"(?:.*?,\s*(\d+|\?+)(?: /\s*(\d+|\?+))? W)?\s*\|\s*(\d+|\?+) /\s*(\d+|\?+) MB"
+)
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether one of the first lines is a GPU's."""
+    return any(_GPU.match(line) for line in _text(iter(head.split(b"\n")[:40])))
+
+
+def read(lines: Iterator[bytes]) -> TelemetryTables:
+    """Read every query; without dated lines, a query begins where a GPU comes again."""
+    rounds = PrintedRounds(COLUMNS, NAME)
+    seen: set[int] = set()
+    for line in _text(lines):
+        if (host := _HOST.fullmatch(line)) is not None:
+            rounds.table.host, rounds.table.driver_version = host[1], host[3] or rounds.table.driver_version
+            rounds.dated(host[2])
+            seen.clear()
+        elif (gpu := _GPU.match(line)) is not None:
+            device = int(gpu[1])
+            if not seen or device in seen:
+                rounds.begin()
+                seen.clear()
+            seen.add(device)
+            rounds.table.devices.setdefault(device, {"name": gpu[2]})
+            values = gpu.groups()[2:]
+            rounds.add(
+                device,
+                [float(v) * f if v and v.isdigit() else math.nan for v, f in zip(values, FACTORS, strict=True)],
+            )
+    return rounds.telemetry()
+
+
+def _text(lines: Iterator[bytes]) -> Iterator[str]:
+    """Yield the lines without colours."""
+    return (_COLOUR.sub("", raw.decode("utf-8", errors="replace")).strip() for raw in lines)
+
+
+READER = Reader(NAME, sniff, read)

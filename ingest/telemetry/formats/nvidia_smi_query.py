@@ -1,0 +1,177 @@
+"""What ``nvidia-smi -q`` prints in a loop, as text or as XML: all of a GPU's state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.quantities.registry import names_in
+from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.table import SampleTable
+from sawtooth.ingest.telemetry.timestamps import Timestamps
+from sawtooth.ingest.telemetry.values import number
+
+NAME = "nvidia-smi -q"
+FIELDS = names_in("nvidia_smi")
+Path = tuple[str, ...]
+# Section and line, as text and as XML have them → nvidia-smi's field. Of several for one quantity, the first that has a value.
+LINES = {
+    ("utilization", "gpu"): "utilization.gpu", ("utilization", "gpu_util"): "utilization.gpu",
+    ("utilization", "memory"): "utilization.memory", ("utilization", "memory_util"): "utilization.memory",
+    ("fb_memory_usage", "used"): "memory.used", ("fb_memory_usage", "total"): "memory.total",
+    ("temperature", "gpu_current_temp"): "temperature.gpu", ("temperature", "gpu_temp"): "temperature.gpu",
+    ("temperature", "memory_current_temp"): "temperature.memory", ("temperature", "memory_temp"): "temperature.memory",
+    ("clocks", "sm"): "clocks.sm", ("clocks", "sm_clock"): "clocks.sm",
+    ("clocks", "memory"): "clocks.mem", ("clocks", "mem_clock"): "clocks.mem",
+    ("max_clocks", "sm"): "clocks.max.sm", ("max_clocks", "sm_clock"): "clocks.max.sm",
+    ("pcie_generation", "current"): "pcie.link.gen.current", ("pcie_gen", "current_link_gen"): "pcie.link.gen.current",
+    ("pcie_generation", "max"): "pcie.link.gen.max", ("pcie_gen", "max_link_gen"): "pcie.link.gen.max",
+    ("link_width", "current"): "pcie.link.width.current", ("link_widths", "current_link_width"): "pcie.link.width.current",
+    ("link_width", "max"): "pcie.link.width.max", ("link_widths", "max_link_width"): "pcie.link.width.max",
+} | {
+    (f"{prefix}power_readings", f"{words}_power_draw" if words else "power_draw"): field
+    for prefix in ("gpu_", "")
+    for words, field in (("instant", "power.draw.instant"), ("instantaneous", "power.draw.instant"), ("", "power.draw"), ("average", "power.draw.average"))
+} | {
+    (f"{prefix}power_readings", f"{words}_limit"): "enforced.power.limit" if words == "enforced_power" else "power.limit"
+    for prefix in ("gpu_", "")
+    for words in ("enforced_power", "current_power", "power")
+}  # fmt: skip
+REASONS = {reason.nvidia_smi: reason.bit for reason in THROTTLE_REASONS if reason.nvidia_smi}
+REASON_SECTIONS = ("clocks_event_reasons", "clocks_throttle_reasons")
+DEEPEST = 20  # elements inside each other; nvidia-smi has six
+_XML = re.compile(r"<(\w+)([^>/]*)>(?:([^<]*)</\1>)?")
+_XML_ID = re.compile(r'id="([^"]+)"')
+_TEXT = re.compile(r"( *)(\S.*?)(?:\s*:\s(.*))?$")
+_TEXT_GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)$")
+_OTHER = re.compile(r"[^a-z0-9]+")
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether ``head`` begins with the log of ``nvidia-smi -q``."""
+    start = head.lstrip()[:1024]
+    return b"==NVSMI LOG==" in start or b"<nvidia_smi_log>" in start
+
+
+def read(lines: Iterator[bytes]) -> TelemetryTables:
+    """Read every query; GPUs are numbered in the order of the first.
+
+    Raises SourceError if the file has one moment only.
+    """
+    log = _Log()
+    text = (raw.decode("utf-8", errors="replace").rstrip() for raw in lines)
+    first = next((line for line in text if line.strip()), "")
+    for path, value in _of_xml(text) if first.lstrip().startswith("<") else _of_text(text):
+        log.line(path, value)
+    log.finish_gpu()
+    if len(log.moments) < 2:
+        problem = "This is nvidia-smi's human-readable output of one moment. Record a series: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv."
+        raise SourceError("E-TYPE", problem)
+    log.times.finish()
+    return log.table.telemetry()
+
+
+def _of_xml(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
+    """Yield path and value of each element that has a value, and of each GPU its place on the bus."""
+    path: list[str] = []
+    for line in lines:
+        tag = _XML.match(line.strip())
+        if tag is None:
+            if line.lstrip().startswith("</") and path:
+                path.pop()
+        elif tag[3] is None:
+            path = [*path, tag[1]][-DEEPEST:]
+            if tag[1] == "gpu" and (bus := _XML_ID.search(tag[2])) is not None:
+                yield ("gpu",), bus[1]
+        else:
+            yield (*path, tag[1]), tag[3]
+
+
+def _of_text(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
+    """Yield path and value of each line that has a value; sections are known by their indentation."""
+    path: list[tuple[int, str]] = []
+    for line in lines:
+        if (gpu := _TEXT_GPU.match(line)) is not None:
+            path = []
+            yield ("gpu",), gpu[1]
+        elif (parts := _TEXT.match(line)) is not None:
+            indent, name = len(parts[1]), _OTHER.sub("_", parts[2].lower()).strip("_")
+            path = [section for section in path if section[0] < indent]
+            if parts[3] is None:
+                path.append((indent, name))
+            else:
+                yield (*(section for _, section in path), name), parts[3].strip()
+
+
+class _Log:
+    """Collects the values of each GPU of each query."""
+
+    def __init__(self) -> None:
+        self.table = SampleTable()
+        self.times = Timestamps(self.table)
+        self.moments: set[int] = set()
+        self._buses: dict[str, int] = {}
+        self._device: int | None = None
+        self._stamp: int | None = None
+        self._values: dict[str, float] = {}
+        self._errors: dict[str, float] = {}
+        self._mask: int | None = None
+
+    def line(self, path: Path, value: str) -> None:
+        """Take one value."""
+        name = path[-1]
+        if name == "timestamp":
+            self.finish_gpu()
+            self._stamp = self.times.ns(value)
+        elif path == ("gpu",):
+            self.finish_gpu()
+            self._device = self._buses.setdefault(value, len(self._buses))
+            self.table.devices.setdefault(self._device, {})
+        elif name == "driver_version":
+            self.table.driver_version = value
+        elif self._device is not None:
+            self._of_gpu(path, value)
+
+    def _of_gpu(self, path: Path, value: str) -> None:
+        section, name = path[-2] if len(path) > 1 else "", path[-1]
+        if name in ("product_name", "gpu_uuid", "uuid"):
+            about = self.table.devices[self._device or 0]
+            about["name" if name == "product_name" else "uuid"] = value
+        elif any(part in REASON_SECTIONS for part in path[:-1]):
+            own = re.sub(r"^clocks_(?:event|throttle)_reason_", "", name)
+            own = "applications_clocks_setting" if own == "application_clocks_setting" else own
+            own = "gpu_idle" if own == "idle" else own
+            self._mask = (self._mask or 0) | (REASONS.get(own, 0) if value == "Active" else 0)
+        elif "volatile" in path:
+            self._error(path, value)
+        elif (field := LINES.get((section, name))) is not None:
+            known = number(value.removesuffix("x"), FIELDS[field][1])
+            if known is not None:
+                self._values[field] = known
+
+    def _error(self, path: Path, value: str) -> None:
+        """Add the errors of one kind of memory; older drivers have a total of single and double bit errors."""
+        whole = path[-1] == "total"
+        kind = "uncorrected" if "uncorrectable" in path[-1] or (whole and "double_bit" in path) else "corrected"
+        count = number(value)
+        if count is not None and (whole or "correctable" in path[-1]):
+            self._errors[kind] = self._errors.get(kind, 0.0) + count
+
+    def finish_gpu(self) -> None:
+        """Store the values of the GPU that is being read."""
+        if self._device is not None and self._stamp is not None:
+            values: dict[str, float | None] = {}
+            for field, (column, _) in FIELDS.items():
+                if field in self._values and column not in values:
+                    values[column] = self._values[field]
+            if self._mask is not None:
+                values["clock_event_mask"] = self._mask
+            values |= {f"ecc_{kind}_count": count for kind, count in self._errors.items()}
+            self.table.add(self._device, self._stamp, values)
+            self.moments.add(self._stamp)
+        self._device, self._mask, self._values, self._errors = None, None, {}, {}
+
+
+READER = Reader(NAME, sniff, read)

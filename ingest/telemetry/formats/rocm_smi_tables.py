@@ -1,0 +1,46 @@
+"""The overview that ``rocm-smi`` prints, in a loop, of ROCm 3 to 6."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.rows import PrintedRounds
+
+NAME = "rocm-smi tables"
+COLUMNS = ["temp_c", "power_w", "clock_sm_mhz", "clock_mem_mhz", "power_limit_w", "util_pct"]
+LEAST_TABLES = 2  # a single table is not a series
+_BANNER = re.compile(rb"=\s*(?:ROCm|AMD ROCm) System Management Interface\s*=")
+_ROW = re.compile(
+    r"(\d+)\s.*?([\d.]+|N/A)°?[cC]?\s+([\d.]+W|N/A)\s+(?:.*?\s)?([\d.]+|N/A)(?:[Mm]hz)?\s+([\d.]+|N/A)(?:[Mm]hz)?\s+"
+    r"[\d.]+%\s+\w+\s+([\d.]+W|N/A)\s+\S+\s+(\d+|N/A)%?$"
+)
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether ``head`` has at least two of rocm-smi's tables with an overview."""
+    return len(_BANNER.findall(head)) >= LEAST_TABLES and any(_ROW.match(line) for line in _text(iter(head.split(b"\n"))))
+
+
+def read(lines: Iterator[bytes]) -> TelemetryTables:
+    """Read every table; its time is the dated line before it."""
+    rounds = PrintedRounds(COLUMNS, "rocm-smi")
+    for line in _text(lines):
+        if _BANNER.search(line.encode()):
+            rounds.begin()
+        elif (row := _ROW.match(line)) is not None:
+            device = int(row[1])
+            rounds.table.devices.setdefault(device, {"name": "AMD GPU"})
+            rounds.add(device, [math.nan if cell == "N/A" else float(cell.rstrip("W")) for cell in row.groups()[1:]])
+        elif not line.startswith("="):
+            rounds.dated(line)
+    return rounds.telemetry()
+
+
+def _text(lines: Iterator[bytes]) -> Iterator[str]:
+    return (raw.decode("utf-8", errors="replace").strip() for raw in lines)
+
+
+READER = Reader(NAME, sniff, read)

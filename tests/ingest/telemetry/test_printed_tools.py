@@ -1,0 +1,162 @@
+"""What tools print again and again for people: nvidia-smi, pmon, nvidia-smi -q, gpustat, rocm-smi. Values are read off the text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import TELEMETRY
+
+MIB = 1 << 20
+NOON = 1671451200 * 10**9  # 2022-12-19 12:00:00
+PMON = """# gpu        pid  type    sm   mem   enc   dec    fb   command
+# Idx          #   C/G     %     %     %     %    MB   name
+    0      12345     C    45    20     -     -  8192   python
+    0      12346     C    70    10     -     -  4096   python train.py
+    1          -     -     -     -     -     -     -   -
+    0      12345     C    50    22     -     -  8192   python
+    0      12346     C     -     -     -     -  4096   python train.py
+    1          -     -     -     -     -     -     -   -
+"""
+BOXED = """Mon Dec 19 12:00:{:02} 2022
++-----------------------------------------------------------------------------+
+| NVIDIA-SMI 530.41.03    Driver Version: 530.41.03    CUDA Version: 12.1     |
+|   0  NVIDIA GeForce RTX 3060 L...    Off| 00000000:01:00.0 Off |        N/A |
+| N/A   57C    P0             {:>4} /  N/A|      6MiB /  6144MiB |     {:>2}%      Default |
+"""
+QUERY = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Mon Dec 19 12:00:{:02} 2022
+Driver Version                            : 537.13
+Attached GPUs                             : 1
+GPU 00000000:08:00.0
+    Product Name                          : NVIDIA GeForce RTX 4090
+    GPU UUID                              : GPU-e1f55e56
+    PCI
+        GPU Link Info
+            PCIe Generation
+                Max                       : 4
+                Current                   : 1
+            Link Width
+                Max                       : 16x
+                Current                   : 8x
+    Clocks Throttle Reasons
+        Idle                              : Not Active
+        HW Slowdown                       : Not Active
+            HW Thermal Slowdown           : Active
+    Clocks Event Reasons Counters
+        SW Power Capping                  : 9 us
+    FB Memory Usage
+        Total                             : 24564 MiB
+        Used                              : 1583 MiB
+    Utilization
+        Gpu                               : 41 %
+    ECC Errors
+        Volatile
+            SRAM Uncorrectable            : 1
+            DRAM Uncorrectable            : {}
+        Aggregate
+            DRAM Uncorrectable            : 9
+    GPU Power Readings
+        Power Draw                        : 29.50 W
+        Current Power Limit               : 400.00 W
+    Clocks
+        SM                                : 2520 MHz
+    Max Clocks
+        SM                                : 3105 MHz
+"""
+
+
+def rows(text: str, tmp_path: Path, what: str) -> list[tuple[Any, ...]]:
+    path, folder = tmp_path / "log.txt", DataFolder(tmp_path / "data")
+    path.write_text(text)
+    file = folder.recording_file(ingest_file(path, folder).id)
+    with duckdb.connect(str(file), read_only=True) as connection:
+        return connection.execute(
+            f"SELECT device, (time_ns - {NOON}) // 1000000000, {what} FROM samples ORDER BY time_ns, device"
+        ).fetchall()
+
+
+def test_pmon_adds_the_processes_of_a_gpu(tmp_path: Path) -> None:
+    samples = rows(PMON, tmp_path, "util_pct, mem_used_bytes, process_count")
+    assert [row[:1] + row[2:] for row in samples] == [
+        (0, 100, 12288 * MIB, 2),
+        (1, 0, 0, 0),
+        (0, 50, 12288 * MIB, 2),
+        (1, 0, 0, 0),
+    ]
+
+
+def test_gpustat_prints_samples_with_dates_and_colours(tmp_path: Path) -> None:
+    assert rows((TELEMETRY / "gpustat.txt").read_text(), tmp_path, "util_pct, temp_c, power_w, mem_used_bytes") == [
+        (0, 0, 68, 60, None, 3712 * MIB),
+        (1, 0, 98, 71, 280, 40000 * MIB),
+        (0, 60, 57, 68, None, 3712 * MIB),
+    ]
+
+
+def test_rocm_smi_prints_an_overview_of_two_forms(tmp_path: Path) -> None:
+    assert rows(
+        (TELEMETRY / "rocm_smi_tables.txt").read_text(), tmp_path, "temp_c, power_w, clock_sm_mhz, power_limit_w, util_pct"
+    ) == [
+        (0, 0, 42, 128, 1650, 500, 100),
+        (1, 0, 43, None, 800, 0, 9),
+        (0, 5, 35, 133, 131, 750, 7),
+    ]
+
+
+def test_a_box_without_a_space_before_its_edge_is_read(tmp_path: Path) -> None:
+    text = BOXED.format(0, "N/A", 3) + BOXED.format(2, "21W", 55)
+    assert rows(text, tmp_path, "util_pct, power_w, power_limit_w, mem_used_bytes") == [
+        (0, 0, 3, None, None, 6 * MIB),
+        (0, 2, 55, 21, None, 6 * MIB),
+    ]
+
+
+def test_the_whole_state_of_nvidia_smi_q(tmp_path: Path) -> None:
+    what = "util_pct, power_w, power_limit_w, clock_event_mask, clock_sm_mhz, clock_sm_max_mhz, pcie_gen, pcie_width, pcie_max_width, ecc_uncorrected_count"
+    assert rows(QUERY.format(0, 0) + QUERY.format(5, 2), tmp_path, what) == [
+        (0, 0, 41, 29.5, 400, 0x40, 2520, 3105, 1, 8, 16, 1),
+        (0, 5, 41, 29.5, 400, 0x40, 2520, 3105, 1, 8, 16, 3),
+    ]
+
+
+def test_the_same_as_xml(tmp_path: Path) -> None:
+    assert rows(
+        (TELEMETRY / "nvidia_smi_q.xml").read_text(), tmp_path, "util_pct, power_w, clock_event_mask, mem_busy_pct"
+    ) == [
+        (0, 0, 70, 30.92, 4, None),
+        (1, 0, None, None, None, 3),
+        (0, 3, 80, 30.92, 4, None),
+        (1, 3, None, None, None, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (QUERY.format(0, 0), "of one moment"),
+        ("used_gpu_memory [MiB]\n1 MiB\n69 MiB\n74 MiB\n", "no column of times"),
+        ("2 %, 588 MiB\n" * 4, "no column of times"),
+        ("timestamp,GPU0,GPU1\n1763638585.2,199.9,256.5\n1763638586.4,196.3,261.4\n", "'GPU0' to GPU0 power.draw"),
+        ("POM_5V_GPU (mW),POM_5V_CPU (mW)\n920,119\n1537,472\n1540,480\n", "'POM_5V_GPU (mW)' to power.draw [mW]"),
+        ("Engine,TotalTime(S),Energy(J)\nA,5.4,64\nB,1.3,70\nC,8.0,71\n", "needs a column timestamp"),
+        ("2025-06-09 23:21:02,419 - INFO - waiting\n2025-06-09 23:21:03,461 - INFO - GPU #0 free\n", "neither a torch"),
+    ],
+)
+def test_what_is_not_a_series_is_answered_with_what_it_lacks(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r".") as refusal:
+        rows(text, tmp_path, "util_pct")
+    assert says in str(refusal.value)
+
+
+def test_times_since_the_start_have_the_unit_of_their_title(tmp_path: Path) -> None:
+    text = "timestamp_ms,gpu_usage_percent\n0,10\n2000,20\n90000,30\n"
+    assert [at + NOON // 10**9 for _, at, _ in rows(text, tmp_path, "util_pct")] == [0, 2, 90]
