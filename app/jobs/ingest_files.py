@@ -13,6 +13,7 @@ import msgspec
 
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.run.preview import FirstLook, first_look
+from sawtooth.app.jobs.rotated_logs import rotations_joined
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
@@ -83,29 +84,31 @@ def bring_in(
     refused: list[str] = []
     notices: list[str] = []
     first_error: SawtoothError | None = None
-    for path, shown in files:
-        report = (lambda p, shown=shown: progress(shown, p)) if progress else None
-        try:
-            if is_bundle(path):
-                runs, recorder = _unpack(path, shown, folder, keep_source, progress)
-                unpacked += runs
-                notices += _too_new(shown, recorder)
-                continue
-            ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
-            if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
-                seen(look)
-            ensure_derived(folder, ref.id)
-            ref, about = _placed(_called(ref, shown), shown, folder, correction)
-            notices += about
-        except SawtoothError as error:
-            error.file = shown
-            if not tolerant:
-                raise
-            first_error = first_error or error
-            refused.append(f"{shown}: {error}")
-        else:
-            refs.append(ref)
-            file_names[ref.id] = shown
+    with rotations_joined(files, folder.create().root) as (whole, joined):
+        notices += joined
+        for path, shown in whole:
+            report = (lambda p, shown=shown: progress(shown, p)) if progress else None
+            try:
+                if is_bundle(path):
+                    runs, recorder = _unpack(path, shown, folder, keep_source, progress)
+                    unpacked += runs
+                    notices += _too_new(shown, recorder)
+                    continue
+                ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
+                if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
+                    seen(look)
+                ensure_derived(folder, ref.id)
+                ref, about = _placed(_called(ref, shown), shown, folder, correction)
+                notices += about
+            except SawtoothError as error:
+                error.file = shown
+                if not tolerant:
+                    raise
+                first_error = first_error or error
+                refused.append(f"{shown}: {error}")
+            else:
+                refs.append(ref)
+                file_names[ref.id] = shown
     if not refs and not unpacked and first_error is not None:
         first_error.others = tuple(refused[1:])
         raise first_error
@@ -117,9 +120,9 @@ def bring_in(
     made = register_runs(folder, refs, name=name, separate=separate) if refs else []
     notices += [sentence for run in made if run.id in before for sentence in _known_as(before[run.id], run, file_names)]
     notices += [sentence for run in made for sentence in misfits(folder, run, {ref.id for ref in refs})]
-    joined = {run.id: (run, sentence) for run, sentence in joined_later(folder, made)} if made else {}
-    made = [joined[run.id][0] if run.id in joined else run for run in made]
-    notices += [sentence for _, sentence in joined.values()]
+    later = {run.id: (run, sentence) for run, sentence in joined_later(folder, made)} if made else {}
+    made = [later[run.id][0] if run.id in later else run for run in made]
+    notices += [sentence for _, sentence in later.values()]
     proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
     return Brought([*unpacked, *made], refused, notices, list(dict.fromkeys(proposals)))
 

@@ -1,0 +1,114 @@
+"""Join the pieces of a rotated log (gpu.log, gpu.log.1, gpu.log.2.gz) before they are read."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.files import scratch
+from sawtooth.ingest.source import HEAD_BYTES, Source
+from sawtooth.ingest.telemetry.registry import READ_ERRORS, reader_for
+
+Named = tuple[Path, str]  # a file and its display name
+# What logrotate appends: a number, which is larger for older pieces, or a date.
+_PIECE = re.compile(r"(.+?)(?:\.(\d{1,3})|-(\d{8}(?:-\d{2,10})?))?(?:\.gz)?")
+OVERLAP_NS = 2_000_000_000  # of two pieces: more shows two logs of the same time
+
+
+class _Ends(NamedTuple):
+    """The first and the last bytes of a piece."""
+
+    head: bytes
+    tail: bytes
+
+
+@contextmanager
+def rotations_joined(files: Sequence[Named], place: Path) -> Iterator[tuple[list[Named], list[str]]]:
+    """Yield the files, those of one rotated log as one, and a notice for each such log.
+
+    Pieces are joined if one has the plain name, and if their times follow each other. The joined file is in ``place`` until
+    the block ends.
+    """
+    groups = [group for group in _groups(files) if len(group) > 1]
+    if not groups:
+        yield list(files), []
+        return
+    left, notices = list(files), []
+    with scratch(place) as folder:
+        for number, group in enumerate(groups):
+            target = folder / f"{number}.log"
+            if not _joined(group, target):
+                continue
+            shown = group[-1][1]
+            at = left.index(group[-1])
+            left[at] = (target, shown)
+            left = [file for file in left if file not in group]
+            notices.append(f"{shown}: {len(group)} pieces of this rotated log were read as one, the oldest first.")
+        yield left, notices
+
+
+def _groups(files: Sequence[Named]) -> Iterator[list[Named]]:
+    """Yield the pieces of each log that has one with the plain name, the oldest first."""
+    by_name: dict[str, list[tuple[tuple[int, str], Named]]] = {}
+    for file in files:
+        match = _PIECE.fullmatch(file[1])
+        if match is not None:
+            base, number, date = match.groups()
+            age = (0, date) if date else (1, f"{999 - int(number):03}") if number else (2, "")
+            by_name.setdefault(base, []).append((age, file))
+    for pieces in by_name.values():
+        pieces.sort(key=lambda piece: piece[0])
+        if pieces[-1][0] == (2, "") and pieces[-2:-1] and pieces[-2][0] != (2, ""):
+            yield [file for _, file in pieces]
+
+
+def _joined(group: Sequence[Named], target: Path) -> bool:
+    """Write the pieces into ``target``, the oldest first; return False if they are not one log of samples."""
+    ends: list[_Ends] = []
+    try:
+        with target.open("wb") as file:
+            for path, _ in group:
+                source, head, tail = Source(path), b"", b""
+                with closing(source.pieces(hashed=False)) as pieces:
+                    for piece in pieces:
+                        file.write(piece)
+                        head = (head + piece)[:HEAD_BYTES] if len(head) < HEAD_BYTES else head
+                        tail = (tail + piece)[-HEAD_BYTES:]
+                if source.damage:
+                    return False
+                if not tail.endswith(b"\n"):
+                    file.write(b"\n")
+                ends.append(_Ends(head, tail))
+    except (SawtoothError, OSError):
+        return False
+    first_line = ends[0].head.split(b"\n", 1)[0]
+    spans = [_span(piece, first_line) for piece in ends]
+    known = [span for span in spans if span is not None]
+    return len(known) == len(spans) and all(b[0] >= a[1] - OVERLAP_NS for a, b in itertools.pairwise(known))
+
+
+def _span(piece: _Ends, first_line: bytes) -> tuple[int, int] | None:
+    """Return the first and last time of a piece; None if its samples or their times are not known."""
+    first, last = _times(piece.head, first_line), _times(piece.tail.partition(b"\n")[2] or piece.tail, first_line)
+    return (min(first), max(last)) if first and last else None
+
+
+def _times(part: bytes, first_line: bytes) -> list[int]:
+    """Return first and last time of whole lines, by ``first_line`` if they have no header."""
+    for text in (part, first_line + b"\n" + part):
+        reader = reader_for(text)
+        if reader is None:
+            continue
+        try:
+            telemetry = reader.read(iter(text.splitlines()[:-1] if len(part) >= HEAD_BYTES - 1 else text.splitlines()))
+        except (*READ_ERRORS, SawtoothError):
+            continue
+        times = telemetry.columns.get("time_ns", ())
+        if telemetry.clock != "unknown" and len(times):
+            return [int(min(times)), int(max(times))]
+    return []
