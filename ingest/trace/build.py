@@ -12,18 +12,18 @@ from sawtooth.ingest.decode import I64, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing
 from sawtooth.ingest.trace.overruns import Overruns
-from sawtooth.ingest.trace.source import GPU_KINDS, MOST_DEVICES, TABLES, Facts, TraceTables
+from sawtooth.ingest.trace.source import GPU_KINDS, MAX_DEVICES, TABLES, Facts, TraceTables
 from sawtooth.ingest.trace.spool import Columns, slices
 from sawtooth.ingest.writer import Writer
 
-GPU_SLICE_ROWS = 1 << 18  # GPU operations have twice as many columns as others
-UNIX_NS = 10**14 * 1000  # times beyond 1e14 microseconds (1973) are Unix time: no uptime lasts 3 years in microseconds
+GPU_SLICE_ROWS = 1 << 18  # half of SLICE_ROWS, because GPU operations have twice as many columns as other tables
+UNIX_NS = 10**17  # Later times are Unix time, because this is in 1973 and no host runs for three years.
 
 
 def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
     """Write every table of ``trace`` and return the columns of its recording row.
 
-    Raises SourceError if it names too many GPUs.
+    Raises SourceError if the trace names too many GPUs.
     """
     base = facts.base_ns or 0
     duplicates = _Linking(trace, facts, writer, base).run()
@@ -61,7 +61,7 @@ class _Linking:
         call_of, kept, wanted, duplicates = self._gpu_launches(launches)
         if launches.repeated:
             self._trace.note("correlation_repeated", "", launches.repeated)
-        del launches  # as large as all calls
+        del launches  # This index is as large as all calls.
         launched = np.bincount(call_of[call_of >= 0], minlength=self._tables["calls"].rows)
         call_op, op_of = self._host(launched, wanted)
         self._gpu(kept, call_of, call_op, op_of)
@@ -74,12 +74,12 @@ class _Linking:
         correlation, start = np.empty(table.rows, np.int64), np.empty(table.rows, np.int64)
         for (calls,) in slices(table):
             if calls:
-                here = slice(done, done := done + len(calls["start"]))
-                correlation[here], start[here] = calls["correlation"], calls["start"]
+                rows = slice(done, done := done + len(calls["start"]))
+                correlation[rows], start[rows] = calls["correlation"], calls["start"]
         return LaunchLinks(correlation, start)
 
     def _gpu_launches(self, launches: LaunchLinks) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
-        """Return each kept operation's call, the kept rows by slice, the External ids, the duplicates."""
+        """Return the call of each kept operation, the kept rows by slice, External ids, and the duplicate count."""
         none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
         calls, kept, wanted = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
@@ -87,12 +87,12 @@ class _Linking:
                 kept.append(np.ones(0, bool))
                 continue
             devices.update(np.unique(gpu["device"]).tolist())
-            if len(devices) > MOST_DEVICES:
-                sentence = f"The trace names more than {MOST_DEVICES} GPUs, which no host has: its device numbers are damaged. Record it again."
-                raise SourceError("E-LIMIT", sentence)
+            if len(devices) > MAX_DEVICES:
+                sentence = f"The trace names more than {MAX_DEVICES} GPUs, which no host has: its device numbers are damaged."
+                raise SourceError("E-LIMIT", f"{sentence} Record it again.")
             keep = _not_duplicated(gpu)
             overruns.add(gpu, keep)
-            call = launches.of(gpu["correlation"][keep], gpu["start"][keep])
+            call = launches.rows_for(gpu["correlation"][keep], gpu["start"][keep])
             external = gpu["external_id"][keep]
             calls.append(call)
             kept.append(keep)
@@ -115,24 +115,24 @@ class _Linking:
             thread = ops.get("thread_id", none.astype(np.int32))
             nested = nesting.add(thread, ops.get("start", none), ops.get("dur", none), since)
             if ops:
-                parent, depth = nested.own()
+                parent, depth = nested.parents_and_depths()
                 self._write_ops(op_id, ops, parent, depth)
-                hit = _among(ops["external_id"], wanted)
-                externals.append(ops["external_id"][hit])
-                carriers.append(np.flatnonzero(hit) + op_id)
+                has_wanted_id = _among(ops["external_id"], wanted)
+                externals.append(ops["external_id"][has_wanted_id])
+                carriers.append(np.flatnonzero(has_wanted_id) + op_id)
                 op_id += len(parent)
             if calls:
-                around = enclosing(nested, calls["thread_id"], calls["start"], calls["dur"], self._tolerance)
+                op_ids = enclosing(nested, calls["thread_id"], calls["start"], calls["dur"], self._tolerance)
                 columns = self._times(calls, "name_id", "thread_id") | {
                     "correlation": calls["correlation"],
-                    "cpu_op_id": _missing(around),
+                    "cpu_op_id": _null_if_negative(op_ids),
                 }
-                count = len(around)
+                count = len(op_ids)
                 self._writer.insert(
                     "runtime_calls",
                     {"call_id": _ids(call_id, count), **columns, "gpu_ops": launched[call_id : call_id + count]},
                 )
-                call_op[call_id : call_id + count] = around
+                call_op[call_id : call_id + count] = op_ids
                 call_id += count
         external = np.concatenate(externals)
         order = np.argsort(external, kind="stable")
@@ -145,10 +145,10 @@ class _Linking:
                 continue
             gpu = table if keep.all() else {name: values[keep] for name, values in table.items()}
             count = len(gpu["start"])
-            first, behind = np.searchsorted(self._cut, (done, done + count))
-            if behind > first:
+            first, end = np.searchsorted(self._cut, (done, done + count))
+            if end > first:
                 gpu = {**gpu, "dur": gpu["dur"].copy()}
-                gpu["dur"][self._cut[first:behind] - done] = self._cut_dur[first:behind]
+                gpu["dur"][self._cut[first:end] - done] = self._cut_dur[first:end]
             call = call_of[done : done + count]
             op = np.where(call >= 0, call_op[call], -1) if len(call_op) else np.full(count, -1)
             op = np.where(op >= 0, op, _by_external_id(*op_of, gpu["external_id"]))
@@ -158,12 +158,12 @@ class _Linking:
                     "gpu_op_id": _ids(done, count),
                     "kind": pa.DictionaryArray.from_arrays(pa.array(gpu["kind"]), kinds),
                     **self._times(gpu, "name_id", "device", "stream"),
-                    **_plain(gpu, "correlation", "external_id"),
-                    "call_id": _missing(call),
-                    "cpu_op_id": _missing(op),
+                    **_chosen(gpu, "correlation", "external_id"),
+                    "call_id": _null_if_negative(call),
+                    "cpu_op_id": _null_if_negative(op),
                     **{name: values[gpu["shape"]] for name, values in self._shapes.items()},
-                    **_plain(gpu, "registers_per_thread", "shared_memory_bytes", "blocks_per_sm", "warps_per_sm"),
-                    **_plain(gpu, "occupancy_pct", "bytes", "graph_id", "graph_node_id"),
+                    **_chosen(gpu, "registers_per_thread", "shared_memory_bytes", "blocks_per_sm", "warps_per_sm"),
+                    **_chosen(gpu, "occupancy_pct", "bytes", "graph_id", "graph_node_id"),
                 },
             )
             self._write_collectives(gpu, done, "gpu_op_id")
@@ -173,9 +173,10 @@ class _Linking:
         nesting, done = Nesting(self._tolerance), 0
         for (calls,) in slices(self._tables["python"]):
             if calls:
-                parent, _ = nesting.add(calls["thread_id"], calls["start"], calls["dur"]).own()
+                parent, _ = nesting.add(calls["thread_id"], calls["start"], calls["dur"]).parents_and_depths()
                 columns = {"python_call_id": _ids(done, len(parent)), **self._times(calls, "name_id", "thread_id")}
-                self._writer.insert("python_calls", {**columns, "parent_id": _missing(parent), "module_id": calls["module_id"]})
+                columns |= {"parent_id": _null_if_negative(parent), "module_id": calls["module_id"]}
+                self._writer.insert("python_calls", columns)
                 done += len(parent)
 
     def _others(self) -> None:
@@ -194,8 +195,8 @@ class _Linking:
                 columns = {names.get(name, name): values for name, values in rows.items() if name != "start"}
                 self._writer.insert("allocations", {"time_ns": rows["start"] + self._base, **columns})
 
-    def _times(self, rows: Columns, *plain: str) -> Columns:
-        return {**_plain(rows, *plain), "start_ns": rows["start"] + self._base, "dur_ns": rows["dur"]}
+    def _times(self, rows: Columns, *names: str) -> Columns:
+        return {**_chosen(rows, *names), "start_ns": rows["start"] + self._base, "dur_ns": rows["dur"]}
 
     def _write_ops(self, first: int, ops: Columns, parent: I64, depth: NDArray[np.int32]) -> None:
         kinds, extras = pa.array(["op", "annotation"]), pa.array([m[0] for m in self._trace.ids["extras"]], pa.string())
@@ -205,9 +206,9 @@ class _Linking:
                 "cpu_op_id": _ids(first, len(parent)),
                 "kind": pa.DictionaryArray.from_arrays(pa.array(ops["annotation"].astype(np.int8)), kinds),
                 **self._times(ops, "name_id", "thread_id"),
-                "parent_id": _missing(parent),
+                "parent_id": _null_if_negative(parent),
                 "depth": depth,
-                **_plain(ops, "external_id", "sequence_number", "forward_thread", "signature_id"),
+                **_chosen(ops, "external_id", "sequence_number", "forward_thread", "signature_id"),
                 "extra": pa.DictionaryArray.from_arrays(pa.array(ops["extra"], mask=ops["extra"] < 0), extras),
             },
         )
@@ -234,25 +235,25 @@ class _Linking:
 
 def _not_duplicated(gpu: Columns) -> NDArray[np.bool_]:
     """Return which operations are not duplicates (equal in stream, times, name and correlation)."""
-    again = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
+    same_times = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
     kept = np.ones(len(gpu["start"]), bool)
-    if not len(again):
+    if not len(same_times):
         return kept
     seen: set[tuple[Any, ...]] = set()
     keys = [gpu[name] for name in ("start", "dur", "correlation", "name_id", "stream", "device", "kind")]
-    for i in np.union1d(again, again - 1):
+    for i in np.union1d(same_times, same_times - 1):
         key = tuple(values[i] for values in keys)
         kept[i] = gpu["correlation"][i] == NULL or key not in seen
         seen.add(key)
     return kept
 
 
-def _by_external_id(externals: I64, carriers: I64, asked: I64) -> I64:
-    """Return for each External id its operator, else -1; ``externals`` are sorted."""
+def _by_external_id(externals: I64, carriers: I64, queries: I64) -> I64:
+    """Return the operator of each External id in ``queries``, else -1; ``externals`` are sorted."""
     if not len(externals):
-        return np.full(len(asked), -1, np.int64)
-    at = np.minimum(np.searchsorted(externals, asked), len(externals) - 1)
-    return np.where((externals[at] == asked) & (asked != NULL), carriers[at], -1)
+        return np.full(len(queries), -1, np.int64)
+    at = np.minimum(np.searchsorted(externals, queries), len(externals) - 1)
+    return np.where((externals[at] == queries) & (queries != NULL), carriers[at], -1)
 
 
 def _write_names(trace: TraceTables, writer: Writer) -> None:
@@ -285,7 +286,7 @@ def _distinct(values: I64) -> I64:
     return ordered[np.insert(np.diff(ordered) != 0, 0, True)] if len(ordered) else ordered
 
 
-def _plain(rows: Columns, *names: str) -> Columns:
+def _chosen(rows: Columns, *names: str) -> Columns:
     return {name: rows[name] for name in names}
 
 
@@ -293,5 +294,5 @@ def _ids(first: int, count: int) -> I64:
     return np.arange(first, first + count)
 
 
-def _missing(values: I64) -> I64:
+def _null_if_negative(values: I64) -> I64:
     return np.where(values < 0, NULL, values)

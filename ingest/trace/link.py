@@ -17,9 +17,9 @@ I32 = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Nested:
-    """Intervals of one slice with their links, after those carried into it.
+    """Intervals of one slice with their links. The first ``carried`` rows come from earlier slices.
 
-    ``carried`` rows come before the slice's own. ``parent`` is a row of these arrays, -1 for none. ``id`` is the row's id.
+    ``id`` is the row's number in the finished table. ``parent`` is an index into these arrays, -1 for none.
     """
 
     carried: int
@@ -30,8 +30,8 @@ class Nested:
     parent: I64
     depth: I32
 
-    def own(self) -> tuple[I64, I32]:
-        """Return parent ids (-1 for none) and depths of the slice's own rows."""
+    def parents_and_depths(self) -> tuple[I64, I32]:
+        """Return parent ids (-1 for none) and depths of the rows that begin in this slice."""
         parent = self.parent[self.carried :]
         return np.where(parent >= 0, self.id[parent], -1), self.depth[self.carried :]
 
@@ -49,11 +49,12 @@ class Nesting:
         self._open: Nested | None = None
 
     def add(self, thread: I32, start: I64, dur: I64, since: int | None = None) -> Nested:
-        """Link the next slice; rows are in the order of ids.
+        """Link the next slice, whose rows are sorted by start, longest first.
 
-        ``since`` is the start of the slice, if that is before its first row.
+        ``thread`` holds small numbers from 0. Intervals of earlier slices are kept if they end at or after the first row, or at
+        or after ``since`` if that is earlier.
         """
-        if not len(start) and self._open is not None:
+        if not len(start) and self._open is not None:  # An empty slice carries all intervals on.
             return replace(self._open, carried=len(self._open.id))
         ids = np.arange(self._next_id, self._next_id + len(start))
         self._next_id += len(start)
@@ -62,17 +63,17 @@ class Nesting:
             old = self._open
             keep = np.flatnonzero(old.start + old.dur >= (start[0] if since is None else min(since, start[0])))
             carried = len(keep)
-            place = np.full(len(old.id) + 1, -1, np.int64)
-            place[keep] = np.arange(carried)
+            new_index = np.full(len(old.id) + 1, -1, np.int64)  # The extra last element maps -1 (no parent) to itself.
+            new_index[keep] = np.arange(carried)
             ids, thread = np.concatenate([old.id[keep], ids]), np.concatenate([old.thread[keep], thread])
             start, dur = np.concatenate([old.start[keep], start]), np.concatenate([old.dur[keep], dur])
-            parent = np.concatenate([place[old.parent[keep]], parent])
+            parent = np.concatenate([new_index[old.parent[keep]], parent])
             depth = np.concatenate([old.depth[keep], depth])
-        for value in np.flatnonzero(np.bincount(thread[carried:])):
-            rows = np.flatnonzero(thread == value)
+        for code in np.flatnonzero(np.bincount(thread[carried:])):
+            rows = np.flatnonzero(thread == code)
             _link(
                 rows=rows,
-                known=int(np.searchsorted(rows, carried)),
+                linked_count=int(np.searchsorted(rows, carried)),
                 start=start,
                 dur=dur,
                 parent=parent,
@@ -83,24 +84,27 @@ class Nesting:
         return self._open
 
 
-def _link(*, rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
-    """Fill ``parent`` and ``depth`` of one thread's ``rows``; the first ``known`` have theirs already."""
-    if not _link_nested(rows=rows, known=known, start=start, dur=dur, parent=parent, depth=depth):
-        _link_overlapping(rows=rows, known=known, start=start, dur=dur, parent=parent, depth=depth, tolerance=tolerance)
+def _link(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
+    """Fill ``parent`` and ``depth`` of one thread's ``rows``; the first ``linked_count`` are filled already."""
+    if not _link_nested(rows=rows, linked_count=linked_count, start=start, dur=dur, parent=parent, depth=depth):
+        _link_overlapping(
+            rows=rows, linked_count=linked_count, start=start, dur=dur, parent=parent, depth=depth, tolerance=tolerance
+        )
 
 
-def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32) -> bool:
-    """Link intervals that nest without partial overlaps, all at once; return whether they did.
+def _link_nested(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: I64, depth: I32) -> bool:
+    """Link all intervals at once if none overlap partially; return False, without changes, otherwise.
 
-    Then the depth of an interval is the number of earlier intervals open at its start. Its parent is the last one whose depth
-    is smaller by one. If the parents found this way enclose their children, the open intervals are exactly the chain of
-    parents, so no other interval is closer.
+    Without partial overlaps, an interval's depth is the number of earlier intervals that are open at its start. Its parent is
+    the last interval whose depth is smaller by one. If the parents found this way enclose their children, the open intervals
+    are exactly the chain of parents, so no other interval is closer.
     """
     begin, end = start[rows], start[rows] + dur[rows]
-    lasting = end > begin  # an empty interval encloses nothing
-    before: I64 = np.cumsum(lasting) - lasting
-    level = before - np.searchsorted(np.sort(end[lasting]), begin, side="right")
+    lasting = end > begin  # An empty interval encloses nothing.
+    earlier: I64 = np.cumsum(lasting) - lasting
+    level = earlier - np.searchsorted(np.sort(end[lasting]), begin, side="right")
     outer_row = np.full(len(rows), -1, np.int64)
+    # NumPy sorts 16-bit integers by radix, which is faster.
     order = np.argsort(level.astype(np.int16) if len(level) and level.max() < 1 << 15 else level, kind="stable")
     borders = np.searchsorted(level[order], np.arange(int(level.max(initial=0)) + 2))
     for number in range(1, len(borders) - 1):
@@ -111,23 +115,27 @@ def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth
             return False
         outer_row[inner] = outer[at]
     inside = outer_row >= 0
-    if (end[outer_row[inside]] < end[inside]).any() or (end[outer_row[inside]] <= begin[inside]).any():
+    outer_end = end[outer_row[inside]]
+    overlaps_partially = outer_end < end[inside]
+    ended_before = outer_end <= begin[inside]
+    if (overlaps_partially | ended_before).any():
         return False
-    new = slice(known, None)
+    new = slice(linked_count, None)
     parent[rows[new]] = np.where(inside[new], rows[outer_row[new]], -1)
     depth[rows[new]] = level[new]
     return True
 
 
-def _link_overlapping(*, rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
-    """Link any intervals, one by one, by the definition."""
+def _link_overlapping(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
+    """Link intervals one by one, by the definition in ``Nesting``."""
     ends = start[rows] + dur[rows]
     stack: list[tuple[int, int, int]] = []  # (end, row, depth), outermost first
     for i, (row, begin, end) in enumerate(zip(rows.tolist(), start[rows].tolist(), ends.tolist(), strict=True)):
         while stack and stack[-1][0] <= begin:
             stack.pop()
-        if i >= known:
+        if i >= linked_count:
             level = len(stack)
+            # If intervals overlap, one below the top of the stack may have ended already.
             while level and (stack[level - 1][0] <= begin or stack[level - 1][0] + tolerance < end):
                 level -= 1
             if level:
@@ -136,52 +144,56 @@ def _link_overlapping(*, rows: I64, known: int, start: I64, dur: I64, parent: I6
 
 
 def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int = 0) -> I64:
-    """Return for each interval the id of the innermost of ``outer`` around it, else -1."""
+    """Return for each interval the id of the innermost interval of ``outer`` that encloses it, else -1.
+
+    Unlike ``Nesting``, this finds parents in another table: the operator around a launch, for example.
+    """
     result = np.full(len(start), -1, np.int64)
     ends = outer.start + outer.dur
-    for value in np.flatnonzero(np.bincount(thread)):
-        rows, asked = np.flatnonzero(outer.thread == value), np.flatnonzero(thread == value)
+    for code in np.flatnonzero(np.bincount(thread)):
+        rows, queries = np.flatnonzero(outer.thread == code), np.flatnonzero(thread == code)
         if not len(rows):
             continue
-        at = np.searchsorted(outer.start[rows], start[asked], side="right") - 1
+        at = np.searchsorted(outer.start[rows], start[queries], side="right") - 1
         candidate = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
-        end = start[asked] + dur[asked]
+        end = start[queries] + dur[queries]
         outside = np.flatnonzero((candidate >= 0) & (ends[candidate] + tolerance < end))
         while len(outside):
             up = outer.parent[candidate[outside]]
             candidate[outside] = up
             outside = outside[(up >= 0) & (ends[up] + tolerance < end[outside])]
-        result[asked] = np.where(candidate >= 0, outer.id[candidate], -1)
+        result[queries] = np.where(candidate >= 0, outer.id[candidate], -1)
     return result
 
 
 class LaunchLinks:
     """Finds the call that launched a GPU operation, by correlation.
 
-    Correlations are unique in a process. If one is repeated anyway, the last call before the operation is used, or the first
-    call if none is before it. 0 and missing are not correlations.
+    Correlations are unique in a process. If one is repeated anyway, the last call that starts before the operation counts; if
+    there is none, the first. 0 and NULL (a missing value) are not correlations.
     """
 
     def __init__(self, correlation: I64, start: I64) -> None:
-        """Index the ``correlation`` and ``start`` of every call, in the order of ids, which is that of time."""
+        """Index the ``correlation`` and ``start`` of every call, in order of time."""
         order = np.argsort(correlation, kind="stable")
         keys = correlation[order]
-        known = (keys != NULL) & (keys != 0)
-        self._rows, self._keys = order[known].astype(np.int32 if len(order) < 1 << 31 else np.int64), keys[known]
+        valid = (keys != NULL) & (keys != 0)
+        self._keys = keys[valid]
+        self._rows = order[valid].astype(np.int32 if len(order) < 1 << 31 else np.int64)  # int32 halves the index's memory.
         self.repeated = int((self._keys[1:] == self._keys[:-1]).sum())
         self._start = start[self._rows] if self.repeated else start[:0]
 
-    def of(self, correlation: I64, start: I64) -> I64:
+    def rows_for(self, correlation: I64, start: I64) -> I64:
         """Return for each operation the row of its call, else -1."""
         result = np.full(len(correlation), -1, np.int64)
         if not len(self._keys):
             return result
         first = np.searchsorted(self._keys, correlation, side="left")
-        known = self._keys[np.minimum(first, len(self._keys) - 1)] == correlation
-        result[known] = self._rows[first[known]]
+        exists = self._keys[np.minimum(first, len(self._keys) - 1)] == correlation
+        result[exists] = self._rows[first[exists]]
         if self.repeated:
             last = np.searchsorted(self._keys, correlation, side="right")
-            for i in np.flatnonzero(known & (last - first > 1)):
-                before = np.searchsorted(self._start[first[i] : last[i]], start[i], side="right")
-                result[i] = self._rows[first[i] + max(0, int(before) - 1)]
+            for i in np.flatnonzero(exists & (last - first > 1)):
+                earlier = np.searchsorted(self._start[first[i] : last[i]], start[i], side="right")
+                result[i] = self._rows[first[i] + max(0, int(earlier) - 1)]
         return result

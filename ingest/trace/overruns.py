@@ -17,11 +17,11 @@ from sawtooth.ingest.decode import I64, NULL
 from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 
-# Programmatic dependent launch, in 150 intact recordings: up to 23.9 µs of a 215 µs kernel, and up to 14 % of its time. It is
-# a property of two kernels: they overlap nearly every time that one follows the other.
-LEGAL_SHARE = 0.2  # of the earlier kernel's duration
-LEGAL_NS = 5_000  # kernels of a few microseconds may overlap by more than that share
-USUALLY = 0.5  # share of the times that two kernels follow each other
+# With programmatic dependent launch, kernels of 150 intact recordings overlapped by up to 23.9 µs of a 215 µs kernel, and by up
+# to 14 % of their duration. Two kernels that use it overlap nearly every time that one follows the other.
+LEGAL_OVERLAP_SHARE = 0.2  # The overlap may be up to this share of the earlier kernel's duration.
+LEGAL_OVERLAP_NS = 5_000  # Kernels of a few microseconds may overlap by more than that share.
+MIN_OVERLAPPING_SHARE = 0.5  # Two kernels overlap legally if they do in at least this share of the times that they follow.
 KERNEL = GPU_KINDS.index("kernel")
 
 
@@ -32,26 +32,27 @@ class Overruns:
         self._open: dict[tuple[int, int], tuple[int, I64]] = {}  # row and facts of the last operation of each stream
         self._rows: list[I64] = []
         self._lengths: list[I64] = []
-        self._pairs: list[I64] = []  # of each row: the two kernels if its overlap may be legal, else -1
+        self._pairs: list[I64] = []  # for each row: the two kernels if its overlap may be legal, else -1
         self._followed, self._overlapped = Counter[int](), Counter[int]()  # by pair of kernels
         self._seen = 0
 
     def add(self, gpu: Columns, kept: NDArray[np.bool_]) -> None:
-        """Check the kept rows of a slice; rows are numbered in the order of ids."""
+        """Check the kept rows of a slice, which are numbered in order of time."""
         device, stream, start = (gpu[name][kept].astype(np.int64) for name in ("device", "stream", "start"))
         in_graph = gpu["graph_id"][kept] != NULL
         names = np.where(gpu["kind"][kept] == KERNEL, gpu["name_id"][kept].astype(np.int64), -1)
         facts = np.stack([start, start + gpu["dur"][kept], names])
         order = np.lexsort((start, stream, device))
         same = (np.diff(device[order]) == 0) & (np.diff(stream[order]) == 0)
-        before, after = order[:-1][same], order[1:][same]
-        alone = ~in_graph[before]
-        self._note(before[alone], facts[:, before[alone]], facts[:, after[alone]])
+        earlier, later = order[:-1][same], order[1:][same]
+        without_graph = ~in_graph[earlier]
+        earlier, later = earlier[without_graph], later[without_graph]
+        self._note(earlier, facts[:, earlier], facts[:, later])
         for at in order[np.concatenate(([True], ~same))] if len(order) else order:
-            held = self._open.get((int(device[at]), int(stream[at])))
-            if held is not None:
-                row, earlier = held
-                self._note(np.array([row - self._seen]), earlier, facts[:, [at]])
+            last = self._open.get((int(device[at]), int(stream[at])))
+            if last is not None:
+                row, last_facts = last
+                self._note(np.array([row - self._seen]), last_facts, facts[:, [at]])
         for at in order[np.concatenate((~same, [True]))] if len(order) else order:
             key = int(device[at]), int(stream[at])
             self._open.pop(key, None)
@@ -67,11 +68,11 @@ class Overruns:
         pair = np.where(kernels, (name << 32) + next_name, -1)
         for counter, chosen in ((self._followed, kernels), (self._overlapped, kernels & (overlap > 0))):
             counter.update(dict(zip(*(values.tolist() for values in np.unique(pair[chosen], return_counts=True)), strict=True)))
-        over = (overlap > LEGAL_NS) & (next_start > start)
-        waits = (next_end >= end) & (overlap <= LEGAL_SHARE * (end - start))
-        self._rows.append(rows[over] + self._seen)
-        self._lengths.append((next_start - start)[over])
-        self._pairs.append(np.where(waits, pair, -1)[over])
+        overruns = (overlap > LEGAL_OVERLAP_NS) & (next_start > start)
+        may_be_legal = (next_end >= end) & (overlap <= LEGAL_OVERLAP_SHARE * (end - start))
+        self._rows.append(rows[overruns] + self._seen)
+        self._lengths.append((next_start - start)[overruns])
+        self._pairs.append(np.where(may_be_legal, pair, -1)[overruns])
 
     def cuts(self, call_of: I64) -> tuple[I64, I64]:
         """Return the rows to cut, ascending, with their correct durations.
@@ -79,14 +80,15 @@ class Overruns:
         ``call_of`` is each row's launch, -1 for none. A launch with many operations is a graph.
         """
         rows, lengths, pairs = (
-            np.concatenate([np.empty(0, np.int64), *each]) for each in (self._rows, self._lengths, self._pairs)
+            np.concatenate([np.empty(0, np.int64), *parts]) for parts in (self._rows, self._lengths, self._pairs)
         )
-        wrong = np.array([pair < 0 or self._overlapped[pair] < USUALLY * self._followed[pair] for pair in pairs.tolist()], bool)
+        least = {pair: MIN_OVERLAPPING_SHARE * count for pair, count in self._followed.items()}
+        wrong = np.array([pair < 0 or self._overlapped[pair] < least[pair] for pair in pairs.tolist()], bool)
         rows, lengths = rows[wrong], lengths[wrong]
         if not len(rows):
             return rows, lengths
         launched = np.bincount(call_of[call_of >= 0], minlength=1)
-        alone = (call_of[rows] < 0) | (launched[np.maximum(call_of[rows], 0)] <= 1)
-        rows, lengths = rows[alone], lengths[alone]
+        without_graph = (call_of[rows] < 0) | (launched[np.maximum(call_of[rows], 0)] <= 1)
+        rows, lengths = rows[without_graph], lengths[without_graph]
         order = np.argsort(rows, kind="stable")
         return rows[order], lengths[order]

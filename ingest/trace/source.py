@@ -18,7 +18,7 @@ from sawtooth.ingest.trace.spool import SpooledTable
 
 TABLES = ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory")
 GPU_KINDS = ("kernel", "memcpy", "memset")  # the meaning of the ids in column ``kind`` of table ``gpu``
-MOST_DEVICES = 256  # GPUs of one host, including MIG instances; each needs an analysis of its own
+MAX_DEVICES = 256  # GPUs of one host, including MIG instances. Each needs an analysis of its own.
 
 
 class TraceTables(Protocol):
@@ -56,12 +56,12 @@ class TraceTables(Protocol):
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts in a trace about itself.
+    """What a trace records besides its events.
 
-    ``base_ns`` is added to its times (None: not recorded). ``tolerance_ns`` is the rounding of its times. ``recording`` are
-    columns of table ``recording``, ``devices`` rows of that table, ``shapes`` grid and block sizes by shape id. ``diagnostics``
-    is called last, because linking also finds problems. ``samples`` are columns of that table, by device and time, if the file
-    also contains telemetry.
+    ``base_ns`` is added to the trace's times; None if it was not recorded. ``tolerance_ns`` is the rounding of the times.
+    ``recording`` has columns of table ``recording``, ``devices`` rows of table ``devices``, ``shapes`` grid and block sizes by
+    shape id. ``diagnostics`` is called last, because linking also finds problems. ``samples`` has columns of table ``samples``,
+    by device and time, if the file also contains telemetry.
     """
 
     base_ns: int | None

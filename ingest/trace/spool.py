@@ -1,7 +1,8 @@
 """Tables larger than memory: rows arrive in file order and are read in order of time, in slices.
 
-Blocks are sorted into runs. Runs beyond a budget go to one unnamed temporary file, which the system removes even if the process
-is killed. A slice is the same stretch of time from every run, so reading merges the runs.
+A block holds rows as they arrive. A sorted run holds the sorted rows of several blocks. A slice holds the rows of one time range,
+merged from all sorted runs. Sorted runs beyond a memory budget go to one unnamed temporary file, which the system removes even if
+the process is killed.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from numpy.typing import NDArray
 from sawtooth.ingest.decode import I64
 
 Columns = dict[str, NDArray[Any]]
-RUN_ROWS = 1 << 18  # large enough to sort well, small enough that the unsorted tail of every table fits
-SLICE_ROWS = 1 << 19  # rows linked and written at once: some 60 MB of operators
-SAMPLE_ROWS = 1 << 12  # one time is stored for each of so many rows of a run, to find the borders of slices
-MEMORY_BYTES = 64 << 20  # runs in memory before any goes to disk: traces of some 700,000 events never use it
+RUN_ROWS = 1 << 18  # Rows per sorted run: enough to sort well, few enough that the unsorted rows of every table fit in memory.
+SLICE_ROWS = 1 << 19  # Rows per slice: about 60 MB of operator rows.
+INDEX_STRIDE = 1 << 12  # A sorted run keeps every 4,096th start time, from which the slices' borders are chosen.
+MEMORY_BYTES = 64 << 20  # Bytes of sorted runs kept in memory. Traces of up to about 700,000 events never use the disk.
 
 
-def order_of(start: I64, dur: I64 | None) -> I64:
-    """Return the order of ids: by start, longest first, then as in the file."""
+def time_order(start: I64, dur: I64 | None) -> I64:
+    """Return the indices that sort rows by start, then longest first, then by file order.
+
+    Only rows with equal starts are sorted by duration, because one ``argsort`` is faster than ``lexsort`` of all rows.
+    """
     order = np.argsort(start, kind="stable")
     if dur is not None:
         ordered = start[order]
@@ -36,23 +40,23 @@ def order_of(start: I64, dur: I64 | None) -> I64:
     return order
 
 
-class Run:
+class SortedRun:
     """One sorted part of a table, in memory or in the spool's file."""
 
     def __init__(self, columns: Columns) -> None:
         self.names = list(columns)
         self.rows = len(columns["start"])
-        self.samples = columns["start"][::SAMPLE_ROWS].copy()
+        self.index = columns["start"][::INDEX_STRIDE].copy()
         self.bytes = sum(values.nbytes for values in columns.values())
         self._columns = columns
-        self._places: dict[str, tuple[np.dtype[Any], int]] = {}
+        self._file_offsets: dict[str, tuple[np.dtype[Any], int]] = {}
         self._file: IO[bytes] | None = None
 
     def spill(self, file: IO[bytes]) -> None:
         """Move the columns to the end of ``file``."""
         offset = file.seek(0, 2)
         for name, values in self._columns.items():
-            self._places[name] = values.dtype, offset
+            self._file_offsets[name] = values.dtype, offset
             offset += file.write(np.ascontiguousarray(values).data)
         self._file, self._columns = file, {}
 
@@ -64,48 +68,50 @@ class Run:
         """Return rows ``begin`` to ``end`` of one column."""
         if self._file is None:
             return self._columns[name][begin:end]
-        dtype, offset = self._places[name]
+        dtype, offset = self._file_offsets[name]
         self._file.seek(offset + begin * dtype.itemsize)
         return np.frombuffer(self._file.read((end - begin) * dtype.itemsize), dtype)
 
 
 class Spool:
-    """The runs of all tables of one ingest, and the file for those that do not fit in memory."""
+    """The sorted runs of all tables of one ingest, and the file for those that do not fit in memory."""
 
     def __init__(self, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
         self._folder = folder
         self._budget = memory_bytes
         self._file: IO[bytes] | None = None
-        self._held: list[Run] = []
+        self._in_memory: list[SortedRun] = []
 
-    def keep(self, run: Run) -> None:
-        """Add ``run``; the oldest runs go to disk if there are too many bytes."""
-        self._held.append(run)
-        while self._held and sum(r.bytes for r in self._held) > self._budget:
+    def add(self, run: SortedRun) -> None:
+        """Add ``run``; move the oldest runs to disk if they exceed the memory budget."""
+        self._in_memory.append(run)
+        while self._in_memory and sum(run.bytes for run in self._in_memory) > self._budget:
             if self._file is None:
-                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  (closed by close)
-            self._held.pop(0).spill(self._file)
+                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed in close
+            self._in_memory.pop(0).spill(self._file)
 
     def close(self) -> None:
         """Free all memory and the file."""
-        self._held.clear()
+        self._in_memory.clear()
         if self._file is not None:
             self._file.close()
 
 
 class SpooledTable:
-    """Rows that arrive in file order, with their ``start`` (and ``dur`` if they have one)."""
+    """A table of the spool: collects blocks of rows and sorts them into runs.
+
+    Rows have the column ``start``, and ``dur`` if they have a duration.
+    """
 
     def __init__(self, spool: Spool, run_rows: int = RUN_ROWS) -> None:
         self._spool = spool
         self._run_rows = run_rows
         self._pending: list[Columns] = []
         self._pending_rows = 0
-        self.runs: list[Run] = []
+        self.runs: list[SortedRun] = []
         self.rows = 0
         self.first: int | None = None
         self.last: int | None = None
-        self.largest = 0  # the largest start: separates Unix time from time since boot
 
     def add(self, columns: Columns) -> None:
         """Append one block; every block has the same columns."""
@@ -128,32 +134,38 @@ class SpooledTable:
             return
         columns = {name: np.concatenate([block[name] for block in self._pending]) for name in self._pending[0]}
         self._pending, self._pending_rows = [], 0
-        order = order_of(columns["start"], columns.get("dur"))
-        run = Run({name: values[order] for name, values in columns.items()})
+        order = time_order(columns["start"], columns.get("dur"))
+        run = SortedRun({name: values[order] for name, values in columns.items()})
         self.runs.append(run)
-        self._spool.keep(run)
+        self._spool.add(run)
 
 
 def slices(*tables: SpooledTable, slice_rows: int = SLICE_ROWS) -> Iterator[tuple[Columns, ...]]:
-    """Yield the same stretches of time of every table, in order.
+    """Yield one time slice after the other: for each table, its rows in the slice, in ``time_order``.
 
-    Rows are in the order of ids; there are no columns without rows.
+    A table without rows in the slice yields {}.
     """
     for table in tables:
         table.flush()
-    samples = np.sort(np.concatenate([np.empty(0, np.int64), *(run.samples for table in tables for run in table.runs)]))
-    borders = np.unique(samples[slice_rows // SAMPLE_ROWS :: slice_rows // SAMPLE_ROWS]) if len(samples) else samples
+    times = [run.index for table in tables for run in table.runs]
+    index = np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
+    borders = np.unique(index[slice_rows // INDEX_STRIDE :: slice_rows // INDEX_STRIDE])
     offsets = [[run.offsets(borders) for run in table.runs] for table in tables]
-    for i in range(len(borders) + 1):
-        yield tuple(_cut(table.runs, starts, i) for table, starts in zip(tables, offsets, strict=True))
+    for number in range(len(borders) + 1):
+        yield tuple(_read_slice(table.runs, starts, number) for table, starts in zip(tables, offsets, strict=True))
 
 
-def _cut(runs: list[Run], offsets: list[list[int]], i: int) -> Columns:
-    parts = [(run, at[i], at[i + 1]) for run, at in zip(runs, offsets, strict=True) if at[i + 1] > at[i]]
+def _read_slice(runs: list[SortedRun], offsets: list[list[int]], number: int) -> Columns:
+    """Return the merged rows of slice ``number``; ``offsets`` are the first rows of all slices in each run."""
+    parts = [
+        (run, first_rows[number], first_rows[number + 1])
+        for run, first_rows in zip(runs, offsets, strict=True)
+        if first_rows[number + 1] > first_rows[number]
+    ]
     if not parts:
         return {}
     columns = {name: np.concatenate([run.read(name, begin, end) for run, begin, end in parts]) for name in parts[0][0].names}
     if len(parts) == 1:
         return columns
-    order = order_of(columns["start"], columns.get("dur"))
+    order = time_order(columns["start"], columns.get("dur"))
     return {name: values[order] for name, values in columns.items()}

@@ -100,7 +100,7 @@ class EventTables:
         """Return the sizes of every shape by its id, in the form of ``Facts.shapes``."""
         sizes = small_integers([size for shape in self.ids["shapes"] for size in shape]).reshape(-1, 6)
         return {
-            f"{what}_{axis}": sizes[:, 3 * i + j] for i, what in enumerate(("grid", "block")) for j, axis in enumerate("xyz")
+            f"{unit}_{axis}": sizes[:, 3 * i + j] for i, unit in enumerate(("grid", "block")) for j, axis in enumerate("xyz")
         }
 
     def add(self, table: str, columns: Columns) -> None:

@@ -203,7 +203,7 @@ def test_a_broken_head_of_many_megabytes_is_refused(tmp_path, folder):
 @pytest.mark.parametrize(
     ("content", "shown"),
     [
-        (b"\x1b[2Jjunk \xff\xd8" + b"q" * 99, "it begins with '\\x1b[2Jjunk \\xff\\xd8" + "q" * 40 + "'…. Give"),
+        (b"\x1b[2Jjunk \xff\xd8" + b"q" * 99, "it begins with '\\x1b[2Jjunk \\xff\\xd8" + "q" * 40 + "'…. Pass"),
         (b'{"traceEvents": [\x1b[31m\xff\xff' + b"\xfe" * 99, "the first begins with '\\x1b[31m"),
         (b'{"\x7f\xe2\x80\xae": 1}', "an object with the keys '\\x7f\\u202e', without"),
     ],

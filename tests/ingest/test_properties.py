@@ -25,7 +25,7 @@ from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing
-from sawtooth.ingest.trace.spool import SAMPLE_ROWS, Spool, SpooledTable, order_of, slices
+from sawtooth.ingest.trace.spool import INDEX_STRIDE, Spool, SpooledTable, slices, time_order
 from sawtooth.ingest.trace.torch_json.columns import KINDS
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
 from sawtooth.ingest.trace.torch_json.text.events import FLOWS
@@ -194,7 +194,7 @@ def arrays(rows):
 
 def in_order(rows):
     thread, start, dur = arrays(rows)
-    order = order_of(start, dur)
+    order = time_order(start, dur)
     return thread[order], start[order], dur[order]
 
 
@@ -210,7 +210,7 @@ def test_nesting_agrees_with_the_definition(ops, calls, tolerance, borders):
     for low, high in itertools.pairwise(borders):  # slices of time, as a large trace is read
         rows, asked = (start >= low) & (start < high), (call_start >= low) & (call_start < high)
         nested = nesting.add(thread[rows], start[rows], dur[rows], low)
-        parent, depth = nested.own()
+        parent, depth = nested.parents_and_depths()
         parents += parent.tolist()
         depths += depth.tolist()
         around += enclosing(nested, call_thread[asked], call_start[asked], call_dur[asked], tolerance).tolist()
@@ -240,11 +240,11 @@ def _overlapped(thread, start, dur):
 
 def test_launches_prefer_the_last_call_before_the_operation():
     launches = LaunchLinks(np.array([5, 5, 0, NULL, 9]), np.array([100, 300, 50, 60, 400]))
-    found = launches.of(np.array([5, 5, 5, 0, NULL, 9, 7]), np.array([150, 350, 50, 100, 100, 380, 1]))
+    found = launches.rows_for(np.array([5, 5, 5, 0, NULL, 9, 7]), np.array([150, 350, 50, 100, 100, 380, 1]))
     # before any call with its correlation, an operation takes the first one; 0, missing and unknown find none
     assert found.tolist() == [0, 1, 0, -1, -1, 4, -1]
     assert launches.repeated == 1
-    assert LaunchLinks(np.empty(0, np.int64), np.empty(0, np.int64)).of(np.array([3]), np.array([1])).tolist() == [-1]
+    assert LaunchLinks(np.empty(0, np.int64), np.empty(0, np.int64)).rows_for(np.array([3]), np.array([1])).tolist() == [-1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -261,7 +261,7 @@ def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows,
         part = rows[i : i + 7]
         start, dur = (np.array(column, np.int64) for column in zip(*part, strict=True))
         table.add({"start": start, "dur": dur, "place": np.arange(i, i + len(part))})
-    found = [columns["place"] for (columns,) in slices(table, slice_rows=SAMPLE_ROWS) if columns]
+    found = [columns["place"] for (columns,) in slices(table, slice_rows=INDEX_STRIDE) if columns]
     wanted = sorted(range(len(rows)), key=lambda i: (rows[i][0], -rows[i][1]))
     assert [i for part in found for i in part.tolist()] == wanted
     assert table.rows == len(rows)
@@ -271,16 +271,16 @@ def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows,
 def test_slices_of_tables_share_their_borders(tmp_path):
     """Rows of two tables that start at the same time come in the same slice, however unevenly the tables are filled."""
     spool = Spool(tmp_path, 0)
-    many, few = SpooledTable(spool, 3 * SAMPLE_ROWS), SpooledTable(spool, 100)
-    times = np.random.default_rng(1).integers(0, 10**6, 10 * SAMPLE_ROWS)
+    many, few = SpooledTable(spool, 3 * INDEX_STRIDE), SpooledTable(spool, 100)
+    times = np.random.default_rng(1).integers(0, 10**6, 10 * INDEX_STRIDE)
     many.add({"start": times, "dur": np.zeros(len(times), np.int64)})
     few.add({"start": times[:50], "dur": np.zeros(50, np.int64)})
     last, count = -1, 0
-    for one, two in slices(many, few, slice_rows=2 * SAMPLE_ROWS):
+    for one, two in slices(many, few, slice_rows=2 * INDEX_STRIDE):
         starts = np.concatenate([columns["start"] for columns in (one, two) if columns])
         assert starts.min() > last
         last, count = starts.max(), count + 1
-        assert len(starts) < 5 * SAMPLE_ROWS
+        assert len(starts) < 5 * INDEX_STRIDE
     assert count >= 4
     spool.close()
 

@@ -118,7 +118,7 @@ REFUSED = [
     Case("endless string", bomb(b"a" * (1 << 20), 40), "E-TOKEN"),
     Case("endless metadata", b'{"x": "' + b"a" * (34 << 20), "E-LIMIT"),
     Case("commas without end", bomb(b"," * (1 << 20), 300), "E-TOKEN"),
-    Case("deep metadata", b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"," + GOOD[1:], "E-DEPTH", says="Record or copy"),
+    Case("deep metadata", b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"," + GOOD[1:], "E-DEPTH", says="Copy it again"),
     Case("jpeg", b"\xff\xd8\xff\xe0" + bytes(64), "E-TYPE", says="JPEG"),
     Case("lz4", b"\x04\x22\x4d\x18" + bytes(32), "E-TYPE", says="lz4"),
     Case("gzip of zip", gzip.compress(archive("zip")), "E-TYPE", says="zip"),

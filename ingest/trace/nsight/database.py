@@ -15,12 +15,12 @@ from typing import Any, Final
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 
-EXPORT = "Export it again: nsys export --type sqlite FILE.nsys-rep"
-BATCH_ROWS = 1 << 16  # some 10 MB of Python numbers
-BATCH_S = 120.0  # an intact file returns a batch in a second; a slow disk under load in ten
-OPCODES = 10_000  # instructions of SQLite's machine between two checks of the clock: some 0.1 ms
-MOST_ROWS = 1 << 28  # rows of one table: a day of launches every 300 microseconds
-LONGEST_VALUE = 64 << 20  # bytes of a row: payloads of NVTX ranges have kilobytes
+HOW_TO_EXPORT = "Export it again: nsys export --type sqlite FILE.nsys-rep"
+BATCH_ROWS = 1 << 16  # about 10 MB of Python numbers
+MAX_BATCH_S = 120.0  # An intact file returns a batch in a second, and in ten seconds from a slow disk under load.
+OPCODES_PER_CLOCK_CHECK = 10_000  # SQLite executes this many instructions of its virtual machine in about 0.1 ms.
+MAX_ROWS = 1 << 28  # rows of one table: a day of launches every 300 microseconds
+MAX_VALUE_BYTES = 64 << 20  # bytes of one row; the payload of an NVTX range has kilobytes
 HEADER_BYTES = 100
 ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_PRAGMA)
 
@@ -28,24 +28,24 @@ ALLOWED: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUN
 class Database:
     """The tables of one export.
 
-    Reading raises SourceError with a sentence for a file that is truncated, damaged or too large.
+    Reading raises SourceError for a file that is truncated, damaged or too large.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._since = time.monotonic()
+        self._batch_start_s = time.monotonic()
         connection.text_factory = lambda value: value.decode("utf-8", "replace")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
         connection.execute("PRAGMA trusted_schema = OFF")
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA cell_size_check = ON")
         connection.set_authorizer(_authorize)
-        connection.set_progress_handler(lambda: time.monotonic() - self._since > BATCH_S, OPCODES)
-        listed = self._all("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'")
-        self.tables = {str(name) for (name,) in listed}
+        connection.set_progress_handler(lambda: time.monotonic() - self._batch_start_s > MAX_BATCH_S, OPCODES_PER_CLOCK_CHECK)
+        rows = self._all("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'")
+        self.tables = {str(name) for (name,) in rows}
 
     def columns(self, table: str) -> set[str]:
-        """Return the names of the columns of ``table``, one of ours; empty if it does not exist."""
+        """Return the names of the columns of ``table`` (a name from our code); empty if there is no such table."""
         return {str(row[1]) for row in self._all(f'PRAGMA table_info("{table}")')} if table in self.tables else set()
 
     def count(self, table: str) -> int:
@@ -53,30 +53,33 @@ class Database:
         return int(self._all(f'SELECT count(*) FROM "{table}"')[0][0]) if table in self.tables else 0
 
     def rows(self, table: str, columns: Sequence[str], needed: Sequence[str] = ()) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield batches of rows, nothing if there is no such table.
+        """Yield batches of rows; nothing if the table does not exist.
 
-        NULL means not recorded, or not in this version.
+        NULL means that the value was not recorded or that this version has no such column. Raises SourceError if one of the
+        ``needed`` columns is missing.
         """
         if table not in self.tables:
             return
-        here = self.columns(table)
-        if lacking := [name for name in needed if name not in here]:
-            raise SourceError("E-JSON", f"Table {table} of this Nsight Systems export has no column {lacking[0]}. {EXPORT}")
-        taken = ", ".join(f'coalesce("{name}", {NULL})' if name in here else str(NULL) for name in columns)
+        available = self.columns(table)
+        if missing := [name for name in needed if name not in available]:
+            raise SourceError(
+                "E-JSON", f"Table {table} of this Nsight Systems export has no column {missing[0]}. {HOW_TO_EXPORT}"
+            )
+        selected = ", ".join(f'coalesce("{name}", {NULL})' if name in available else str(NULL) for name in columns)
         cursor = self._connection.cursor()
-        with _errors_in_words():
-            self._since = time.monotonic()
-            cursor.execute(f'SELECT {taken} FROM "{table}" LIMIT {MOST_ROWS + 1}')
+        with _source_errors():
+            self._batch_start_s = time.monotonic()
+            cursor.execute(f'SELECT {selected} FROM "{table}" LIMIT {MAX_ROWS + 1}')
         total = 0
         while batch := self._batch(cursor):
             total += len(batch)
-            if total > MOST_ROWS:
-                raise SourceError("E-LIMIT", f"Table {table} has more than {MOST_ROWS:,} rows. Profile a shorter time.")
+            if total > MAX_ROWS:
+                raise SourceError("E-LIMIT", f"Table {table} has more than {MAX_ROWS:,} rows. Profile a shorter time.")
             yield batch
 
     def _batch(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
-        self._since = time.monotonic()
-        with _errors_in_words():
+        self._batch_start_s = time.monotonic()
+        with _source_errors():
             return cursor.fetchmany(BATCH_ROWS)
 
     def text(self, number: int, longest: int) -> str | None:
@@ -88,7 +91,7 @@ class Database:
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else None if value is None else str(value)
 
     def _all(self, statement: str) -> list[tuple[Any, ...]]:
-        with _errors_in_words():
+        with _source_errors():
             return self._connection.execute(statement).fetchall()
 
 
@@ -96,13 +99,13 @@ class Database:
 def opened_database(path: Path) -> Iterator[Database]:
     """Open ``path``.
 
-    Raises SourceError if it is truncated, damaged, or no export of Nsight Systems.
+    Raises SourceError if it is truncated, damaged, or not an export of Nsight Systems.
     """
     check_header(path)
-    with _errors_in_words():
+    with _source_errors():
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
     with closing(connection):
-        with _errors_in_words():
+        with _source_errors():
             database = Database(connection)
         if not database.tables & {"StringIds", "META_DATA_EXPORT", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"}:
             raise SourceError(
@@ -113,21 +116,19 @@ def opened_database(path: Path) -> Iterator[Database]:
 
 
 def check_header(path: Path) -> None:
-    """Raise SourceError if the file is shorter than its first page says.
-
-    SQLite itself notices that late, or never.
-    """
+    """Raise SourceError if the file is shorter than its first page says, which SQLite notices late or never."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     page = int.from_bytes(header[16:18], "big")
     page = 1 << 16 if page == 1 else page
     if len(header) < HEADER_BYTES or page < 512 or page & (page - 1):
-        raise SourceError("E-TYPE", f"This is a SQLite database whose first page is damaged. {EXPORT}")
+        raise SourceError("E-TYPE", f"This is a SQLite database whose first page is damaged. {HOW_TO_EXPORT}")
     expected, size = page * int.from_bytes(header[28:32], "big"), path.stat().st_size
     if size < expected:
         raise SourceError(
             "E-TRUNC",
-            f"The Nsight Systems export is cut off: {size:,} of its {expected:,} bytes are here. Copy it again, or: {EXPORT}",
+            f"The Nsight Systems export is cut off: {size:,} of its {expected:,} bytes are here. Copy it again, or: "
+            f"{HOW_TO_EXPORT}",
         )
 
 
@@ -140,18 +141,23 @@ def _authorize(action: int, first: str | None, second: str | None, *_: Any) -> i
 
 
 @contextmanager
-def _errors_in_words() -> Iterator[None]:
+def _source_errors() -> Iterator[None]:
+    """Raise SourceError instead of sqlite3's errors."""
     try:
         yield
     except sqlite3.Error as error:
         if "interrupted" in str(error):
-            sentence = f"The Nsight Systems export takes longer than {BATCH_S:.0f} s to give some of its rows: it looks damaged. {EXPORT}"
-            raise SourceError("E-LIMIT", sentence) from error
+            raise SourceError(
+                "E-LIMIT",
+                f"The Nsight Systems export takes longer than {MAX_BATCH_S:.0f} s to give some of its rows: it looks damaged. "
+                f"{HOW_TO_EXPORT}",
+            ) from error
         if "too big" in str(error):
-            sentence = (
-                f"The Nsight Systems export has a row of more than {LONGEST_VALUE >> 20} MB, which no event has. {EXPORT}"
-            )
-            raise SourceError("E-LIMIT", sentence) from error
+            raise SourceError(
+                "E-LIMIT",
+                f"The Nsight Systems export has a row of more than {MAX_VALUE_BYTES >> 20} MB, which no event has. "
+                f"{HOW_TO_EXPORT}",
+            ) from error
         raise SourceError(
-            "E-JSON", f"The Nsight Systems export is a damaged SQLite database ({str(error)[:80]}). {EXPORT}"
+            "E-JSON", f"The Nsight Systems export is a damaged SQLite database ({str(error)[:80]}). {HOW_TO_EXPORT}"
         ) from error

@@ -9,13 +9,14 @@ from typing import Any
 
 from sawtooth.ingest.decode import LARGEST, NULL, small_integers
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.trace.nsight.database import EXPORT
-from sawtooth.ingest.trace.nsight.gpu import Places
+from sawtooth.ingest.trace.nsight.database import HOW_TO_EXPORT
+from sawtooth.ingest.trace.nsight.gpu import DeviceNumbering
 from sawtooth.ingest.trace.nsight.samples import read_samples
 from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, NsightTrace
-from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
+from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, Facts
 
-UNIX_NS = 10**17  # 1973; nsys export --ts-normalize writes Unix time, and no uptime reaches three years
+# nsys export --ts-normalize writes Unix time. Later times are Unix time, because this is in 1973 and no host runs for three years.
+UNIX_NS = 10**17
 DEVICE_COLUMNS = (
     "id",
     "cuDevice",
@@ -29,27 +30,24 @@ DEVICE_COLUMNS = (
     "maxRegistersPerSm",
     "maxShmemPerSm",
 )
-# The table before the middle of 2021, with CUPTI's field names.
-EARLY_DEVICES, EARLY_DEVICE_COLUMNS = (
-    "TARGET_INFO_CUDA_GPU",
-    (
-        "deviceId",
-        "deviceId",
-        "name",
-        "globalMemorySize",
-        "computeCapabilityMajor",
-        "computeCapabilityMinor",
-        "numMultiprocessors",
-        "numThreadsPerWarp",
-        "maxWarpsPerMultiprocessor",
-        "maxRegistersPerMultiprocessor",
-        "maxSharedMemoryPerMultiprocessor",
-    ),
+EARLY_DEVICES = "TARGET_INFO_CUDA_GPU"  # the table of exports before the middle of 2021, with CUPTI's field names
+EARLY_DEVICE_COLUMNS = (
+    "deviceId",
+    "deviceId",
+    "name",
+    "globalMemorySize",
+    "computeCapabilityMajor",
+    "computeCapabilityMinor",
+    "numMultiprocessors",
+    "numThreadsPerWarp",
+    "maxWarpsPerMultiprocessor",
+    "maxRegistersPerMultiprocessor",
+    "maxSharedMemoryPerMultiprocessor",
 )
 SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
-# No other values: captures contain environment variables, with people's secrets.
+# Other values are not stored, because exports contain environment variables, which may contain secrets.
 STORED_KEYS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
-NO_STORE = {
+IGNORED_TABLES = {  # table -> its content
     "SCHED_EVENTS": "switches of threads",
     "COMPOSITE_EVENTS": "samples of the CPU",
     "CUDA_GPU_MEMORY_USAGE_EVENTS": "allocations",
@@ -101,16 +99,16 @@ SENTENCES = {
 }
 
 
-def facts(trace: NsightTrace, places: Places) -> Facts:
+def facts(trace: NsightTrace, numbering: DeviceNumbering) -> Facts:
     """Return the facts of the export.
 
     Raises SourceError if nothing in it can be used.
     """
     if not any(trace.tables[key].rows for key in TABLES):
-        raise _nothing(trace)
+        raise _no_events_error(trace)
     _name_threads(trace)
     system = _pairs(trace, "TARGET_INFO_SYSTEM_ENV", tuple(SYSTEM_FACTS))
-    about = _pairs(trace, "META_DATA_EXPORT", STORED_KEYS)
+    metadata = _pairs(trace, "META_DATA_EXPORT", STORED_KEYS)
     return Facts(
         base_ns=_base(trace),
         tolerance_ns=0,
@@ -118,22 +116,23 @@ def facts(trace: NsightTrace, places: Places) -> Facts:
         recording={
             "vendor": "nvidia",
             **{SYSTEM_FACTS[key]: value for key, value in system.items()},
-            "profiler_version": _version(about),
+            "profiler_version": _version(metadata),
             "record_shapes": bool(trace.ids["signatures"]),
             **dict.fromkeys(("profile_memory", "with_stack", "with_modules", "with_flops"), False),
-            "metadata": json.dumps(about),
+            "metadata": json.dumps(metadata),
         },
-        devices=list(_devices(trace, places)),
+        devices=list(_devices(trace, numbering)),
         shapes=trace.shapes(),
         diagnostics=lambda: _diagnostics(trace),
-        samples=read_samples(trace, places.device_of),
+        samples=read_samples(trace, numbering.device_of),
     )
 
 
-def _nothing(trace: NsightTrace) -> SourceError:
-    if left := sum(trace.notes[f"time_{key}"] for key in ("open", "negative", "absurd")):
+def _no_events_error(trace: NsightTrace) -> SourceError:
+    if timeless := sum(trace.notes[f"time_{key}"] for key in ("open", "negative", "absurd")):
         return SourceError(
-            "E-NOEV", f"None of the {left:,} events of this Nsight Systems export has times that can be used. {EXPORT}"
+            "E-NOEV",
+            f"None of the {timeless:,} events of this Nsight Systems export has times that can be used. {HOW_TO_EXPORT}",
         )
     return SourceError(
         "E-NOEV",
@@ -141,16 +140,13 @@ def _nothing(trace: NsightTrace) -> SourceError:
     )
 
 
-def _version(about: dict[str, str]) -> str:
+def _version(metadata: dict[str, str]) -> str:
     """Return the profiler and, if the export names it, its version."""
-    return " ".join(filter(None, ("Nsight Systems", about.get("EXPORT_PRODUCT_VERSION"))))
+    return " ".join(filter(None, ("Nsight Systems", metadata.get("EXPORT_PRODUCT_VERSION"))))
 
 
 def _base(trace: NsightTrace) -> int | None:
-    """Return the Unix time of the export's time 0.
-
-    None if its times are Unix time already, or it is not recorded.
-    """
+    """Return the Unix time of the export's time 0; None if it is unknown or the times are Unix times."""
     largest = max(table.last for table in trace.tables.values() if table.last is not None)
     for batch in trace.database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
         began = batch[0][0]
@@ -166,16 +162,16 @@ def _pairs(trace: NsightTrace, table: str, keys: tuple[str, ...]) -> dict[str, s
     return {name: value[:200] for batch in batches for name, value in batch if name in keys and isinstance(value, str)}
 
 
-def _devices(trace: NsightTrace, places: Places) -> Iterator[dict[str, Any]]:
+def _devices(trace: NsightTrace, numbering: DeviceNumbering) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices``, by the numbers that GPU operations use."""
     seen: set[int] = set()
     rows = trace.database.rows
     for batch in chain(rows("TARGET_INFO_GPU", DEVICE_COLUMNS), rows(EARLY_DEVICES, EARLY_DEVICE_COLUMNS)):
-        for row in batch[:MOST_DEVICES]:
+        for row in batch[:MAX_DEVICES]:
             values = [None if v == NULL else int(v) for v in small_integers([*row[:2], *row[4:]])]
             gpu, cuda, major, minor, sms, warp, warps, registers, shared = values
-            otherwise = cuda if cuda is not None and not places.ambiguous else gpu
-            device = places.number_of.get(gpu if gpu is not None else -1, otherwise)
+            default = cuda if cuda is not None and not numbering.ambiguous else gpu
+            device = numbering.number_of.get(gpu if gpu is not None else -1, default)
             if device is None or device in seen:
                 continue
             seen.add(device)
@@ -208,14 +204,14 @@ def _name_threads(trace: NsightTrace) -> None:
 def _diagnostics(trace: NsightTrace) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``diagnostics``."""
     tables, notes = trace.tables, dict(trace.notes)
-    lacking = {
+    missing = {
         "no_gpu": not tables["gpu"].rows,
         "no_host": not tables["ops"].rows and not tables["calls"].rows,
         "no_ranges": not tables["ops"].rows,
         "no_operators": not any("::" in name for name in trace.ids["names"]) or not tables["ops"].rows,
         "no_shapes": not trace.ids["signatures"],
     }
-    notes |= {key: 1 for key, absent in lacking.items() if absent}
+    notes |= {key: 1 for key, is_missing in missing.items() if is_missing}
     processes = len({pid for pid, _ in trace.ids["threads"]})
     if processes > 1:
         notes["processes"] = processes
@@ -223,9 +219,9 @@ def _diagnostics(trace: NsightTrace) -> Iterator[dict[str, Any]]:
         severity, sentence = SENTENCES[key]
         example = trace.examples.get(key, "")[:200] or None
         yield {"key": key, "severity": severity, "sentence": sentence, "count": count, "example": example}
-    for table, what in NO_STORE.items():
+    for table, content in IGNORED_TABLES.items():
         if count := trace.database.count(table):
-            sentence = f"The export holds {what}, which are not stored: Sawtooth measures nothing with them yet."
+            sentence = f"The export holds {content}, which are not stored: Sawtooth measures nothing with them yet."
             yield {
                 "key": f"not_stored_{table.lower()}",
                 "severity": "info",

@@ -30,11 +30,11 @@ KERNEL = (
     "dynamicSharedMemory",
 )
 KERNEL_NAMES = ("demangledName", "shortName", "mangledName", "name")
-OTHER_STREAM = 1 << 16  # added if two processes use the same stream number on one GPU
+STREAM_NUMBER_STEP = 1 << 16  # This is added to a stream's number if another process uses the number on the same GPU.
 
 
-class Places:
-    """Devices and streams with the same numbers in every process of the file.
+class DeviceNumbering:
+    """Numbers of devices and streams that mean the same in every process of the file.
 
     A process counts its visible GPUs and its streams from 0. If two processes use one number for different GPUs, the host's own
     numbers are used. If two processes have a stream with the same number on one GPU, the later one gets another number.
@@ -43,7 +43,7 @@ class Places:
     def __init__(self, trace: NsightTrace) -> None:
         self.gpu_of: dict[tuple[int, int], int] = {}
         for batch in trace.database.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId")):
-            pids, cudas, gpus = (small_integers([row[place] for row in batch]).tolist() for place in range(3))
+            pids, cudas, gpus = (small_integers([row[index] for row in batch]).tolist() for index in range(3))
             self.gpu_of |= {
                 (pid, cuda): gpu for pid, cuda, gpu in zip(pids, cudas, gpus, strict=True) if NULL not in (cuda, gpu)
             }
@@ -68,10 +68,10 @@ class Places:
         device[device == NULL] = 0
         keys = np.column_stack([device, column(batch, 1), column(batch, 2), column(batch, 3)])
         distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-        places = np.array([self._place(*row) for row in distinct.tolist()], np.int64)[inverse.reshape(-1)]
-        return places[:, 0], places[:, 1]
+        numbers = np.array([self._device_and_stream(*row) for row in distinct.tolist()], np.int64)[inverse.reshape(-1)]
+        return numbers[:, 0], numbers[:, 1]
 
-    def _place(self, device: int, process: int, context: int, stream: int) -> tuple[int, int]:
+    def _device_and_stream(self, device: int, process: int, context: int, stream: int) -> tuple[int, int]:
         if self.ambiguous:
             device = self.gpu_of.get(((process >> PROCESS_SHIFT) & PART, device), device)
         stream = 0 if stream in (NULL, NO_STREAM) else stream
@@ -79,34 +79,34 @@ class Places:
         if key not in self._streams:
             number = stream
             while (device, number) in self._taken:
-                number += OTHER_STREAM
+                number += STREAM_NUMBER_STEP
             self._taken.add((device, number))
             self._streams[key] = number
         return device, self._streams[key]
 
 
-def read_kernels(trace: NsightTrace, places: Places) -> None:
+def read_kernels(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     """Read kernels into table gpu."""
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_KERNEL", (*COMMON, *KERNEL_NAMES, *KERNEL)):
         at = 2 + len(COMMON)
         names = {numbers: _kernel_name(trace, numbers) for numbers in {row[at : at + 4] for row in batch}}
         first = at + len(KERNEL_NAMES)
-        place = first - 2 + 6  # after the grid and the block
-        static, dynamic = column(batch, place + 1), column(batch, place + 2)
+        registers = first - 2 + 6  # index of the column after the grid and the block
+        static, dynamic = column(batch, registers + 1), column(batch, registers + 2)
         columns: Columns = {
             "name_id": np.array([names[row[at : at + 4]] for row in batch], np.int32),
             "shape": np.array([trace.shape(row[first : first + 6]) for row in batch], np.int32),
-            "registers_per_thread": small_integers(column(batch, place).tolist()),
+            "registers_per_thread": small_integers(column(batch, registers).tolist()),
             "shared_memory_bytes": np.where((static == NULL) | (dynamic == NULL), NULL, static + dynamic),
         }
-        _add(trace=trace, places=places, kind="kernel", batch=batch, times=(start, dur), own=columns)
+        _add(trace=trace, numbering=numbering, kind="kernel", batch=batch, times=(start, dur), own_columns=columns)
 
 
 def _kernel_name(trace: NsightTrace, numbers: tuple[Any, ...]) -> int:
     return trace.name(next((text for number in numbers if (text := trace.text(number))), None))
 
 
-def read_copies(trace: NsightTrace, places: Places) -> None:
+def read_copies(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     """Read copies and memory sets into table gpu, named as torch.profiler names them."""
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMCPY", (*COMMON, "bytes", "copyKind", "srcKind", "dstKind")):
         at = 2 + len(COMMON)
@@ -115,17 +115,17 @@ def read_copies(trace: NsightTrace, places: Places) -> None:
             "name_id": np.array([names[row[at + 1 :]] for row in batch], np.int32),
             "bytes": column(batch, at - 2),
         }
-        _add(trace=trace, places=places, kind="memcpy", batch=batch, times=(start, dur), own=columns)
+        _add(trace=trace, numbering=numbering, kind="memcpy", batch=batch, times=(start, dur), own_columns=columns)
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMSET", (*COMMON, "bytes", "memKind")):
         at = 2 + len(COMMON)
         sets = [trace.name(f"Memset ({MEMORY.get(row[at + 1], 'Unknown')})") for row in batch]
         _add(
             trace=trace,
-            places=places,
+            numbering=numbering,
             kind="memset",
             batch=batch,
             times=(start, dur),
-            own={"name_id": np.array(sets, np.int32), "bytes": column(batch, at - 2)},
+            own_columns={"name_id": np.array(sets, np.int32), "bytes": column(batch, at - 2)},
         )
 
 
@@ -137,7 +137,7 @@ def _copy_name(kind: Any, source: Any, target: Any) -> str:
     return f"Memcpy {COPIES.get(kind, 'Unknown')}{ends}"
 
 
-def read_graphs(trace: NsightTrace, places: Places) -> None:
+def read_graphs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     """Read graphs that were traced as a whole, which is nsys's default.
 
     The GPU was busy with kernels that were not recorded.
@@ -147,24 +147,24 @@ def read_graphs(trace: NsightTrace, places: Places) -> None:
         trace.note("graphs_whole", "", len(batch))
         _add(
             trace=trace,
-            places=places,
+            numbering=numbering,
             kind="kernel",
             batch=batch,
             times=(start, dur),
-            own={"name_id": np.array(names, np.int32)},
+            own_columns={"name_id": np.array(names, np.int32)},
         )
 
 
-def read_syncs(trace: NsightTrace, places: Places) -> None:
+def read_syncs(trace: NsightTrace, numbering: DeviceNumbering) -> None:
     """Read the kinds of waits of synchronizations into table syncs."""
     kinds = trace.ids["sync_kinds"]
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*COMMON[:5], "syncType")):
-        device, stream = places.find(batch)
+        device, stream = numbering.find(batch)
         correlation = trace.correlations(column(batch, 4), column(batch, 1))
         pairs = zip(batch, correlation.tolist(), strict=True)
-        words = [trace.waits.get(call) or SYNCS.get(row[7], "Unknown") for row, call in pairs]
+        kind_names = [trace.waits.get(call) or SYNCS.get(row[7], "Unknown") for row, call in pairs]
         columns: Columns = {
-            "kind": np.array([kinds.setdefault(word, len(kinds)) for word in words], np.int32),
+            "kind": np.array([kinds.setdefault(name, len(kinds)) for name in kind_names], np.int32),
             "device": device,
             "stream": np.where(column(batch, 3) >= NO_STREAM, NULL, stream),
             "start": start,
@@ -175,9 +175,14 @@ def read_syncs(trace: NsightTrace, places: Places) -> None:
 
 
 def _add(
-    trace: NsightTrace, places: Places, kind: str, batch: list[tuple[Any, ...]], times: tuple[I64, I64], own: Columns
+    trace: NsightTrace,
+    numbering: DeviceNumbering,
+    kind: str,
+    batch: list[tuple[Any, ...]],
+    times: tuple[I64, I64],
+    own_columns: Columns,
 ) -> None:
-    device, stream = places.find(batch)
+    device, stream = numbering.find(batch)
     columns: Columns = {
         "device": device,
         "stream": stream,
@@ -187,4 +192,4 @@ def _add(
         "graph_id": column(batch, 5),
         "graph_node_id": column(batch, 6),
     }
-    trace.add_gpu(kind, {**columns, **own})
+    trace.add_gpu(kind, {**columns, **own_columns})

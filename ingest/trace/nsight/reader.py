@@ -11,7 +11,7 @@ from pathlib import Path
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.nsight.database import check_header, opened_database
 from sawtooth.ingest.trace.nsight.facts import facts
-from sawtooth.ingest.trace.nsight.gpu import Places, read_copies, read_graphs, read_kernels, read_syncs
+from sawtooth.ingest.trace.nsight.gpu import DeviceNumbering, read_copies, read_graphs, read_kernels, read_syncs
 from sawtooth.ingest.trace.nsight.host import read_calls, read_overheads, read_ranges, read_system_calls
 from sawtooth.ingest.trace.nsight.trace import NsightTrace
 from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
@@ -21,7 +21,7 @@ MAGIC = b"SQLite format 3\x00"
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether ``head`` begins a SQLite database; its tables show whether it is of Nsight Systems."""
+    """Return whether ``head`` begins a SQLite database; its tables are checked by ``opened_database``."""
     return head.startswith(MAGIC)
 
 
@@ -32,14 +32,14 @@ def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Itera
     try:
         with _plain_file(opened, folder) as path, opened_database(path) as database:
             trace = NsightTrace(database, opened.limits, spool)
-            places = Places(trace)
-            for step in (read_ranges, read_calls, read_system_calls, read_overheads):
-                step(trace)
+            numbering = DeviceNumbering(trace)
+            for read_host_table in (read_ranges, read_calls, read_system_calls, read_overheads):
+                read_host_table(trace)
                 progress(trace.events)
-            for part in (read_kernels, read_copies, read_graphs, read_syncs):
-                part(trace, places)
+            for read_gpu_table in (read_kernels, read_copies, read_graphs, read_syncs):
+                read_gpu_table(trace, numbering)
                 progress(trace.events)
-            yield trace, facts(trace, places)
+            yield trace, facts(trace, numbering)
     finally:
         spool.close()
 
@@ -57,14 +57,14 @@ def _plain_file(opened: Source, folder: Path) -> Iterator[Path]:
                 pass
         yield opened.path
         return
-    place = Path(tempfile.mkdtemp(prefix=".draft.", dir=folder))
+    temporary = Path(tempfile.mkdtemp(prefix=".draft.", dir=folder))
     try:
-        with (place / "export.sqlite").open("wb") as file, closing(opened.pieces()) as pieces:
+        with (temporary / "export.sqlite").open("wb") as file, closing(opened.pieces()) as pieces:
             for piece in pieces:
                 file.write(piece)
-        yield place / "export.sqlite"
+        yield temporary / "export.sqlite"
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 SOURCE = TraceSource("Nsight Systems SQLite export", sniff, read)

@@ -16,21 +16,21 @@ from sawtooth.ingest.decode import I64, LARGEST, integers
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.trace.nsight.trace import NsightTrace
 from sawtooth.ingest.trace.samples import SampleParts, sample_table
-from sawtooth.ingest.trace.source import MOST_DEVICES
+from sawtooth.ingest.trace.source import MAX_DEVICES
 
-GPU_BITS = 0xFF  # typeId's lowest byte is the number of the GPU; the others say that this is a GPU
-UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # exports use "SMs Active [Throughput %]" for what older ones call "SMs Active"
-SHARES: Final = (None, "Throughput %", "%")
-HERTZ_FROM = 100_000  # clocks are titled MHz, but in Hz since 2022: no GPU clock reaches 100 GHz
-WRAPS = 1 << 32  # hertz values beyond 2^31 become negative
-MOST_SAMPLES = 1 << 24  # values: a GPU at 10 kHz for four minutes, or eight for half a minute, with seven quantities each
+GPU_BITS = 0xFF  # typeId's lowest byte is the number of the GPU. The other bytes show that it is a GPU.
+UNIT = re.compile(r" \[(?P<unit>[^\]]*)\]$")  # "SMs Active [Throughput %]" has one. Older exports write "SMs Active".
+PERCENT_UNITS: Final = (None, "Throughput %", "%")
+MIN_HERTZ = 100_000  # Clocks are titled MHz but are in Hz since 2022. Larger values are Hz, because no GPU reaches 100 GHz.
+WRAPS = 1 << 32  # Values of 2^31 Hz and more are stored as negative numbers.
+MAX_SAMPLES = 1 << 24  # values of one GPU at 10 kHz for four minutes, or of eight for half a minute, with seven metrics each
 
 
 def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> dict[str, NDArray[Any]] | None:
     """Return the columns of table ``samples`` on the trace's clock; None without known quantities.
 
-    ``device_of`` maps the host's number of a GPU to the device number of GPU operations, or to None for one that the program
-    did not use. Quantities that are measured in two parts (reads and writes) are summed.
+    ``device_of`` maps the host's number of a GPU to the device number of GPU operations, or to None if the program did not use
+    the GPU. Quantities that are measured in two parts (reads and writes) are summed.
     """
     known = {
         key: (device, column) for key, column in _known(trace).items() if (device := device_of(key[0] & GPU_BITS)) is not None
@@ -38,14 +38,14 @@ def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> 
     parts: SampleParts = {}
     cells = 0
     for batch in trace.database.rows("GPU_METRICS", ("timestamp", "typeId", "metricId", "value")) if known else ():
-        time, kind, metric, value = (integers([row[place] for row in batch]) for place in range(4))
+        time, kind, metric, value = (integers([row[index] for row in batch]) for index in range(4))
         usable = (time > -LARGEST) & (time < LARGEST) & (value > -LARGEST) & (value < LARGEST)
         for key in {(int(a), int(b)) for a, b in np.unique(np.stack([kind, metric])[:, usable], axis=1).T} & known.keys():
-            here = usable & (kind == key[0]) & (metric == key[1])
-            cells += int(here.sum())
+            rows = usable & (kind == key[0]) & (metric == key[1])
+            cells += int(rows.sum())
             pieces = parts.setdefault(known[key], {}).setdefault(key, [])
-            pieces.append((time[here], _scaled(known[key][1], value[here])))
-        if cells > MOST_SAMPLES:
+            pieces.append((time[rows], _scaled(known[key][1], value[rows])))
+        if cells > MAX_SAMPLES:
             trace.note("samples_many", "", cells)
             return None
     return sample_table(parts) if parts else None
@@ -61,7 +61,8 @@ def _known(trace: NsightTrace) -> dict[tuple[int, int], str]:
                 continue
             column = columns.get(UNIT.sub("", name))
             unit = UNIT.search(name)
-            if column and (column.startswith("clock") or (unit and unit["unit"]) in SHARES) and kind & GPU_BITS < MOST_DEVICES:
+            is_known = column and (column.startswith("clock") or (unit and unit["unit"]) in PERCENT_UNITS)
+            if column and is_known and kind & GPU_BITS < MAX_DEVICES:
                 column_of[kind, metric] = column
     return column_of
 
@@ -70,4 +71,4 @@ def _scaled(column: str, value: I64) -> NDArray[np.float64]:
     if not column.startswith("clock"):
         return value.astype(np.float64)
     unsigned = np.where(value < 0, value + WRAPS, value)
-    return np.where(unsigned >= HERTZ_FROM, unsigned / 1e6, unsigned)
+    return np.where(unsigned >= MIN_HERTZ, unsigned / 1e6, unsigned)

@@ -14,10 +14,10 @@ from sawtooth.ingest.trace.nsight.database import Database
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.tables import EventTables
 
-LONGEST_NS = 7 * 86400 * 10**9  # as in other traces: no event lasts a week, except a record that was never closed
-PROCESS_SHIFT = 24  # globalTid is machine, process and thread, with 24 bits for each of the last two
+MAX_DURATION_NS = 7 * 86400 * 10**9  # Only a record that was never closed lasts a week.
+PROCESS_SHIFT = 24  # globalTid is machine, process and thread, with 24 bits for each of the last two.
 PART = (1 << PROCESS_SHIFT) - 1
-CORRELATION_BITS = 40  # CUPTI counts in 32 bits, separately in each process
+CORRELATION_BITS = 40  # CUPTI counts in 32 bits, separately in each process.
 
 
 class NsightTrace(EventTables):
@@ -42,19 +42,19 @@ class NsightTrace(EventTables):
         for rows in self.database.rows(table, ("start", "end", *columns), needed=("start", "end")):
             batch = rows if only is None else [row for row in rows if row[2] in only]
             start, end = integers([row[0] for row in batch]), integers([row[1] for row in batch])
-            # NULL is less than all other values
+            # NULL is smaller than all other values.
             missing = (np.minimum(start, end) <= -LARGEST) | (np.maximum(start, end) >= LARGEST)
             dur = np.where(missing, 0, end - np.where(missing, 0, start))
-            wrong = {"open": missing, "negative": dur < 0, "absurd": dur > LONGEST_NS}
-            for key, bad in wrong.items():
-                if count := int(bad.sum()):
+            wrong = {"open": missing, "negative": dur < 0, "absurd": dur > MAX_DURATION_NS}
+            for key, rows_with_fault in wrong.items():
+                if count := int(rows_with_fault.sum()):
                     self.note(f"time_{key}", table, count)
             good = np.flatnonzero(~(wrong["open"] | wrong["negative"] | wrong["absurd"]))
             if len(good):
                 yield [batch[i] for i in good] if len(good) < len(batch) else batch, start[good], dur[good]
 
     def text(self, number: Any) -> str:
-        """Return the text of ``number`` in table StringIds, empty for none."""
+        """Return the text of ``number`` in table StringIds; empty if it has none."""
         if not isinstance(number, int) or number == NULL:
             return ""
         if number not in self._texts:
@@ -75,16 +75,16 @@ class NsightTrace(EventTables):
             self._threads[number] = self.thread(*key)
         return self._threads[number]
 
-    def correlations(self, values: I64, of: I64) -> I64:
-        """Return correlations that are unique in the file.
+    def correlations(self, values: I64, process_ids: I64) -> I64:
+        """Return correlations that are unique in the file, because each process counts its own.
 
-        They count separately in each process; ``of`` is the globalTid or globalPid of each.
+        ``process_ids`` are globalTid or globalPid.
         """
-        numbers = [self._processes.setdefault(key, len(self._processes)) for key in (of >> PROCESS_SHIFT).tolist()]
-        known = (values > 0) & (values < 1 << CORRELATION_BITS)
-        return np.where(known, values + (np.array(numbers, np.int64) << CORRELATION_BITS), NULL)
+        numbers = [self._processes.setdefault(key, len(self._processes)) for key in (process_ids >> PROCESS_SHIFT).tolist()]
+        valid = (values > 0) & (values < 1 << CORRELATION_BITS)
+        return np.where(valid, values + (np.array(numbers, np.int64) << CORRELATION_BITS), NULL)
 
 
-def column(batch: list[tuple[Any, ...]], place: int) -> I64:
+def column(batch: list[tuple[Any, ...]], index: int) -> I64:
     """Return one of the requested columns (0: the first after start and end) as integers."""
-    return integers([row[place + 2] for row in batch])
+    return integers([row[index + 2] for row in batch])

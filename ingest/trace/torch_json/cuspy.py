@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, names_in
 from sawtooth.ingest.trace.samples import SampleParts, sample_table
-from sawtooth.ingest.trace.source import MOST_DEVICES
+from sawtooth.ingest.trace.source import MAX_DEVICES
 from sawtooth.ingest.trace.spool import Columns, SpooledTable, slices
 from sawtooth.ingest.trace.torch_json.arguments import Number
 from sawtooth.ingest.trace.torch_json.decoding import decoded
@@ -89,7 +89,7 @@ def real_streams(streams: I64, events: list[Event], text: bytes) -> I64:
 def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
     """Return the columns of the known counters, the other events, and notes."""
     matches = [(event, match) for event in events if (match := COUNTERS.fullmatch(str(event.pid)))]
-    known = [(event, int(match[1])) for event, match in matches if event.name in COLUMNS and int(match[1]) < MOST_DEVICES]
+    known = [(event, int(match[1])) for event, match in matches if event.name in COLUMNS and int(match[1]) < MAX_DEVICES]
     chosen = [event for event, _ in known]
     time, value = decimal_ns([e.ts for e in chosen]), floats([a.value for a in decoded(chosen, CounterArgs)])
     usable = (time != NULL) & (np.abs(time) < LARGEST) & np.isfinite(value)

@@ -13,7 +13,7 @@ from sawtooth.ingest.capture.devices import TRACE_KEY
 from sawtooth.ingest.decode import LARGEST, MICROSECOND, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.other_profiles import other_profiler
-from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
+from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, Facts
 from sawtooth.ingest.trace.torch_json.begin_end_events import pair_edges
 from sawtooth.ingest.trace.torch_json.cuspy import samples
 from sawtooth.ingest.trace.torch_json.device_problems import mixed_contexts, unread_device
@@ -187,7 +187,7 @@ def name_of_events(key: str) -> str:
 def rows_of_devices(devices: Any, uuids: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices``, from deviceProperties and the capture helper's UUIDs."""
     named = uuids if isinstance(uuids, dict) else {}
-    for i, device in enumerate(devices[:MOST_DEVICES] if isinstance(devices, list) else []):
+    for i, device in enumerate(devices[:MAX_DEVICES] if isinstance(devices, list) else []):
         if not isinstance(device, dict):
             continue
         number = _small(device.get("id"))

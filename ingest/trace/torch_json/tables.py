@@ -17,16 +17,16 @@ from sawtooth.ingest.trace.torch_json.columns import Filed
 from sawtooth.ingest.trace.torch_json.interning import Interned
 from sawtooth.ingest.trace.torch_json.operators import DISTINCT_EXTRAS, DISTINCT_SIGNATURES
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
-from sawtooth.ingest.trace.torch_json.text.refusals import cut_early, too_deep
+from sawtooth.ingest.trace.torch_json.text.format_errors import too_deep_error, truncated_error
 
-IDS = {  # column -> the kind of its ids
+ID_KINDS = {  # column -> the kind of its ids
     "name_id": "names",
     "thread_id": "threads",
     "signature_id": "signatures",
     "extra": "extras",
     "shape": "shapes",
 }
-LIMITED = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}
+MAX_IDS = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}  # by kind of id; the other kinds have no limit here
 
 
 class IdMapping:
@@ -64,8 +64,9 @@ class TorchTrace:
         """
         for key, fresh in filed.fresh.items():
             if fresh or key not in origin.ids:
-                known = origin.ids.get(key, np.empty(0, np.int32))
-                origin.ids[key] = np.concatenate([known, np.fromiter((self._id(key, k) for k in fresh), np.int32, len(fresh))])
+                earlier = origin.ids.get(key, np.empty(0, np.int32))
+                new = np.fromiter((self._id(key, value) for value in fresh), np.int32, len(fresh))
+                origin.ids[key] = np.concatenate([earlier, new])
         self._name_length += sum(map(len, filed.fresh["names"]))
         if len(self.ids["names"]) > (limit := self._limits.distinct_names):
             raise SourceError(
@@ -78,8 +79,8 @@ class TorchTrace:
             )
         for table, columns in filed.columns:
             for column, values in columns.items():
-                if column in IDS or (table == "syncs" and column == "kind"):
-                    columns[column] = _mapped(values, origin.ids[IDS.get(column, "sync_kinds")])
+                if column in ID_KINDS or (table == "syncs" and column == "kind"):
+                    columns[column] = _mapped(values, origin.ids[ID_KINDS.get(column, "sync_kinds")])
                 elif column == "collective" and len(self.collectives):
                     columns[column] = np.where(values < 0, values, values + np.int32(len(self.collectives)))
             self.tables[table].add(columns)
@@ -95,7 +96,7 @@ class TorchTrace:
 
     def _id(self, kind: str, key: Any) -> int:
         ids = self.ids[kind]
-        if kind in LIMITED and len(ids) >= LIMITED[kind] and key not in ids:
+        if kind in MAX_IDS and len(ids) >= MAX_IDS[kind] and key not in ids:
             self.document.note("signatures_left_out", "")
             return -1
         return ids[key]
@@ -106,9 +107,9 @@ class TorchTrace:
         if self.events:
             return
         if notes["event_deep"]:
-            raise too_deep()
+            raise too_deep_error()
         if notes["event_cut"] or (self.document.truncated and not notes):
-            raise cut_early(self.document.read_so_far)
+            raise truncated_error(self.document.read_so_far)
         if notes["event_unreadable"]:
             example = as_shown(self.document.examples["event_unreadable"])
             raise SourceError("E-JSON", f"No event could be read; the first begins with {example}. Export the trace again.")

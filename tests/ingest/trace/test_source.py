@@ -53,8 +53,7 @@ def test_a_second_source_is_a_line_in_the_registry(tmp_path: Path, monkeypatch: 
     folder = DataFolder(tmp_path / "data")
     with pytest.raises(SourceError, match="zip"):
         ingest_file(path, folder)
-    before = registry.sources()
-    monkeypatch.setattr(registry, "sources", lambda: [*before, SECOND])
+    monkeypatch.setattr(registry, "SOURCES", (*registry.SOURCES, SECOND))
     ref = ingest_file(path, folder)
     assert (ref.kind, ref.rank) == ("trace", 3)
     with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
@@ -74,8 +73,8 @@ def test_every_source_knows_its_own_and_no_other() -> None:
         "torch.profiler JSON": b'\xef\xbb\xbf {"schemaVersion": 1, "traceEvents": [',
         "Nsight Systems SQLite export": b"SQLite format 3\x00\x10",
     }
-    assert set(heads) == {source.name for source in registry.sources()}
+    assert set(heads) == {source.name for source in registry.SOURCES}
     for name, head in heads.items():
-        assert [source.name for source in registry.sources() if source.sniff(head)] == [name]
+        assert [source.name for source in registry.SOURCES if source.sniff(head)] == [name]
     for foreign in (b'PK\x03\x04 {"traceEvents": []}', b'{"resultType": "matrix"}', b"timestamp, index\n", b""):
         assert registry.source_for(foreign) is None

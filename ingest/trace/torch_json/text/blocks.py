@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from sawtooth.ingest.source import Limits
-from sawtooth.ingest.trace.torch_json.text import envelope, refusals
+from sawtooth.ingest.trace.torch_json.text import envelope, format_errors
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYTES, TRAILING, Event, bare, decode_events
 from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, Loosely
 
@@ -90,14 +90,14 @@ class Document:
                 self._advance(len(self._buffer) - len(text) + 1)
                 return
             if text and not text.startswith(b"{"):
-                raise refusals.no_trace(text, self.read_so_far)
+                raise format_errors.not_a_trace_error(text, self.read_so_far)
             if self._enter_array(last=not more):
                 return
             if len(self._buffer) <= self._limits.metadata_bytes:
                 if not more:
-                    raise refusals.no_trace(text, self.read_so_far)
+                    raise format_errors.not_a_trace_error(text, self.read_so_far)
             else:
-                raise refusals.no_events_near(self._limits)
+                raise format_errors.late_events_error(self._limits)
 
     def step(self) -> list[Event] | None:
         """Return the next events, None after the last."""
@@ -120,7 +120,7 @@ class Document:
                 if size > self._block_bytes + self._limits.event_bytes:
                     if (events := self._strict(self._buffer)) is not None:  # the last event, and much text after the array
                         return events
-                    raise refusals.too_long(self._offset, self._limits)
+                    raise format_errors.long_event_error(self._offset, self._limits)
                 self._wanted = size + self._block_bytes
                 continue
             events = self._strict(self._buffer[:cut])
@@ -187,9 +187,9 @@ class Document:
                 if self._buffer[match.end() : match.end() + 1] != b"[":
                     if match.end() == len(self._buffer):
                         if last:
-                            raise refusals.cut_early(self.read_so_far)
+                            raise format_errors.truncated_error(self.read_so_far)
                         return False
-                    raise refusals.no_list()
+                    raise format_errors.events_not_a_list_error()
                 if text is not head:
                     self.note("metadata_repaired", "")
                 document.pop("traceEvents")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sawtooth.ingest.trace.torch_json.text.events import Decoded, Event, bare, brackets, decode_one, first_object, incomplete
-from sawtooth.ingest.trace.torch_json.text.refusals import DEEP
+from sawtooth.ingest.trace.torch_json.text.format_errors import DEEP_BRACKETS
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or inside one
@@ -105,4 +105,4 @@ class Loosely:
 
     def _note_unreadable(self, piece: bytes, key: str, used: int | None = None) -> None:
         if piece:
-            self._note("event_deep" if brackets(piece) > DEEP else key, piece[:used])
+            self._note("event_deep" if brackets(piece) > DEEP_BRACKETS else key, piece[:used])

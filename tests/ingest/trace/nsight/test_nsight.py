@@ -228,7 +228,7 @@ def test_only_gpus_that_the_program_used_are_sampled_devices(ask):
 
 
 def test_more_samples_than_can_be_shown_are_left_out_and_said(ask, monkeypatch):
-    monkeypatch.setattr(samples, "MOST_SAMPLES", 100)
+    monkeypatch.setattr(samples, "MAX_SAMPLES", 100)
     made = export.tables()
     export.add_metrics(made)
     rows, notes, kernels = ask(
@@ -414,17 +414,17 @@ def test_times_that_are_all_unusable_are_told(tmp_path, folder):
 
 def test_a_row_too_large_and_a_file_too_slow_are_refused(tmp_path, folder, monkeypatch):
     made = export.tables()
-    monkeypatch.setattr(database, "LONGEST_VALUE", 4096)
+    monkeypatch.setattr(database, "MAX_VALUE_BYTES", 4096)
     made[NVTX][0]["text"] = "x" * 10_000
     assert refusal(tmp_path, folder, made)[0] == "E-LIMIT"
-    monkeypatch.setattr(database, "BATCH_S", -1.0)
-    monkeypatch.setattr(database, "OPCODES", 1)
+    monkeypatch.setattr(database, "MAX_BATCH_S", -1.0)
+    monkeypatch.setattr(database, "OPCODES_PER_CLOCK_CHECK", 1)
     code, sentence = refusal(tmp_path, folder, export.tables())
     assert code == "E-LIMIT" and "takes longer" in sentence
 
 
 def test_large_blobs_elsewhere_are_not_touched(ask, monkeypatch):
-    monkeypatch.setattr(database, "LONGEST_VALUE", 1 << 16)
+    monkeypatch.setattr(database, "MAX_VALUE_BYTES", 1 << 16)
     made = export.tables() | {"NVTX_PAYLOADS": [{"data": b"\xaa" * (1 << 20)}]}
     made[NVTX][0]["binaryData"] = "y" * 100
     assert ask(made, "SELECT count(*) FROM gpu_ops") == [[(12,)]]
