@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -57,7 +58,7 @@ def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
     """Return the component's data."""
     asked = words.Asked(_asked(STEPS), _price(result), _waiting_w(result))
     stairs = stairs or _recorded(result)
-    drawn = words.picture(result, stairs, asked, _measured(result))
+    drawn = words.picture(result, stairs, asked, _measured(result, stairs))
     by_rule = {finding.rule: finding for finding in result.findings}
     for change in drawn["changes"]:
         change["timeline"] = _on_timeline(by_rule[change["rule"]], result)
@@ -83,10 +84,10 @@ def _recorded(result: RunResult) -> Staircase | None:
     return Staircase((), 0, {0: StairStep(sum(ms for *_, ms in parts), None, None, parts)})
 
 
-def _measured(result: RunResult) -> list[tuple[str, str, StairStep]]:
+def _measured(result: RunResult, stairs: Staircase | None) -> list[words.Measured]:
     """Return the measured step of the run that made the changes.
 
-    It has the run's name, the comparison's address, and the parts.
+    It stands below the first changes that the run no longer needs.
     """
     after = current_result.follow_up(result.manifest)
     if after is None or not current_result.is_analysed(after):
@@ -98,7 +99,10 @@ def _measured(result: RunResult) -> list[tuple[str, str, StairStep]]:
     step_ms = verdict.step.value
     parts = tuple((part.owner, part.cause, part.share * step_ms) for part in verdict.parts)
     address = f"compare?{urlencode({'a': result.manifest.id, 'b': after.id})}"
-    return [(fmt.clean(after.name, 40), address, StairStep(step_ms, verdict.step.low, verdict.step.high, parts))]
+    needed = {finding.rule for finding in then.findings}
+    made = list(takewhile(lambda rule: rule not in needed, stairs.changes if stairs is not None else ()))
+    step = StairStep(step_ms, verdict.step.low, verdict.step.high, parts)
+    return [words.Measured(fmt.clean(after.name, 40), address, step, len(made))]
 
 
 def _asked(key: str) -> float | None:

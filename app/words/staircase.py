@@ -1,8 +1,7 @@
-"""The staircase in words and colours: headline, bars and facts for every choice of changes."""
+"""The staircase in words and colours: bars and facts for every choice of changes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from sawtooth.analysis import reading_order
 from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.run.loading import host_parts
-from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Parts, Staircase, StairStep
 from sawtooth.app import format as fmt
@@ -19,16 +18,11 @@ from sawtooth.app.theme import MUTED, Colour, colour_of, place_of
 from sawtooth.app.words import advice, evidence, headline, predicted_gain, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
+from sawtooth.app.words.answer.title import Title, chosen, cost, factor, first_choice, title
 
-MOST_WORDS = 12  # of a headline, so that it is read at a glance; the rest is on the second line
-WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU, or the host without one, only waits
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
 SEEN = 0.0005  # share of the step: narrower parts are invisible
-_WORD = re.compile(r"\w")
-_CLAUSES = ("; ", ": ", ". ", ", ")
-
-Piece = tuple[str, str]  # the kind of text (text, then, badge, wide or rest) and the text
 
 
 @dataclass(frozen=True)
@@ -38,6 +32,16 @@ class Asked:
     steps: float | None = None
     price: float | None = None
     waiting_w: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run that made some of the changes: its name, the comparison's address, its step, and how many changes it made."""
+
+    name: str
+    address: str
+    step: StairStep
+    after: int = 0
 
 
 def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
@@ -64,127 +68,6 @@ def _host(result: RunResult, step_ms: float) -> Parts:
     return tuple((owner, None, ms) for owner, ms in parts.items()) or ((NOW, None, step_ms),)
 
 
-def first_choice(stairs: Staircase, result: RunResult) -> int:
-    """Return the choice of changes that a page begins with: the plan, else the headline's change.
-
-    None of a healthy run.
-    """
-    if headline.healthy(result) is not None:
-        return 0
-    lead = reading_order.leading(result)
-    if stairs.planned:
-        return stairs.planned_choice
-    return 1 << stairs.changes.index(lead.rule) if lead is not None and lead.rule in stairs.changes else 0
-
-
-def chosen(stairs: Staircase, choice: int, result: RunResult) -> list[Finding]:
-    """Return the findings of ``choice`` in order."""
-    by_rule = {finding.rule: finding for finding in result.findings}
-    return [by_rule[rule] for i, rule in enumerate(stairs.changes) if choice >> i & 1]
-
-
-def words(text: str) -> int:
-    """Return the number of words of a headline; signs between them are none."""
-    return sum(bool(_WORD.search(word)) for word in text.split())
-
-
-def split(sentence: str) -> tuple[str, str]:
-    """Return a headline of at most MOST_WORDS words, and the rest of ``sentence`` for the line below."""
-    if words(sentence) <= MOST_WORDS:
-        return sentence, ""
-    cuts = sorted({match.end() for mark in _CLAUSES for match in re.finditer(re.escape(mark), sentence)}, reverse=True)
-    for cut in cuts:
-        head = sentence[:cut].rstrip(" ;:,")
-        if words(head) <= MOST_WORDS:
-            rest = sentence[cut:]
-            return fmt.ended(head), fmt.ended(f"{rest[0].upper()}{rest[1:]}")
-    kept = sentence.split()
-    while words(" ".join(kept)) > MOST_WORDS:
-        kept.pop()
-    return f"{' '.join(kept)} …", fmt.ended(sentence)
-
-
-def title(stairs: Staircase | None, choice: int, result: RunResult) -> tuple[list[Piece], str]:
-    """Return the headline's pieces for ``choice`` and the line below it."""
-    if stairs is None or not choice:
-        return _without_change(stairs, result)
-    now, then, findings = stairs.now, stairs.choices[choice], chosen(stairs, choice, result)
-    low, high = then.low_ms or then.ms, then.high_ms or then.ms
-    wide = savings.is_wide(low, high)
-    after = fmt.span_ms(low, high) if wide else f"≈\u00a0{fmt.duration_ms(then.ms)}"
-    before, unit = fmt.duration_ms(now.ms).split("\u00a0")
-    one_unit = after.count("\u00a0") == 1 + after.startswith("≈")  # "637 µs to 1.79 ms" has two units
-    before = before if one_unit and after.endswith(f"\u00a0{unit}") else f"{before}\u00a0{unit}"
-    numbers: list[Piece] = [("text", f"{before} → "), ("then", after)]
-    unsure = wide or any(finding.confidence == "low" for finding in findings)
-    badge: Piece = ("wide" if unsure else "badge", _factor(now.ms, then, wide=wide))
-    named = headline.action(findings[0])
-    whole: list[Piece] = [("text", f"{named}: "), *numbers, ("text", " "), badge]
-    if len(findings) == 1 and words("".join(text for _, text in whole)) <= MOST_WORDS:
-        return whole, _below(findings, result, name=False)
-    count, every = len(findings), stairs.planned or len(stairs.changes)
-    how = f" with {_number(count)} change{'' if count == 1 else 's'}"
-    if choice != first_choice(stairs, result) and count < every:
-        how = f" with {_number(count)} of {_number(every)}"
-    return [*numbers, ("rest", " " if wide else " a step "), badge, ("rest", how)], _below(findings, result, name=True)
-
-
-def _factor(now_ms: float, then: StairStep, *, wide: bool) -> str:
-    low, high = then.low_ms or then.ms, then.high_ms or then.ms
-    if may_gain_nothing(high, now_ms):
-        return f"up to {fmt.factor(now_ms / low)}"
-    if wide:
-        return f"{fmt.number(now_ms / high, 2)}–{fmt.factor(now_ms / low)}"
-    return fmt.speedup(now_ms / then.ms)
-
-
-def _number(count: int) -> str:
-    return WORDS[count] if count < len(WORDS) else fmt.count(count)
-
-
-def _below(findings: Sequence[Finding], result: RunResult, *, name: bool) -> str:
-    """Return the line below: the first change and its cost, why, and how sure the prediction is."""
-    first = findings[0]
-    cost = _cost(first)
-    named = headline.action(first)
-    start = f"First: {named[0].lower() if named[:2].istitle() else named[0]}{named[1:]}{f' ({cost})' if cost else ''}."
-    unsure = [finding for finding in findings if finding.confidence == "low"]
-    limits = "The prediction has low confidence." if len(unsure) == len(findings) else ""
-    between = headline.between_steps(result) or ""
-    why = advice.below(result, [] if reading_order.leading(result) is first else [first]) or run_words.first_line(result)
-    why = why.removesuffix(between).strip() if between and why.endswith(between) else why
-    cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
-    return " ".join(filter(None, (start if name else "", why, limits, cut_off, between)))
-
-
-def _cost(finding: Finding) -> str:
-    """Return what a change costs in lines, such as "one line"; "" without code."""
-    if not finding.changes:
-        return ""
-    added = sum(
-        line.startswith("+ ") and bool(line[2:].split("#")[0].strip()) for line in advice.diff(finding.changes[0]).splitlines()
-    )
-    return f"{_number(added)} line{'' if added == 1 else 's'}" if added else ""
-
-
-def _without_change(stairs: Staircase | None, result: RunResult) -> tuple[list[Piece], str]:
-    """Return the headline of a run for which no change is included: healthy, withdrawn, or no gain known."""
-    under = advice.below(result) or ""
-    if headline.healthy(result) is not None:
-        most = reading_order.largest_sure_gain(result.findings)
-        step_ms = reading_order.best_ms(result) or 1.0
-        gain = (
-            f"no sure change saves more than {fmt.share(most / step_ms)}" if most else "no sure change would shorten the step"
-        )
-        line = headline.healthy(result) or ""
-        busy = line.removeprefix("Healthy: ").partition("; ")[0]
-        return [("text", f"Healthy: {gain}.")], f"{busy[0].upper()}{busy[1:]}. {under}".strip()
-    head, rest = split(headline.on_poster(result))
-    if stairs is not None and stairs.changes and reading_order.leading(result) is None and not result.withdrawn_by:
-        under = f"{under} Select a change to see what it gives.".strip()
-    return [("text", head)], " ".join(filter(None, (rest, under if under not in rest else "")))
-
-
 def facts(result: RunResult, stairs: Staircase, choice: int, asked: Asked) -> list[tuple[str, str]]:
     """Return the quiet line of facts for ``choice``: label and value."""
     if not choice:
@@ -200,23 +83,21 @@ def facts(result: RunResult, stairs: Staircase, choice: int, asked: Asked) -> li
     )
 
 
-def picture(
-    result: RunResult, stairs: Staircase | None, asked: Asked, measured: Sequence[tuple[str, str, StairStep]] = ()
-) -> dict[str, Any]:
+def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured: Sequence[Measured] = ()) -> dict[str, Any]:
     """Return what the browser draws: the parts' colours, the changes, and the state of every choice.
 
-    ``measured`` has name, address and step of the runs that made changes. Without ``stairs``, only the headline is drawn.
+    ``measured`` are the runs that made changes. Without ``stairs``, only the headline is drawn.
     """
     if stairs is None:
-        pieces, under = title(None, 0, result)
+        shown = title(None, 0, result)
         stairs = Staircase((), 0, {0: StairStep(1.0, None, None, ())})
         drawn = picture(result, stairs, asked)
-        state = {**drawn["states"]["0"], "title": pieces, "under": under, "text": "", "facts": []}
+        state = {**drawn["states"]["0"], **_of_title(shown), "text": "", "facts": []}
         return {**drawn, "states": {"0": state}, "busy": [], "bars": False}
-    kinds = _kinds([*stairs.choices.values(), *(step for *_, step in measured)])
+    kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)])
     states, first = {}, first_choice(stairs, result)
     for choice, step in stairs.choices.items():
-        pieces, under = title(stairs, choice, result)
+        shown = title(stairs, choice, result)
         states[str(choice)] = {
             "ms": step.ms,
             "low": step.low_ms if step.low_ms is not None else step.ms,
@@ -224,9 +105,9 @@ def picture(
             "text": f"≈\u00a0{fmt.duration_ms(step.ms)}" if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
             "span": fmt.span_ms(step.low_ms, step.high_ms) if step.low_ms is not None and step.high_ms is not None else "",
             "parts": _parts(step, kinds),
-            "title": pieces,
-            "under": under,
-            "tab": headline.tab_title(result, "" if choice == first else "".join(text for _, text in pieces)),
+            "factor": factor(stairs.now.ms, step).partition(" (")[0] if choice else "",
+            **_of_title(shown),
+            "tab": headline.tab_title(result, "" if choice == first else shown.text),
             "facts": facts(result, stairs, choice, asked),
         }
     by_rule = {finding.rule: finding for finding in result.findings}
@@ -239,10 +120,22 @@ def picture(
         "busy": _busy(result, stairs),
         "bars": True,
         "measured": [
-            {"name": name, "address": address, "ms": step.ms, "text": fmt.duration_ms(step.ms), "parts": _parts(step, kinds)}
-            for name, address, step in measured
+            {
+                "name": run.name,
+                "address": run.address,
+                "after": run.after,
+                "ms": run.step.ms,
+                "text": fmt.duration_ms(run.step.ms),
+                "factor": factor(stairs.now.ms, run.step).partition(" (")[0],
+                "parts": _parts(run.step, kinds),
+            }
+            for run in measured
         ],
     }
+
+
+def _of_title(shown: Title) -> dict[str, Any]:
+    return {"title": shown.pieces, "whole": shown.whole, "under": shown.under}
 
 
 def _kinds(steps: Sequence[StairStep]) -> list[tuple[Colour, str]]:
@@ -287,6 +180,7 @@ def _change(finding: Finding, result: RunResult) -> dict[str, Any]:
     return {
         "rule": finding.rule,
         "name": headline.action(finding),
+        "cost": cost(finding),
         "title": finding.title,
         "fix": finding.fix,
         "brings": advice.whole(result, finding),

@@ -34,7 +34,8 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
     )  # the run is called what the upload's line called it
 
     answer = page.get_by_role("heading", level=1)
-    expect(answer).to_contain_text(re.compile(r"→.*with two changes"))
+    expect(answer).to_contain_text(re.compile(r": \d.* → ≈.*×"))
+    expect(page.get_by_text("Both changes: ", exact=False)).to_be_visible()
     assert re.search(r"/verdict\?run=[0-9a-f]{16}$", page.url)
     expect(page.get_by_role("region", name="The step now")).to_be_visible()
     page.get_by_role("button", name=re.compile("Show the change")).first.click()  # the first change to make

@@ -51,9 +51,14 @@ def test_a_tick_moves_bars_sentence_and_facts_and_the_address_follows(drawn: dic
     row = page.locator('.row[data-row="2"]')
     share = "row => [...row.querySelectorAll('.seg')].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
     assert row.evaluate(share) == pytest.approx(25.0)  # 25 of 100 ms
-    expect(page.get_by_role("heading", level=1)).to_have_text("100 → ≈\xa025.0\xa0ms a step 4.0\xa0× with two changes")
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        "Use the fused optimizer: 100 → ≈\xa050.0\xa0ms 2.0\xa0× (1.8–2.2)"
+    )
+    expect(page.locator(".whole")).to_contain_text("Both changes: ≈\xa025.0\xa0ms")
     page.get_by_label("Include: Use the fused optimizer").first.uncheck()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Use the fused optimizer: 100 → ≈\xa025.0\xa0ms 4.0\xa0×")
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        "Use the fused optimizer: 100 → ≈\xa025.0\xa0ms 4.0\xa0× (3.3–4.5)"
+    )
     assert page.url.endswith("verdict?run=run&fixes=rule-1")
     assert page.title().startswith("Use the fused optimizer: 100 → ≈\xa025.0\xa0ms")
     assert page.locator('.row[data-row="1"]').get_attribute("class") == "grid row off"

@@ -1,6 +1,6 @@
 // The staircase of a run: the step now, and after each chosen change. Every choice comes with the data, so a tick needs no server.
 // app/page/staircase.py hands over the data; app/words/staircase.py has made every text in it.
-const SVG = "http://www.w3.org/2000/svg", NARROW = 640, LABEL_ROOM = 24, LEAST_SHADE = 0.8;
+const SVG = "http://www.w3.org/2000/svg", NARROW = 640, LABEL_ROOM = 24, LEAST_SHADE = 0.8, LEAST_SEEN = 1.5, LEAST_LOSS = 0.01;
 const kept = new WeakMap(); // by root: what is ticked and open, while the page draws itself anew
 
 function node(tag, attributes = {}, ...children) {
@@ -30,6 +30,12 @@ function ink(colour) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#FFFFFF";
 }
 
+// A sentence as nodes: `code` between backticks, and the word before its first colon in bold if it says what the sentence is.
+function rich(text) {
+  const cause = text.startsWith("Cause: ") ? [node("b", {}, "Cause: ")] : [];
+  return [...cause, ...text.slice(cause.length ? 7 : 0).split("`").map((part, i) => (i % 2 ? node("code", {}, part) : part))];
+}
+
 class Staircase {
   constructor(root, data, tell) {
     this.root = root; this.data = data; this.tell = tell;
@@ -48,10 +54,10 @@ class Staircase {
 
   build() {
     this.panorama();
-    const now = this.state(0);
+    const now = this.state(0), proofs = (after) => (this.data.measured || []).filter((of) => of.after === after).map((of) => this.measured(of));
     this.find(".stairs").hidden = !this.data.bars;
     this.find(".stairs").replaceChildren(...[
-      this.halves(), this.row(-1), this.key(), ...this.changes.map((_, i) => this.row(i)), ...(this.data.measured || []).map((measured) => this.measured(measured)),
+      this.halves(), this.row(-1), this.key(), ...this.changes.flatMap((_, i) => [this.row(i), ...proofs(i + 1)]), ...proofs(0),
     ].filter(Boolean));
     this.scale = Math.max(now.ms, ...(this.data.measured || []).map((measured) => measured.ms));
     this.update();
@@ -68,7 +74,7 @@ class Staircase {
     if (!works) return null;
     const lost = this.data.kinds.map((kind) => kind.lost), parts = this.state(0).parts;
     const of = (wanted) => parts.reduce((sum, [kind, ms]) => sum + (Boolean(lost[kind]) === wanted ? ms : 0), 0);
-    const half = (weight, text, time) => node("span", { style: `flex:${Math.max(weight, 0.001)} 1 0` }, text, node("b", {}, time));
+    const half = (weight, text, time) => node("span", { style: `flex:${weight} 1 0` }, node("i", {}, text, node("b", {}, time)));
     return node("div", { class: "grid" }, node("span"), node("div", { class: "halves" }, of(false) > 0 && half(of(false), "the GPU works ", works), of(true) > 0 && half(of(true), "waits ", waits)));
   }
 
@@ -90,7 +96,7 @@ class Staircase {
     const tick = i < 0 ? node("div", { class: "tick" }, this.data.now || "now") : node("div", { class: "tick" }, node("label", {}, node("span", { "aria-hidden": "true" }, String(row)),
       fixed ? null : node("input", { type: "checkbox", "data-change": i, "aria-label": `Include: ${change.name}` })));
     const bar = node("span", { class: "bar", "aria-hidden": "true" }, ...this.segments());
-    if (i >= 0) bar.append(...["gone", "fade", "may", "reach"].map((part) => node("span", { class: part })));
+    if (i >= 0) bar.append(...["gone", "reach"].map((part) => node("span", { class: part })));
     const hit = node("button", { class: "hit", type: "button", "aria-expanded": "false", "aria-controls": `open-${row}`, "data-row": row }, node("span", { class: "spoken" }), i >= 0 ? node("span", { class: "lab", "aria-hidden": "true" }) : null, bar);
     return node("div", { class: `grid row${i < 0 ? " now" : ""}`, "data-row": row }, tick, hit, node("div", { class: "val" }), node("div", { class: "open", id: `open-${row}`, hidden: true }));
   }
@@ -99,7 +105,7 @@ class Staircase {
   measured(measured) {
     const bar = node("span", { class: "bar", "aria-hidden": "true" }, ...this.segments());
     const hit = node("a", { class: "hit", href: measured.address }, node("span", { class: "spoken" }, `${measured.name}: ${measured.text}`), node("span", { class: "lab", "aria-hidden": "true" }), bar);
-    const row = node("div", { class: "grid row was", "data-measured": measured.name }, node("div", { class: "tick" }, "measured"), hit, node("div", { class: "val" }, node("b", {}, measured.text)));
+    const row = node("div", { class: "grid row was", "data-measured": measured.name }, node("div", { class: "tick" }, "measured"), hit, node("div", { class: "val" }, node("b", {}, measured.text), node("em", {}, measured.factor)));
     row.measured = measured;
     return row;
   }
@@ -126,14 +132,15 @@ class Staircase {
       const segment = first.querySelector(`[data-kind="${kind}"]`), name = this.data.kinds[kind].label, wide = ms / this.scale * room;
       const fits = (text) => wide > this.width(text, 14.5, 600) + LABEL_ROOM;
       segment.replaceChildren(...(fits(`${name} ${time}`) ? [node("em", {}, `${name} `, node("b", {}, time))] : fits(time) ? [node("em", {}, node("b", {}, time))] : []));
-      if (!fits(`${name} ${time}`) && ms >= 0.01 * now.ms) this.named.append(node("span", {}, this.swatch(kind), `${name} ${time}`));
+      if (!fits(`${name} ${time}`) && wide >= LEAST_SEEN) this.named.append(node("span", {}, this.swatch(kind), `${name} ${time}`));
     }
+    if (this.changes.length && this.data.states[this.data.first].span) this.named.append(node("span", {}, node("i", { class: "reach sw" }), "range of the prediction"));
     first.querySelector(".val").replaceChildren(node("b", {}, now.text), node("span", {}, now.span));
     first.querySelector(".spoken").textContent = `Now a step takes ${now.text}${now.span ? `, ${now.span}` : ""}. Where it goes`;
     this.changes.forEach((change, i) => this.update_row(change, i, all, { room, phone, last }));
     for (const row of this.root.querySelectorAll(".row.was")) {
       this.fill(row, row.measured.parts);
-      this.label(row, row.measured.ms, node("b", {}, row.measured.name), null, { room, phone });
+      this.label(row, row.measured.ms, node("b", {}, row.measured.name), [""], { room, phone });
     }
     this.write(all, quiet);
   }
@@ -146,23 +153,29 @@ class Staircase {
     this.fill(row, state.parts);
     const of = (name) => row.querySelector(`.${name}`);
     this.place(of("gone"), this.at(state.ms), this.at(before.ms));
-    this.place(of("fade"), this.at(state.low), this.at(state.ms));
-    this.place(of("may"), this.at(state.ms), this.at(state.high));
     this.place(of("reach"), this.at(state.low), this.at(state.high));
     const gain = off ? all.ms - (this.state(this.choice | 1 << i) || all).ms : before.ms - state.ms, some = gain > 0.0005 * this.scale;
-    const text = off ? `not included: ${some ? `−${duration(gain)} more` : "no gain on its own"}${change.unsure ? ", low confidence" : ""}` : some ? `−${duration(gain)}${change.unsure ? ", low confidence" : ""}` : "makes the next change possible";
-    this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), text, { room, phone });
-    row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("span", {}, state.span));
+    const cost = [change.cost, change.unsure ? "low confidence" : ""].filter(Boolean).join(", ");
+    const texts = off ? [`not included: ${some ? `−${duration(gain)} more` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [`−${duration(gain)}${this.removed(before, state, gain)}`, `−${duration(gain)}`].map((text) => [text, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
+    this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), texts, { room, phone });
+    row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("em", {}, state.factor), node("span", {}, state.span));
     of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;
   }
 
-  label(row, ms, name, text, { room, phone }) {
-    const label = row.querySelector(".lab");
+  // Which parts a change shortens, if they are more than one: ": data loader 613 ms, copies 6.45 ms".
+  removed(before, state, gain) {
+    const left = new Map(state.parts.map(([kind, ms]) => [kind, ms]));
+    const losses = before.parts.map(([kind, ms]) => [kind, ms - (left.get(kind) || 0)]).filter(([, ms]) => ms >= LEAST_LOSS * gain).sort((a, b) => b[1] - a[1]);
+    return losses.length > 1 ? `: ${losses.slice(0, 2).map(([kind, ms]) => `${this.data.kinds[kind].label} ${duration(ms)}`).join(", ")}` : "";
+  }
+
+  // The label beside a bar: the first of ``texts`` that fits there, else the last one.
+  label(row, ms, name, texts, { room, phone }) {
+    const label = row.querySelector(".lab"), left = phone ? 0 : this.at(ms) / 100 * room + 3;
+    const wide = (text) => this.width(`${name.textContent}${text}`, 15.5, 600) + LABEL_ROOM;
+    const text = (phone ? null : texts.find((one) => left + wide(one) <= room)) ?? texts.at(-1);
     label.replaceChildren(name, ...(text ? [node("i", {}, text)] : []));
-    label.style.left = "";
-    if (phone) return;
-    const wide = this.width(label.textContent, 15.5, 600) + LABEL_ROOM, left = this.at(ms) / 100 * room + 3;
-    label.style.left = `${Math.max(left + wide > room ? room - wide - 4 : left, 0)}px`;
+    label.style.left = phone ? "" : `${Math.max(left + wide(text) > room ? room - wide(text) - 4 : left, 0)}px`;
   }
 
   swatch(kind) {
@@ -171,11 +184,13 @@ class Staircase {
   }
 
   write(state, quiet) {
-    const classes = { then: "then", rest: "rest", badge: "badge", wide: "badge wide" };
-    const title = this.find("h1"), text = state.title.map(([, piece]) => piece).join("");
-    if (title.textContent !== text) {
+    const classes = { then: "then", badge: "badge", wide: "badge wide" };
+    const title = this.find("h1"), text = state.title.map(([, piece]) => piece).join("") + state.whole;
+    if (this.written !== text) {
+      this.written = text;
       title.replaceChildren(...state.title.map(([kind, piece]) => (classes[kind] ? node("span", { class: classes[kind] }, piece) : piece)));
-      this.find(".under").textContent = state.under;
+      this.find(".whole").textContent = state.whole;
+      this.find(".under").replaceChildren(...rich(state.under));
       if (!quiet && this.spoken) this.find(".said").textContent = text;
       this.spoken = true;
     }
@@ -265,7 +280,7 @@ class Staircase {
     }
     const middle = Math.min(Math.max(50 * (a + b), 8), 92);
     place.replaceChildren(node("div", { class: "y", "aria-hidden": "true" }, node("span", { style: "top:0" }, "100\u00a0%"), node("span", { style: "top:50%" }, "50"), node("span", { style: "top:100%" }, "0")),
-      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), `, ${of.length}${of.steady || ""}`), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, svg),
+      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), node("span", { class: of.step ? "length" : null }, `, ${of.length}${of.steady || ""}`)), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, svg),
       ...(of.step ? [node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge)] : []));
   }
 

@@ -1,4 +1,4 @@
-"""The staircase's words: at most twelve in a headline, a range where the middle says little, and the first change with its cost."""
+"""The staircase's words: the first change with its own factor, then all changes, then the cause."""
 
 from __future__ import annotations
 
@@ -9,39 +9,51 @@ import pytest
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app.words import staircase
+from sawtooth.app.words.answer import title
 from tests.support.stairs import stairs_of
 
 
-def text(stairs: Staircase, choice: int, result: RunResult) -> tuple[str, str]:
-    pieces, under = staircase.title(stairs, choice, result)
-    return "".join(piece for _, piece in pieces).replace("\xa0", " "), under.replace("\xa0", " ")
+def lines(stairs: Staircase, choice: int, result: RunResult) -> list[str]:
+    """Return the headline, the line about all changes, and the line with the cause."""
+    shown = title.title(stairs, choice, result)
+    return [text.replace("\xa0", " ") for text in (shown.text, shown.whole, shown.under)]
 
 
-def test_several_changes_are_counted_and_the_first_stands_below_with_its_cost() -> None:
+def test_the_headline_has_the_first_change_with_its_own_factor_and_the_line_below_all_changes() -> None:
     result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
-    head, under = text(stairs, 3, result)
-    assert head == "100 → ≈ 25.0 ms a step 4.0 × with two changes"
-    assert under.startswith("First: use the fused optimizer (two lines).")  # b = 3 and c = 4 are new
-    assert text(stairs, 2, result)[0] == "Use the fused optimizer: 100 → ≈ 25.0 ms 4.0 ×"
+    first, whole, under = lines(stairs, 3, result)
+    assert first == "Use the fused optimizer: 100 → ≈ 50.0 ms 2.0 × (1.8–2.2)"
+    assert whole == "Both changes: ≈ 25.0 ms a step, 4.0 × (3.3–4.5). The first takes two lines of code."  # b = 3, c = 4
+    assert under.startswith("Cause: rule-0 costs time. The GPU is busy 40 %")
+    assert lines(stairs, 2, result)[:2] == [
+        "Use the fused optimizer: 100 → ≈ 25.0 ms 4.0 × (3.3–4.5)",
+        "",
+    ]
 
 
-def test_a_wide_interval_is_shown_instead_of_its_middle() -> None:
+def test_a_change_that_only_prepares_another_one_is_not_the_headline() -> None:
+    result, stairs = stairs_of((100.0, 95.0, 105.0), (25.0, 22.0, 30.0))
+    first, whole, _ = lines(stairs, 3, result)
+    assert first.endswith("100 → ≈ 25.0 ms 4.0 × (3.3–4.5)") and whole.startswith("Before it: Use the fused optimizer.")
+
+
+def test_a_wide_interval_does_not_look_certain() -> None:
     result, stairs = stairs_of((50.0, 20.0, 80.0), (25.0, 10.0, 40.0))
-    pieces, _ = staircase.title(stairs, 3, result)
-    assert text(stairs, 3, result)[0] == "100 → 10.0 to 40.0 ms 2.5–10 × with two changes"
-    assert ("wide", "2.5–10\xa0×") in pieces
+    assert ("wide", "2.0\xa0× (1.2–5.0)") in title.title(stairs, 3, result).pieces
     facts = dict(staircase.facts(result, stairs, 3, staircase.Asked()))
     assert facts["for what takes a day now"].replace("\xa0", " ") == "24.0 h → 2.40 to 9.60 h"
 
 
-def test_a_range_of_two_units_names_the_unit_of_the_step_before_it() -> None:
+def test_a_headline_has_one_unit_where_that_can_be_read() -> None:
     result, stairs = stairs_of((0.8, 0.6, 2.0))
-    assert text(stairs, 1, result)[0] == "Use the fused optimizer: 100 ms → 600 µs to 2.00 ms 50–170 ×"
+    assert lines(stairs, 1, result)[0] == "Use the fused optimizer: 100 → ≈ 0.80 ms 120 × (50–170)"
+    result, stairs = stairs_of((0.04, 0.03, 0.05))
+    assert lines(stairs, 1, result)[0].startswith("Use the fused optimizer: 100 ms → ≈ 40.0 µs")
 
 
 def test_an_interval_that_reaches_today_promises_no_more_than_its_best() -> None:
     result, stairs = stairs_of((80.0, 50.0, 101.0))
-    assert "up to 2.0 ×" in text(stairs, 1, result)[0]
+    assert lines(stairs, 1, result)[0].endswith("up to 2.0 ×")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +65,7 @@ def test_an_interval_that_reaches_today_promises_no_more_than_its_best() -> None
     ],
 )  # fmt: skip
 def test_a_longer_headline_goes_on_in_the_line_below(sentence: str, head: str, rest: str) -> None:
-    assert staircase.split(sentence) == (head, rest)
+    assert title.split(sentence) == (head, rest)
 
 
 def test_a_measured_step_whose_parts_are_not_known_is_not_called_predicted() -> None:
@@ -70,7 +82,7 @@ def test_the_picture_has_every_choice_in_the_colours_of_what_remains() -> None:
         result,
         stairs,
         staircase.Asked(),
-        [("after", "compare?a=1&b=2", StairStep(26.0, None, None, (("idle", "host_sync", 26.0),)))],
+        [staircase.Measured("after", "compare?a=1&b=2", StairStep(26.0, None, None, (("idle", "host_sync", 26.0),)), 2)],
     )
     labels = [kind["label"] for kind in drawn["kinds"]]
     assert set(drawn["states"]) == {"0", "1", "2", "3"} and drawn["first"] == 3
@@ -81,4 +93,6 @@ def test_the_picture_has_every_choice_in_the_colours_of_what_remains() -> None:
     assert [kind["lost"] for kind in drawn["kinds"]] == [False, True, True]  # what the measured run alone has too
     assert [part.replace("\xa0", " ") for part in drawn["busy"]] == ["40.0 ms", "60.0 ms"]
     for state in drawn["states"].values():
-        assert staircase.words("".join(piece for _, piece in state["title"])) <= staircase.MOST_WORDS
+        assert (
+            title.words("".join(piece for kind, piece in state["title"] if kind not in ("badge", "wide"))) <= title.MOST_WORDS
+        )

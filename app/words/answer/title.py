@@ -1,0 +1,233 @@
+"""The Verdict's headline for each choice of changes, in one form: the first change, the step now and after it, and its factor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sawtooth.analysis import reading_order
+from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
+from sawtooth.analysis.run.verdict import judge
+from sawtooth.analysis.staircase import Staircase, StairStep
+from sawtooth.app import format as fmt
+from sawtooth.app.words import advice, headline, savings, telemetry
+from sawtooth.app.words import run as run_words
+
+MOST_WORDS = 12  # of a headline without its factor, so that it is read at a glance; the rest is on the lines below
+WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+CAUSE = "Cause: "  # the browser sets it in bold
+LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
+LEAST_MS = 0.1  # a shorter step is clearer in µs, also beside one in ms
+_WORD = re.compile(r"\w")
+_CLAUSES = ("; ", ": ", ". ", ", ")
+
+Piece = tuple[str, str]  # the kind of text (text, then, badge or wide) and the text
+
+
+@dataclass(frozen=True)
+class Title:
+    """The headline's pieces; the line about all changes together, "" for fewer than two; and the line with the cause."""
+
+    pieces: list[Piece]
+    whole: str
+    under: str
+
+    @property
+    def text(self) -> str:
+        """The headline as one text."""
+        return "".join(text for _, text in self.pieces)
+
+
+def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
+    """Return the headline for ``choice`` and the lines below it."""
+    if stairs is None or not choice:
+        return _without_change(result, selectable=stairs is not None and bool(stairs.changes))
+    findings, first = chosen(stairs, choice, result), _first_gain(stairs, choice)
+    lead = next(finding for finding in findings if finding.rule == stairs.changes[first.bit_length() - 1])
+    low = lead.confidence == "low"
+    pieces = _change(headline.action(lead), stairs.now.ms, stairs.choices[first], unsure=low)
+    unsure = all(finding.confidence == "low" for finding in findings)
+    limits = "The prediction has low confidence." if unsure else ""
+    cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
+    under = (_cause(lead, result), limits, cut_off, headline.between_steps(result))
+    return Title(pieces, _whole(stairs, choice, first, findings, result), " ".join(filter(None, under)))
+
+
+def first_choice(stairs: Staircase, result: RunResult) -> int:
+    """Return the choice of changes that a page begins with: the plan, else the headline's change.
+
+    None of a healthy run.
+    """
+    if headline.healthy(result) is not None:
+        return 0
+    lead = reading_order.leading(result)
+    if stairs.planned:
+        return stairs.planned_choice
+    return 1 << stairs.changes.index(lead.rule) if lead is not None and lead.rule in stairs.changes else 0
+
+
+def chosen(stairs: Staircase, choice: int, result: RunResult) -> list[Finding]:
+    """Return the findings of ``choice`` in order."""
+    by_rule = {finding.rule: finding for finding in result.findings}
+    return [by_rule[rule] for i, rule in enumerate(stairs.changes) if choice >> i & 1]
+
+
+def factor(now_ms: float, then: StairStep) -> str:
+    """Return how many times faster a step is, with the range: "6.6 × (5.2–7.9)"; at most, if it may gain nothing."""
+    likely = fmt.speedup(now_ms / then.ms)
+    if then.low_ms is None or then.high_ms is None:
+        return likely
+    if may_gain_nothing(then.high_ms, now_ms):
+        return f"up to {fmt.factor(now_ms / then.low_ms)}"
+    least, most = fmt.number(now_ms / then.high_ms, 2), fmt.number(now_ms / then.low_ms, 2)
+    return likely if least == most or not likely.endswith("×") else f"{likely} ({least}–{most})"
+
+
+def words(text: str) -> int:
+    """Return the number of words of a headline; signs between them are none."""
+    return sum(bool(_WORD.search(word)) for word in text.split())
+
+
+def split(sentence: str) -> tuple[str, str]:
+    """Return a headline of at most MOST_WORDS words, and the rest of ``sentence`` for the line below."""
+    if words(sentence) <= MOST_WORDS:
+        return sentence, ""
+    cuts = sorted({match.end() for mark in _CLAUSES for match in re.finditer(re.escape(mark), sentence)}, reverse=True)
+    for cut in cuts:
+        head = sentence[:cut].rstrip(" ;:,")
+        if words(head) <= MOST_WORDS:
+            rest = sentence[cut:]
+            return fmt.ended(head), fmt.ended(f"{rest[0].upper()}{rest[1:]}")
+    return _shortened(sentence, MOST_WORDS), fmt.ended(sentence)
+
+
+def cost(finding: Finding) -> str:
+    """Return what a change costs in lines, such as "one line"; "" without code."""
+    if not finding.changes:
+        return ""
+    added = sum(
+        line.startswith("+ ") and bool(line[2:].split("#")[0].strip()) for line in advice.diff(finding.changes[0]).splitlines()
+    )
+    return f"{_number(added)} line{'' if added == 1 else 's'}" if added else ""
+
+
+def _first_gain(stairs: Staircase, choice: int) -> int:
+    """Return the part of ``choice`` up to its first change with a gain: those before it only prepare it."""
+    for i in range(len(stairs.changes)):
+        part = choice & ((1 << (i + 1)) - 1)
+        if part and choice >> i & 1 and stairs.choices[part].ms < (1 - LEAST_GAIN) * stairs.now.ms:
+            return part
+    return choice
+
+
+def _change(named: str, now_ms: float, then: StairStep, *, unsure: bool) -> list[Piece]:
+    """Return a change, the step before and after it in one unit if possible, and its factor."""
+    low, high = then.low_ms or then.ms, then.high_ms or then.ms
+    unsure = unsure or savings.is_wide(low, high) or may_gain_nothing(high, now_ms)
+    return [
+        *_numbers(named, now_ms, f"≈\u00a0{_in_unit_of(now_ms, then.ms)}"),
+        ("wide" if unsure else "badge", factor(now_ms, then)),
+    ]
+
+
+def _in_unit_of(now_ms: float, ms: float) -> str:
+    """Return a time in the unit of the step now, so that a headline has one unit: 0.83 ms after 9.01 ms."""
+    in_ms = fmt.duration_ms(now_ms).endswith("\u00a0ms") and LEAST_MS <= ms < 1
+    return f"{fmt.number(ms, 2)}\u00a0ms" if in_ms else fmt.duration_ms(ms)
+
+
+def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
+    whole = fmt.duration_ms(now_ms)
+    before, unit = whole.split("\u00a0")
+    start = f"{before if after.split()[-1] == unit else whole} → "
+    if words(f"{named} {start} {after}") > MOST_WORDS:
+        start = "→ "
+    return [("text", f"{_shortened(named, MOST_WORDS - words(f'{start} {after}'))}: {start}"), ("then", after), ("text", " ")]
+
+
+def _shortened(text: str, most: int) -> str:
+    kept = text.split()
+    while words(" ".join(kept)) > most:
+        kept.pop()
+    return text if len(kept) == len(text.split()) else f"{' '.join(kept)} …"
+
+
+def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Finding], result: RunResult) -> str:
+    """Return what has to come before the first change, the step after all chosen changes, and the cost of the first."""
+    then, count, every = stairs.choices[choice], choice.bit_count(), stairs.planned or len(stairs.changes)
+    prepared = [headline.action(finding) for finding in findings[: first.bit_count() - 1]]
+    sentences = [f"Before it: {', '.join(prepared)}."] if prepared else []
+    if choice != first:
+        lines, every_one = cost(findings[first.bit_count() - 1]), choice == first_choice(stairs, result) or count >= every
+        all_of = "Both" if count == 2 else f"All {_number(count)}"
+        named = all_of if every_one else f"{_number(count).capitalize()} of {_number(every)}"
+        sentences.append(
+            f"{named} changes: ≈\u00a0{_in_unit_of(stairs.now.ms, then.ms)} a step, {factor(stairs.now.ms, then)}."
+        )
+        sentences += [f"The first takes {lines} of code."] if lines else []
+    return " ".join(sentences)
+
+
+def _number(count: int) -> str:
+    return WORDS[count] if count < len(WORDS) else fmt.count(count)
+
+
+def _cause(finding: Finding, result: RunResult) -> str:
+    """Return what the first change removes, and how busy the GPU is."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
+        included = [] if reading_order.leading(result) is finding else [finding]
+        return CAUSE + (advice.below(result, included) or run_words.first_line(result))
+    busy = f"The GPU is busy {fmt.share(verdict.busy_share)} of each {run_words.step_time(verdict)} step."
+    return f"{CAUSE}{fmt.ended(fmt.spaced(finding.title))} {busy}"
+
+
+def _without_change(result: RunResult, *, selectable: bool) -> Title:
+    """Return the headline of a run for which no change is included: healthy, withdrawn, or no gain known."""
+    if headline.healthy(result) is not None:
+        return _healthy(result)
+    under, lead = advice.below(result) or "", reading_order.leading(result)
+    if (pieces := _ceiling(result)) is not None and lead is not None:
+        return Title(pieces, "", _cause(lead, result))
+    if (warning := telemetry.first_finding(result)) is not None:
+        used = telemetry.busiest(result)
+        return Title(
+            [("text", fmt.ended(headline.action(warning)))],
+            "",
+            f"{CAUSE}{fmt.spaced(warning.title)}. {used}." if used else CAUSE + warning.title,
+        )
+    head, rest = split(headline.on_poster(result))
+    if selectable and lead is None and not result.withdrawn_by:
+        under = f"{under} Select a change to see what it gives.".strip()
+    return Title([("text", head)], "", " ".join(filter(None, (rest, under if under not in rest else ""))))
+
+
+def _healthy(result: RunResult) -> Title:
+    step_ms = reading_order.best_ms(result) or 1.0
+    most = reading_order.largest_sure_gain(result.findings)
+    gain = (
+        f"no sure change saves more than {fmt.share(most / step_ms)}"
+        if most
+        else f"no change found that shortens the {fmt.duration_ms(step_ms)} step"
+    )
+    busy = (headline.healthy(result) or "").removeprefix("Healthy: ").partition("; ")[0]
+    busy = f"{busy[0].upper()}{busy[1:]}."
+    under = advice.below(result) or ""
+    start, _, rest = under.partition(". ")
+    under = rest if busy.startswith(start) else under  # the sentence with the busy share has it already
+    return Title([("text", f"Healthy: {gain}.")], "", f"{busy} {under}".strip())
+
+
+def _ceiling(result: RunResult) -> list[Piece] | None:
+    """Return the first change with the shortest step that it can lead to; None if it claims no such limit."""
+    lead, step_ms = reading_order.leading(result), reading_order.best_ms(result)
+    if lead is None or not step_ms or lead.claims != "ceiling" or lead.ends_the_run or headline.is_cut_off(result):
+        return None
+    after_ms = step_ms - lead.gain_ms
+    if after_ms <= 0 or lead.fed_every_ms is not None:
+        return None
+    return [
+        *_numbers(headline.action(lead), step_ms, f"≥\u00a0{_in_unit_of(step_ms, after_ms)}"),
+        ("wide", f"up to {fmt.factor(step_ms / after_ms)}"),
+    ]
