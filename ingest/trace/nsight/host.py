@@ -181,10 +181,24 @@ def read_calls(trace: NsightTrace) -> None:
             "dur": dur,
             "correlation": trace.correlations(column(batch, 2), thread),
         }
-        trace.add("calls", columns)
+        once = _without_inner_copies(columns)
+        trace.add("calls", {name: values[once] for name, values in columns.items()})
         for row, correlation in zip(batch, columns["correlation"].tolist(), strict=True):
             if row[2] in waits:
                 trace.waits[correlation] = waits[row[2]]
+
+
+def _without_inner_copies(calls: Columns) -> Any:
+    """Return which calls to keep: some exports also have each call inside itself, by its versioned name."""
+    end = calls["start"] + calls["dur"]
+    order = np.lexsort((-calls["dur"], calls["start"], calls["correlation"], calls["name_id"], calls["thread_id"]))
+    before, after = order[:-1], order[1:]
+    inner = (end[after] <= end[before]) & (calls["start"][after] >= calls["start"][before])
+    for key in ("thread_id", "name_id", "correlation"):
+        inner &= calls[key][after] == calls[key][before]
+    kept = np.ones(len(end), bool)
+    kept[after[inner]] = False
+    return kept
 
 
 def read_system_calls(trace: NsightTrace) -> None:

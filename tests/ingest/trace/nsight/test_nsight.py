@@ -71,6 +71,20 @@ def test_kernels_copies_and_calls_are_linked(ask):
     assert recording == [("nvidia", "unix", export.EPOCH_NS, "Nsight Systems 2024.1", False)]
 
 
+def test_a_call_written_also_by_its_versioned_name_counts_once(ask):
+    made = export.tables()
+    launches = [row for row in made[RUNTIME] if row["nameId"] != 7]
+    made["StringIds"] += [{"id": 90 + key, "value": export.TEXTS[key].rpartition("_v")[0]} for key in (3, 4)]
+    inner = [row | {"start": row["start"] + 1, "end": row["end"] - 1, "nameId": 90 + row["nameId"]} for row in launches]
+    made[RUNTIME] = [row for pair in zip(launches, inner, strict=True) for row in pair]
+    calls, repeated = ask(
+        made,
+        "SELECT count(*), sum(gpu_ops)::INT FROM runtime_calls",
+        "SELECT count(*) FROM diagnostics WHERE key = 'correlation_repeated'",
+    )
+    assert calls == [(12, 12)] and repeated == [(0,)]
+
+
 def test_details_of_kernels_devices_and_synchronizations(ask):
     kernel, device, syncs = ask(
         export.tables(),
