@@ -10,6 +10,7 @@ from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
 from sawtooth.analysis.derive.steps.joined_marks import joined_marks
+from sawtooth.analysis.derive.steps.unmarked_iterations import divided
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.ingest.loop.sign import STEP_NAME
@@ -50,7 +51,7 @@ def find_host_steps(events: TraceEvents) -> HostSteps:
         name = min(
             repeated, key=lambda n: (min(depth[i] for i in repeated[n]), len(repeated[n]), -_covered(events, repeated[n]), n)
         )
-        return _annotation_steps(events, name, repeated[name])
+        return divided(events, _annotation_steps(events, name, repeated[name]), np.sort(events.ops.start[repeated[name]]))
     return _inferred_steps(events)
 
 

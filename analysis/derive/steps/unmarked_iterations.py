@@ -1,0 +1,76 @@
+"""Iterations between the marks of a loop that marks only some of them, as around every hundredth.
+
+A range around one iteration launches the same kernels as each unmarked iteration does. So the kernels between two ranges are
+the range's own, once or several times over. This differs from gradient accumulation with one mark a step: there, the
+optimizer's kernels are launched once for all micro-batches.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from sawtooth.analysis.derive.events import GPU_KINDS, I64, TraceEvents
+from sawtooth.analysis.derive.steps.host_steps import HostSteps
+
+FEWEST_KERNELS = 10  # in an iteration: a range around few kernels may be around a part of it
+SPARSE = 0.75  # share of the intervals that have to divide exactly; the others contain work of another kind
+NUMBER = re.compile(r"\d{1,18}")
+
+
+def divided(events: TraceEvents, steps: HostSteps, starts: I64) -> HostSteps:
+    """Return the steps; those that hold several iterations are divided.
+
+    ``starts`` are those of the marks' ranges, in order. Each step reaches from the end of one range to that of the next. Steps
+    that hold several iterations and do not divide count as lost marks.
+    """
+    kernels = np.flatnonzero((events.gpu.kind == GPU_KINDS.index("kernel")) & (events.gpu.call >= 0))
+    launched = events.calls.start[events.gpu.call[kernels]]
+    order = np.lexsort((kernels, launched))
+    moments, kinds = launched[order], events.gpu.name[kernels[order]].astype(np.int64)
+    first, behind = np.searchsorted(moments, starts), np.searchsorted(moments, steps.ends)
+    begins = np.append(first[0], np.minimum(behind[:-1], first[1:]))
+    period = behind - first
+    if (begins == first).all():  # Ranges that were never popped leave nothing between them: the numbers in their names tell it.
+        period = np.full(len(first), period[0] // _numbers_apart(steps.names))
+    borders = [_borders(kinds[begins[i] : behind[i]], int(period[i])) for i in range(len(first))]
+    whole = [inside for inside in borders if inside is not None]
+    if not any(len(inside) for inside in whole) or len(whole) < SPARSE * len(borders):
+        return steps
+    names: list[str] = []
+    ends: list[int] = []
+    for i, inside in enumerate(borders):
+        within = [] if inside is None else moments[begins[i] + inside].tolist()
+        ends += [*within, int(steps.ends[i])]
+        names += [f"{steps.names[i]}, iteration {place}" for place in range(1, len(within) + 2)]
+    return replace(
+        steps,
+        names=names,
+        starts=np.array([starts[0], *ends[:-1]], np.int64),
+        ends=np.array(ends, np.int64),
+        cycle=np.zeros(len(ends), np.int64),
+        lost_marks=len(borders) - len(whole),
+    )
+
+
+def _borders(kinds: I64, period: int) -> I64 | None:
+    """Return where further iterations begin among the kernels of an interval.
+
+    There are none if the interval is one iteration. It is None if the interval does not divide into equal ones.
+    """
+    if len(kinds) == period:
+        return np.zeros(0, np.int64)
+    if period < FEWEST_KERNELS or len(kinds) % period or not np.array_equal(kinds[period:], kinds[:-period]):
+        return None
+    return np.arange(period, len(kinds), period)
+
+
+def _numbers_apart(names: list[str]) -> int:
+    """Return by how much a number in the names grows from mark to mark; 1 if none grows evenly."""
+    numbers = [[int(number) for number in NUMBER.findall(name)] for name in names]
+    if len({len(each) for each in numbers}) > 1:
+        return 1
+    apart = [np.unique(np.diff(column)) for column in zip(*numbers, strict=True)]
+    return next((int(steps[0]) for steps in apart if len(steps) == 1 and steps[0] > 1), 1)
