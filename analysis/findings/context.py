@@ -20,7 +20,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.whatif import WhatIf
-from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.model import LedgerRow, RankResult, RunResult
 from sawtooth.analysis.run.verdict import uses_estimate
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 # Share of the step. It is below every threshold in ``policy``, even after changes that make the step five times as short.
 TRIFLE = 0.001
+TRITON_SINCE = 7  # major compute capability
 # cuBLAS and cuDNN name single precision by an s (volta_sgemm_64x64_nt, volta_scudnn_128x64_…), by all operands, or by a type.
 FP32_NAMES = r"sgemm|scudnn|f32f32_f32f32|_engine<float"
 
@@ -96,6 +97,12 @@ class RuleContext:
         """Host positions of the launches of ``work``, read once for all rules."""
         return CountedLaunches(self.recording, self.work["gpu_op_id"].to_numpy(np.int64))
 
+    @cached_property
+    def compilable(self) -> bool:
+        """Whether torch.compile supports the GPU: Triton needs compute capability 7.0 on NVIDIA's."""
+        ((major,),) = self.recording.rows("SELECT max(compute_major) FROM devices")
+        return self.rank.trace.vendor != "nvidia" or major is None or major >= TRITON_SINCE
+
     @property
     def work_steps(self) -> int:
         """The number of steps that ``work`` covers, at least 1."""
@@ -124,9 +131,12 @@ class RuleContext:
 
         The values come from the ledger column that represents the run.
         """
-        estimate = self.by_estimate
         rows = [r for r in (of or self.rank).ledger if r.cause in causes and owner in (None, r.owner)]
-        return sum((r.ms_per_step_unprofiled_est if estimate else r.ms_per_step) or 0.0 for r in rows)
+        return sum(map(self.ledger_ms, rows))
+
+    def ledger_ms(self, row: LedgerRow) -> float:
+        """Return the ms per step of a row of the ledger, from the column that represents the run."""
+        return (row.ms_per_step_unprofiled_est if self.by_estimate else row.ms_per_step) or 0.0
 
     @cached_property
     def step(self) -> Step:
@@ -206,6 +216,10 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
         "the trace has no steps: call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems",
     ),
     "CUDA graphs": (lambda g: g.rank.trace.vendor not in ("meta", "huawei"), "this accelerator has no CUDA graphs"),
+    "torch.compile": (
+        lambda g: g.compilable,
+        "torch.compile does not support this GPU: Triton needs compute capability 7.0 or newer",
+    ),
     "shapes": (lambda g: bool(g.rank.trace.record_shapes), "the trace has no shapes (`record_shapes=True`)"),
     "shapes or names": (
         lambda g: bool(g.rank.trace.record_shapes) or not g.fp32_by_name.empty,

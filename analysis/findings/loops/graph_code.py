@@ -6,7 +6,27 @@ from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.queries.copies import copies
 from sawtooth.analysis.replay.edits import AsGraph
-from sawtooth.analysis.run.model import CodeChange
+from sawtooth.analysis.run.model import Action, CodeChange
+
+OLD_GPU_FIX = Action(
+    "Launch",
+    "the step as one CUDA graph",
+    ", captured by hand: torch.compile does not support this GPU. Or give each launch more work with a larger batch.",
+)
+TOKEN_FIX = Action(
+    "Keep",
+    "keys and values in a cache of one size and launch each token as one CUDA graph",
+    ", by hand or with torch.compile(mode='reduce-overhead').",
+)
+TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
+SHARDED_FIX = Action(
+    "Compile",
+    "the model block by block",
+    ", so that it launches fewer kernels; or give each launch more work with a larger batch.",
+)
+SHARDED_NOTE = (
+    "Not predicted: how many launches compiling takes away. A CUDA graph does not hold a step whose weights are sharded."
+)
 
 # PyTorch's optimizers whose step a CUDA graph can contain: those with ``capturable``, and SGD, which needs none.
 CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")

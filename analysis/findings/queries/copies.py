@@ -94,6 +94,8 @@ SAVE_LESS = Action(
 )
 LOSES_MORE = "Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory."
 MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
+# Before PyTorch 1.12, ``record_function`` makes its handle with ``aten::zeros`` directly before the range that it opens.
+HANDLE, HANDLE_NS = "aten::zeros", 50_000
 # ``torch.tensor`` of Python numbers, and ``x[i] = …``. Only outermost operators count, because ``.bool()`` also copies.
 FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 
@@ -133,8 +135,8 @@ def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
     """Return the pageable copies of tensors that the host made directly before (column ``maker``).
 
     ``maker`` is the operator that made a tensor on the same thread since its previous launch. Operators inside the data
-    loader's annotation are left out, because they are part of loading. Tensors that are filled afterwards with data that only
-    the host has are also left out, for example text converted to numbers row by row.
+    loader's annotation are left out, because they are part of loading, and handles of ``record_function``. Tensors that are
+    filled afterwards with data that only the host has are also left out, for example text converted to numbers row by row.
     """
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     calls = [int(c) for c in pageable.frame["call_id"].dropna()]
@@ -146,7 +148,8 @@ def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
         "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
         "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name FROM cpu_ops JOIN names USING (name_id) "
         f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({reach(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
-        "WHERE d.end_ns IS NULL OR o.start_ns >= d.end_ns) "
+        "ASOF LEFT JOIN (SELECT thread_id, start_ns FROM cpu_ops JOIN names USING (name_id) WHERE kind = 'annotation' OR name LIKE '%#%') r ON r.thread_id = o.thread_id AND r.start_ns >= o.end_ns "
+        f"WHERE (d.end_ns IS NULL OR o.start_ns >= d.end_ns) AND NOT (o.name = '{HANDLE}' AND coalesce(r.start_ns - o.end_ns < {HANDLE_NS}, false))) "
         "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker, max(o.end_ns) AS made_ns FROM made o "
         "ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns "
         "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id",

@@ -10,8 +10,9 @@ Why it costs time
     The finding calls memory fragmented ("in pieces") if enough memory was free at that time, by the allocator's events
     (``profile_memory=True``). Without events, it uses the allocator's counters (recorded by Sawtooth): a tenth of the peak
     must be free. Otherwise memory is full.
+    Without the caching allocator (``PYTORCH_NO_CUDA_MEMORY_CACHING=1``), each tensor's memory comes from the driver.
 What to do
-    Remove ``torch.cuda.empty_cache()`` from the loop. If memory is fragmented, set
+    Turn the caching allocator on again. Remove ``torch.cuda.empty_cache()`` from the loop. If memory is fragmented, set
     ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before PyTorch 2.9: ``PYTORCH_CUDA_ALLOC_CONF``), and use batches of a
     few fixed lengths. If memory is full, use a smaller batch or keep fewer tensors.
 When it is wrong
@@ -59,6 +60,7 @@ CHANGES = (
 )
 
 
+CACHED = CodeChange("PyTorch", "PYTORCH_NO_CUDA_MEMORY_CACHING=1 python train.py", "python train.py")
 FIT_AGAIN = ", so that freed blocks fit again; no torch.cuda.empty_cache() in the loop."
 EXPAND_ALREADY = f"{FIT_AGAIN} Segments expand already."
 
@@ -106,6 +108,17 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 def _why(asked: DriverCalls) -> _Why:
     """Return why the allocator calls the driver, and what to do."""
+    if asked.uncached:
+        return _Why(
+            f"PyTorch's caching allocator is off: each tensor's memory comes from the driver, in {asked.all.count:.0f} calls a step",
+            Action(
+                "Turn",
+                "the caching allocator on",
+                ": unset PYTORCH_NO_CUDA_MEMORY_CACHING, on ROCm also PYTORCH_NO_HIP_MEMORY_CACHING.",
+            ),
+            "Tools that check memory, such as compute-sanitizer, see less with it.",
+            (CACHED,),
+        )
     back = int(asked.all.frame["name"].str.contains(GIVES_BACK).sum())
     if not asked.retried and (back or not asked.in_pieces):
         return _Why(

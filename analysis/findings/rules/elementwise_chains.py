@@ -120,7 +120,7 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     explains=Explains(topics=frozenset({"choice"}), sets=("compile",)),
-    requires=("steps",),
+    requires=("steps", "torch.compile"),
     bar=CHOICE,
     same_work_as="smaller findings",
 )

@@ -135,7 +135,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if communication alone takes a relevant share of the lead rank's step."""
     rows = [row for row in context.rank.ledger if row.owner == "exposed_comm"]
     # The rule straggling-rank reports waiting for a late rank. Without other ranks, the time may be either.
-    transfer = sum(row.ms_per_step or 0.0 for row in rows if row.cause != "comm_wait")
+    transfer = sum(context.ledger_ms(row) for row in rows if row.cause != "comm_wait")
     if context.is_trifle(transfer):
         return
     alone = all(row.cause not in ("comm_wait", "comm_transfer") for row in rows)

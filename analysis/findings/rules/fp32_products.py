@@ -48,6 +48,8 @@ FP16_CHANGES = (
     CodeChange("Lightning", "Trainer()", 'Trainer(precision="16-mixed")'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., fp16=True)"),
 )
+# Of the products' time, in convolutions without known shapes: PyTorch before 1.11 names their backward passes otherwise.
+UNKNOWN_SHARE = 0.5
 BF16_RISK = "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
 FP16_RISK = "fp16 overflows above 65504: use a GradScaler."
 
@@ -62,11 +64,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     # The tensor cores are not fast enough to justify the change.
     if peak is None or (plain is not None and peak < 2.5 * plain):
         return
-    if not context.rank.trace.record_shapes:
+    work = context.work
+    every = work[work["category"].isin(("gemm", "conv", "attention"))]
+    products = every[every["flop_operator"].notna()]
+    unknown = every[(every["category"] == "conv") & every["flop_operator"].isna()]
+    if not context.rank.trace.record_shapes or unknown["dur_ns"].sum() > UNKNOWN_SHARE * every["dur_ns"].sum():
         yield from _by_name(context, dtype, peak / plain if plain else 2.0)
         return
-    work = context.work
-    products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
     products = products[~products["gpu_op_id"].isin(outside_autocast(context))]
     plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
     slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # Autocast changes both.
@@ -119,7 +123,7 @@ def _by_name(context: RuleContext, dtype: str, faster: float) -> Iterator[Eviden
         Advice(
             f"FP32 products take {in_words(cost)} of each step without tensor cores, by their kernels' names",
             Action("Train", f"under {dtype} autocast", ": the same products run on tensor cores."),
-            note="At most: no shapes are recorded, so only the ratio of the peaks bounds the gain. Record with `record_shapes=True`.",
+            note="At most: the products' shapes are not known, so only the ratio of the peaks bounds the gain. Record with `record_shapes=True`.",
             risk=BF16_RISK if dtype == "bf16" else FP16_RISK,
             changes=CHANGES if dtype == "bf16" else FP16_CHANGES,
         ),

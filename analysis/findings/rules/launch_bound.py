@@ -29,7 +29,19 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.generation import Generation, generation
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, outside_acting
-from sawtooth.analysis.findings.loops.graph_code import BY_HAND, CAPTURABLE, CHANGES, LENGTHS, SHARDED_CHANGES, one_graph
+from sawtooth.analysis.findings.loops.graph_code import (
+    BY_HAND,
+    CAPTURABLE,
+    CHANGES,
+    LENGTHS,
+    OLD_GPU_FIX,
+    SHARDED_CHANGES,
+    SHARDED_FIX,
+    SHARDED_NOTE,
+    TOKEN_FIX,
+    TOKEN_NOTE,
+    one_graph,
+)
 from sawtooth.analysis.findings.loops.python_stretches import python_stretches
 from sawtooth.analysis.findings.loops.replayed_graphs import beside_graphs, replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
@@ -70,11 +82,6 @@ MODEL_FIX = Action(
     "the model's passes as CUDA graphs",
     " with torch.compile(mode='reduce-overhead'), which leaves the optimizer outside; or give each launch more work with a larger batch.",
 )
-TOKEN_FIX = Action(
-    "Keep",
-    "keys and values in a cache of one size and launch each token as one CUDA graph",
-    ", by hand or with torch.compile(mode='reduce-overhead').",
-)
 BY_HAND_FIX = (
     ", captured by hand: torch.compile stops at {layer}, which cuDNN runs. Or give each launch more work with a larger batch."
 )
@@ -82,11 +89,6 @@ PACKED_RISK = " Packed sequences are of other lengths in each batch: pad them to
 STEP_NOTE = "Each step launched as one graph, its input copied as before; kernels keep their durations."
 MODEL_NOTE = "Forward and backward pass launched as a graph, and the {kernels} of {optimizer} as before: it cannot be captured. Kernels keep their durations."
 COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: ≈ {ms} a step. Compiling would also fuse kernels."
-SHARDED_FIX = Action(
-    "Compile",
-    "the model block by block",
-    ", so that it launches fewer kernels; or give each launch more work with a larger batch.",
-)
 GRAPH_RISK = "Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out."
 LENGTHS_FIX = Action(
     "Pad",
@@ -94,13 +96,9 @@ LENGTHS_FIX = Action(
     ", and launch the step of each as one CUDA graph; or give each launch more work with a larger batch.",
 )
 LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph holds one shape. How many lengths will do, and how much work padding adds, nothing tells."
-SHARDED_NOTE = (
-    "Not predicted: how many launches compiling takes away. A CUDA graph does not hold a step whose weights are sharded."
-)
 AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
 AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps hide. Launching sooner brings nothing before they give more."
 UNEXPLAINED = "Not predicted: the GPU waits longer for what the trace does not show than for launches."
-TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
 
 
 def _of_tokens(context: RuleContext, tokens: Generation) -> str:
@@ -249,6 +247,8 @@ def _of_step(context: RuleContext, beside: str) -> _GraphAdvice:
 
     ``beside`` is what else a graph skips or cannot contain.
     """
+    if not context.compilable:
+        return _GraphAdvice(OLD_GPU_FIX, STEP_NOTE + beside, changes=(BY_HAND,), edits=(one_graph(context),))
     updates = tuple(launched_by_optimizer(context.recording, context.rank.device).tolist())
     compiled = tuple(change for change in CHANGES if change is not BY_HAND)
     if not updates:

@@ -60,5 +60,5 @@ RULE = Rule(
     "scripted-code",
     measure,
     reads=OF_TRACE,
-    requires=("steps",),
+    requires=("steps", "torch.compile"),
 )

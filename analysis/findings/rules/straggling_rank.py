@@ -151,7 +151,7 @@ def _look(who: str, apart_ms: float | None, alike: bool) -> Action:
 
 
 def _unlike(who: str) -> Action:
-    return Action("Look", f"at what {who} does that the others do not")
+    return Action("Look", f"at what {who} {'do' if who.startswith('ranks') else 'does'} that the others do not")
 
 
 def _note(late: Straggler) -> str:
