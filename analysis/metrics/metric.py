@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Better = Literal["lower", "higher", "neither"]
 # Reasons that lower the trust of some metrics only; ``trust`` defines them. A truncated file lowers the trust of all.
-Doubt = Literal["lost_launches", "undecided_kernels", "waits_inside", "one_step", "one_step_idle"]
+Doubt = Literal["lost_launches", "undecided_kernels", "step_of_profile", "one_step", "one_step_idle"]
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ METRICS = (
         source="flops_per_step, best_step_time_ms, hardware.toml.",
         compute=mfu,
         high=MOST,
-        doubted_by=("lost_launches", "waits_inside"),
+        doubted_by=("lost_launches", "step_of_profile"),
         card=2,
         good=0.40,  # Llama 3's report states 38 to 43 % for H100
     ),
@@ -221,7 +221,7 @@ METRICS = (
         source="Operator dtypes, hardware.toml.",
         compute=mfu_at_dtype,
         high=MOST,
-        doubted_by=("lost_launches", "waits_inside"),
+        doubted_by=("lost_launches", "step_of_profile"),
     ),
     Metric(
         key="hfu", label="HFU", unit="share", better="higher",
@@ -229,13 +229,13 @@ METRICS = (
         source="Forward operators repeated inside backward.",
         compute=hfu,
         high=MOST,
-        doubted_by=("lost_launches", "waits_inside"),
+        doubted_by=("lost_launches", "step_of_profile"),
     ),
     Metric(
         key="achieved_tflops", label="Achieved", unit="TFLOP/s", better="higher",
         definition="FLOPs per step ÷ best step time.",
         source="flops_per_step, best_step_time_ms.",
         compute=achieved,
-        doubted_by=("lost_launches", "waits_inside"),
+        doubted_by=("lost_launches", "step_of_profile"),
     ),
 )  # fmt: skip

@@ -114,7 +114,7 @@ METRICS = (
         definition="Busy time per step ÷ the step time of the MFU.",
         source="Ledger, step time.",
         compute=busy_factor,
-        doubted_by=("lost_launches", "waits_inside"),
+        doubted_by=("lost_launches", "step_of_profile"),
     ),
     Metric(
         key="mfu_factor_flop_kernels", label="FLOP-kernel share", unit="share", better="higher",
@@ -136,6 +136,6 @@ METRICS = (
         definition="What is left of MFU after the other three factors: how near those kernels come to the peak while they run.",
         source="Quotient.",
         compute=efficiency_factor,
-        doubted_by=("lost_launches", "waits_inside"),
+        doubted_by=("lost_launches", "step_of_profile"),
     ),
 )  # fmt: skip

@@ -37,7 +37,7 @@ METRICS = (
         "and telemetry confirms comes before telemetry's. Rare pauses between steps are not part of it; they are reported next to it.",
         source="See step_time_source.",
         compute=lambda measured: with_doubt(measured.best.reading, measured.best.pauses),
-        doubted_by=("lost_launches", "waits_inside"),
+        doubted_by=("lost_launches", "step_of_profile"),
         card=1,
         alias="step_time_best_ms",
     ),

@@ -25,6 +25,7 @@ WAITS_CAUTION = 0.05  # of the step: profile and estimate may differ by this bef
 MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
 SWAYED = 0.10  # of the mean: with one more or one fewer such step, the profile would say another number
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
+SINGLE_STEP = "A single step: nothing says how steps vary."
 BEGUN_BEFORE = "The only step may have begun before the recording: its mark shows only its end."
 
 
@@ -93,15 +94,15 @@ def apply(
     return out
 
 
-def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int]) -> dict[Doubt, str]:
+def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) -> dict[Doubt, str]:
     """Return the doubts, with notes, of a profile in which one counted step decides a mean.
 
-    ``idle_ns`` is the GPU's idle time by step.
+    ``idle_ns`` is the GPU's idle time by step, ``source`` that of the run's step time.
     """
     counted = steps[steps["counted"]]
     ns = (counted["end_ns"] - counted["start_ns"]).to_numpy(np.float64)
     if len(ns) < 2 or not ns.all():
-        return {}
+        return {"one_step_idle": SINGLE_STEP} if len(ns) == 1 else {}
     busy = ns - np.array([idle_ns.get(step, 0) for step in counted["step"].tolist()], np.float64)
     rest = "the other" if len(ns) == 2 else "the others"
     doubts: dict[Doubt, str] = {}
@@ -110,6 +111,8 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int]) -> dict[Doubt
     if abs(without[one] - mean) > SWAYED * mean:
         takes, others = in_words(ns[one] / 1e6), in_words(without[one] / 1e6) + " on average" * (len(ns) > 2)
         doubts["one_step"] = f"One of {len(ns)} counted steps takes {takes}, {rest} {others}: it alone decides this number."
+        if source == "profile":
+            doubts["step_of_profile"] = doubts["one_step"]
     share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)
     one = int(np.abs(without - share).argmax())
     if abs(without[one] - share) > SWAYED * share:
@@ -139,7 +142,7 @@ def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -
         f"{in_words(waits_ms)} of each step only communicate and may be waiting for a rank that the profiler slows: "
         "the run's own step may be shorter."
     )
-    return _doubted(metrics, "waits_inside", note)
+    return _doubted(metrics, "step_of_profile", note)
 
 
 def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:

@@ -110,7 +110,7 @@ class RankTrace:
             allocated_bytes=_allocated_bytes(recording, device),
             sampled=sampled,
             away=run_telemetry.elsewhere(sampled, profile_ns),
-            swayed=trust.swayed_by_one(steps, dict(recording.rows(_SQL["idle"], [device]))),
+            swayed=trust.swayed_by_one(steps, dict(recording.rows(_SQL["idle"], [device])), best.source),
         )
         step_source = json.loads(self._facts.get("step_source", '"none"'))
         begun_before = counted == 1 and step_source == "annotation"

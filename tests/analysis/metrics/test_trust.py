@@ -71,7 +71,7 @@ def test_operations_without_a_launch_lower_what_rests_on_steps(orphan_ns: int, d
         ([10, 13], [1, 1.3], {"one_step"}),
         ([10, 12], [1, 2], set()),
         ([9, 30] * 6, [1, 20] * 6, set()),  # slow steps that come again and again
-        ([10], [9], set()),
+        ([10], [9], {"one_step_idle"}),
     ],
 )
 def test_a_step_that_alone_decides_a_mean_lowers_what_rests_on_it(
@@ -79,8 +79,10 @@ def test_a_step_that_alone_decides_a_mean_lowers_what_rests_on_it(
 ) -> None:
     ends = np.cumsum(ms) * 1_000_000
     steps = pd.DataFrame({"step": range(len(ms)), "start_ns": ends - np.array(ms) * 1_000_000, "end_ns": ends, "counted": True})
-    notes = trust.swayed_by_one(steps, {step: int(idle * 1_000_000) for step, idle in enumerate(idle_ms)})
+    notes = trust.swayed_by_one(steps, {step: int(idle * 1_000_000) for step, idle in enumerate(idle_ms)}, "telemetry")
     assert notes.keys() == doubts
+    of_profile = trust.swayed_by_one(steps, {}, "profile")
+    assert ("step_of_profile" in of_profile) == ("one_step" in of_profile)  # then the step time is that mean
     after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=False, swayed=notes)
     low = {key for key, reading in after.items() if reading.trust == "caution"}
     assert low == {key for key, metric in METRICS.items() if doubts.intersection(metric.doubted_by)}
