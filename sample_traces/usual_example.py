@@ -36,7 +36,7 @@ import torch.nn.functional as F  # noqa: E402, N812 - the name PyTorch users kno
 from torch.utils.data import DataLoader  # noqa: E402
 
 from sawtooth.capture import profile  # noqa: E402
-from sawtooth.ingest.capture.packing import MANIFEST, pack  # noqa: E402
+from sawtooth.ingest.capture.packing import MANIFEST_MEMBER, write_archive  # noqa: E402
 from sawtooth.sample_traces.images import JpegImages  # noqa: E402
 from sawtooth.sample_traces.measure import scrub, slim  # noqa: E402
 from sawtooth.sample_traces.sets.first.models import ResNet  # noqa: E402
@@ -162,7 +162,7 @@ def captured(training: Training, name: str, seconds: float, tiny: bool, target: 
 def rewrite(source: Path, target: Path) -> None:
     """Write the helper's file again without the names of this machine."""
     with zipfile.ZipFile(source) as archive, tempfile.TemporaryDirectory() as scratch:
-        manifest, members = archive.read(MANIFEST), {}
+        manifest, members = archive.read(MANIFEST_MEMBER), {}
         kinds = {r["member"]: r["kind"] for run in json.loads(manifest)["runs"] for r in run["recordings"]}
         for member, kind in kinds.items():
             raw = gzip.decompress(archive.read(member))
@@ -170,7 +170,7 @@ def rewrite(source: Path, target: Path) -> None:
             members[member] = Path(scratch) / Path(member).name
             made = signed(anonymous(raw)) if kind == "telemetry" else anonymous(raw)
             members[member].write_bytes(gzip.compress(made, 9, mtime=0))
-        pack(target, manifest, members)
+        write_archive(target, manifest, members)
 
 
 def anonymous(raw: bytes) -> bytes:

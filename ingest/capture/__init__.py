@@ -1,4 +1,4 @@
-"""Recording of a training loop from inside the training process, into one file.
+"""Record a training: `profile` in the loop, `sawtooth run`, `attach` and `try`, batch size search.
 
-The loop is timed, profiled and timed again. This needs the standard library and the installed PyTorch. The rest of Sawtooth is not loaded.
+The package imports only the standard library and PyTorch, so that it can be installed next to a training without the rest of Sawtooth.
 """

@@ -14,7 +14,7 @@ from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.attach import command as attaching
 from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.command.parts import free_name
-from sawtooth.ingest.capture.packing import name_by
+from sawtooth.ingest.capture.packing import name_from_file
 from sawtooth.ingest.capture.process_rank import member_of_job
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
@@ -109,7 +109,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
     Exits with code 2 before the training starts if the file cannot be written.
     """
     member = member_of_job()  # where each rank is recorded by itself, each has its own name and file
-    name = arguments.name or name_by(arguments.output) or name_of(command)
+    name = arguments.name or name_from_file(arguments.output) or name_of(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     if (why := launch.why_unwritable(bundle)) is not None:

@@ -17,7 +17,7 @@ from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.in_process.postponed import AFTER_OTHERS, NO_TRACE, may_start
 from sawtooth.ingest.capture.in_process.profilers import follow
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.packing import folder_beside, pack_run
+from sawtooth.ingest.capture.packing import make_scratch_folder, pack_run
 from sawtooth.ingest.capture.plan import LEAST, Plan
 from sawtooth.ingest.capture.process_rank import number_of
 from sawtooth.ingest.capture.profiler import StepProfiler
@@ -84,7 +84,7 @@ class Capture:
 
             self._torch = torch
         self._unwatch.append(follow(self._torch))
-        self._scratch = folder_beside(self.wanted)
+        self._scratch = make_scratch_folder(self.wanted)
         self._print(f"capturing into {self.wanted}: {self._plan.sentence()}")
         if self._with_sampler:
             try:

@@ -1,8 +1,8 @@
-"""Packing of ``.sawtooth`` files.
+"""Write and recognise ``.sawtooth`` bundles.
 
-It needs only the standard library, because the recorder runs where nothing else is installed.
+This module needs only the standard library, because the recorder runs where nothing else is installed.
 
-See ``sawtooth.ingest.runs.bundle_file`` for what the manifest says and how such a file is read.
+See ``sawtooth.ingest.runs.bundle_file`` for the manifest's fields and the reader.
 """
 
 from __future__ import annotations
@@ -20,54 +20,57 @@ from typing import IO, Any
 
 from sawtooth.installation import recorder_version
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-SOURCE = re.compile(r"sources/\d{4}\.gz")
+BUNDLE_FORMAT = 1
+MANIFEST_MEMBER = "manifest.json"
+SOURCE_MEMBER = re.compile(r"sources/\d{4}\.gz")
+ZIP_HEADER_BYTES = 30  # length of the header before the first member's name
 COPY_BYTES = 1 << 20
-SAY_NOTHING = ("run", "trace", "sawtooth", "output", "out")  # as a file's name
+GENERIC_STEMS = ("run", "trace", "sawtooth", "output", "out")  # names of files that do not describe a run
+SourceFile = tuple[Path, Mapping[str, Any]]  # a file and its entry in the manifest
+RunSources = tuple[Mapping[str, Any], Sequence[SourceFile]]  # the description of a run and its files
 
 
 def is_bundle(path: Path) -> bool:
     """Tell from its content whether a file is a bundle: a zip whose first member is the manifest."""
-    if not path.is_file():  # a pipe would wait, and can be read only once
+    if not path.is_file():  # Reading a pipe would block, and would take its content from the reader.
         return False
     try:
         with path.open("rb") as file:
-            head = file.read(30 + len(MANIFEST))
+            head = file.read(ZIP_HEADER_BYTES + len(MANIFEST_MEMBER))
     except OSError:
         return False
-    return head.startswith(b"PK\x03\x04") and head[30:] == MANIFEST.encode()
+    return head.startswith(b"PK\x03\x04") and head[ZIP_HEADER_BYTES:] == MANIFEST_MEMBER.encode()
 
 
-def pack_run(target: Path, run: Mapping[str, Any], sources: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
-    """Write a bundle of one run: its description and its files, each with its manifest entry."""
+def pack_run(target: Path, run: Mapping[str, Any], sources: Sequence[SourceFile]) -> None:
+    """Write a bundle of one run."""
     pack_runs(target, [(run, sources)])
 
 
-def pack_runs(target: Path, runs: Sequence[tuple[Mapping[str, Any], Sequence[tuple[Path, Mapping[str, Any]]]]]) -> None:
-    """Write a bundle of several runs, each as in ``pack_run``."""
+def pack_runs(target: Path, runs: Sequence[RunSources]) -> None:
+    """Write a bundle of several runs."""
     members: dict[str, Path] = {}
-    described = []
+    run_entries = []
     for run, sources in runs:
         recordings = []
-        for path, about in sources:
+        for path, entry in sources:
             member = f"sources/{len(members) + 1:04d}.gz"
             members[member] = path
-            recordings.append({"member": member, **about})
-        described.append({**run, "recordings": recordings})
-    manifest = {"runs": described, "format": FORMAT, "tool_version": recorder_version()}
-    pack(target, json.dumps(manifest, indent=1).encode(), members)
+            recordings.append({"member": member, **entry})
+        run_entries.append({**run, "recordings": recordings})
+    manifest = {"runs": run_entries, "format": BUNDLE_FORMAT, "tool_version": recorder_version()}
+    write_archive(target, json.dumps(manifest, indent=1).encode(), members)
 
 
-def pack(target: Path, manifest: bytes, sources: Mapping[str, Path]) -> None:
-    """Write a bundle completely or not at all.
+def write_archive(target: Path, manifest: bytes, sources: Mapping[str, Path]) -> None:
+    """Write a bundle atomically.
 
     ``sources`` maps members to files. Files that are not gzipped yet are compressed.
     """
     temporary = target.with_name(f".{target.name}.part")
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(zipfile.ZipInfo(MANIFEST), manifest)
+            archive.writestr(zipfile.ZipInfo(MANIFEST_MEMBER), manifest)
             for member in sorted(sources):
                 with archive.open(zipfile.ZipInfo(member), "w", force_zip64=True) as out:
                     _copy_gzipped(sources[member], out)
@@ -87,17 +90,18 @@ def _copy_gzipped(source: Path, out: IO[bytes]) -> None:
                 shutil.copyfileobj(file, packed, COPY_BYTES)
 
 
-def folder_beside(wanted: Path) -> Path:
-    """Return a new folder for the parts, beside the future file or else in the temporary folder.
+def make_scratch_folder(target: Path) -> Path:
+    """Create a folder for the parts of a recording next to the future file ``target``.
 
-    The folder remains if the job is killed.
+    If that fails, it is in the system's folder for temporary files. Nothing removes the folder if the job is killed, so that the
+    parts can be packed later.
     """
     with contextlib.suppress(OSError):
-        return Path(tempfile.mkdtemp(prefix=f"{wanted.stem}-recording-", dir=wanted.parent))
+        return Path(tempfile.mkdtemp(prefix=f"{target.stem}-recording-", dir=target.parent))
     return Path(tempfile.mkdtemp(prefix="sawtooth-"))
 
 
-def name_by(file: Path | None) -> str:
-    """Return the run's name from the chosen file, or "" if the file's name says nothing."""
+def name_from_file(file: Path | None) -> str:
+    """Return the run's name from the chosen file, or "" for a generic name such as ``run.sawtooth``."""
     name = file.name.removesuffix(".sawtooth") if file is not None else ""
-    return "" if name.lower() in SAY_NOTHING else name
+    return "" if name.lower() in GENERIC_STEMS else name

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.ingest.capture.packing import SOURCE, pack
+from sawtooth.ingest.capture.packing import SOURCE_MEMBER, write_archive
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.files import scratch
 from sawtooth.ingest.loop.command import visible
@@ -41,9 +41,9 @@ def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path
     match.
     """
     named = [recording.member for run in manifest.runs for recording in run.recordings]
-    if set(named) != sources.keys() or not all(SOURCE.fullmatch(member) for member in named):
+    if set(named) != sources.keys() or not all(SOURCE_MEMBER.fullmatch(member) for member in named):
         raise ValueError("manifest and sources name different members")
-    pack(target, msgspec.json.format(msgspec.json.encode(manifest), indent=1), sources)
+    write_archive(target, msgspec.json.format(msgspec.json.encode(manifest), indent=1), sources)
 
 
 def _bundled(manifest: Manifest, folder: DataFolder, members: dict[str, str]) -> BundleRun:

@@ -17,7 +17,7 @@ from typing import IO
 
 import msgspec
 
-from sawtooth.ingest.capture.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE, is_bundle
+from sawtooth.ingest.capture.packing import BUNDLE_FORMAT, COPY_BYTES, MANIFEST_MEMBER, SOURCE_MEMBER, is_bundle
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.manifest import BatchTrial, Interval, Shift, UserFacts
 from sawtooth.ingest.source import Limits
@@ -65,7 +65,7 @@ class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of the bundle."""
 
     runs: list[BundleRun]
-    format: int = FORMAT
+    format: int = BUNDLE_FORMAT
     tool_version: str = ""
 
 
@@ -113,8 +113,8 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
     with archive:
         infos = archive.infolist()
         names = [info.filename for info in infos]
-        strange = next((n for n in names if n != MANIFEST and not SOURCE.fullmatch(n)), None)
-        if MANIFEST not in names or strange is not None or len(set(names)) != len(names) or len(names) > MAX_SOURCES + 1:
+        strange = next((n for n in names if n != MANIFEST_MEMBER and not SOURCE_MEMBER.fullmatch(n)), None)
+        if MANIFEST_MEMBER not in names or strange is not None or len(set(names)) != len(names) or len(names) > MAX_SOURCES + 1:
             raise SourceError(
                 "E-TYPE", "This zip is not a .sawtooth file: it contains members other than a manifest and sources."
             )
@@ -124,12 +124,12 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
             raise SourceError(
                 "E-BOMB", "The .sawtooth file unpacks to far more than its size. It looks like a zip bomb and was refused."
             )
-        yield Bundle(_manifest(archive, set(names) - {MANIFEST}), archive)
+        yield Bundle(_manifest(archive, set(names) - {MANIFEST_MEMBER}), archive)
 
 
 def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
     try:
-        with _opened(archive, MANIFEST) as file:
+        with _opened(archive, MANIFEST_MEMBER) as file:
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
             raise SourceError("E-SIZE", "The manifest of the .sawtooth file is too large to be one.")
@@ -140,7 +140,7 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
         raise _unreadable(error) from error
     if len(manifest.runs) > MAX_RUNS:
         raise SourceError("E-LIMIT", f"The .sawtooth file contains more than {MAX_RUNS} runs. Export fewer at a time.")
-    if manifest.format > FORMAT:
+    if manifest.format > BUNDLE_FORMAT:
         raise SourceError("E-VER", "The .sawtooth file was written by a newer Sawtooth. Update this one to open it.")
     named = {recording.member for run in manifest.runs for recording in run.recordings}
     if not manifest.runs or not named <= members or any(not run.recordings for run in manifest.runs):

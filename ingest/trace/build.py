@@ -79,7 +79,7 @@ class _Linking:
         return LaunchLinks(correlation, start)
 
     def _gpu_launches(self, launches: LaunchLinks) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
-        """Return the call of each kept operation, the kept rows by slice, External ids, and the duplicate count."""
+        """Return each kept operation's call, the kept rows by slice, External ids, and the duplicate count."""
         none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
         calls, kept, wanted = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):

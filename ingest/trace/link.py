@@ -85,7 +85,7 @@ class Nesting:
 
 
 def _link(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
-    """Fill ``parent`` and ``depth`` of one thread's ``rows``; the first ``linked_count`` are filled already."""
+    """Fill ``parent`` and ``depth`` of one thread's ``rows`` after the first ``linked_count``."""
     if not _link_nested(rows=rows, linked_count=linked_count, start=start, dur=dur, parent=parent, depth=depth):
         _link_overlapping(
             rows=rows, linked_count=linked_count, start=start, dur=dur, parent=parent, depth=depth, tolerance=tolerance

@@ -156,7 +156,7 @@ def slices(*tables: SpooledTable, slice_rows: int = SLICE_ROWS) -> Iterator[tupl
 
 
 def _read_slice(runs: list[SortedRun], offsets: list[list[int]], number: int) -> Columns:
-    """Return the merged rows of slice ``number``; ``offsets`` are the first rows of all slices in each run."""
+    """Return the merged rows of slice ``number``; ``offsets`` has each run's first row of every slice."""
     parts = [
         (run, first_rows[number], first_rows[number + 1])
         for run, first_rows in zip(runs, offsets, strict=True)

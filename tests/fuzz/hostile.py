@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.packing import pack
+from sawtooth.ingest.capture.packing import write_archive
 from tests.fuzz import summaries
 from tests.support import nsight_export, sound_trace
 from tests.support.bulk_synchronous import Planted, job
@@ -245,7 +245,7 @@ def bundle(dice: random.Random, place: Path) -> Files:
                 manifest[dice.choice(("format", "tool_version", "compare", "more"))] = odd(dice)
     path, source = place / "bundle.sawtooth", place / "source.gz"
     source.write_bytes(gzip.compress(sound_trace.text(sound_trace.sound(sound_trace.sound_events(6)))))
-    pack(path, encoded(manifest), {"sources/0001.gz": source})
+    write_archive(path, encoded(manifest), {"sources/0001.gz": source})
     return [(path.name, path.read_bytes())]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from sawtooth.ingest.capture.attach.attach import Attached, Wanted, attach
 from sawtooth.ingest.capture.attach.targets import AttachError
 from sawtooth.ingest.capture.command import launch, settings
-from sawtooth.ingest.capture.packing import name_by
+from sawtooth.ingest.capture.packing import name_from_file
 
 
 def attach_parser() -> argparse.ArgumentParser:
@@ -62,7 +62,7 @@ def plain(launched: Attached, run: str | None = None) -> dict[str, Any]:
 def record(arguments: argparse.Namespace) -> Attached:
     """Attach as the parsed options say; exit with code 2 if that is not possible."""
     wanted = Wanted(
-        name=arguments.name or name_by(arguments.output),
+        name=arguments.name or name_from_file(arguments.output),
         steps=0 if arguments.no_profile else arguments.steps,
         after_s=arguments.after,
         seconds=arguments.seconds,

@@ -1,14 +1,16 @@
-"""The largest batch that fits and what each size gives, measured where the training is.
+"""Find the largest batch size that fits in memory, and time each size, inside the training process.
 
     from sawtooth.capture import find_batch_size
 
     sizes = find_batch_size(train_step, batch, changes=[model, optimizer], path="batches.sawtooth")
     loader = DataLoader(dataset, batch_size=sizes.advised)
 
-``train_step(batch)`` is one whole step: forward, backward, optimizer. ``batch`` is an example whose tensors have the samples along their first
-dimension, which other sizes repeat or cut, or a function that makes a batch of a size. ``changes`` is what a step changes: models, optimizers,
-gradient scalers, schedulers, generators. They and the random numbers are as before afterwards, whatever ran out of memory. The samples
-are there already: what a loader takes for them is not in these times.
+``train_step(batch)`` is one whole step: forward, backward, optimizer. ``batch`` is an example batch, or a function that makes a batch
+of a given size. An example has its samples along dimension 0; it is repeated or cut for other sizes. ``changes`` are the objects that a
+step changes: models, optimizers, gradient scalers, schedulers, generators. They and the random state are restored afterwards, even
+after an out-of-memory error. Graphs of ``torch.compile`` are discarded. Times do not include data loading.
+
+Functions get ``torch`` as an argument, because importing this module must not import PyTorch.
 """
 
 from __future__ import annotations
@@ -20,25 +22,29 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from sawtooth.ingest.capture.batch_size.examples import resized, sample_count, tensors_of
 from sawtooth.ingest.capture.batch_size.search import BatchSizes, BatchSizeTrial, search
 from sawtooth.ingest.capture.batch_size.state import TrainingState
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.capture.profiler import StepProfiler
+from sawtooth.ingest.loop.batch_rule import RULE
 from sawtooth.ingest.loop.numbers import significant
 
-WARMUP = 2  # steps: kernels are loaded and algorithms chosen in the first, the optimizer has its state in the second
-READINGS = 3  # of a size: their middle is its step, the others say how sure
-MOST_TIMES = 1024  # the example's batch, where nothing else ends the search
-MOST_STEPS = 500  # of a reading
-PROFILED = 5
-# how PyTorch and its libraries say that memory did not suffice, where they have no class of error for it
-FULL = re.compile(r"out of memory|can't allocate memory|(?:CUBLAS|CUDNN|CUSOLVER|NCCL)\w*ALLOC_FAILED", re.I)
-# and that a tensor is too large to be indexed: a larger batch does not run either
-TOO_LARGE = re.compile(r"32.?bit index|canUse32BitIndexMath|INT_MAX", re.I)
+Trial = TypeVar("Trial")
+
+WARMUP_STEPS = 2  # The first step loads kernels and chooses algorithms. By the second, the optimizer has allocated its state.
+TIMINGS = 3  # timings per size: the median is the step time, the spread its uncertainty
+MAX_SIZE_FACTOR = 1024  # default upper limit, as a multiple of the example's batch size
+MAX_STEPS = 500  # steps per timing
+PROFILED_STEPS = 5
+# Messages of out-of-memory errors that are plain RuntimeErrors.
+OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|(?:CUBLAS|CUDNN|CUSOLVER|NCCL)\w*ALLOC_FAILED", re.I)
+# Messages of errors for tensors beyond 32-bit indexing. Larger batches fail with them too.
+INDEX_OVERFLOW = re.compile(r"32.?bit index|canUse32BitIndexMath|INT_MAX", re.I)
 
 
 def find_batch_size(
@@ -57,155 +63,184 @@ def find_batch_size(
 ) -> BatchSizes:
     """Try batch sizes from ``least`` to ``most`` or the largest that fits; print and return the result.
 
-    ``least`` is by default a quarter of ``start``, and at least 2, because a batch norm needs two samples.
+    The search starts at ``start``, by default the size of the example. ``least`` is by default a quarter of ``start``, but not below 2,
+    because a batch norm needs two samples. Each size is timed for ``seconds``. No new size is begun after ``at_most_s`` seconds.
+    With ``path``, a ``.sawtooth`` file gets the measured sizes and a trace, from which other sizes are predicted. The trace is of a step
+    with ``start`` samples, or with the largest batch that fits if ``start`` does not.
 
-    ``start`` is the example's own batch, from which the search goes out; each size is timed for ``seconds``, and no further one is begun after
-    ``at_most_s``. With ``path`` a ``.sawtooth`` file holds the measured sizes and a trace at ``start``, from which other sizes are predicted.
-    Raises ValueError where ``start`` is not known or no tensor of the example has as many samples, TypeError for changes without a state, and what ``train_step`` raises but for want of memory.
+    Raises ValueError if ``start`` is not known or no tensor of the example has as many samples, TypeError for changes without a state, and
+    any error of ``train_step`` except out-of-memory errors.
     """
     import torch
 
     if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise ValueError(
-            "One rank that runs out of memory leaves the others waiting: find the batch size on one GPU, without a process group."
+            "With several ranks, an out-of-memory error on one rank would block the others: find the batch size on one GPU, without a "
+            "process group."
         )
-    own = start or (None if callable(batch) else _samples_of(torch, batch))
-    if not own:
+    example_size = start or (None if callable(batch) else sample_count(torch, batch))
+    if not example_size:
         raise ValueError("The example has no tensor to take the batch size from: give start=…")
-    if not callable(batch) and all(not tensor.dim() or tensor.shape[0] != own for tensor in _tensors(torch, batch)):
+    if not callable(batch) and not any(tensor.dim() and tensor.shape[0] == example_size for tensor in tensors_of(torch, batch)):
         raise ValueError(
-            f"No tensor of the example has {own:,} samples along its first dimension, so no other size can be made of it: leave start out, "
-            "or give a function that makes a batch of a size."
+            f"No tensor of the example has {example_size:,} samples along its first dimension, so no other size can be made of it: "
+            "leave start out, or give a function that makes a batch of a size."
         )
-    make = batch if callable(batch) else lambda size: _resized(torch, batch, own, size)
-    bench = _Bench(torch, train_step, make, changes, seconds)
-    until = time.monotonic() + at_most_s
-    with bench:
+    make_batch = batch if callable(batch) else lambda size: resized(torch, batch, example_size, size)
+    runner = _TrialRunner(torch, train_step, make_batch, changes, seconds)
+    deadline_s = time.monotonic() + at_most_s
+    with runner:
         sizes = search(
-            own,
-            least or max(own // 4, min(own, 2)),
-            most or MOST_TIMES * own,
-            bench.timed,
-            bench.fits,
-            lambda: time.monotonic() < until,
+            example_size,
+            min_size=least or max(example_size // 4, min(example_size, 2)),
+            max_size=most or MAX_SIZE_FACTOR * example_size,
+            try_size=runner.timed,
+            fits=runner.fits,
+            has_time=lambda: time.monotonic() < deadline_s,
         )
         if path is not None and sizes.trials:
-            _write(bench, sizes, own, _suffixed(Path(path)), name, settings or {})
-    print("\n".join(lines(sizes)), file=sys.stderr)
+            _profile_and_pack(runner, sizes, example_size, _suffixed(Path(path)), name, settings or {})
+    print("\n".join(report_lines(sizes)), file=sys.stderr)
     return sizes
 
 
-def lines(sizes: BatchSizes) -> list[str]:
-    """Return the table that is printed and what it advises."""
-    known = [trial for trial in sizes.trials if trial.step_ms]
-    if not known:
+def report_lines(sizes: BatchSizes) -> list[str]:
+    """Return the table of trials and the recommended size, as they are printed."""
+    timed = [trial for trial in sizes.trials if trial.step_ms]
+    if not timed:
         return ["sawtooth: no batch fits into memory."]
-    top = max(trial.batch for trial in known)
+    top = max(trial.batch for trial in timed)
     rows = [f"{'batch':>8}  {'step, ms':>9}  {'samples/s':>10}  {f'accumulated to {top:,}':>22}  {'peak, GB':>8}"]
     for trial in sizes.trials:
         if trial.step_ms is None:
             rows.append(f"{trial.batch:>8,}  out of memory")
             continue
+        step = significant(trial.step_ms, 4)
+        rate = significant(trial.samples_per_s or 0.0, 4)
+        accumulated = significant(trial.accumulated_per_s(top) or 0.0, 4)
         memory = f"{trial.memory_bytes / 1e9:.3g}" if trial.memory_bytes is not None else ""
-        step, *rates = (
-            significant(value or 0.0, 4) for value in (trial.step_ms, trial.samples_per_s, trial.accumulated_per_s(top))
-        )
-        rows.append(f"{trial.batch:>8,}  {step:>9}  {rates[0]:>10}  {rates[1]:>22}  {memory:>8}".rstrip())
+        rows.append(f"{trial.batch:>8,}  {step:>9}  {rate:>10}  {accumulated:>22}  {memory:>8}".rstrip())
     if sizes.too_large is None:
         return [*rows, f"sawtooth: a batch of {sizes.largest:,} fits; no larger one was tried."]
     return [
         *rows,
-        f"sawtooth: the largest batch that fits is {sizes.largest:,}; by the usual rule of 0.8 take {sizes.advised:,}.",
+        f"sawtooth: the largest batch that fits is {sizes.largest:,}. Recommended: {sizes.advised:,}, about {RULE:.0%} of it, which "
+        "leaves room for longer samples, fragmentation and evaluation.",
     ]
 
 
-class _Bench:
-    """Runs steps with batches of a size and puts everything back, after each size and at the end."""
+class _OutOfMemoryError(Exception):
+    """A trial ran out of memory."""
+
+
+class _TrialRunner:
+    """Runs steps with batches of a size; restores the training's state after each size and at the end."""
 
     def __init__(
-        self, torch: Any, train_step: Callable[[Any], Any], make: Callable[[int], Any], changes: Sequence[Any], seconds: float
+        self,
+        torch: Any,
+        train_step: Callable[[Any], Any],
+        make_batch: Callable[[int], Any],
+        changes: Sequence[Any],
+        seconds: float,
     ) -> None:
-        self.torch, self.train_step, self.make, self.seconds = torch, train_step, make, seconds
-        self.gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-        self._optimizers = [thing for thing in changes if hasattr(thing, "register_step_pre_hook")]
+        self._torch, self._train_step, self._make_batch, self._seconds = torch, train_step, make_batch, seconds
+        self._optimizers = [change for change in changes if isinstance(change, torch.optim.Optimizer)]
         self._state = TrainingState(torch, changes)
 
-    def __enter__(self) -> _Bench:
+    def __enter__(self) -> _TrialRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._put_back()
+        self._restore()
         self._state.restore_random()
 
     def timed(self, size: int) -> BatchSizeTrial:
-        """Return what a batch of ``size`` takes, its times None where it does not fit."""
-        return self.attempt(lambda: self._measured(size)) or BatchSizeTrial(size)
+        """Time a batch of ``size``; the trial has no times if the batch does not fit."""
+        try:
+            return self.attempt(lambda: self._measured(size))
+        except _OutOfMemoryError:
+            return BatchSizeTrial(size)
 
     def fits(self, size: int) -> bool:
         """Tell whether a batch of ``size`` runs."""
-        return self.attempt(lambda: self._steps(self.make(size), WARMUP)) is not None
+        try:
+            self.attempt(lambda: self._steps(self._make_batch(size), WARMUP_STEPS))
+        except _OutOfMemoryError:
+            return False
+        return True
 
-    def attempt(self, run: Callable[[], Any]) -> Any:
-        """Return the result of ``run``, or None without enough memory; its changes are undone."""
+    def attempt(self, run: Callable[[], Trial]) -> Trial:
+        """Return the result of ``run`` and restore the state that it changed.
+
+        Raises _OutOfMemoryError if memory ran out.
+        """
         try:
             return run()
         except Exception as error:
-            if not self._is_full(error):
+            if not self._is_out_of_memory(error):
                 raise
-        finally:  # after the error, whose frames hold the tensors that filled the memory, is gone where it was one of memory
-            self._put_back()
-        return None
+        finally:
+            # Here, an out-of-memory exception is already deleted, and with its frames the tensors that they held.
+            self._restore()
+        raise _OutOfMemoryError
+
+    @property
+    def _uses_gpu(self) -> bool:
+        """Whether CUDA is initialized, which the first step may do."""
+        return bool(self._torch.cuda.is_available() and self._torch.cuda.is_initialized())
 
     def _measured(self, size: int) -> BatchSizeTrial:
-        if self.gpu:
-            self.torch.cuda.reset_peak_memory_stats()
-        batch = self.make(size)
-        self._steps(batch, WARMUP)
-        each_s = self._steps(batch, 1)
-        steps = min(max(round(self.seconds / READINGS / each_s), 1), MOST_STEPS)
-        readings = sorted(1e3 * self._steps(batch, steps) for _ in range(READINGS))
-        peak = self.torch.cuda.max_memory_allocated() if self.gpu else None
-        return BatchSizeTrial(size, statistics.median(readings), readings[0], readings[-1], self._optimizer_ms(batch), peak)
+        if self._uses_gpu:
+            self._torch.cuda.reset_peak_memory_stats()
+        batch = self._make_batch(size)
+        self._steps(batch, WARMUP_STEPS)
+        step_s = self._steps(batch, 1)
+        steps = min(max(round(self._seconds / TIMINGS / step_s), 1), MAX_STEPS)
+        timings = sorted(1e3 * self._steps(batch, steps) for _ in range(TIMINGS))
+        peak = self._torch.cuda.max_memory_allocated() if self._uses_gpu else None
+        return BatchSizeTrial(size, statistics.median(timings), timings[0], timings[-1], self._optimizer_ms(batch), peak)
 
     def _steps(self, batch: Any, count: int) -> float:
-        """Run steps; return the seconds of one."""
+        """Run ``count`` steps; return the seconds per step."""
         self._synchronize()
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         for _ in range(count):
-            self.train_step(batch)
+            self._train_step(batch)
         self._synchronize()
-        return max((time.perf_counter() - began) / count, 1e-9)
+        return max((time.perf_counter() - start_s) / count, 1e-9)
 
     def _optimizer_ms(self, batch: Any) -> float | None:
-        """Return what the optimizers take in a step, waited for before and after, so that it is theirs alone."""
-        spent_s = 0.0
-        began_s = 0.0
+        """Return the optimizers' ms per step, with the GPU idle before and after; None without optimizers."""
+        spent_s = start_s = 0.0
 
-        def before(*_: Any) -> None:
-            nonlocal began_s
+        def begin(*_: Any) -> None:
+            nonlocal start_s
             self._synchronize()
-            began_s = time.perf_counter()
+            start_s = time.perf_counter()
 
-        def after(*_: Any) -> None:
+        def end(*_: Any) -> None:
             nonlocal spent_s
             self._synchronize()
-            spent_s += time.perf_counter() - began_s
+            spent_s += time.perf_counter() - start_s
 
         with contextlib.ExitStack() as hooks:
             for optimizer in self._optimizers:
-                hooks.callback(optimizer.register_step_pre_hook(before).remove)
-                hooks.callback(optimizer.register_step_post_hook(after).remove)
-            self.train_step(batch)
+                hooks.callback(optimizer.register_step_pre_hook(begin).remove)
+                hooks.callback(optimizer.register_step_post_hook(end).remove)
+            self._train_step(batch)
         return 1e3 * spent_s if self._optimizers else None
 
     def profile(self, size: int, trace: Path) -> None:
-        """Profile steps with a batch of ``size``, allocations included."""
-        batch = self.make(size)
-        self._steps(batch, WARMUP)
-        profiler = StepProfiler(self.torch, trace, warmup=WARMUP, active=PROFILED, options={"profile_memory": True})
+        """Profile steps with a batch of ``size``, including memory allocations."""
+        batch = self._make_batch(size)
+        self._steps(batch, WARMUP_STEPS)
+        profiler = StepProfiler(
+            self._torch, trace, warmup=WARMUP_STEPS, active=PROFILED_STEPS, options={"profile_memory": True}
+        )
         try:
-            for _ in range(WARMUP + PROFILED):
-                self.train_step(batch)
+            for _ in range(WARMUP_STEPS + PROFILED_STEPS):
+                self._train_step(batch)
                 profiler.step()
             profiler.stop()
         except BaseException:
@@ -213,44 +248,48 @@ class _Bench:
             raise
 
     def _synchronize(self) -> None:
-        if self.gpu:
-            self.torch.cuda.synchronize()
+        if self._uses_gpu:
+            self._torch.cuda.synchronize()
 
-    def _put_back(self) -> None:
+    def _restore(self) -> None:
         self._state.restore()
         gc.collect()
-        if self.gpu:
-            self.torch.cuda.empty_cache()
-            self.torch.cuda.reset_peak_memory_stats()
+        if self._uses_gpu:
+            self._torch.cuda.empty_cache()
+            self._torch.cuda.reset_peak_memory_stats()
         if "torch._dynamo" in sys.modules:
-            self.torch.compiler.reset()  # a graph for each size would use up the recompilations that PyTorch allows
+            # PyTorch limits the number of recompilations, and each size needs one.
+            self._torch.compiler.reset()
 
-    def _is_full(self, error: Exception) -> bool:
-        kinds = tuple(
-            filter(None, (getattr(self.torch, "OutOfMemoryError", None), self.torch.cuda.OutOfMemoryError, MemoryError))
+    def _is_out_of_memory(self, error: Exception) -> bool:
+        classes = tuple(
+            filter(None, (getattr(self._torch, "OutOfMemoryError", None), self._torch.cuda.OutOfMemoryError, MemoryError))
         )
-        return isinstance(error, kinds) or (
-            isinstance(error, RuntimeError) and bool(FULL.search(str(error)) or TOO_LARGE.search(str(error)))
-        )
+        is_message = OUT_OF_MEMORY.search(str(error)) or INDEX_OVERFLOW.search(str(error))
+        return isinstance(error, classes) or (isinstance(error, RuntimeError) and bool(is_message))
 
 
-def _write(bench: _Bench, sizes: BatchSizes, own: int, target: Path, name: str, settings: Mapping[str, Any]) -> None:
+def _profile_and_pack(
+    runner: _TrialRunner, sizes: BatchSizes, example_size: int, target: Path, name: str, settings: Mapping[str, Any]
+) -> None:
+    """Profile a step with the example's size, or the largest that fits, and write the bundle."""
     by_size = {trial.batch: trial for trial in sizes.trials if trial.step_ms}
-    trial = by_size.get(own) or (by_size[max(by_size)] if by_size else None)
+    trial = by_size.get(example_size) or (by_size[max(by_size)] if by_size else None)
     if trial is None:
         return
     with tempfile.TemporaryDirectory(prefix="sawtooth-") as scratch:
         trace = Path(scratch) / "trace.json"
-        bench.attempt(lambda: bench.profile(trial.batch, trace))
+        with contextlib.suppress(_OutOfMemoryError):
+            runner.attempt(lambda: runner.profile(trial.batch, trace))
         if not trace.exists():
-            print("sawtooth: nothing was written: memory did not suffice to profile the step.", file=sys.stderr)
+            print("sawtooth: nothing was written, because memory ran out while the step was profiled.", file=sys.stderr)
             return
         run = {
             "name": name or target.stem,
             "notes": "Steps timed by find_batch_size, with the samples at hand: a loader's time is not in them.",
             "settings": {**{str(k): str(v) for k, v in settings.items()}, "batch_size": str(trial.batch)},
             "facts": {"samples_per_step": float(trial.batch), "step_time_ms": trial.step_ms},
-            "batches": [each.row() for each in sizes.trials],
+            "batches": [result.row() for result in sizes.trials],
         }
         pack_run(target, run, [(trace, {"source_name": "trace.json.gz", "kind": "trace"})])
     print(f"sawtooth: wrote {target}", file=sys.stderr)
@@ -258,38 +297,3 @@ def _write(bench: _Bench, sizes: BatchSizes, own: int, target: Path, name: str, 
 
 def _suffixed(path: Path) -> Path:
     return path if path.suffix == ".sawtooth" else path.with_name(path.name + ".sawtooth")
-
-
-def _tensors(torch: Any, value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _tensors(torch, part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(torch, part)
-
-
-def _samples_of(torch: Any, batch: Any) -> int | None:
-    return next((int(tensor.shape[0]) for tensor in _tensors(torch, batch) if tensor.dim()), None)
-
-
-def _resized(torch: Any, value: Any, own: int, size: int) -> Any:
-    """Return the example with its samples repeated or cut to ``size`` in each tensor that has ``own``."""
-    if isinstance(value, torch.Tensor):
-        if not value.dim() or value.shape[0] != own or size == own:
-            return value
-        larger = value.index_select(0, torch.arange(size, device=value.device) % own)
-        return larger.pin_memory() if value.device.type == "cpu" and value.is_pinned() else larger
-    if isinstance(value, Mapping):
-        parts = {key: _resized(torch, part, own, size) for key, part in value.items()}
-        try:
-            return type(value)(parts)  # type: ignore[call-arg]
-        except TypeError:  # a defaultdict begins with what makes its values
-            return parts
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_resized(torch, part, own, size) for part in value))
-    if isinstance(value, list | tuple):
-        return type(value)(_resized(torch, part, own, size) for part in value)
-    return value

@@ -11,14 +11,15 @@ from typing import Any
 
 from sawtooth.ingest.loop.batch_rule import accumulated_gain, advised_below
 
-CLOSE = 16  # the largest batch is known to a sixteenth: the rule leaves out more
+# The search stops when the largest batch is known to a sixteenth. The recommended batch is smaller by more than that.
+PRECISION_DIVISOR = 16
 
 
 @dataclass(frozen=True)
 class BatchSizeTrial:
     """A batch of ``batch`` samples: step time (median, lowest, highest), optimizer time, and peak memory.
 
-    All are None if memory did not suffice; without a GPU, only ``memory_bytes`` is None.
+    All are None if the batch did not fit into memory; without a GPU, only ``memory_bytes`` is None.
     """
 
     batch: int
@@ -30,7 +31,7 @@ class BatchSizeTrial:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples a second."""
+        """Samples per second."""
         return 1e3 * self.batch / self.step_ms if self.step_ms else None
 
     def accumulated_per_s(self, batch: float) -> float | None:
@@ -40,13 +41,13 @@ class BatchSizeTrial:
         return 1e3 * self.batch / self.step_ms * accumulated_gain(self.batch, self.step_ms, self.optimizer_ms or 0.0, batch)
 
     def row(self) -> dict[str, Any]:
-        """Return what is known, as a manifest has it."""
+        """Return the known values as a row of the manifest."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Trials by size, with the largest batch that ran and the smallest that did not fit (else None)."""
+    """Trials by size, the largest batch that ran, and the smallest that did not fit; None if none."""
 
     trials: tuple[BatchSizeTrial, ...]
     largest: int | None
@@ -54,7 +55,7 @@ class BatchSizes:
 
     @property
     def advised(self) -> int | None:
-        """The usual share of the largest batch; the largest itself where memory did not end the search."""
+        """The recommended share of the largest batch; the largest itself if no batch was too large."""
         if self.largest is None or self.too_large is None:
             return self.largest
         return advised_below(self.largest)
@@ -62,15 +63,15 @@ class BatchSizes:
 
 def search(
     start: int,
-    least: int,
-    most: int,
+    min_size: int,
+    max_size: int,
     try_size: Callable[[int], BatchSizeTrial],
     fits: Callable[[int], bool],
-    goes_on: Callable[[], bool] = lambda: True,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> BatchSizes:
-    """Return trials from ``least`` to the largest batch that fits, at most ``most``.
+    """Return trials from ``min_size`` to the largest batch that fits, at most ``max_size``.
 
-    ``try_size`` times a size, ``fits`` only runs it; ``goes_on`` tells whether there is time for another, once one size has run.
+    ``try_size`` times a size, ``fits`` only runs it. ``has_time`` tells whether another size may begin after the first that ran.
     """
     trials: dict[int, BatchSizeTrial] = {}
 
@@ -79,23 +80,23 @@ def search(
         return trials[size].step_ms is not None
 
     size, too_large = start, None
-    while not runs(size):  # not even what somebody trains with: go down
+    while not runs(size):
         too_large = size
-        if size <= least:
+        if size <= min_size:
             return BatchSizes(_by_size(trials), None, too_large)
-        size = max(size // 2, least)
+        size = max(size // 2, min_size)
     largest = size
-    while too_large is None and largest < most and goes_on():
-        size = min(2 * largest, most)
+    while too_large is None and largest < max_size and has_time():
+        size = min(2 * largest, max_size)
         if runs(size):
             largest = size
         else:
             too_large = size
     size = min(trials)
-    while size > least and goes_on():
-        size = max(size // 2, least)
+    while size > min_size and has_time():
+        size = max(size // 2, min_size)
         runs(size)
-    while too_large is not None and too_large - largest > max(largest // CLOSE, 1) and goes_on():
+    while too_large is not None and too_large - largest > max(largest // PRECISION_DIVISOR, 1) and has_time():
         middle = (largest + too_large) // 2
         if fits(middle):
             largest = middle
@@ -103,7 +104,8 @@ def search(
             too_large = middle
     if too_large is not None:
         for size in (advised_below(largest), largest):
-            if size not in trials and goes_on() and not runs(size):  # it ran a moment ago: memory is in other pieces now
+            # A size that fitted before may fail now, because free memory is fragmented differently.
+            if size not in trials and has_time() and not runs(size):
                 too_large, largest = size, max(size for size, trial in trials.items() if trial.step_ms)
                 break
     return BatchSizes(_by_size(trials), largest, too_large)

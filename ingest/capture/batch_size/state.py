@@ -1,6 +1,6 @@
-"""State that a trial step changes, saved in host memory; tensors are restored in place.
+"""Save the state that a trial step changes in host memory, and restore it in place.
 
-Parameters, buffers, gradients, an optimizer's state and settings, whatever else has a ``state_dict``, and the random numbers.
+The state is parameters, buffers, gradients, optimizer states and settings, other objects with a ``state_dict``, and random numbers.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ class TrainingState:
     Raises TypeError for an object without a readable state.
     """
 
-    def __init__(self, torch: Any, things: Iterable[Any]) -> None:
+    def __init__(self, torch: Any, objects: Iterable[Any]) -> None:
         self._torch = torch
         self._tensors: dict[int, tuple[Any, Any, Any, Any]] = {}  # id -> tensor, its copy, its gradient, the gradient's copy
-        self._others: list[Callable[[], Any]] = []
-        for thing in things:
-            self._keep(thing)
-        self._random = _random_numbers(torch)
+        self._restorers: list[Callable[[], Any]] = []
+        for stateful in objects:
+            self._save(stateful)
+        self._random_restorers = _random_restorers(torch)
 
     def restore(self) -> None:
-        """Put everything back but the random numbers. Memory that is not needed is let go of first."""
+        """Restore everything except the random numbers. Memory that is no longer needed is freed first."""
         for tensor, _, grad, _ in self._tensors.values():
             if tensor.is_leaf and tensor.grad is not grad:
                 tensor.grad = grad
-        for again in self._others:
-            again()
+        for restore in self._restorers:
+            restore()
         with self._torch.no_grad():
             for tensor, values, grad, grad_values in self._tensors.values():
                 tensor.copy_(values)
@@ -41,97 +41,98 @@ class TrainingState:
                     grad.copy_(grad_values)
 
     def restore_random(self) -> None:
-        """Put the random numbers back."""
-        for again in self._random:
-            again()
+        """Restore the random numbers."""
+        for restore in self._random_restorers:
+            restore()
 
-    def _keep(self, thing: Any) -> None:
-        if hasattr(thing, "named_modules") and hasattr(thing, "named_buffers"):
-            self._keep_module(thing)
-        elif hasattr(thing, "param_groups") and hasattr(thing, "state"):
-            self._keep_optimizer(thing)
-        elif hasattr(thing, "get_state") and hasattr(thing, "set_state"):
-            state = thing.get_state().clone()
-            self._others.append(lambda: thing.set_state(state))
-        elif hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict"):
-            state = copy.deepcopy(thing.state_dict())
-            self._others.append(lambda: thing.load_state_dict(copy.deepcopy(state)))
-            if isinstance(stages := getattr(thing, "_per_optimizer_states", None), dict):
-                self._others.append(stages.clear)  # a GradScaler that ran out of memory between unscaling and its update
+    def _save(self, stateful: Any) -> None:
+        if hasattr(stateful, "named_modules") and hasattr(stateful, "named_buffers"):
+            self._save_module(stateful)
+        elif hasattr(stateful, "param_groups") and hasattr(stateful, "state"):
+            self._save_optimizer(stateful)
+        elif hasattr(stateful, "get_state") and hasattr(stateful, "set_state"):
+            state = stateful.get_state().clone()
+            self._restorers.append(lambda: stateful.set_state(state))
+        elif hasattr(stateful, "state_dict") and hasattr(stateful, "load_state_dict"):
+            state = copy.deepcopy(stateful.state_dict())
+            self._restorers.append(lambda: stateful.load_state_dict(copy.deepcopy(state)))
+            # A GradScaler refuses the next step if memory ran out between unscaling and its update.
+            if isinstance(stages := getattr(stateful, "_per_optimizer_states", None), dict):
+                self._restorers.append(stages.clear)
         else:
-            raise TypeError(f"{type(thing).__name__} has no state that could be put back (no parameters, no state_dict).")
+            raise TypeError(f"{type(stateful).__name__} has no state that can be restored (no parameters, no state_dict).")
 
-    def _keep_module(self, model: Any) -> None:
+    def _save_module(self, model: Any) -> None:
         for module in model.modules():
-            own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-            for _, tensor in own:
-                self._keep_tensor(tensor)
-            self._others.append(partial(_put_back, module, own, module.training))
+            tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+            for _, tensor in tensors:
+                self._save_tensor(tensor)
+            self._restorers.append(partial(_restore_module, module, tensors, module.training))
 
-    def _keep_optimizer(self, optimizer: Any) -> None:
+    def _save_optimizer(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                self._keep_tensor(parameter)
-        self._others.append(self._contents(optimizer.state))
+                self._save_tensor(parameter)
+        self._restorers.append(self._restorer_of(optimizer.state))
         for group in optimizer.param_groups:
-            settings = {key: self._contents(value) for key, value in group.items() if key != "params"}
-            self._others.append(partial(_settle, group, settings))
+            settings = {key: self._restorer_of(value) for key, value in group.items() if key != "params"}
+            self._restorers.append(partial(_restore_settings, group, settings))
 
-    def _keep_tensor(self, tensor: Any) -> None:
+    def _save_tensor(self, tensor: Any) -> None:
         if id(tensor) not in self._tensors:
             grad = tensor.grad if tensor.is_leaf else None
-            self._tensors[id(tensor)] = (tensor, _copied(tensor), grad, _copied(grad) if grad is not None else None)
+            self._tensors[id(tensor)] = (tensor, _host_copy(tensor), grad, _host_copy(grad) if grad is not None else None)
 
-    def _contents(self, value: Any) -> Callable[[], Any]:
+    def _restorer_of(self, value: Any) -> Callable[[], Any]:
         """Return a function that restores ``value`` in place and returns it."""
         if isinstance(value, self._torch.Tensor):
-            self._keep_tensor(value)
+            self._save_tensor(value)
             return lambda: value
         if isinstance(value, dict):
-            parts = {key: self._contents(part) for key, part in value.items()}
+            parts = {key: self._restorer_of(part) for key, part in value.items()}
 
-            def filled() -> Any:
+            def restore_dict() -> Any:
                 value.clear()
-                value.update({key: part() for key, part in parts.items()})
+                value.update({key: restore() for key, restore in parts.items()})
                 return value
 
-            return filled
+            return restore_dict
         if isinstance(value, list):
-            items = [self._contents(part) for part in value]
+            items = [self._restorer_of(part) for part in value]
 
-            def listed() -> Any:
-                value[:] = [item() for item in items]
+            def restore_list() -> Any:
+                value[:] = [restore() for restore in items]
                 return value
 
-            return listed
-        plain = copy.deepcopy(value)
-        return lambda: copy.deepcopy(plain)
+            return restore_list
+        saved = copy.deepcopy(value)
+        return lambda: copy.deepcopy(saved)
 
 
-def _copied(tensor: Any) -> Any:
+def _host_copy(tensor: Any) -> Any:
     return tensor.detach().to("cpu", copy=True)
 
 
-def _put_back(module: Any, own: list[tuple[str, Any]], mode: bool) -> None:
-    for name, tensor in own:
+def _restore_module(module: Any, tensors: list[tuple[str, Any]], training: bool) -> None:
+    for name, tensor in tensors:
         if getattr(module, name) is not tensor:
             setattr(module, name, tensor)
-    module.training = mode
+    module.training = training
 
 
-def _settle(group: dict[str, Any], settings: dict[str, Callable[[], Any]]) -> None:
-    group.update({key: again() for key, again in settings.items()})
+def _restore_settings(group: dict[str, Any], settings: dict[str, Callable[[], Any]]) -> None:
+    group.update({key: restore() for key, restore in settings.items()})
 
 
-def _random_numbers(torch: Any) -> list[Callable[[], Any]]:
-    """Return what puts the generators of Python, PyTorch, its GPUs and NumPy (where it is loaded) back."""
-    of_python, of_host = random.getstate(), torch.get_rng_state()
-    back: list[Callable[[], Any]] = [lambda: random.setstate(of_python), lambda: torch.set_rng_state(of_host)]
+def _random_restorers(torch: Any) -> list[Callable[[], Any]]:
+    """Return functions that restore the generators of Python, PyTorch, the GPUs, and NumPy if loaded."""
+    python_state, host_state = random.getstate(), torch.get_rng_state()
+    restorers: list[Callable[[], Any]] = [lambda: random.setstate(python_state), lambda: torch.set_rng_state(host_state)]
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        of_gpus = torch.cuda.get_rng_state_all()
-        back.append(lambda: torch.cuda.set_rng_state_all(of_gpus))
+        gpu_states = torch.cuda.get_rng_state_all()
+        restorers.append(lambda: torch.cuda.set_rng_state_all(gpu_states))
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        of_numpy = numpy.random.get_state()
-        back.append(lambda: numpy.random.set_state(of_numpy))
-    return back
+        numpy_state = numpy.random.get_state()
+        restorers.append(lambda: numpy.random.set_state(numpy_state))
+    return restorers

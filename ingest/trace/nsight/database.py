@@ -45,7 +45,7 @@ class Database:
         self.tables = {str(name) for (name,) in rows}
 
     def columns(self, table: str) -> set[str]:
-        """Return the names of the columns of ``table`` (a name from our code); empty if there is no such table."""
+        """Return the column names of ``table`` (a name from our code); empty if the table does not exist."""
         return {str(row[1]) for row in self._all(f'PRAGMA table_info("{table}")')} if table in self.tables else set()
 
     def count(self, table: str) -> int:
@@ -116,7 +116,7 @@ def opened_database(path: Path) -> Iterator[Database]:
 
 
 def check_header(path: Path) -> None:
-    """Raise SourceError if the file is shorter than its first page says, which SQLite notices late or never."""
+    """Raise SourceError if the file is shorter than its header says. SQLite may not notice that."""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
     page = int.from_bytes(header[16:18], "big")

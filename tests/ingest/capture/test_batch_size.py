@@ -1,4 +1,4 @@
-"""Batch sizes: the search by hand, and a real step on the CPU that runs out of memory on purpose and leaves the training as it was."""
+"""Search for the largest batch: sizes by hand, and a real step on the CPU that raises out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -11,37 +11,43 @@ import numpy as np
 import pytest
 import torch
 
-from sawtooth.ingest.capture.batch_size import finder
-from sawtooth.ingest.capture.batch_size.finder import find_batch_size, lines
+from sawtooth.ingest.capture.batch_size.examples import resized
+from sawtooth.ingest.capture.batch_size.finder import find_batch_size, report_lines
 from sawtooth.ingest.capture.batch_size.search import BatchSizes, BatchSizeTrial, search
 from sawtooth.ingest.capture.batch_size.state import TrainingState
 from sawtooth.ingest.loop.batch_rule import advised_below
 from sawtooth.ingest.runs.bundle_file import open_bundle
 
 
-def searched(fitting: int, start: int, least: int = 1, most: int = 1 << 20, **limits: Any) -> tuple[BatchSizes, list[int]]:
-    asked: list[int] = []
+def searched(
+    fitting: int, start: int, min_size: int = 1, max_size: int = 1 << 20, **limits: Any
+) -> tuple[BatchSizes, list[int]]:
+    """Return the result of a search in which ``fitting`` samples fit, and the sizes that it tried."""
+    sizes: list[int] = []
 
     def fits(size: int) -> bool:
-        asked.append(size)
+        sizes.append(size)
         return size <= fitting
 
-    return search(start, least, most, lambda n: BatchSizeTrial(n, 1.0 * n if fits(n) else None), fits, **limits), asked
+    def try_size(size: int) -> BatchSizeTrial:
+        return BatchSizeTrial(size, 1.0 * size if fits(size) else None)
+
+    return search(start, min_size, max_size, try_size, fits, **limits), sizes
 
 
 @pytest.mark.parametrize("fitting", [1, 2, 3, 7, 8, 9, 100, 127, 128, 129, 1000, 4097])
 @pytest.mark.parametrize("start", [1, 4, 64])
 def test_the_largest_batch_is_known_to_a_sixteenth(fitting: int, start: int) -> None:
-    sizes, asked = searched(fitting, start)
+    sizes, tried = searched(fitting, start)
     assert sizes.largest is not None and sizes.too_large is not None
     assert sizes.largest <= fitting < sizes.too_large
     assert sizes.too_large - sizes.largest <= max(sizes.largest // 16, 1)
-    assert len(asked) < 32, "a search by halves"
-    assert {t.batch for t in sizes.trials if t.step_ms} >= {sizes.largest, sizes.advised}, "what is advised was measured"
+    assert len(tried) < 32, "bisection"
+    assert {t.batch for t in sizes.trials if t.step_ms} >= {sizes.largest, sizes.advised}, "the recommended size was timed"
 
 
 def test_sizes_are_powers_of_two_times_the_start() -> None:
-    sizes, _ = searched(100, 16, least=4)
+    sizes, _ = searched(100, 16, min_size=4)
     # 16, 32, 64 and not 128; 8 and 4; then 96 fits, 112 and 104 do not, 100 does and closes it to less than 100 // 16 = 6
     assert (sizes.largest, sizes.too_large, sizes.advised) == (100, 104, 80)
     assert [(t.batch, t.step_ms is not None) for t in sizes.trials] == [
@@ -49,24 +55,24 @@ def test_sizes_are_powers_of_two_times_the_start() -> None:
     ]  # fmt: skip
 
 
-def test_a_limit_that_is_no_memory_leaves_the_rule_out() -> None:
-    sizes, _ = searched(1 << 30, 16, most=100)
+def test_largest_size_is_recommended_if_max_size_ended_the_search() -> None:
+    sizes, _ = searched(1 << 30, 16, max_size=100)
     assert (sizes.largest, sizes.too_large, sizes.advised) == (100, None, 100)
-    assert "no larger one was tried" in lines(sizes)[-1]
+    assert "no larger one was tried" in report_lines(sizes)[-1]
 
 
-def test_no_size_begins_after_its_time() -> None:
-    sizes, asked = searched(1 << 30, 16, goes_on=lambda: False)
-    assert asked == [16] and sizes.largest == 16
+def test_no_size_begins_after_the_time_limit() -> None:
+    sizes, tried = searched(1 << 30, 16, has_time=lambda: False)
+    assert tried == [16] and sizes.largest == 16
 
 
-def test_not_even_one_sample_fits() -> None:
+def test_no_batch_fits() -> None:
     sizes, _ = searched(0, 8)
-    assert (sizes.largest, sizes.advised) == (None, None) and lines(sizes) == ["sawtooth: no batch fits into memory."]
+    assert (sizes.largest, sizes.advised) == (None, None) and report_lines(sizes) == ["sawtooth: no batch fits into memory."]
 
 
-def test_the_search_that_met_memory_in_other_pieces_says_less() -> None:
-    """100 ran once and not a second time: the largest is what was timed."""
+def test_size_that_fits_only_once_is_not_the_largest() -> None:
+    """A batch of 100 runs once and then runs out of memory; the largest batch is the largest that was timed."""
     seen: list[int] = []
 
     def fits(size: int) -> bool:
@@ -77,7 +83,7 @@ def test_the_search_that_met_memory_in_other_pieces_says_less() -> None:
     assert (sizes.largest, sizes.too_large) == (80, 100)
 
 
-def test_the_rule_by_hand() -> None:
+def test_recommended_size_is_a_multiple_of_eight() -> None:
     assert [advised_below(n) for n in (1, 5, 9, 10, 100, 1000)] == [1, 4, 7, 8, 80, 800]
 
 
@@ -91,7 +97,7 @@ def test_accumulating_steps_the_optimizer_once() -> None:
 
 
 class Loop:
-    """A model with a batch norm, dropout and an optimizer, whose step needs more memory than there is from ``fitting`` on."""
+    """A model with batch norm, dropout and an optimizer. A step with more than ``fitting`` samples runs out of memory."""
 
     def __init__(self, fitting: int = 1 << 20, optimizer: Any = torch.optim.AdamW) -> None:
         torch.manual_seed(5)
@@ -107,7 +113,7 @@ class Loop:
         loss = (self.model(batch["x"]) - batch["y"]).square().mean() + random.random() * 0 + np.random.rand() * 0
         self.optimizer.zero_grad()
         loss.backward()
-        if len(batch["x"]) > self.fitting:  # half of the gradients are there, and the optimizer is in the middle of its state
+        if len(batch["x"]) > self.fitting:  # Gradients exist already, and the optimizer has changed part of its state.
             self.optimizer.state[next(self.model.parameters())]["step"] = torch.tensor(77.0)
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         self.optimizer.step()
@@ -129,11 +135,11 @@ BATCH = {"x": torch.ones(4, 8), "y": torch.ones(4, 1), "name": "of four"}
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
-def test_the_training_goes_on_as_if_nothing_had_been_tried(before: int, optimizer: Any, capsys: Any) -> None:
-    alone, disturbed = Loop(optimizer=optimizer), Loop(fitting=20, optimizer=optimizer)
+def test_training_state_is_restored(before: int, optimizer: Any, capsys: Any) -> None:
+    reference, disturbed = Loop(optimizer=optimizer), Loop(fitting=20, optimizer=optimizer)
     torch.manual_seed(7)
-    alone.trains(before)
-    expected = alone.trains()
+    reference.trains(before)
+    expected = reference.trains()
     torch.manual_seed(7)
     disturbed.trains(before)
     grads = [p.grad for p in disturbed.model.parameters()]
@@ -142,10 +148,10 @@ def test_the_training_goes_on_as_if_nothing_had_been_tried(before: int, optimize
     assert max(disturbed.sizes) == 32, "it did run out of memory"
     assert all(a is b for a, b in zip(grads, (p.grad for p in disturbed.model.parameters()), strict=True))
     assert disturbed.trains() == expected, "bit for bit"
-    assert "take 16" in capsys.readouterr().err
+    assert "Recommended: 16" in capsys.readouterr().err
 
 
-def test_random_numbers_of_all_libraries_go_on_where_they_were() -> None:
+def test_random_numbers_of_all_libraries_are_restored() -> None:
     loop = Loop(fitting=9)
 
     def drawn() -> list[float]:
@@ -163,7 +169,7 @@ def test_random_numbers_of_all_libraries_go_on_where_they_were() -> None:
     assert float(torch.rand(1, generator=own)) == expected[3]
 
 
-def test_a_step_that_fails_otherwise_says_so_and_leaves_nothing() -> None:
+def test_other_errors_are_raised_and_the_state_is_restored() -> None:
     loop = Loop()
     parameters = [p.detach().clone() for p in loop.model.parameters()]
 
@@ -187,7 +193,7 @@ def test_a_step_that_fails_otherwise_says_so_and_leaves_nothing() -> None:
         RuntimeError("Expected canUse32BitIndexMath(input) to be true"),
     ],
 )
-def test_every_way_in_which_memory_does_not_suffice(error: Exception) -> None:
+def test_errors_that_count_as_out_of_memory(error: Exception) -> None:
     def step(batch: torch.Tensor) -> None:
         if len(batch) > 4:
             raise error
@@ -197,36 +203,36 @@ def test_every_way_in_which_memory_does_not_suffice(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("example", [torch.zeros(32, 4), {"x": [torch.zeros(32), torch.tensor(1.0)]}, ["no tensor"]])
-def test_an_example_that_has_not_as_many_samples_as_the_start_is_refused(example: Any) -> None:
+def test_example_without_start_samples_raises(example: Any) -> None:
     sizes: list[int] = []
     with pytest.raises(ValueError, match="No tensor of the example has 64 samples"):
         find_batch_size(lambda batch: sizes.append(len(batch)), example, changes=[], start=64, seconds=0.001)
     assert sizes == []
 
 
-def test_other_sizes_repeat_and_cut_the_example() -> None:
+def test_resized_repeats_and_cuts_the_example() -> None:
     example = {"x": torch.arange(3), "mask": [torch.eye(3), torch.tensor(1.0)], "weight": torch.ones(5)}
-    larger = finder._resized(torch, example, 3, 7)
+    larger = resized(torch, example, 3, 7)
     assert larger["x"].tolist() == [0, 1, 2, 0, 1, 2, 0] and larger["mask"][0].shape == (7, 3)
     assert larger["mask"][1] is example["mask"][1] and larger["weight"] is example["weight"]
-    assert finder._resized(torch, example, 3, 2)["x"].tolist() == [0, 1]
+    assert resized(torch, example, 3, 2)["x"].tolist() == [0, 1]
 
 
 @pytest.mark.slow
-def test_a_function_makes_batches_of_what_cannot_be_cut() -> None:
-    asked: list[int] = []
+def test_batches_come_from_a_function() -> None:
+    sizes: list[int] = []
     with pytest.raises(ValueError, match="start"):
         find_batch_size(lambda batch: None, lambda size: [0] * size, changes=[])
-    find_batch_size(lambda batch: asked.append(len(batch)), lambda size: [0] * size, changes=[], start=8, most=16, seconds=1e-6)
-    assert set(asked) == {2, 4, 8, 16}
+    find_batch_size(lambda batch: sizes.append(len(batch)), lambda size: [0] * size, changes=[], start=8, most=16, seconds=1e-6)
+    assert set(sizes) == {2, 4, 8, 16}
 
 
-def test_what_has_no_state_is_refused_before_anything_runs() -> None:
+def test_change_without_state_raises_before_the_first_step() -> None:
     with pytest.raises(TypeError, match="int has no state"):
         find_batch_size(lambda batch: pytest.fail("ran"), torch.ones(2, 1), changes=[3])
 
 
-def test_the_file_holds_sizes_and_a_trace(tmp_path: Any) -> None:
+def test_bundle_has_sizes_and_a_trace(tmp_path: Any) -> None:
     loop = Loop(fitting=9)
     find_batch_size(
         loop.step, BATCH, changes=loop.changes, path=tmp_path / "sizes", seconds=0.001, settings={"precision": "fp32"}
@@ -241,7 +247,7 @@ def test_the_file_holds_sizes_and_a_trace(tmp_path: Any) -> None:
     assert all((row.optimizer_ms or 0) >= 0 and row.low_ms <= row.step_ms <= row.high_ms for row in run.batches if row.step_ms)
 
 
-def test_what_filled_the_memory_is_let_go_of_before_the_next_size() -> None:
+def test_tensors_of_a_failed_size_are_freed() -> None:
     held: list[Any] = []
 
     def step(batch: torch.Tensor) -> None:
@@ -255,14 +261,13 @@ def test_what_filled_the_memory_is_let_go_of_before_the_next_size() -> None:
     assert len(held) >= 3 and sizes.largest == 4
 
 
-def test_ranks_of_a_job_are_sent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_ranks_raise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     with pytest.raises(ValueError, match="on one GPU"):
         find_batch_size(lambda batch: pytest.fail("ran"), torch.ones(2, 1), changes=[])
 
 
-def test_a_batch_of_a_mapping_that_is_not_made_from_its_items_is_resized_too() -> None:
+def test_defaultdict_is_resized() -> None:
     batch = defaultdict(list, {"x": torch.ones(4, 2)})
-    resized = finder._resized(torch, batch, 4, 6)
-    assert resized["x"].shape == (6, 2)
+    assert resized(torch, batch, 4, 6)["x"].shape == (6, 2)

@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.packing import FORMAT, pack
+from sawtooth.ingest.capture.packing import BUNDLE_FORMAT, write_archive
 from sawtooth.ingest.runs import recorders
 from sawtooth.ingest.runs.recorders import too_new
 from sawtooth.ingest.sampler import __main__ as sampler
@@ -52,9 +52,9 @@ def test_marks_telemetry_and_bundles_are_checked_when_they_come_in(tmp_path: Pat
     monkeypatch.setattr(recorders, "tool_version", lambda: "7.0")
     made = {"marks.jsonl": marks(tmp_path, "8.0"), "telemetry.jsonl": session(tmp_path)}
     described = {"name": "run", "recordings": [{"member": "sources/0001.gz", "source_name": "m.jsonl", "kind": "marks"}]}
-    manifest = {"runs": [described], "format": FORMAT, "tool_version": "9.0"}
+    manifest = {"runs": [described], "format": BUNDLE_FORMAT, "tool_version": "9.0"}
     made["run.sawtooth"] = tmp_path / "run.sawtooth"
-    pack(made["run.sawtooth"], json.dumps(manifest).encode(), {"sources/0001.gz": made["marks.jsonl"]})
+    write_archive(made["run.sawtooth"], json.dumps(manifest).encode(), {"sources/0001.gz": made["marks.jsonl"]})
     notices = bring_in(DataFolder(tmp_path / "data").create(), [(path, name) for name, path in made.items()]).notices
     versions = {name: said.split("Sawtooth ")[1].split(",")[0] for name, _, said in (n.partition(": ") for n in notices)}
     assert versions == {"marks.jsonl": "8.0", "telemetry.jsonl": "7.1", "run.sawtooth": "9.0"}

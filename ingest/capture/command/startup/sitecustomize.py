@@ -1,7 +1,8 @@
-"""Startup module of every Python that `sawtooth run` starts: it waits for PyTorch and then hooks it.
+"""Import hook of `sawtooth run`: patches modules of PyTorch and DeepSpeed after they are imported.
 
-Python finds it by its name on PYTHONPATH. It uses only the standard library and prints nothing. An error in here never stops the training.
-It hides the environment's own ``sitecustomize`` and therefore runs that one afterwards.
+Python imports this module at its start, because the module's name is on PYTHONPATH. The module uses only the standard library and prints
+nothing unless SAWTOOTH_DEBUG is set. Errors in it never stop the training. It shadows the environment's own ``sitecustomize`` and
+therefore runs that module at the end.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost every child its import
+HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - importing pathlib would slow every child process
 PACKAGE = "_sawtooth_recorder"  # a private name, because the training may have a `sawtooth` of its own
 HOOK = f"{PACKAGE}.ingest.capture.command.hook"
-AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called with each once it is there
+PATCHES = {  # module of PyTorch or DeepSpeed -> function of HOOK that is called with it after its import
     "torch.optim.optimizer": "install",
     "torch.nn.modules.module": "watch_evaluation",
     "torch.serialization": "watch_saving",
@@ -32,54 +33,55 @@ AWAITED = {  # modules of PyTorch and DeepSpeed, and what of the hook is called 
     "torch.utils.data._utils.fetch": "watch_loaders",
     "torch.utils.data._utils.pin_memory": "watch_pinning",
 }
+TRIAL_PATCHES: dict[str, Callable[[ModuleType], None]] = {}  # for `sawtooth try`: module -> function called after its import
 
 
-TRIED: dict[str, Callable[[ModuleType], None]] = {}  # of `sawtooth try`, what is called with a module once it is there
-
-
-def _add_package(place: str) -> None:
+def _add_package(import_root: str) -> None:
     """Make this copy of Sawtooth importable as PACKAGE, without reading from the disk yet.
 
-    This works because its modules import each other relatively.
+    This works because the modules import each other relatively.
     """
-    folder = os.path.join(place, "sawtooth")  # noqa: PTH118
-    installed = os.path.isdir(os.path.join(folder, "ingest"))  # noqa: PTH112, PTH118 - in a checkout it lies beside this folder
+    folder = os.path.join(import_root, "sawtooth")  # noqa: PTH118
+    # In an installation, ingest/ is in sawtooth/. In a checkout, it is next to it.
+    installed = os.path.isdir(os.path.join(folder, "ingest"))  # noqa: PTH112, PTH118
     spec = importlib.machinery.ModuleSpec(PACKAGE, None, is_package=True)
-    spec.submodule_search_locations = [folder] if installed else [folder, place]
+    spec.submodule_search_locations = [folder] if installed else [folder, import_root]
     sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
 
 
 class _Loader(importlib.abc.Loader):
-    """Loader that loads an awaited module as usual and then hooks it."""
+    """Loader that executes a module with its original loader and then patches it."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self.loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Create the module with the original loader."""
         return self.loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute the module with the original loader, then hook it."""
+        """Execute the module with the original loader, which it gets back, and patch the module."""
+        module.__loader__ = self.loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
         self.loader.exec_module(module)
         try:
-            if module.__name__ in AWAITED:
-                getattr(importlib.import_module(HOOK), AWAITED[module.__name__])(module)
-            if module.__name__ in TRIED:
-                TRIED[module.__name__](module)
+            if module.__name__ in PATCHES:
+                getattr(importlib.import_module(HOOK), PATCHES[module.__name__])(module)
+            if module.__name__ in TRIAL_PATCHES:
+                TRIAL_PATCHES[module.__name__](module)
         except Exception as error:
             if os.environ.get("SAWTOOTH_DEBUG"):
-                print(f"sawtooth: the training is not hooked ({error!r})", file=sys.stderr)
+                print(f"sawtooth: could not patch {module.__name__} ({error!r})", file=sys.stderr)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finder that recognises imports of PyTorch's optimizers, modules and loaders."""
+    """Finder for the modules in PATCHES and TRIAL_PATCHES."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of an awaited module with our loader around its own."""
-        if name not in AWAITED and name not in TRIED:
+        """Return the spec of such a module, with its loader wrapped in ours."""
+        if name not in PATCHES and name not in TRIAL_PATCHES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
@@ -87,7 +89,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _say_that_it_is_loaded() -> None:
+def _touch_loaded_marker() -> None:
     """Create an empty file that shows `sawtooth run` that a Python of its command ran this module."""
     path = os.path.join(os.environ["SAWTOOTH_RUN_FOLDER"], "loaded")  # noqa: PTH118
     with contextlib.suppress(OSError):
@@ -95,16 +97,16 @@ def _say_that_it_is_loaded() -> None:
 
 
 def _begin_trial() -> None:
-    """Guard the training's files and make a trial's changes, where `sawtooth try` started this Python."""
+    """Under `sawtooth try`, protect the training's existing files and apply the trial's changes."""
     try:
-        TRIED.update(importlib.import_module(f"{PACKAGE}.ingest.capture.trials.inside").begin())
+        TRIAL_PATCHES.update(importlib.import_module(f"{PACKAGE}.ingest.capture.trials.inside").begin())
     except Exception as error:
         if os.environ.get("SAWTOOTH_DEBUG"):
             print(f"sawtooth: the trial did not begin ({error!r})", file=sys.stderr)
 
 
-def _run_the_hidden_one() -> None:
-    """Run the environment's own ``sitecustomize``, which this one hides."""
+def _run_shadowed_sitecustomize() -> None:
+    """Run the environment's own ``sitecustomize``, which this module shadows."""
     elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]  # noqa: PTH100
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:
@@ -113,11 +115,11 @@ def _run_the_hidden_one() -> None:
         spec.loader.exec_module(module)
 
 
-# Another copy has done it where one `sawtooth run` starts another.
+# In nested `sawtooth run` commands, another copy of this module may have added the package already.
 if os.environ.get("SAWTOOTH_RUN_FOLDER") and os.environ.get("SAWTOOTH_IMPORT_ROOT") and PACKAGE not in sys.modules:
     _add_package(os.environ["SAWTOOTH_IMPORT_ROOT"])
     sys.meta_path.insert(0, _Finder())
-    _say_that_it_is_loaded()
+    _touch_loaded_marker()
     if os.environ.get("SAWTOOTH_TRY"):
         _begin_trial()
-_run_the_hidden_one()
+_run_shadowed_sitecustomize()

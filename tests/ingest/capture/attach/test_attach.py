@@ -321,7 +321,7 @@ def test_what_sawtooth_run_watches_is_watched_in_a_running_training_too() -> Non
     from sawtooth.ingest.capture.attach.inside import OPTIMIZERS, PATCHES
 
     startup = Path(hook.__file__).with_name("startup") / "sitecustomize.py"
-    awaited = next(part for part in startup.read_text().split("\n}") if "AWAITED = {" in part).partition("AWAITED = {")[2]
+    awaited = next(part for part in startup.read_text().split("\n}") if "PATCHES = {" in part).partition("PATCHES = {")[2]
     modules = {line.split('"')[1] for line in awaited.splitlines() if '":' in line}
     assert {"torch.serialization" if name == "torch" else name for name in PATCHES} | {OPTIMIZERS} == modules
 

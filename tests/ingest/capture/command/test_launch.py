@@ -13,7 +13,7 @@ from sawtooth.ingest.capture.command.foreground import NOT_FOUND
 from sawtooth.ingest.capture.command.no_profile import no_profile
 from sawtooth.ingest.capture.command.recorded_runs import LEFT_OUT, left_out, runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.packing import name_by
+from sawtooth.ingest.capture.packing import name_from_file
 from tests.support.launches import members, started
 
 
@@ -208,8 +208,8 @@ def test_the_file_is_called_as_the_script_or_module(command: list[str], name: st
 
 
 def test_a_run_is_called_after_the_file_that_was_chosen_for_it() -> None:
-    assert name_by(Path("runs/bert_before.sawtooth")) == "bert_before"
-    assert name_by(None) == name_by(Path("runs/run.sawtooth")) == ""
+    assert name_from_file(Path("runs/bert_before.sawtooth")) == "bert_before"
+    assert name_from_file(None) == name_from_file(Path("runs/run.sawtooth")) == ""
 
 
 @pytest.mark.parametrize(
