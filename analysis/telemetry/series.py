@@ -15,6 +15,7 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts
+from sawtooth.analysis.telemetry.signal.energy import Energy, energy
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
@@ -65,7 +66,7 @@ def devices(recording: Recording) -> list[tuple[int, str | None]]:
 
 def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDED) -> TelemetrySeries:
     """Read one device's telemetry, with times on ``clock``."""
-    columns = recording.select_list("samples", DRAWN)
+    columns = recording.select_list("samples", (*DRAWN, "energy_j"))
     samples = recording.frame(
         f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
     )
@@ -248,6 +249,16 @@ def facts(telemetry: TelemetrySeries, column: str) -> dict[str, float]:
     weight = weights_ns(known["time_ns"].to_numpy(np.int64))
     mean = float(np.average(value, weights=weight)) if weight.sum() else float(value.mean())
     return {"mean": mean, "p5": float(np.percentile(value, 5)), "p95": float(np.percentile(value, 95))}
+
+
+def energy_of(telemetry: TelemetrySeries) -> Energy | None:
+    """Return the energy that the GPU used while it was sampled; None if it is not known."""
+    known = []
+    for column in ("energy_j", "power_w"):
+        rows = telemetry.samples[telemetry.samples[column].notna()] if telemetry.has(column) else telemetry.samples[:0]
+        value = rows[column].to_numpy(np.float64) if len(rows) else np.empty(0)
+        known.append((rows["time_ns"].to_numpy(np.int64), value))
+    return energy(known[0], known[1], telemetry.span.ns)
 
 
 def lowest(telemetry: TelemetrySeries, column: str) -> tuple[TimelineSpan, float] | None:

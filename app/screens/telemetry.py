@@ -175,6 +175,8 @@ def _under(telemetry: TelemetrySeries) -> str:
     interval = telemetry.interval_s
     rate = f", one every {fmt.duration_ns(interval * 1e9)}" if interval else ""
     parts.append(f"{fmt.count(len(telemetry.samples))} samples over {fmt.duration_ns(telemetry.span.ns)}{rate}")
+    if (used := words.energy(series.energy_of(telemetry))) is not None:
+        parts.append(used)
     if len(telemetry.gaps):
         parts.append(f"{len(telemetry.gaps)} hole{'s' if len(telemetry.gaps) > 1 else ''} in sampling")
     if len(telemetry.throttles):

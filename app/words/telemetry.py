@@ -11,12 +11,14 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.telemetry.host import HostLoad
+from sawtooth.analysis.telemetry.signal.energy import Energy
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 IN_USE = 0.95  # share of the time: above this, utilization shows hardly any waiting
+KWH_FROM_J = 3.6e5  # 0.1 kWh: less is shown in Wh
 MOST_OF_LOG = 0.8  # share of the sampled time: a steady part that is shorter is named
 HARDLY_PAYS = 1.05  # ratio of samples per second: a smaller gain does not justify another batch size
 WIDE_TIMES = 2.0  # ratio of the interval's ends: above it, the interval says more than the number inside it
@@ -120,6 +122,18 @@ def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
     if tooth.cycles is not None:
         numbers.append(("Periods seen", str(round(tooth.cycles))))
     return [*numbers, ("Confidence", tooth.confidence)] if tooth.confidence else numbers
+
+
+def energy(used: Energy | None) -> str | None:
+    """Return the energy with its source; None if it is not known or too small to show."""
+    if used is None or used.joules < 1:
+        return None
+    amount = (
+        f"{fmt.number(used.joules / 3.6e6)}\u00a0kWh"
+        if used.joules >= KWH_FROM_J
+        else f"{fmt.number(used.joules / 3600)}\u00a0Wh"
+    )
+    return f"{amount} used, by the GPU's counter" if used.counted else f"≈\u00a0{amount} used, by its power"
 
 
 def of_host(host: HostLoad) -> list[tuple[str, str, str]]:

@@ -144,6 +144,25 @@ class FakeNvml:
         self._called("nvmlDeviceGetTotalEnergyConsumption", handle)
         return self.time.m // 2_000_000  # 500 W
 
+    def nvmlDeviceGetTotalEccErrors(self, handle: str, kind: int, counter: int) -> int:
+        self._called("nvmlDeviceGetTotalEccErrors", handle)
+        return 7 if kind == 0 else 0
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: str) -> int:
+        return 5
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: str) -> int:
+        return 8
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: str) -> int:
+        return 5
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
+        return 16
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> int:
+        return 650_000
+
     def nvmlDeviceGetSamples(self, handle: str, kind: int, last_us: int) -> tuple[int, list[Any]]:
         self._called("nvmlDeviceGetSamples", handle)
         rows = [r for r in self.buffer.get((handle, kind), []) if r[0] > last_us]

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sawtooth.analysis.telemetry.diagnosis.device_samples import F64, I64, DeviceSamples
+from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, named, samples_of
+from sawtooth.analysis.telemetry.signal.means import counter_rises
 from sawtooth.analysis.units import in_times
 
 MOST_OF_WORK = 0.5  # share of the busy samples: a link may be trained again for a moment
@@ -73,9 +74,8 @@ def _errors(gpu: DeviceSamples, of: int) -> Iterator[Observation]:
         if column not in gpu:
             continue
         values = gpu.values[column]
-        known = _without_single_falls(values, np.flatnonzero(np.isfinite(values)))
-        steps = np.diff(values[known])
-        rises = np.where(steps >= 0, steps, values[known][1:])  # a counter that falls was reset
+        known = np.flatnonzero(np.isfinite(values))
+        rises = counter_rises(values[known])
         count = float(rises.sum())
         if count < (1 if word == "uncorrected" else MANY_CORRECTED):
             continue
@@ -88,14 +88,6 @@ def _errors(gpu: DeviceSamples, of: int) -> Iterator[Observation]:
             severity="critical" if word == "uncorrected" else "warning", size=count, start_ns=int(at[0]), end_ns=int(at[-1]),
             record_next="nvidia-smi -q -d ECC,ROW_REMAPPER", details={"rises": int((rises > 0).sum())},
         )  # fmt: skip
-
-
-def _without_single_falls(values: F64, known: I64) -> I64:
-    """Return a counter's samples without single ones below both neighbours."""
-    read = values[known]
-    fell = np.zeros(len(read), bool)
-    fell[1:-1] = (read[1:-1] < read[:-2]) & (read[2:] >= read[:-2])
-    return known[~fell]
 
 
 def _xid(gpu: DeviceSamples, of: int) -> Iterator[Observation]:

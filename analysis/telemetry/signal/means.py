@@ -55,6 +55,20 @@ def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
     return Mean(middle, max(low, 0.0), min(high, 100.0), int(keep.sum()), float(weights.sum()) / 1e9)
 
 
+def counter_rises(values: F64) -> F64:
+    """Return by how much a counter rises at each value, without the first.
+
+    A counter that falls was reset and counts from 0. A single value below both neighbours is a wrong reading.
+    """
+    fell = np.zeros(len(values), bool)
+    fell[1:-1] = (values[1:-1] < values[:-2]) & (values[2:] >= values[:-2])
+    right = values[~fell]
+    steps = np.diff(right)
+    rises = np.zeros(len(values))
+    rises[np.flatnonzero(~fell)[1:]] = np.where(steps >= 0, steps, right[1:])
+    return rises[1:]
+
+
 def counter_rate(time_ns: I64, counter: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
     """Return the rise per second of a counter over the steady part; None for too little time.
 

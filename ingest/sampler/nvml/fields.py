@@ -18,6 +18,7 @@ TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
 CLOCK_SM, CLOCK_MEM = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 FIELD_MEMORY_TEMP = 82  # NVML_FI_DEV_MEMORY_TEMP
 FIELD_POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT: GetPowerUsage is a one-second mean on most GPUs since Ampere
+CORRECTED, UNCORRECTED, SINCE_LOADED = 0, 1, 0  # nvmlMemoryErrorType_t and nvmlEccCounterType_t
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # nvmlValueType_t, in its order
 
 
@@ -83,6 +84,30 @@ def _energy(nvml: Any, handle: Any) -> tuple[Value, ...]:
     return (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000,)
 
 
+def _corrected(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (int(nvml.nvmlDeviceGetTotalEccErrors(handle, CORRECTED, SINCE_LOADED)),)
+
+
+def _uncorrected(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (int(nvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, SINCE_LOADED)),)
+
+
+def _link(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle), nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)
+
+
+def _best_link(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle), nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+
+
+def _power_limit(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,)
+
+
+def _highest_clock(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (nvml.nvmlDeviceGetMaxClockInfo(handle, CLOCK_SM),)
+
+
 @dataclass(frozen=True)
 class NvmlCall:
     """One NVML call, the columns that it fills, and its period.
@@ -113,6 +138,12 @@ SOURCES = (
     NvmlCall(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 5.0, 30.0, on_mig=False),
     NvmlCall(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 5.0, 30.0, on_mig=False),
     NvmlCall(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 5.0, 30.0, on_mig=False),
+    NvmlCall(("ecc_corrected_count",), "nvmlDeviceGetTotalEccErrors", _corrected, 10.0, 30.0, on_mig=False),
+    NvmlCall(("ecc_uncorrected_count",), "nvmlDeviceGetTotalEccErrors", _uncorrected, 10.0, 30.0, on_mig=False),
+    NvmlCall(("pcie_gen", "pcie_width"), "nvmlDeviceGetCurrPcieLinkGeneration", _link, 10.0, 30.0, on_mig=False),
+    NvmlCall(("pcie_max_gen", "pcie_max_width"), "nvmlDeviceGetMaxPcieLinkGeneration", _best_link, 30.0, 120.0, on_mig=False),
+    NvmlCall(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit", _power_limit, 30.0, 120.0, on_mig=False),
+    NvmlCall(("clock_sm_max_mhz",), "nvmlDeviceGetMaxClockInfo", _highest_clock, 30.0, 120.0, on_mig=False),
 )
 
 

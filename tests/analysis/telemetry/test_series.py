@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
-from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, folded, lowest
+from sawtooth.analysis.telemetry.series import TelemetrySeries, energy_of, facts, folded, lowest
+from sawtooth.analysis.telemetry.signal.energy import Energy
+from sawtooth.app.words import telemetry as words
 
 BASE = 1_790_000_000_000_000_000  # ns
 
@@ -58,3 +60,21 @@ def test_the_lowest_tenth_is_named_where_it_is_a_trough() -> None:
     assert found == (TimelineSpan(BASE + 40 * 100_000_000, BASE + 49 * 100_000_000), pytest.approx(20.0))
     assert lowest(sampled(tenths, np.where(tenths % 2, 85.0, 95.0)), "util_pct") is None
     assert lowest(sampled(tenths[:40], np.full(40, 90.0)), "util_pct") is None  # four samples are no stretch
+
+
+def test_energy_is_counted_over_a_reset_and_else_follows_from_the_power() -> None:
+    """300 W for 1,000 s with a hole of 500 s inside: 150 kJ by power; the counter has 300 kJ, over a reset and a wrong reading."""
+    seconds = np.concatenate([np.arange(0, 250), np.arange(749, 1000)])
+    by_power = sampled(10 * seconds, np.full(len(seconds), 90.0))
+    by_power.samples["power_w"] = 300.0
+    used = energy_of(by_power)
+    assert used is not None and not used.counted and used.joules == pytest.approx(150_000, rel=0.01)
+    assert words.energy(used) == "≈\u00a041.7\u00a0Wh used, by its power"
+    by_counter = sampled(10 * seconds, np.full(len(seconds), 90.0))
+    counter = 5e6 + 300.0 * seconds
+    counter[seconds >= 900] = 300.0 * (seconds[seconds >= 900] - 899)
+    counter[100] = 0.0
+    by_counter.samples["energy_j"] = counter
+    assert energy_of(by_counter) == (pytest.approx(300_000, rel=0.01), True)
+    assert words.energy(Energy(7.2e6, True)) == "2.00\u00a0kWh used, by the GPU's counter"
+    assert energy_of(sampled(np.arange(9), np.arange(9.0))) is None and words.energy(Energy(0.2, True)) is None

@@ -52,12 +52,16 @@ def test_capabilities_say_where_a_value_comes_from_or_why_there_is_none() -> Non
     bench.nvml.fail[("field 186", "GPU-a")] = 3
     bench.nvml.fail[("field 186", "GPU-b")] = 3
     bench.nvml.fail[("nvmlDeviceGetTotalEnergyConsumption", "GPU-b")] = 3
+    bench.nvml.fail[("nvmlDeviceGetTotalEccErrors", "GPU-b")] = 3  # a card without ECC
     memory = bench.run(0.5)
     first, second = memory.heads[0]
     assert first["capabilities"]["power_w"]["source"].startswith("nvmlDeviceGetPowerUsage")
     assert "Hopper" in first["capabilities"]["tensor_active_pct"]["reason"]
     assert "code 3" in second["capabilities"]["energy_j"]["reason"]
     assert bench.value(memory.ticks()[0], "energy_j", 1) is None
+    state = ("ecc_corrected_count", "ecc_uncorrected_count", "pcie_gen", "pcie_width", "pcie_max_width", "power_limit_w")
+    assert [bench.value(memory.ticks()[0], column) for column in state] == [7, 0, 5, 8, 16, 650]
+    assert [bench.value(memory.ticks()[0], column, 1) for column in state[:3]] == [None, None, 5]
     assert bench.value(memory.ticks()[0], "power_w", 1) == 480.0
     for gpu in (first, second):
         for column, capability in gpu["capabilities"].items():
