@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,14 +14,16 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mixed
 
-DRAWN_FROM = 0.003  # share of all time: a smaller tile would be a dot without a name
-LABEL = 22  # characters of a tile's name
+DRAWN_FROM = 0.012  # share of all time: a smaller tile has no room for its time in figures
+LABEL = 40  # characters of a tile's name
 BEHIND = 0.16  # of the muted colour in the frame around the tiles of a group
 HEIGHT = 392  # pixels: that of the table beside it
+AREA = 340 * 300  # square pixels of the tiles, about: the width follows the page, and frames need room too
+LETTER, LINE = 6.4, 14.5  # pixels of a letter's width and a line's height
 SEPARATOR = "\u241f"  # between the names of an id; no name of a kernel or module contains this symbol
-
-
+LEAST_LETTERS = 8  # a narrower tile has only its time
 ROOT = "all"
+_WORD = re.compile(r"[^_\s]+_?\s?|_")  # a name may break after each
 
 
 class Tile(NamedTuple):
@@ -61,27 +65,58 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
             labels=[fmt.plain(tile.label, LABEL if tile.path else None) for tile in drawn],
             values=[tile.ms for tile in drawn],
             branchvalues="remainder",
-            text=[f"{fmt.duration_ms(tile.ms)} · {fmt.share(tile.ms / whole)}" if tile.owner else "" for tile in drawn],
-            texttemplate=["%{label}<br>%{text}" if tile.owner else "%{label}" for tile in drawn],
+            text=[_text(tile, whole) for tile in drawn],
+            texttemplate="%{text}",
             hovertemplate="%{customdata}<extra></extra>",
             customdata=[
                 f"{fmt.plain(' › '.join(tile.path), 200)}<br>{f'{fmt.duration_ms(tile.ms)} {unit}' if tile.owner else ''}"
                 for tile in drawn
             ],
             marker={"colors": colours, "line": {"width": 1, "color": PAGE.on(dark)}, "pad": {"t": 24, "l": 2, "r": 2, "b": 2}},
-            textfont={"color": [ink_on(colour) for colour in colours], "size": 12},
+            textfont={"color": [ink_on(colour) for colour in colours], "size": 11},
             tiling={"pad": 1},
             pathbar={"visible": False},
             sort=True,
         )
     )
     framed(figure, HEIGHT)
-    figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"}, margin={"l": 0, "r": 0, "t": 0, "b": 0})
+    figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0})
     largest = sorted((tile for tile in tiles if tile.owner), key=lambda tile: -tile.ms)[:5]
     alt = f"Treemap of GPU time. Largest: {', '.join(f'{fmt.clean(t.label, 40)} {fmt.duration_ms(t.ms)}' for t in largest)}."
     owners = [key for key in OWNERS if any(tile.owner == key for tile in drawn)]
     legend = tuple(LegendEntry(OWNERS[key].label, OWNERS[key].on(dark)) for key in owners)
     return Chart(figure, title, alt, pd.DataFrame(), legend=legend)
+
+
+def _text(tile: Tile, whole: float) -> str:
+    """Return what fits into a tile: its time, and above it as much of its name as there is room for.
+
+    Tiles are about square.
+    """
+    if not tile.owner:
+        return fmt.plain(tile.label, LABEL if tile.path else None)
+    time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
+    side = math.sqrt(tile.ms / whole * AREA)
+    letters, lines = int(side / LETTER), int(side / LINE) - 1
+    name = _wrapped(fmt.clean(tile.label, LABEL), letters, lines) if letters >= LEAST_LETTERS else []
+    return "<br>".join(
+        fmt.plain(line, None) for line in [*name, f"{time} · {share}" if letters >= len(time + share) + 3 else time]
+    )
+
+
+def _wrapped(name: str, letters: int, lines: int) -> list[str]:
+    """Return a name in up to ``lines`` lines of ``letters`` letters, broken after words."""
+    rows = [""]
+    for word in _WORD.findall(name):
+        while word:
+            room = letters - len(rows[-1])
+            if len(word) > room and rows[-1]:
+                rows.append("")
+                continue
+            rows[-1] += word[:room].lstrip() if not rows[-1] else word
+            word = word[room:]
+    rows = [row.strip() for row in rows if row.strip()]
+    return rows if len(rows) <= lines else [*rows[: lines - 1], f"{rows[lines - 1][: letters - 1]}…"] if lines > 0 else []
 
 
 def _drawn(tiles: Sequence[Tile], least_ms: float) -> list[Tile]:

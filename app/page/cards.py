@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import streamlit as st
@@ -28,6 +29,19 @@ SPARK_PX = 240, 44  # width and height
 _HTML = templates.pieces("cards.html")
 
 
+@dataclass(frozen=True)
+class NarrowRow:
+    """A row of two lines: its name, and below it a value, a bar and a word about its kind."""
+
+    name: str
+    address: str
+    chosen: bool
+    value: str
+    bar: str  # the bar's length in percent of the longest
+    colour: str
+    kind: str
+
+
 def style() -> None:
     """Add the app's style rules and its logo to the page."""
     st.html(templates.FOLDER / "poster.css")  # first, because the page's rules for narrow screens must override it
@@ -36,7 +50,7 @@ def style() -> None:
     if st.context.theme.type == "dark":
         st.html(
             "<style>[data-testid^=stBaseButton-primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
-            ".st-caution span { color: #F2C14E; }</style>"
+            ".st-caution span { color: #F2C14E; } [data-testid=stMain] [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
         )
     st.logo(LOGO, size="large")
 
@@ -91,6 +105,11 @@ def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence
     """Show a table whose second column ranks the rows and is drawn as bars."""
     with st.container(key=f"ranked_of_{len(rows)}_"):  # has about its height before the table is there
         st.html(_HTML.ranked(headers, rows, bars, caption))
+
+
+def narrow_rows(rows: Sequence[NarrowRow], caption: str) -> None:
+    """Show rows of two lines, which only a phone shows, in place of a wide table."""
+    st.html(_HTML.narrow_rows(rows, caption))
 
 
 def change(what: str, before: str, after: str, *, values: bool) -> None:

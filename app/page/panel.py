@@ -135,9 +135,14 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)
 
 
-def share_bar(heading: str) -> Any:
-    """Return a column of shares as bars (full length is 100 %), for a table converted by ``in_percent``."""
-    return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=100.0, width=105)
+def share_bar(heading: str, values: pd.Series | None = None) -> Any:
+    """Return a column of shares as bars, for a table converted by ``in_percent``.
+
+    The largest of ``values`` has the full length; without them, 100 % has it.
+    """
+    largest = float(values.max()) if values is not None and len(values) else 1.0
+    full = 100.0 * largest if largest > 0 else 100.0
+    return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=full, width=105)
 
 
 def in_percent(rows: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
@@ -27,7 +29,6 @@ GROUPS: dict[Grouping, str] = {
 FINER: dict[Grouping, tuple[Grouping, str]] = {"operator": ("shape", "By shape"), "module": ("class", "By class")}
 HEADINGS: dict[Grouping, str] = {**GROUPS, "shape": "Operator", "class": "Class of modules"}
 ORDERS = {"ms": "GPU time", "host_ms": "host time"}
-ROW = "row"  # address parameter: the row whose details are open
 STANDS_OUT = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category
 METHOD = (
     "GPU time between the first and the last counted step, divided by the counted steps. Where operations run at the same time, each nanosecond "
@@ -114,6 +115,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
     if shown.empty:
         cards.small("No name matches.")
         return
+    breakdown.narrow(shown, by, result.manifest.id, f"GPU time by {HEADINGS[by].lower()}, largest first.")
     row = _chosen(_table_and_map(work, shown, rank, by, numbered, everything=everything), shown, by)
     work_details.show(row, work, by, rank, result, [numbered[place] for place in row["changes"]])
 
@@ -217,7 +219,7 @@ def _table_and_map(
     row = work_map.key_of(by, rows.iloc[place].to_dict()) if place is not None else None
     before = st.session_state.get("work_clicked", (None, None))
     st.session_state["work_clicked"] = (row, tile)
-    clicked = row if row != before[0] else tile if tile != before[1] else st.query_params.get(ROW)
+    clicked = row if row != before[0] else tile if tile != before[1] else st.query_params.get(breakdown.ROW)
     return clicked or row or tile
 
 
@@ -225,15 +227,19 @@ def _chosen(key: str | None, rows: pd.DataFrame, by: Grouping) -> pd.Series:
     """Return the row with this key, else the first one; the address names a row that was chosen."""
     keys = [work_map.key_of(by, row) for row in rows.to_dict("records")]
     if key not in keys:
-        st.query_params.pop(ROW, None)
+        st.query_params.pop(breakdown.ROW, None)
         return rows.iloc[0]
-    if st.query_params.get(ROW) != key:
-        st.query_params[ROW] = key
+    if st.query_params.get(breakdown.ROW) != key:
+        st.query_params[breakdown.ROW] = key
     return rows.iloc[keys.index(key)]
 
 
 SWATCH = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Crect x='5' y='5' width='14' height='14' rx='2' fill='%23{}'/%3E%3C/svg%3E"
-ALWAYS = ("ms", "share", "swatch", "short", "shapes", "change", "class_of", "tensor_core_share", "beside_ms", "roof_share")
+ALWAYS = ("swatch", "short", "shapes", "ms", "share", "class_of", "change")  # fit beside the map at 1440 pixels
+
+
+def _numbers(changes: Sequence[int]) -> str | None:
+    return f"change{'s' if len(changes) > 1 else ''} {', '.join(map(str, changes))}" if changes else None
 
 
 def _table(
@@ -241,14 +247,14 @@ def _table(
 ) -> int | None:
     number, text = panel.number_column, st.column_config.TextColumn
     per = " per step" if len(rank.counted) else ""
-    columns = {  # ranking columns come first: a narrow page then shows complete numbers and the start of the name
-        "ms": number(words.unit_of(rank), rows["ms"]),
-        "share": panel.share_bar("GPU time"),
-        "swatch": st.column_config.ImageColumn("", width=34, help="What most of it is, in the colours above"),
+    columns = {
+        "swatch": st.column_config.ImageColumn("", width=30, help="What most of it is, in the colours above"),
         "short": text(HEADINGS[by], width=breakdown.NAME_WIDTH),
         "shapes": text("Input shapes", width="medium"),
-        "change": text("Change", help="Numbers of the changes about it on the Verdict", width=70),
-        "class_of": text("Category" if by == "kernel" else "Mostly"),
+        "ms": number(words.unit_of(rank), rows["ms"]),
+        "share": panel.share_bar("GPU time", rows["share"]),
+        "class_of": text("Category" if by == "kernel" else "Mostly", width=110),
+        "change": text("Verdict", help="The changes of the Verdict that are about it", width=84),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(
             "Beside other work, ms", rows["beside_ms"], help_="Time in which other work runs too, which is counted instead"
@@ -268,11 +274,10 @@ def _table(
     }
     drawn = rows.assign(
         short=breakdown.short_names(rows, by),
-        change=[", ".join(str(numbered[place][0]) for place in places) for places in rows["changes"]],
+        change=[_numbers([numbered[place][0] for place in about]) for about in rows["changes"]],
         class_of=[categories.named(name) if isinstance(name, str) else None for name in rows["category"]],
         swatch=[SWATCH.format(OWNERS[owner].on(frame.dark())[1:]) for owner in rows["owner"]],
     )
-    drawn["change"] = drawn["change"].where(drawn["change"] != "")
     hidden = {"class_of"} if by == "category" else {"shapes"} if by == "operator" else set()
     host = {"host_ms"} if "host_ms" in rows and rows["host_ms"].is_monotonic_decreasing else set()
     order = [c for c in columns if c not in hidden and c in drawn and (everything or c in ALWAYS or c in host)]

@@ -7,6 +7,7 @@ from jinja2 import UndefinedError
 
 from sawtooth.app import templates
 from sawtooth.app.charts.base import LegendEntry
+from sawtooth.app.page.cards import NarrowRow
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&\u202e\x07"
 SAFE = "&lt;img src=x onerror=alert(1)&gt;&#34;&#39;&amp;  "
@@ -22,6 +23,7 @@ def test_every_card_escapes_all_it_is_given(name: str) -> None:
     values = {
         "headers": [HOSTILE],
         "rows": [[HOSTILE]],
+        "lines": [NarrowRow(HOSTILE, HOSTILE, True, HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
         "names": [HOSTILE],
         "pairs": [(HOSTILE, HOSTILE)],
         "entries": [LegendEntry(HOSTILE, HOSTILE)],

@@ -10,12 +10,17 @@ import streamlit as st
 
 from sawtooth.analysis.findings.gpu_work import Grouping
 from sawtooth.app import format as fmt
+from sawtooth.app import places
 from sawtooth.app.charts import rankings
-from sawtooth.app.page import cards, panel
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page.parts import work_map
+from sawtooth.app.theme import OWNERS
 from sawtooth.app.words import categories
 
 # Characters of a kernel's name that its column shows completely, also on a narrow page; width in pixels.
 NAME_SHOWN, NAME_WIDTH = 35, 265
+ON_A_PHONE = 12  # rows of two lines; a search finds the others
+ROW = "row"  # address parameter: the row whose details are open
 TEN_ROWS = 392  # pixels: with this height, the details of the chosen row begin on the first screen
 
 
@@ -78,3 +83,26 @@ def table(
     panel.csv_button(rows, key)
     chosen = event.selection.rows
     return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
+
+
+def narrow(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
+    """Show the first rows in two lines each, for a phone."""
+    largest, many = float(rows["share"].max()) or 1.0, rows.head(ON_A_PHONE)
+    kept = {**st.query_params.to_dict(), "run": run}
+    keys = [work_map.key_of(by, row) for row in many.to_dict("records")]
+    lines = [
+        cards.NarrowRow(
+            name=name,
+            address=places.address("work", {**kept, ROW: key}),
+            chosen=key == (st.query_params.get(ROW) or keys[0]),
+            value=f"{fmt.duration_ms(row['ms'])} · {fmt.share(row['share'])}",
+            bar=f"{row['share'] / largest:.1%}",
+            colour=OWNERS[row["owner"]].on(frame.dark()),
+            kind=categories.named(row["category"]) if by != "category" and isinstance(row["category"], str) else "",
+        )
+        for name, key, row in zip(short_names(many, by), keys, many.to_dict("records"), strict=True)
+    ]
+    with st.container(key="work_narrow"):
+        cards.narrow_rows(lines, caption)
+        if (more := len(rows) - len(lines)) > 0:
+            cards.small(f"{fmt.count(more)} smaller: search for a name, or use the CSV.")
