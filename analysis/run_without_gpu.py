@@ -73,7 +73,12 @@ def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bo
     It sampled none, and no process with step marks named one.
     """
     kinds = {ref.kind for ref in manifest.recordings}  # a script may write marks itself, and such marks name no GPU
-    return {"marks", "trace"} <= kinds and not telemetry.devices and not step_marks.names_gpu(manifest, library)
+    return (
+        "trace" in kinds
+        and not kinds.isdisjoint({"marks", "telemetry"})
+        and not telemetry.devices
+        and not step_marks.names_gpu(manifest, library)
+    )
 
 
 def why_no_gpu_work(manifest: Manifest, library: Library, telemetry: RunTelemetry, failed: tuple[FailedCheck, ...]) -> str:

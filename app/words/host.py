@@ -25,7 +25,7 @@ def first_line(work: HostWork) -> str:
     """Return the first line about such a run."""
     parts = _parts(work)
     name, ms = max(parts, key=lambda part: part[1])
-    step = f"each {_step(work)} step" if work.step.value is not None else "the recorded time"
+    step = f"each {_step(work)} step" if work.step.value is not None else f"the recorded {fmt.duration_ms(work.total_ms)}"
     step = "a profiled step" if work.slowed else step
     share = fmt.share(ms / work.total_ms) if work.total_ms else fmt.MISSING
     leads = {
@@ -107,7 +107,7 @@ def tables(work: HostWork) -> list[Shown]:
     """Return title, headings and rows of the tables: the loop's time, operators, functions, threads."""
     whole, slowed = work.total_ms, work.slowed
     times = SLOWED.format(times=fmt.number(slowed)) if slowed else ""
-    of = times or (f"of each {_step(work)} step" if work.steps else "of the whole recording")
+    of = times or (f"of each {_step(work)} step" if work.steps else f"of the recorded {fmt.duration_ms(whole)}")
 
     def timed(ms: float, of_ms: float = whole) -> str:
         return fmt.duration_ms(ms) if not slowed else fmt.share(ms / of_ms)

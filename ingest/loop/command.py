@@ -9,7 +9,8 @@ from itertools import takewhile
 from pathlib import PurePath
 
 RECORDED_BY = "Recorded by `sawtooth run"  # Notes of a run begin with this. In old runs, only the notes contain the command.
-ENDED_WITH = "The training ended with exit code"  # The line of the notes that reports a failure begins with this.
+ENDED_WITH = "The command ended with exit code"  # The line of the notes that reports a failure begins with this.
+ENDED_BEFORE = "The training ended with exit code"  # the same in older notes
 LAUNCHERS = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -48,7 +49,7 @@ def failure_of(notes: str) -> str | None:
     Only `sawtooth run` writes this line.
     """
     lines = notes.splitlines() if notes.startswith(RECORDED_BY) else []
-    return next((line for line in lines if line.startswith(ENDED_WITH)), None)
+    return next((line for line in lines if line.startswith((ENDED_WITH, ENDED_BEFORE))), None)
 
 
 def program_of(command: Sequence[str]) -> str:

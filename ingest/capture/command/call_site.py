@@ -87,11 +87,7 @@ class CallSites:
 
     def _walk(self, innermost: FrameType, optimizer: int, depth: int) -> CallSite:
         """Go all the way up from ``innermost``, which is at ``depth``, and note the way."""
-        frames: list[FrameType] = []
-        frame: FrameType | None = innermost
-        while frame is not None and len(frames) < DEEPEST:
-            frames.append(frame)
-            frame = frame.f_back
+        frames = _stack(innermost)
         named = _named(frames)
         site = self._site([frames[at] for at in named])
         first = optimizer not in self._ways or self._ways[optimizer] is not None
@@ -107,9 +103,28 @@ class CallSites:
         if site is None:
             if len(self._sites) >= MOST_SITES:
                 return CallSite(MOST_SITES)  # all others are one
-            lines = (f"{os.path.basename(each.f_code.co_filename)}:{each.f_lineno}" for each in frames[:LINES])  # noqa: PTH119
-            site = self._sites[key] = CallSite(len(self._sites), tuple(lines))
+            site = self._sites[key] = CallSite(len(self._sites), tuple(map(_line, frames[:LINES])))
         return site
+
+
+def _stack(innermost: FrameType) -> list[FrameType]:
+    """Return the frames from ``innermost`` upwards."""
+    frames: list[FrameType] = []
+    frame: FrameType | None = innermost
+    while frame is not None and len(frames) < DEEPEST:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def line_at(innermost: FrameType) -> str:
+    """Return the innermost line of the user's files on a stack, such as train.py:12; "" without one."""
+    frames = _stack(innermost)
+    return next(map(_line, (frames[at] for at in _named(frames))), "")
+
+
+def _line(frame: FrameType) -> str:
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 
 
 def _way(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: CallSite) -> _Way | None:

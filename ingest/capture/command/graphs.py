@@ -6,11 +6,16 @@ The optimizer is called once, during the graph's capture. Each replay of the gra
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..in_process.shared import process_wide, watch
+
+LOOK_S = 0.01
 
 
 class Graphs:
@@ -21,6 +26,25 @@ class Graphs:
         self.on_step: Callable[[Any], None] | None = None
         self._optimizer: Any = None  # that stepped in the graph being captured, the first of them
         self._of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._may_begin = threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=lambda: setattr(self, "_may_begin", threading.Lock()))
+
+    @contextlib.contextmanager
+    def none_captured(self) -> Iterator[None]:
+        """Wait for the end of a capture, and let none begin.
+
+        Waiting for the GPU from another thread would break a capture.
+        """
+        self._may_begin.acquire()
+        while self.capturing:
+            self._may_begin.release()
+            time.sleep(LOOK_S)
+            self._may_begin.acquire()
+        try:
+            yield
+        finally:
+            self._may_begin.release()
 
     def captures(self, optimizer: Any) -> bool:
         """Tell whether a graph is being captured, and note that ``optimizer`` stepped in it."""
@@ -36,8 +60,9 @@ class Graphs:
 
         def begins(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
             def begun(its: Any, *arguments: Any, **named: Any) -> Any:
-                result = begin(its, *arguments, **named)  # one that fails begins nothing, and no end would follow it
-                self.capturing, self._optimizer = True, None
+                with self._may_begin:
+                    result = begin(its, *arguments, **named)  # one that fails begins nothing, and no end would follow it
+                    self.capturing, self._optimizer = True, None
                 return result
 
             return begun

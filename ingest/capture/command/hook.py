@@ -31,7 +31,7 @@ from .loop_times import LEAST_STEPS, Extent, LoopWatch
 from .parts import check_whole, note_error
 from .rank_agreement import agreed
 from .settings import FOLDER, LOADER, HookSettings
-from .signs import choice
+from .signs import choice, stretch
 from .updates import UPDATES
 
 LOOK_EVERY = 10
@@ -287,11 +287,11 @@ def install(optimizers: Any) -> None:
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     if register is None:
         return  # PyTorch before 2.1: telemetry alone
-    hook, signs = hook_and_signs(HookSettings.of(os.environ))
+    hook, signs = hook_and_signs(settings := HookSettings.of(os.environ))
     register(hook.on_step)
     GRAPHS.on_step = hook.on_step
     signs.watch(optimizers)
-    finish_at_end(signs, hook)
+    finish_at_end(stretch.begun(settings, sys.modules["torch"], signs.has_loop, signs.optimizer_exists), signs, hook)
 
 
 def hook_and_signs(settings: HookSettings, counts: Callable[[], bool] = lambda: True) -> tuple[Hook, choice.Signs]:

@@ -21,7 +21,7 @@ from sawtooth.ingest.capture import sampler_process
 from sawtooth.ingest.capture.command import parts, progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
-from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile, steps_taken
+from sawtooth.ingest.capture.command.no_profile import has_loop, has_marks, is_profiled, no_loop, no_profile, steps_taken
 from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, left_over, parts_folder, unpacked
 from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, left_out, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
@@ -38,7 +38,7 @@ STEP_RATE_FILE, STEP_RATE_PERIOD_S = "pace.json", 1.0  # what the Live page show
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
 AT_ONCE_S = 10.0  # what was sampled of a command that failed sooner, before a step, is not worth keeping
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
-NO_STEP = f"{ENDED_WITH} {{code}} before its first optimizer step: no run was made of it.{{kept}}"
+NO_STEP = f"{ENDED_WITH} {{code}} before a step was seen: no run was made of it.{{kept}}"
 BY_SIGNAL = 128  # exit codes above it: a signal ends a process at once, with up to a second of marks not written yet
 OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
@@ -110,7 +110,7 @@ def run(
             start_sampler(folder, push, name, *(("--prometheus", metrics) if metrics else ())) if sample else (None, [])
         )
         for sentence in missing:  # at once, not after hours of training
-            print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
+            print(f"sawtooth: {sentence} The command runs without it.", file=sys.stderr, flush=True)
         options = {
             settings.PROFILED_STEPS: steps,
             settings.AFTER_SECONDS: after_s,
@@ -131,13 +131,13 @@ def run(
             errors = errors_in(folder)
             launched.missing += [*errors, *left_out(folder)]
             runs = runs_of(folder)
-            if launched.exit_code and no_loop(runs) is not None:
+            if launched.exit_code and not has_marks(runs) and not is_profiled(runs):
                 kept = parts.keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
                 advice = _advice(words, command, launched.exit_code)
                 no_step = NO_STEP.format(code=launched.exit_code, kept=kept)
                 return Launched(launched.exit_code, missing=[*errors, *(advice or [no_step])])
             if not errors:
-                unseen = NOT_LOADED if no_loop(runs) is not None and not (folder / LOADED).exists() else None
+                unseen = NOT_LOADED if not has_marks(runs) and not (folder / LOADED).exists() else None
                 launched.missing += [unseen] if unseen else _lacks(runs, launched.exit_code, steps, after_s, folder)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
@@ -168,13 +168,14 @@ def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> lis
 
 def _lacks(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
     """Return sentences on what ``runs`` lack, from the hook's notes in ``folder``: exit, loop or profile."""
-    profiled = steps <= 0 or any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
+    profiled = steps <= 0 or is_profiled(runs)
     if exit_code:
         more = OR_MORE if exit_code > BY_SIGNAL else ""
         after = f" after {taken}{more}" if runs and (taken := steps_taken(runs[0])) else ""
-        return [FAILED.format(code=exit_code, after=after, when="" if profiled else BEFORE_PROFILE)] if runs else []
-    if (unseen := no_loop(runs)) is not None:
-        return [unseen]
+        failed = [FAILED.format(code=exit_code, after=after, when="" if profiled else BEFORE_PROFILE)] if runs else []
+        return failed + ([no_loop(runs, folder, after_s)] if is_profiled(runs) and not has_loop(runs) else [])
+    if not has_loop(runs):
+        return [no_loop(runs, folder, after_s)]
     if steps > 0 and (other := postponed.sentence_of(folder, profiled)) is not None:
         return [other]
     return [] if profiled else [no_profile(runs[0], steps, after_s)]

@@ -12,11 +12,23 @@ from pathlib import Path
 from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.rank_agreement import RANKS_LEAD
-from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_of
+from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, is_loop, loop_of
+from sawtooth.ingest.capture.command.signs import stretch
 
-NO_LOOP = (
-    "No training loop was seen: no optimizer of PyTorch (2.1 or newer) stepped, and no backward pass, module or loader came again and again, so {recorded} was "
-    "recorded. Give the command that trains, such as sawtooth run train.py, or record from inside: from sawtooth.capture import profile."
+NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
+NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"
+WHY = {
+    stretch.OLD: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
+    stretch.IDLE: "PyTorch ran nothing in the seconds that were profiled{at}. Give the command that computes, such as sawtooth run train.py.",
+    stretch.INSIDE: f"A profile begins between two instructions of the main thread, and that stayed inside one call for {stretch.TO_START_S:g} s{{at}}.",
+    None: (
+        "Such a program is profiled for {seconds:g} s once PyTorch was loaded for {after:g} s{sooner}, and on a host with a GPU once that is in use."
+    ),
+}
+SOONER = " (--after {after:g} for {wait:g} s)"
+OF_STRETCH = (
+    NO_LOOP
+    + "So {seconds} of it were profiled, {after} after PyTorch was loaded. The answer is about these alone and has no steps."
 )
 TOO_SHORT = (
     "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{at_pace}. Train longer{or_sooner}."
@@ -28,11 +40,34 @@ UNSTEADY = (
 EARLIER = 0.5  # of the time that is left before the profiled steps: a shorter loop than this one is profiled too
 
 
-def no_loop(runs: Sequence[RecordedRun]) -> str | None:
-    """Return a sentence that no loop was seen and what was recorded; None if ``runs`` have step marks."""
-    if any(about["kind"] == "marks" for run in runs for _, about in run.sources):
-        return None
-    return NO_LOOP.format(recorded="telemetry alone" if runs else "nothing")
+def has_marks(runs: Sequence[RecordedRun]) -> bool:
+    """Return whether ``runs`` have step marks."""
+    return any(about["kind"] == "marks" for run in runs for _, about in run.sources)
+
+
+def has_loop(runs: Sequence[RecordedRun]) -> bool:
+    """Return whether ``runs`` have the marks of a loop, of two steps or more."""
+    return any(about["kind"] == "marks" and is_loop(path) for run in runs for path, about in run.sources)
+
+
+def is_profiled(runs: Sequence[RecordedRun]) -> bool:
+    """Return whether the first of ``runs`` has a profile."""
+    return any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
+
+
+def no_loop(runs: Sequence[RecordedRun], folder: Path, after_s: float) -> str:
+    """Return a sentence that no loop was seen, and what was recorded in ``folder`` instead."""
+    notes = list(stretch.notes_of(folder))
+    if is_profiled(runs):
+        taken = max((note for note in notes if "seconds" in note), key=lambda note: float(note["seconds"]))
+        return OF_STRETCH.format(seconds=_seconds(taken["seconds"]), after=_seconds(taken["after_s"]))
+    note = notes[0] if notes else {}
+    least_s = stretch.LEAST_WAIT_S
+    after = max(stretch.WAIT * after_s, least_s)
+    sooner = SOONER.format(after=least_s / stretch.WAIT, wait=least_s) if after > least_s else ""
+    at = f", the main thread at {note['line']}" if note.get("line") else ""
+    why = WHY[note.get("why")].format(seconds=stretch.SECONDS, after=after, sooner=sooner, at=at)
+    return NOTHING.format(recorded="telemetry alone" if runs else "nothing", why=why)
 
 
 def no_profile(run: RecordedRun, profiled: int, after_s: float) -> str:

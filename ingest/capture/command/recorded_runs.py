@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.capture.command.hook import AT, OF_SIGN
+from sawtooth.ingest.capture.command.signs import stretch
 from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
@@ -43,10 +44,12 @@ def runs_of(folder: Path) -> list[RecordedRun]:
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     by_step: dict[int, RecordedRun] = {}
     for path in sorted(ranked) or marks[:1]:
-        for stretch in _of_process(folder, path):
-            by_step.setdefault(stretch.step, RecordedRun(stretch.step)).sources.extend(stretch.sources)
+        for one in _of_process(folder, path):
+            by_step.setdefault(one.step, RecordedRun(one.step)).sources.extend(one.sources)
     runs = [by_step[step] for step in sorted(by_step)]
-    telemetry = folder / "telemetry.jsonl"
+    telemetry, stretches = folder / "telemetry.jsonl", sorted(folder.glob(f"{stretch.KIND}-*.json"), key=_size)
+    if stretches and not any(is_loop(path) for path in marks):  # of the process that did most
+        runs = [RecordedRun(sources=[(stretches[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
     if telemetry.exists():
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
@@ -54,6 +57,11 @@ def runs_of(folder: Path) -> list[RecordedRun]:
         if runs and (loading := batch_files.loading_of(folder)) is not None:
             runs[0].facts.update(batch_files.facts_of(loading))
     return runs
+
+
+def is_loop(marks: Path) -> bool:
+    """Return whether a file of marks has two steps or more."""
+    return loop_of(marks)[0] > 1
 
 
 def left_out(folder: Path) -> list[str]:
@@ -70,9 +78,13 @@ def _by_size(folder: Path) -> list[Path]:
 
     If a process has two files, skip the one from its optimizer, which stepped at most once.
     """
-    every = sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
+    every = sorted(folder.glob("marks-*.jsonl"), key=_size, reverse=True)
     of_signs = {path.with_stem(path.stem.removesuffix(OF_SIGN)) for path in every if path.stem.endswith(OF_SIGN)}
     return [path for path in every if path not in of_signs]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def loop_of(marks: Path) -> tuple[int, float]:

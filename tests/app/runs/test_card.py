@@ -11,7 +11,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs.card import READINGS, card_of, stored_card
-from sawtooth.ingest.loop.command import ENDED_WITH, RECORDED_BY
+from sawtooth.ingest.loop.command import ENDED_BEFORE, ENDED_WITH, RECORDED_BY, failure_of
 from sawtooth.ingest.manifest import Manifest, RecordingRef, UserFacts, new_manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, three_steps
@@ -56,6 +56,7 @@ def test_a_card_holds_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, lib
 def test_the_card_of_a_training_that_failed_says_so(run: Manifest, library: Library) -> None:
     failed = msgspec.structs.replace(run, notes=f"{RECORDED_BY}\n{ENDED_WITH} 1 after 3 steps.")
     assert (card_of(failed, library).problem or "").startswith(ENDED_WITH)
+    assert failure_of(f"{RECORDED_BY}\n{ENDED_BEFORE} 1.") == f"{ENDED_BEFORE} 1."
 
 
 def test_a_card_is_analysed_once(run: Manifest, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

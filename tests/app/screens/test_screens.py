@@ -178,7 +178,7 @@ def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFo
     writer.close()
     marked = run_of(app_data, tmp_path / "marks.jsonl")
     assert "The profile was turned off, or the loop ended" in _fine(opened_at("verdict", run=marked))
-    failed = "The training ended with exit code 1 after 40 steps, before a profile was taken."
+    failed = "The command ended with exit code 1 after 40 steps, before a profile was taken."
     _noted(app_data, marked, f"Recorded by `sawtooth run train.py`.\n{failed}")
     shown = _fine(opened_at("verdict", run=marked))
     assert shown.count(failed) == 1 and "turned off" not in shown
@@ -187,7 +187,7 @@ def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFo
 def test_the_verdict_of_a_training_that_failed_says_so_beside_its_answer(app_data: DataFolder) -> None:
     """With a profile of its first steps it read like any run, and the notes alone had the exit code."""
     run = run_of(app_data, RECORDINGS / "gpt_small" / "trace.json.gz")
-    failed = "The training ended with exit code 137 after 262 steps."
+    failed = "The command ended with exit code 137 after 262 steps."
     _noted(app_data, run, f"Recorded by `sawtooth run train.py`.\n{failed}")
     assert _fine(opened_at("verdict", run=run)).count(failed) == 1
     result = analyse(app_data.read_manifest(run), Library(app_data))

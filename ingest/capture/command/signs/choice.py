@@ -99,6 +99,10 @@ class Signs:
             self._made = any(getattr(each.step, "hooked", False) for each in _below(self._optimizers.Optimizer))
         return self._made
 
+    def has_loop(self) -> bool:
+        """Return whether a sign or an optimizer makes the loop's steps."""
+        return self.sign is not None or self._over
+
     def patience(self) -> float:
         """Return the factor by which the profile of a sign's steps is delayed."""
         return PATIENCE if self.optimizer_exists() else 1.0

@@ -82,7 +82,7 @@ def test_a_reason_that_several_rows_share_is_written_once():
 
 def test_a_comparison_says_whose_training_failed():
     """Two trainings that ended with an error were compared without a word of it."""
-    failed = "The training ended with exit code 1 after 351 steps."
+    failed = "The command ended with exit code 1 after 351 steps."
     a, b = (run_of(n * 16, best_ms=ms, source="user") for n, ms in (("a", 30.0), ("b", 20.0)))
     b = replace(b, manifest=msgspec.structs.replace(b.manifest, notes=f"Recorded by `sawtooth run train.py`.\n{failed}"))
     assert [line for line in words.sentences(compare(side(a), side(b))) if "exit code" in line] == [f"B: {failed}"]

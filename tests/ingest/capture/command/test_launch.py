@@ -66,7 +66,7 @@ def test_a_command_without_a_training_loop_is_told_so_and_keeps_its_exit_code(tm
     assert (done.returncode, done.stdout) == (0, "hi\n")
     assert "No Python of this command loaded the recorder" in done.stderr
     failed = started("--no-sample", "sh", "-c", "exit 3", cwd=tmp_path)
-    assert failed.returncode == 3 and "exit code 3 before its first optimizer step" in failed.stderr
+    assert failed.returncode == 3 and "exit code 3 before a step was seen" in failed.stderr
     assert len(failed.stderr.splitlines()) == 1, "the command says itself why"
 
 
@@ -103,7 +103,7 @@ def test_a_name_with_a_typo_is_said_once_with_the_shell_s_exit_code(
 
 @pytest.mark.usefixtures("sampled")
 def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "The training ended with exit code 3 before its first optimizer step: no run was made of it."
+    told = "The command ended with exit code 3 before a step was seen: no run was made of it."
     done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
     assert (done.exit_code, done.bundle, done.at_end) == (3, None, [told]) and not list(tmp_path.iterdir())
     monkeypatch.setattr(launch, "AT_ONCE_S", 0.0)  # minutes of telemetry may tell why: they are kept, and are no run
@@ -136,9 +136,9 @@ def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(
     [
         (
             "This machine has no working NVIDIA driver. Sample elsewhere.",
-            "No telemetry: This machine has no working NVIDIA driver. The training runs",
+            "No telemetry: This machine has no working NVIDIA driver. The command runs",
         ),
-        ("No permission to read the GPUs.", "No telemetry: No permission to read the GPUs. The training runs"),
+        ("No permission to read the GPUs.", "No telemetry: No permission to read the GPUs. The command runs"),
     ],
 )
 def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
@@ -153,8 +153,8 @@ def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
     done = launch.run([sys.executable, "-c", "import sys; print('training', file=sys.stderr)"], tmp_path / "x.sawtooth")
     said = capfd.readouterr().err
     assert said.index(told) < said.index("training\n")
-    assert done.exit_code == 0 and done.missing[0] == told.split(" The training")[0]
-    assert [sentence.partition(":")[0] for sentence in done.at_end] == ["No training loop was seen"]  # nothing is printed twice
+    assert done.exit_code == 0 and done.missing[0] == told.split(" The command")[0]
+    assert [sentence.partition(":")[0] for sentence in done.at_end] == ["No loop was seen"]  # nothing is printed twice
 
 
 @pytest.mark.parametrize(

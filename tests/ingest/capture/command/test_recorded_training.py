@@ -25,7 +25,7 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     )
     assert done.returncode == 7, done.stderr
     steps = int(done.stdout.removeprefix("trained "))
-    assert f"The training ended with exit code 7 after {steps} steps." in done.stderr and "No profile" not in done.stderr
+    assert f"The command ended with exit code 7 after {steps} steps." in done.stderr and "No profile" not in done.stderr
     assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {
         "sawtooth"
     }  # the profiler's own lines are not the training's
@@ -91,7 +91,7 @@ def test_a_training_that_fails_before_its_profile_is_told_so_and_not_of_a_short_
         "3",
     )
     done = started(*words, cwd=tmp_path)
-    assert "The training ended with exit code 3 after 30 steps, before a profile was taken." in done.stderr
+    assert "The command ended with exit code 3 after 30 steps, before a profile was taken." in done.stderr
     assert "No profile" not in done.stderr
 
 

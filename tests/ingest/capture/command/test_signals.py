@@ -47,5 +47,5 @@ def test_ctrl_c_ends_the_training_once_and_what_it_recorded_is_written(tmp_path:
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the recorder and to the training
     _, said = process.communicate(timeout=240)
     assert process.returncode == 128 + signal.SIGINT
-    assert said.count("KeyboardInterrupt\n") == 1 and "The training ended with exit code 130 after 30 steps" in said
+    assert said.count("KeyboardInterrupt\n") == 1 and "The command ended with exit code 130 after 30 steps" in said
     assert set(members(tmp_path / "run.sawtooth")) == {"marks"} and "/verdict?run=" in said

@@ -1,0 +1,257 @@
+"""Profile of a stretch of time in a program in which nothing repeats.
+
+Standard library only, apart from PyTorch, which the program has imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ...devices import name_gpus
+from ...in_process.profilers import PROFILERS, cuda_tool
+from ...in_process.set_up import note_set_up
+from ..call_site import line_at
+from ..graphs import GRAPHS
+from ..parts import check_whole
+from ..settings import HookSettings
+
+KIND = "stretch"  # in the names of files, before the process
+SECONDS = 2.0  # of a stretch. A program that launches kernels all the time fills a trace with 100,000 events in it.
+WAIT = 2.0  # times the least time before a loop's profile: until then a loop may still begin
+LEAST_WAIT_S = 2.0
+LEAST_SECONDS = 0.2  # A stretch that the program's end cuts shorter says nothing.
+# Share of a core that the process used before. One that waits (a launcher, a server's parent) forks: a child that inherits a profiled Kineto may not end.
+LEAST_CORE = 0.2
+LOOK_S = 0.05
+TO_START_S = 30.0  # The main thread may be inside one long call. After this time it is asked again.
+TO_END_S = 10.0  # Writing the trace of a stretch takes less. A program's end waits no longer.
+TO_GIVE_WAY_S = 2.0  # as a step's profile does
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's driver, the same in WSL, and AMD's
+PATIENCE = 3.0  # Factor by which the stretch waits if an optimizer exists: what comes before its steps may take long.
+# why there is no trace: PyTorch before 2.7, it ran nothing, or the main thread stayed inside one call
+OLD, IDLE, INSIDE = "old", "idle", "inside"
+
+
+class Stretch:
+    """Profile SECONDS of a program, unless ``repeats()`` becomes true before.
+
+    A thread of its own waits and ends the profile. The main thread begins it between two instructions, because Kineto prints an error if another
+    thread prepares a process's first profile. All threads are profiled. It waits longer if ``trains()`` is true.
+    """
+
+    def __init__(self, settings: HookSettings, torch: Any, repeats: Callable[[], bool], trains: Callable[[], bool]) -> None:
+        self._settings, self._torch, self._repeats, self._trains = settings, torch, repeats, trains
+        self._over = False  # no Event: a fork may copy its lock held
+        self._interrupted = False
+        self.gives_way = True  # to the profile of a loop's steps
+        self._profiler: Any = None
+        self._loaded = time.monotonic()
+        self._pid = os.getpid()
+        self.thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Start the thread, unless this process is one of several in a job, or another's worker."""
+        s = self._settings
+        main = threading.current_thread() is threading.main_thread()
+        if s.steps > 0 and s.ranks == 1 and main and multiprocessing.parent_process() is None and cuda_tool() is None:
+            self.thread = threading.Thread(target=self._run, name="sawtooth-stretch", daemon=True)
+            self.thread.start()
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(before=self._before_fork)
+
+    def _run(self) -> None:
+        began = time.process_time()
+        wait_s = max(WAIT * self._settings.after_s, LEAST_WAIT_S)
+        try:
+            while not self._over and not self._repeats():
+                time.sleep(LOOK_S)
+                waited_s = time.monotonic() - self._loaded
+                due = waited_s >= wait_s and waited_s >= wait_s * (PATIENCE if self._trains() else 1)
+                computes = time.process_time() - began >= LEAST_CORE * waited_s
+                if due and computes and self._is_imported() and self._may_begin():
+                    if self._profiled():
+                        return
+                    wait_s = 2 * (time.monotonic() - self._loaded)  # nothing ran: look less and less often
+        except Exception:  # the program must not notice
+            self._over = True
+
+    def _is_imported(self) -> bool:
+        return not getattr(self._torch.__spec__, "_initializing", False)
+
+    def _new_profiler(self) -> Any:
+        """Return a profiler of all threads; None in a PyTorch without it."""
+        try:  # Nothing is imported here: the main thread may be importing the same, and then see half of it.
+            of_all = self._torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+        except TypeError:
+            return None
+        device = "cuda" if self._torch.cuda.is_initialized() else None
+        return self._torch.autograd.profiler.profile(
+            use_cpu=True,
+            use_device=device,
+            record_shapes=True,
+            with_stack=self._settings.stacks,
+            use_kineto=True,
+            experimental_config=of_all,
+        )
+
+    def _may_begin(self) -> bool:
+        """Return whether a profile would see the GPU, if there is one.
+
+        A profile before CUDA is initialized would keep every later one in this process from it.
+        """
+        uses_gpu = self._torch.cuda.is_initialized()
+        return not PROFILERS.busy and not GRAPHS.capturing and (uses_gpu or not any(map(os.path.exists, GPU_FILES)))
+
+    def _profiled(self) -> bool:
+        """Profile a stretch; return whether its trace was written, or none can be."""
+        self._profiler = self._new_profiler()
+        if self._profiler is None:
+            self._note(why=OLD)
+            return True
+        until = time.monotonic() + TO_START_S
+        began = in_main_thread(self._start, until)
+        if began is None:
+            if time.monotonic() > until:
+                self._note(why=INSIDE, line=line_of_main())
+            return False
+        lines: Counter[str] = Counter()
+        while not self._ends(began + SECONDS):
+            lines[line_of_main()] += 1
+            time.sleep(LOOK_S)
+        with GRAPHS.none_captured():
+            ended = time.monotonic()
+            self._stop()
+        dropped = self._interrupted or self._repeats() or ended - began < LEAST_SECONDS
+        return not dropped and self._written(began, ended, lines)
+
+    def _start(self) -> float | None:
+        """Begin the profile, on the main thread; return when, or None if it may not begin now."""
+        if self._over or self._repeats() or not self._may_begin():
+            return None
+        PROFILERS.detaching.begin()
+        PROFILERS.silence.begin(self._torch)
+        PROFILERS.ours, self._interrupted = self, False
+        try:
+            with PROFILERS.by_us():
+                self._profiler._prepare_trace()
+                self._profiler._start_trace()
+        except BaseException:
+            PROFILERS.ours = None
+            raise
+        return time.monotonic()
+
+    def _ends(self, at: float) -> bool:
+        return self._over or self._interrupted or self._repeats() or time.monotonic() >= at
+
+    def _stop(self) -> None:
+        add = type("Metadata", (), {"add_metadata_json": staticmethod(self._torch.autograd._add_metadata_json)})
+        try:
+            name_gpus(add, self._torch)
+            note_set_up(add, self._torch)
+            with PROFILERS.by_us():
+                self._profiler.__exit__(None, None, None)
+        finally:
+            PROFILERS.ours = None
+
+    def _written(self, began: float, ended: float, lines: Counter[str]) -> bool:
+        """Write the trace if PyTorch ran anything, else the line that the main thread was at most."""
+        if not any("::" in event.name() for event in self._profiler.kineto_results.events()):
+            self._note(why=IDLE, line=max(lines, key=lambda line: lines[line], default=""))
+            return False
+        part = self._settings.file(KIND, "part")
+        with PROFILERS.by_us():
+            self._profiler.export_chrome_trace(str(part))
+        check_whole(part)
+        self._note(after_s=began - self._loaded, seconds=ended - began)
+        part.replace(self._settings.file(KIND, "json"))
+        return True
+
+    def _note(self, **about: object) -> None:
+        with contextlib.suppress(OSError):
+            self._settings.file(KIND, "note").write_text(json.dumps(about))
+
+    def interrupt(self) -> None:
+        """End the profile and keep nothing, because another profiler begins or the process forks."""
+        self._interrupted = True
+        until = time.monotonic() + TO_GIVE_WAY_S
+        while PROFILERS.ours is self and time.monotonic() < until:
+            time.sleep(0.001)
+
+    def _before_fork(self) -> None:
+        if PROFILERS.ours is self:  # else the child would go on recording into its memory
+            self.interrupt()
+
+    def finish(self) -> None:
+        """End the profile at the process's end; what it has is written."""
+        self._over = True
+        if PROFILERS.ours is self and self.thread is not None and threading.current_thread() is not self.thread:
+            self.thread.join(TO_END_S)
+
+    def leave(self) -> None:
+        """Write nothing more, where the process ends at once."""
+        self._over = True
+
+    def forget(self) -> None:
+        """Do nothing more, in a process that was forked."""
+        self._over = True
+
+
+def begun(settings: HookSettings, torch: Any, repeats: Callable[[], bool], trains: Callable[[], bool]) -> Stretch:
+    """Begin the stretch of this process."""
+    stretch = Stretch(settings, torch, repeats, trains)
+    stretch.begin()
+    return stretch
+
+
+def line_of_main() -> str:
+    """Return the main thread's line of the user's code, such as train.py:12; "" if it runs none."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return line_at(frame) if frame is not None else ""
+
+
+def in_main_thread(act: Callable[[], float | None], until: float) -> float | None:
+    """Have the main thread run ``act`` between two instructions; return its result.
+
+    The result is None if ``act`` failed, or if the main thread stays inside one call until the monotonic time ``until``.
+    """
+    results: list[float | None] = []
+    asked = threading.Lock()  # held by whoever decides: the main thread that acts, or this one that gives up
+
+    def acts(_: object) -> int:
+        if asked.acquire(blocking=False):
+            try:
+                results.append(act())
+            except BaseException:
+                results.append(None)
+        return 0
+
+    pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(acts)
+    _KEPT.append(pending)  # Python may call it much later
+    if ctypes.pythonapi.Py_AddPendingCall(pending, None) != 0:
+        return None
+    while not results:
+        if time.monotonic() > until and asked.acquire(blocking=False):
+            return None
+        time.sleep(LOOK_S / 10)
+    return results[0]
+
+
+_KEPT: list[object] = []
+
+
+def notes_of(folder: Path) -> Iterable[dict[str, Any]]:
+    """Return what the processes noted about their stretches."""
+    for path in sorted(folder.glob(f"{KIND}-*.note")):
+        with contextlib.suppress(OSError, ValueError):
+            yield json.loads(path.read_text())

@@ -1,0 +1,144 @@
+"""A program in which nothing repeats: some seconds of it are profiled, on all threads, and every loop or profiler comes first."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from sawtooth.ingest.capture.command.no_profile import has_marks, is_profiled, no_loop
+from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.settings import HookSettings
+from sawtooth.ingest.capture.command.signs import stretch
+from sawtooth.ingest.capture.command.signs.stretch import IDLE, KIND, OLD, Stretch, in_main_thread, notes_of
+from sawtooth.ingest.capture.in_process.profilers import PROFILERS
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stretch]:
+    """Begin a stretch of this process, at once and for a moment."""
+    monkeypatch.setattr(stretch, "LEAST_WAIT_S", 0.0)
+    monkeypatch.setattr(stretch, "LOOK_S", 0.005)
+    monkeypatch.setattr(stretch, "LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(stretch, "LEAST_CORE", 0.0)
+    monkeypatch.setattr(stretch, "GPU_FILES", ())
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)  # nothing could take it back
+
+    def begin(seconds: float = 0.05, repeats: Callable[[], bool] = lambda: False) -> Stretch:
+        monkeypatch.setattr(stretch, "SECONDS", seconds)
+        one = Stretch(HookSettings(tmp_path, 5, 0.0, None, 1, 1), torch, repeats, lambda: False)
+        one.begin()
+        return one
+
+    return begin
+
+
+def until(over: Callable[[], bool], run: Callable[[], object] = lambda: torch.ones(8, 8) @ torch.ones(8, 8)) -> None:
+    end = time.monotonic() + LONG_S
+    while not over():
+        assert time.monotonic() < end
+        run()
+        time.sleep(0.001)
+
+
+def ended(one: Stretch) -> bool:
+    assert one.thread is not None
+    return not one.thread.is_alive()
+
+
+def test_a_stretch_of_all_threads_is_profiled_and_is_the_run(tmp_path: Path, begun: Callable[..., Stretch]) -> None:
+    one = begun(0.1)
+    other = threading.Thread(target=until, args=(lambda: ended(one), lambda: torch.ones(4).sin()))
+    other.start()
+    until(lambda: ended(one))
+    other.join()
+    (run,) = runs_of(tmp_path)
+    ((trace, about),) = run.sources
+    events = json.loads(trace.read_text())["traceEvents"]
+    threads = {name: {e["tid"] for e in events if e.get("name") == name} for name in ("aten::mm", "aten::sin")}
+    assert about["kind"] == "trace" and threads["aten::mm"] != threads["aten::sin"]
+    assert is_profiled([run]) and not has_marks([run])
+    assert "came three times. So 0.1" in no_loop([run], tmp_path, 5.0)
+    assert PROFILERS.ours is None
+    with torch.profiler.profile() as own:
+        torch.ones(4).cos()
+    assert any(event.key == "aten::cos" for event in own.key_averages())
+
+
+def test_where_pytorch_runs_nothing_no_trace_is_written(tmp_path: Path, begun: Callable[..., Stretch]) -> None:
+    one = begun(0.02)
+    until(lambda: bool(list(notes_of(tmp_path))), lambda: None)
+    one.finish()
+    until(lambda: ended(one), lambda: None)
+    (note,) = notes_of(tmp_path)
+    assert note["why"] == IDLE and note["line"].startswith("test_stretch.py:") and not list(tmp_path.glob(f"{KIND}-*.json"))
+    assert f"PyTorch ran nothing in the seconds that were profiled, the main thread at {note['line']}." in no_loop(
+        [], tmp_path, 5.0
+    )
+
+
+@pytest.mark.parametrize("comes", ["profiler", "fork", "loop"])
+def test_a_stretch_gives_way(tmp_path: Path, begun: Callable[..., Stretch], comes: str) -> None:
+    loops: list[int] = []
+    one = begun(LONG_S, lambda: bool(loops))
+    until(lambda: PROFILERS.ours is one)
+    if comes == "fork":
+        one._before_fork()
+    elif comes == "profiler":
+        leave = PROFILERS.watch(torch.autograd.profiler)
+        with torch.profiler.profile() as own:
+            torch.ones(4).cos()
+        leave()
+        assert any(event.key == "aten::cos" for event in own.key_averages())
+    else:
+        loops.append(1)
+        until(lambda: PROFILERS.ours is None)
+    assert PROFILERS.ours is None
+    one._over = True
+    until(lambda: ended(one))
+    assert not list(tmp_path.glob(f"{KIND}-*.json"))
+
+
+def test_the_end_of_a_program_ends_its_stretch(tmp_path: Path, begun: Callable[..., Stretch]) -> None:
+    one = begun(LONG_S)
+    until(lambda: PROFILERS.ours is one)
+    end = time.monotonic() + 0.05
+    until(lambda: time.monotonic() > end)
+    one.finish()
+    assert ended(one) and len(list(tmp_path.glob(f"{KIND}-*.json"))) == 1
+
+
+def test_a_program_that_waits_is_not_profiled(begun: Callable[..., Stretch], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretch, "LEAST_CORE", 2.0 * (os.cpu_count() or 1))
+    one = begun()
+    end = time.monotonic() + 0.05
+    until(lambda: time.monotonic() > end or PROFILERS.ours is not None)
+    assert PROFILERS.ours is None
+    one._over = True
+    until(lambda: ended(one))
+
+
+def test_an_older_pytorch_has_no_stretch(
+    tmp_path: Path, begun: Callable[..., Stretch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Stretch, "_new_profiler", lambda _: None)
+    one = begun()
+    until(lambda: ended(one))
+    assert list(notes_of(tmp_path)) == [{"why": OLD}] and "needs PyTorch 2.7" in no_loop([], tmp_path, 5.0)
+
+
+def test_a_main_thread_inside_one_call_is_not_waited_for_forever() -> None:
+    ran: list[int] = []
+    asked = threading.Thread(target=in_main_thread, args=(lambda: ran.append(1), time.monotonic()))
+    lock = threading.Lock()
+    lock.acquire()
+    asked.start()
+    lock.acquire(timeout=0.1)  # no instruction of this thread runs meanwhile
+    asked.join()
+    assert not ran
