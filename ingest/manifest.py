@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from sawtooth.ingest.loop.code_location import MAX_LENGTH
 from sawtooth.ingest.loop.command import command_of, failure_of
 
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
@@ -18,7 +19,7 @@ ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples
 Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, price
 Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms of something that may take no time
-Place = Annotated[str, msgspec.Meta(max_length=300)]  # a place in code, such as train.py(12): collate
+CodeLocation = Annotated[str, msgspec.Meta(max_length=MAX_LENGTH)]  # such as train.py(12): collate
 Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years, and Unix times plus it fit 64 bits
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
@@ -80,8 +81,8 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     loader_collate_ms: Measure | None = None
     loader_pin_ms: Measure | None = None
     loader_padding: Measure | None = None
-    loader_sample_code: Place | None = None
-    loader_collate_code: Place | None = None
+    loader_sample_code: CodeLocation | None = None
+    loader_collate_code: CodeLocation | None = None
     loader_first_disk_share: Measure | None = None
     loader_first_sample_ms: Measure | None = None
     loader_first_sample_bytes: Amount | None = None

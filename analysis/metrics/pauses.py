@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sawtooth.analysis.metrics.reading import Reading, worst
 from sawtooth.analysis.units import in_times, in_words, significant
-from sawtooth.ingest.loop.rounds import LEAST_SHARE, rhythm_of
+from sawtooth.ingest.loop.rounds import MIN_LONG_SHARE, rounds_of
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
@@ -208,7 +208,7 @@ def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> 
 
     ``kept_ns`` are the times in the step time.
     """
-    rhythm = rhythm_of([span.ns for span in spans])
+    rhythm = rounds_of([span.ns for span in spans])
     if rhythm is None:
         return None
     phases = [span.phase for span in spans if span.ns > rhythm.over]
@@ -232,7 +232,7 @@ def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
         usual_ms = min(by_marks.step_ms * ms[(len(ms) - 1) // 2] * len(ms) / sum(ms), by_marks.step_ms)
     known = replace(by_marks, usual_ms=usual_ms, profiled=len(ms) >= by_marks.steps)
     before_ms = known.step_ms - known.usual_ms
-    if before_ms < LEAST_SHARE * known.step_ms:
+    if before_ms < MIN_LONG_SHARE * known.step_ms:
         return None
     loading = profiled.waits_ms >= MOSTLY * before_ms if known.profiled else profiled.loads
     return None if loading else known

@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app.trials.changes import CHANGES, Change
 from sawtooth.ingest.capture.trials.changes import environment, loader, optimizer, outermost, parallel, switches
-from sawtooth.ingest.loop.loading import BEYOND_CORES, predict
+from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, predict
 
 ENOUGH = 0.9  # share of the best rate of samples that the smallest number of workers must reach
 STARVED = 0.05  # share of the step that loading takes, from which workers are worth a trial
@@ -243,6 +243,6 @@ def _feeding(result: RunResult, now: int) -> int:
     cores = cores_of(facts) if facts.loader_cores else os.cpu_count() or 1
     if cost is None:
         return max(FEW_WORKERS, 2 * now)
-    rates = [predict(cost, number, cores, now or 1) for number in range(1, BEYOND_CORES * cores + 1)]
+    rates = [predict(cost, number, cores, now or 1) for number in range(1, MAX_WORKERS_PER_CORE * cores + 1)]
     best = max(rate.value for rate in rates)
     return next(rate.workers for rate in rates if rate.value >= ENOUGH * best)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..loop.code_place import code_place, sample_place
+from ..loop.code_location import code_location, sample_location
 from ..loop.page_cache import bytes_read, room_for_files
 from .in_process import shared
 
@@ -59,7 +59,7 @@ class BatchTimes:
         workers, parent = (info.num_workers, os.getppid()) if info is not None else (0, self._pid)
         head = {"dataset": _name(dataset), "workers": workers, "parent": parent, "room": room_for_files()}
         with contextlib.suppress(Exception):  # a dataset may answer anything to a question about its code
-            head |= {"sample_code": sample_place(dataset), "collate_code": code_place(collate)}
+            head |= {"sample_code": sample_location(dataset), "collate_code": code_location(collate)}
         os.write(self._file, (json.dumps(head) + "\n").encode())
         self._left = MOST
 

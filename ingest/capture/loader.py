@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.loop.cores import usable_cores
-from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, least_workers, predict, slowest_stage
+from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SampleCost, least_workers, predict, slowest_stage
 from sawtooth.ingest.loop.numbers import in_words
 
 SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
@@ -149,7 +149,7 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
         lines.append(f"{rate.workers:>7}  {f'{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})':>24}  {of_it}".rstrip())
     if step_ms is not None:
         wanted = 1e3 * cost.batch / step_ms
-        least = least_workers(cost, wanted, cores, BEYOND_CORES * cores)
+        least = least_workers(cost, wanted, cores, MAX_WORKERS_PER_CORE * cores)
         enough = (
             f"{least} worker{'s' if least != 1 else ''} feed"
             if least is not None
@@ -191,7 +191,7 @@ def plain(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: flo
             for r in rates
         ],
         "needed": wanted,
-        "least_workers": least_workers(cost, wanted, cores, BEYOND_CORES * cores) if wanted is not None else None,
+        "least_workers": least_workers(cost, wanted, cores, MAX_WORKERS_PER_CORE * cores) if wanted is not None else None,
     }
 
 

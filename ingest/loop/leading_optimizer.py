@@ -13,24 +13,27 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# An optimizer has ended if others made more steps since its last one than both SILENT and RHYTHMS times its own longest recent gap.
-SILENT = 20
-RHYTHMS = 4
-RECENT = 4  # Number of recent gaps. The longest counts, so the order of the optimizers within a step does not matter.
+# An optimizer has ended if the others have made more steps since its last one than both SILENT_STEPS and SILENT_GAPS times its longest
+# recent gap.
+SILENT_STEPS = 20
+SILENT_GAPS = 4
+RECENT_GAPS = 4  # The longest of this many recent gaps counts, so the order of the optimizers within a step does not matter.
 
 
 @dataclass
 class _StepOrder:
-    last: int  # number of its last step, counted over all optimizers
-    gap: int = 0  # longest recent distance between two of its steps, counted over all optimizers
-    gaps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
+    """When one optimizer steps, counted in steps of all optimizers."""
+
+    last: int  # number of the optimizer's last step
+    gap: int = 0  # longest recent distance between two of its steps
+    gaps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_GAPS))
 
     def steps(self, now: int) -> None:
         self.gaps.append(now - self.last)
         self.last, self.gap = now, max(self.gaps)
 
     def is_silent(self, now: int) -> bool:
-        return now - self.last > max(SILENT, RHYTHMS * self.gap)
+        return now - self.last > max(SILENT_STEPS, SILENT_GAPS * self.gap)
 
 
 class LeadingOptimizer:
@@ -44,40 +47,40 @@ class LeadingOptimizer:
         self.number = 0
         self.steps = 0
         self._now = 0
-        self._rhythms: dict[int, _StepOrder] = {}
+        self._orders: dict[int, _StepOrder] = {}
 
     def takes(self, optimizer: int) -> bool:
         """Record a step of ``optimizer``; return whether it ends a step of the loop."""
         self._now += 1
-        mine, before = self._rhythms.get(optimizer), 0
-        if mine is not None and optimizer == self.number and mine.gap == 1 == self._now - mine.last:
-            mine.last = self._now  # the fast path for the usual case: only one optimizer steps
+        order, previous_gap = self._orders.get(optimizer), 0
+        if order is not None and optimizer == self.number and order.gap == 1 == self._now - order.last:
+            order.last = self._now  # This is the fast path for the usual case of one optimizer.
             self.steps += 1
             return True
-        if mine is None:
-            mine = self._rhythms[optimizer] = _StepOrder(self._now)
+        if order is None:
+            order = self._orders[optimizer] = _StepOrder(self._now)
         else:
-            before = mine.gap
-            mine.steps(self._now)
+            previous_gap = order.gap
+            order.steps(self._now)
         if optimizer == self.number:
-            if mine.gap < before:
+            if order.gap < previous_gap:
                 self._choose()
         elif self.has_ended(self.number):
             self._choose()
-        elif (-mine.gap, optimizer) < (-self._rhythms[self.number].gap, self.number):
+        elif (-order.gap, optimizer) < (-self._orders[self.number].gap, self.number):
             self.number = optimizer
         leads = optimizer == self.number
         self.steps += leads
         return leads
 
     def has_ended(self, optimizer: int) -> bool:
-        """Tell whether ``optimizer`` has stopped stepping (see SILENT and RHYTHMS)."""
-        rhythm = self._rhythms.get(optimizer)
-        return rhythm is None or rhythm.is_silent(self._now)
+        """Tell whether ``optimizer`` has stopped stepping (see SILENT_STEPS and SILENT_GAPS)."""
+        order = self._orders.get(optimizer)
+        return order is None or order.is_silent(self._now)
 
     def _choose(self) -> None:
-        going = [optimizer for optimizer, rhythm in self._rhythms.items() if not rhythm.is_silent(self._now)]
-        self.number = min(going, key=lambda optimizer: (-self._rhythms[optimizer].gap, optimizer))
+        active = [optimizer for optimizer, order in self._orders.items() if not order.is_silent(self._now)]
+        self.number = min(active, key=lambda optimizer: (-self._orders[optimizer].gap, optimizer))
 
 
 def leading(marks: Iterable[tuple[int, str]]) -> int:
@@ -86,5 +89,5 @@ def leading(marks: Iterable[tuple[int, str]]) -> int:
     ``marks`` are pairs (optimizer, phase) in order. If any step was profiled, only profiled steps count.
     """
     loop = LeadingOptimizer()
-    steps = Counter((phase == "profile", optimizer) for optimizer, phase in marks if loop.takes(optimizer))
-    return max(steps, key=lambda each: (each[0], steps[each], -each[1]), default=(False, 0))[1]
+    counts = Counter((phase == "profile", optimizer) for optimizer, phase in marks if loop.takes(optimizer))
+    return max(counts, key=lambda key: (key[0], counts[key], -key[1]), default=(False, 0))[1]

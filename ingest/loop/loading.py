@@ -10,22 +10,21 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-COMPUTES, WAITS = (
-    0.8,
-    0.5,
-)  # Share of a sample's time on a core. Computing is the limit above the first, waiting below the second.
-BEYOND_CORES = 4  # largest number of workers per core; workers that mostly wait can share a core
+COMPUTING_SHARE = 0.8  # Computing limits a loader if at least this share of a sample's time is spent on a core.
+WAITING_SHARE = 0.5  # Waiting limits a loader if less than this share of a sample's time is spent on a core.
+MAX_WORKERS_PER_CORE = 4  # Workers that mostly wait can share a core.
 NORMAL_90 = 1.645  # half-width of a 90 % confidence interval in standard errors (normal distribution)
 # Relative speed of a core if two hardware threads share it. A virtual machine does not show which of its cores do.
 SHARED_CORE = 0.65
 # Relative average speed of a core if several workers compute, because they also share clocks, caches and memory. Going from one worker
 # to 4, 8, 12 and 14 gave 0.72 to 0.89 on two hosts with 16 virtual cores (one with an H100, one with an H200).
 SEVERAL_CORES = 0.82
-FEW = 2  # Up to this many computing workers have a core each.
-# Least speed of the training process relative to a worker. It loads between its own steps. Measured: 0.79 to 0.99 on three hosts.
-BETWEEN_STEPS = 0.8
-TRAINING = 1  # cores used by the training's own threads, which launch kernels, collect batches and pin them
-MODEL_OFF = 0.10  # relative error of the model, which ignores the costs of passing batches on and of starting late
+UNSHARED_WORKERS = 2  # Up to this many computing workers have a core each.
+# The training process loads at this speed relative to a worker, because it loads between its own steps. Measured on three hosts: 0.79 to
+# 0.99.
+TRAINING_PROCESS_SPEED = 0.8
+TRAINING_CORES = 1  # cores used by the training's own threads, which launch kernels, collect batches and pin them
+MODEL_ERROR = 0.10  # relative error of the model, which ignores the costs of passing batches on and of starting late
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class SampleCost:
     @property
     def limit(self) -> Literal["computing", "waiting"] | None:
         """Return what takes most of a sample's time; None if both parts matter."""
-        return "computing" if self.computes >= COMPUTES else "waiting" if self.computes < WAITS else None
+        return "computing" if self.computes >= COMPUTING_SHARE else "waiting" if self.computes < WAITING_SHARE else None
 
 
 @dataclass(frozen=True)
@@ -81,23 +80,21 @@ def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Loader
     The low end of the interval assumes that two workers share each core. The high end assumes that every worker has a full core, including
     the training's own.
     """
-    off = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_OFF, 0.9)
-    middle = least = most = 1.0
-    share, shared = (
-        _busy(cost, workers) > FEW,
-        _busy(cost, seen) > FEW,
-    )  # cores shared in the prediction, and during the measurement
+    error = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_ERROR, 0.9)
+    speed = low_speed = high_speed = 1.0
+    will_share = _busy(cost, workers) > UNSHARED_WORKERS
+    shared_before = _busy(cost, seen) > UNSHARED_WORKERS
     if workers > max(seen, 1):
-        middle = SEVERAL_CORES if share and not shared else 1.0
-        least = SHARED_CORE / SEVERAL_CORES if shared else SHARED_CORE
-        most = 1 / BETWEEN_STEPS if not seen else 1.0
-    elif workers < seen and shared:
-        middle = 1.0 if share else 1 / SEVERAL_CORES
-        most = SEVERAL_CORES / SHARED_CORE if share else 1 / SHARED_CORE
-    beside = max(cores - TRAINING, cores / 2)
-    value, low = (_rate(cost, workers, beside, speed) for speed in (middle, least))
-    high = _rate(cost, workers, cores, most)
-    return LoaderRate(workers, value, low * (1 - off), high * (1 + off))
+        speed = SEVERAL_CORES if will_share and not shared_before else 1.0
+        low_speed = SHARED_CORE / SEVERAL_CORES if shared_before else SHARED_CORE
+        high_speed = 1 / TRAINING_PROCESS_SPEED if not seen else 1.0
+    elif workers < seen and shared_before:
+        speed = 1.0 if will_share else 1 / SEVERAL_CORES
+        high_speed = SEVERAL_CORES / SHARED_CORE if will_share else 1 / SHARED_CORE
+    worker_cores = max(cores - TRAINING_CORES, cores / 2)
+    value, low = _rate(cost, workers, worker_cores, speed), _rate(cost, workers, worker_cores, low_speed)
+    high = _rate(cost, workers, cores, high_speed)
+    return LoaderRate(workers, value, low * (1 - error), high * (1 + error))
 
 
 def pinning_limits(cost: SampleCost, workers: int, cores: int) -> bool:
@@ -105,8 +102,8 @@ def pinning_limits(cost: SampleCost, workers: int, cores: int) -> bool:
 
     ``cost`` must have been measured with ``workers`` workers.
     """
-    made = replace(cost, pin_s=0.0)
-    return cost.pin_s > 0 and workers > 0 and cost.batch / cost.pin_s <= predict(made, workers, cores, workers).value
+    without_pinning = replace(cost, pin_s=0.0)
+    return cost.pin_s > 0 and workers > 0 and cost.batch / cost.pin_s <= predict(without_pinning, workers, cores, workers).value
 
 
 Stage = Literal["sample", "collate", "pinning"]
@@ -133,24 +130,25 @@ def _busy(cost: SampleCost, workers: int) -> float:
 
 def _rate(cost: SampleCost, workers: int, cores: float, speed: float) -> float:
     """Return the samples per second if each core runs at ``speed`` times its measured speed."""
-    computing = cost.cpu_s + cost.collate_s / cost.batch
-    each = (
-        cost.wall_s + cost.collate_s / cost.batch + min(computing, cost.wall_s + cost.collate_s / cost.batch) * (1 / speed - 1)
-    )
+    computing_s = cost.cpu_s + cost.collate_s / cost.batch
+    measured_s = cost.wall_s + cost.collate_s / cost.batch
+    sample_s = measured_s + min(computing_s, measured_s) * (1 / speed - 1)
     if workers == 0:
-        return 1 / (each + cost.pin_s / cost.batch)
+        return 1 / (sample_s + cost.pin_s / cost.batch)
     limits = [
-        workers / each,
-        cores * speed / computing if computing else math.inf,
+        workers / sample_s,
+        cores * speed / computing_s if computing_s else math.inf,
         cost.batch / cost.pin_s if cost.pin_s else math.inf,
     ]
     return min(limits)
 
 
-def least_workers(cost: SampleCost, wanted: float, cores: int, most: int, seen: int = 1, *, sure: bool = True) -> int | None:
+def least_workers(
+    cost: SampleCost, wanted: float, cores: int, max_workers: int, seen: int = 1, *, sure: bool = True
+) -> int | None:
     """Return the smallest number of workers that deliver ``wanted`` samples per second, or None.
 
-    At most ``most`` workers are tried. With ``sure``, the low end of the prediction must reach ``wanted``, otherwise its middle.
+    At most ``max_workers`` are tried. With ``sure``, the low end of the prediction must reach ``wanted``, otherwise its middle.
     """
-    rates = (predict(cost, n, cores, seen) for n in range(1, most + 1))
+    rates = (predict(cost, n, cores, seen) for n in range(1, max_workers + 1))
     return next((rate.workers for rate in rates if (rate.low if sure else rate.value) >= wanted), None)

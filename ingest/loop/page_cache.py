@@ -1,4 +1,4 @@
-"""Bytes that a loader reads from disk and from the page cache, and the room for files in memory.
+"""Bytes that a loader reads from disk and from the page cache, and the memory that files can fill.
 
 Linux counts both kinds of reads for each process. Other systems do not, and mapped files are not counted.
 Standard library only, because the recorder imports this module.
@@ -15,9 +15,10 @@ from typing import Any
 
 from .cores import GROUPS, PROC
 
-FROM_CACHE = 0.1  # Share of the bytes read. If less comes from the disk, waits for the disk are few.
-# If the disk delivered more than this many times the bytes read, read-ahead cannot explain it. The files are mapped, so their bytes are not counted.
-MAPPED = 2.0
+MIN_DISK_SHARE = 0.1  # If a smaller share of the bytes comes from the disk, waits for the disk are few.
+# If the disk delivered more than this many times the bytes read, read-ahead cannot explain it. Then the files are mapped, and their
+# bytes are not counted.
+MAX_READ_AHEAD = 2.0
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,16 @@ class FirstRead:
     @property
     def is_over(self) -> bool:
         """Tell whether the first epoch read from the disk and later epochs read from the cache."""
-        return self.disk_share >= FROM_CACHE and self.later_share is not None and self.later_share < FROM_CACHE
+        return self.disk_share >= MIN_DISK_SHARE and self.later_share is not None and self.later_share < MIN_DISK_SHARE
 
 
-def bytes_read(of: str = "self", proc: Path = PROC) -> tuple[int, int] | None:
+def bytes_read(process: str = "self", proc: Path = PROC) -> tuple[int, int] | None:
     """Return the bytes that a process has read, and how many of them came from a disk.
 
-    ``of`` is ``self`` for the process or ``thread-self`` for the current thread. None if the system does not count them.
+    ``process`` is ``self``, or ``thread-self`` for the current thread. None if the system does not count them.
     """
     try:
-        counts = dict(line.split(b": ") for line in (proc / of / "io").read_bytes().splitlines())
+        counts = dict(line.split(b": ") for line in (proc / process / "io").read_bytes().splitlines())
         return int(counts[b"rchar"]), int(counts[b"read_bytes"])
     except (OSError, ValueError, KeyError):
         return None
@@ -79,17 +80,17 @@ def room_for_files(proc: Path = PROC, groups: Path = GROUPS) -> float | None:
 
 def _room_in(group: Path) -> float:
     """Return the bytes of a group's memory limit that are free or hold files; infinite without a limit."""
-    for most, used, prefix in (
+    for limit_file, usage_file, prefix in (
         ("memory.max", "memory.current", ""),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
     ):
         try:
-            limit = (group / most).read_text().strip()
+            limit = (group / limit_file).read_text().strip()
             if limit == "max":
                 return math.inf
             files = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-            filled = sum(int(files[f"{prefix}{kind}_file"]) for kind in ("active", "inactive"))
-            return int(limit) - int((group / used).read_text()) + filled
+            file_bytes = sum(int(files[f"{prefix}{kind}_file"]) for kind in ("active", "inactive"))
+            return int(limit) - int((group / usage_file).read_text()) + file_bytes
         except (OSError, ValueError, KeyError):
             continue
     return math.inf
@@ -103,22 +104,20 @@ def first_read(processes: Iterable[tuple[Mapping[str, Any], Sequence[dict[str, i
     The first epoch thus belongs to the first N processes of each training process, where N is the number of loader workers.
     """
     first, later = list[dict[str, int]](), list[dict[str, int]]()
-    heads = list[Mapping[str, Any]]()
-    begun: dict[int, int] = defaultdict(int)
-    for head, batches in sorted((p for p in processes if p[1]), key=lambda p: p[1][0].get("at", 0)):
-        begun[head.get("parent", 0)] += 1
-        heads.append(head)
-        its_first = begun[head.get("parent", 0)] <= max(head["workers"], 1)
+    headers = list[Mapping[str, Any]]()
+    process_counts: dict[int, int] = defaultdict(int)
+    for header, batches in sorted((p for p in processes if p[1]), key=lambda p: p[1][0].get("at", 0)):
+        process_counts[header.get("parent", 0)] += 1
+        headers.append(header)
+        is_first_worker = process_counts[header.get("parent", 0)] <= max(header["workers"], 1)
         for batch in batches:
-            (first if its_first and batch.get("epoch") == 1 else later).append(batch)
-    rooms, sizes = (
-        [room for head in heads if (room := head.get("room")) is not None],
-        {batch.get("of") for batch in (*first, *later)},
-    )
-    known = all("disk" in batch for batch in (*first, *later)) and len(sizes) == 1 and len(rooms) == len(heads)
-    samples = sizes.pop() if known else 0
+            (first if is_first_worker and batch.get("epoch") == 1 else later).append(batch)
+    rooms = [room for header in headers if (room := header.get("room")) is not None]
+    sizes = {batch.get("of") for batch in (*first, *later)}
+    complete = all("disk" in batch for batch in (*first, *later)) and len(sizes) == 1 and len(rooms) == len(headers)
+    samples = sizes.pop() if complete else 0
     read, disk, count = (sum(batch.get(key, 0) for batch in first) for key in ("read", "disk", "n"))
-    if not first or not samples or not read or disk > MAPPED * read:
+    if not first or not samples or not read or disk > MAX_READ_AHEAD * read:
         return None
     wall_ns = sum(batch["wall"] - batch["collate"] for batch in first)
     begin = FirstRead(min(disk / read, 1.0), max(read, disk) / count, wall_ns / count / 1e9, samples, min(rooms))

@@ -14,11 +14,11 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-MOST_STEPS = 64  # steps per round; a longer interval is a rare event, such as an evaluation, and not a round
-LEAST_ROUNDS = 3  # rounds that must begin; with two, there is only one distance, which can be chance
-MUCH_LONGER = 2.0  # A step that takes this many times a usual step may begin a round.
-LEAST_SHARE = 0.25  # least share of a round's time that its long phase must take
-REGULAR = 0.8  # least share of the steps that must belong to complete rounds
+MAX_STEPS = 64  # steps per round; a longer interval is a rare event, such as an evaluation, and not a round
+MIN_ROUNDS = 3  # rounds that must begin; with two, there is only one distance, which can be chance
+LONG_STEP_RATIO = 2.0  # A step that takes this many times a usual step may begin a round.
+MIN_LONG_SHARE = 0.25  # The long phase takes at least this share of a round's time.
+MIN_REGULAR_SHARE = 0.8  # At least this share of the steps belongs to complete rounds.
 
 
 class LoopRounds(NamedTuple):
@@ -31,32 +31,30 @@ class LoopRounds(NamedTuple):
     over: float
 
 
-def rhythm_of(times: Sequence[float], least_rounds: int = LEAST_ROUNDS) -> LoopRounds | None:
+def rounds_of(times: Sequence[float], min_rounds: int = MIN_ROUNDS) -> LoopRounds | None:
     """Return the rounds of a loop whose consecutive steps took ``times``; None if there are none.
 
-    Also None if fewer than ``least_rounds`` rounds began. ``Rhythm.over`` has the unit of ``times``.
+    Also None if fewer than ``min_rounds`` rounds began. ``LoopRounds.over`` has the unit of ``times``.
     """
-    if len(times) <= least_rounds:
+    if len(times) <= min_rounds:
         return None
-    over, most = MUCH_LONGER * sorted(times)[len(times) // 4], max(times)
-    while (
-        0 < over < most
-    ):  # Raise the threshold until jitter and slower updates lie below it and the first steps of rounds above it.
-        steps = _apart([index for index, took in enumerate(times) if took > over], len(times), least_rounds)
+    over, longest = LONG_STEP_RATIO * sorted(times)[len(times) // 4], max(times)
+    # Raise the threshold until jitter and slower updates lie below it and the first steps of rounds above it.
+    while 0 < over < longest:
+        steps = _steps_per_round([index for index, time in enumerate(times) if time > over], len(times), min_rounds)
         if steps:
-            usual, long = (median(took for took in times if (took > over) == begins) for begins in (False, True))
-            if long - usual >= LEAST_SHARE * (long + (steps - 1) * usual):
+            usual, long = (median(time for time in times if (time > over) == begins) for begins in (False, True))
+            if long - usual >= MIN_LONG_SHARE * (long + (steps - 1) * usual):
                 return LoopRounds(steps, over)
-        over *= MUCH_LONGER
+        over *= LONG_STEP_RATIO
     return None
 
 
-def _apart(begins: Sequence[int], count: int, least_rounds: int) -> int:
+def _steps_per_round(begins: Sequence[int], count: int, min_rounds: int) -> int:
     """Return the most common distance between ``begins`` if such rounds cover most steps; else 0."""
-    if len(begins) < least_rounds:
+    if len(begins) < min_rounds:
         return 0
-    steps, times = Counter(b - a for a, b in pairwise(begins)).most_common(1)[0]
-    whole = 2 <= steps <= MOST_STEPS and steps * times >= REGULAR * (
-        count - 2 * steps
-    )  # Recording may cut a round at each end.
-    return steps if whole and times >= least_rounds - 1 else 0
+    steps, rounds = Counter(b - a for a, b in pairwise(begins)).most_common(1)[0]
+    whole_rounds = count - 2 * steps  # Recording may cut a round at each end.
+    regular = 2 <= steps <= MAX_STEPS and steps * rounds >= MIN_REGULAR_SHARE * whole_rounds
+    return steps if regular and rounds >= min_rounds - 1 else 0

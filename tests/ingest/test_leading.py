@@ -2,7 +2,7 @@
 
 import pytest
 
-from sawtooth.ingest.loop.leading_optimizer import RHYTHMS, SILENT, LeadingOptimizer, leading
+from sawtooth.ingest.loop.leading_optimizer import SILENT_GAPS, SILENT_STEPS, LeadingOptimizer, leading
 
 CRITIC, ACTOR = 0, 1
 
@@ -33,10 +33,10 @@ def test_of_equal_rhythms_the_first_makes_every_step(turn: list[int]) -> None:
 def test_an_optimizer_that_has_ended_leads_no_longer() -> None:
     loop, places = led([0] * 5 + [1] * 100)
     assert loop.number == 1 and loop.has_ended(0) and not loop.has_ended(1)
-    assert places == [*range(5), *range(5 + SILENT, 105)]
+    assert places == [*range(5), *range(5 + SILENT_STEPS, 105)]
     assert loop.steps == len(places)
     # a GAN's generator, of whose critic a phase of its own follows
-    rhythm = RHYTHMS * 6
+    rhythm = SILENT_GAPS * 6
     assert led(([0] * 5 + [1]) * 10 + [0] * rhythm)[0].number == 1
     assert led(([0] * 5 + [1]) * 10 + [0] * (rhythm + 1))[0].number == 0
     assert led([0] * 1000 + ([0] * 5 + [1]) * 2)[0].number == 1, "one that came later and steps less often"

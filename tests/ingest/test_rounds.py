@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sawtooth.ingest.loop.rounds import rhythm_of
+from sawtooth.ingest.loop.rounds import rounds_of
 
 
 def rounds(steps: int, long: float, usual: float = 3.0, count: int = 10) -> list[float]:
@@ -31,7 +31,7 @@ def rounds(steps: int, long: float, usual: float = 3.0, count: int = 10) -> list
     ],
 )
 def test_a_rhythm_is_what_comes_over_and_over(times: list[float], steps: int | None) -> None:
-    rhythm = rhythm_of(times)
+    rhythm = rounds_of(times)
     assert (rhythm and rhythm.steps) == steps
     assert rhythm is None or rhythm.over < max(times)
 
@@ -40,5 +40,5 @@ def test_a_rhythm_is_what_comes_over_and_over(times: list[float], steps: int | N
 def test_steps_that_vary_hide_no_rounds_and_make_none(seed: int) -> None:
     rng = np.random.default_rng(seed)
     noise = rng.lognormal(0.0, 0.3, 400)
-    assert (rhythm_of((np.array(rounds(8, 28.0, count=50)) * noise).tolist()) or (None,))[0] == 8
-    assert rhythm_of((3.0 * rng.lognormal(0.0, 0.8, 400)).tolist()) is None
+    assert (rounds_of((np.array(rounds(8, 28.0, count=50)) * noise).tolist()) or (None,))[0] == 8
+    assert rounds_of((3.0 * rng.lognormal(0.0, 0.8, 400)).tolist()) is None

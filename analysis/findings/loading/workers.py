@@ -11,7 +11,7 @@ from sawtooth.analysis.findings.loader_limits import cheaper_batch, pins_too_slo
 from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.analysis.telemetry.host import Limit
-from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, least_workers
+from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SampleCost, least_workers
 from sawtooth.ingest.manifest import UserFacts
 
 
@@ -31,7 +31,7 @@ def workers_for(context: RuleContext, step_ms: float | None, limit: Limit | None
     cost = sample_cost(facts)
     seen = int((host.means.get("workers") if host is not None else None) or facts.loader_workers or 0)
     cores = int((host.means.get("cores") if host is not None else None) or facts.loader_cores or 2 * seen)
-    most = BEYOND_CORES * cores if cost is not None and cost.limit == "waiting" else cores
+    most = MAX_WORKERS_PER_CORE * cores if cost is not None and cost.limit == "waiting" else cores
     if pins_too_slowly(facts) or limit not in (None, "worker") or (seen and seen >= most):
         return None
     if not seen or not step_ms:

@@ -18,7 +18,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, RunResult
 from sawtooth.analysis.units import in_words, significant
-from sawtooth.ingest.loop.loading import BEYOND_CORES, SEVERAL_CORES, LoaderRate, SampleCost, least_workers, predict
+from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SEVERAL_CORES, LoaderRate, SampleCost, least_workers, predict
 from sawtooth.ingest.manifest import UserFacts
 
 COLLATE_COUNTS = 0.25  # Share of the time of a batch's samples. A shorter collation changes no advice.
@@ -196,7 +196,7 @@ def most_that_help(facts: UserFacts) -> Fed | None:
 
 def _best(facts: UserFacts, cost: SampleCost) -> int:
     """Return the smallest number of workers with the highest sample rate."""
-    return max(range(1, BEYOND_CORES * cores_of(facts) + 1), key=lambda workers: _rate(facts, cost, workers).value)
+    return max(range(1, MAX_WORKERS_PER_CORE * cores_of(facts) + 1), key=lambda workers: _rate(facts, cost, workers).value)
 
 
 def _paced(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause:
@@ -223,7 +223,7 @@ def advised_at_first(context: RuleContext, lost_ms: float, fed_ms: float | None)
     if cost is None:
         return min(max(math.ceil(lost_ms / SEVERAL_CORES / fed_ms), 1), most)
     if cost.limit == "waiting":
-        most = BEYOND_CORES * cores_of(facts)
+        most = MAX_WORKERS_PER_CORE * cores_of(facts)
     wanted = 1e3 * (facts.samples_per_step or cost.batch) / fed_ms
     return least_workers(cost, wanted, cores_of(facts), most, sure=False) or most
 
@@ -240,7 +240,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     took = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
     if cost.collate_s > COLLATE_COUNTS * cost.batch * cost.wall_s:
         took += f" Collating a batch takes {in_words(1e3 * cost.collate_s)}."
-    wanted, most = 1e3 * cost.batch / step_ms, BEYOND_CORES * cores
+    wanted, most = 1e3 * cost.batch / step_ms, MAX_WORKERS_PER_CORE * cores
     likely = least_workers(cost, wanted, cores, most, seen, sure=False)
     if likely is None and cost.pin_s and wanted > cost.batch / cost.pin_s:
         return (

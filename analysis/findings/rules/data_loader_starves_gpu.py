@@ -57,7 +57,7 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.loading import host_parts, loader_rates
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
-from sawtooth.ingest.loop.loading import BEYOND_CORES, FEW, SEVERAL_CORES, SampleCost, predict
+from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SEVERAL_CORES, UNSHARED_WORKERS, SampleCost, predict
 from sawtooth.ingest.manifest import UserFacts
 
 FEW_WORKERS = Action(
@@ -144,7 +144,7 @@ def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) ->
     """Return the advice for a training process that loads by itself: load in parallel in workers."""
     facts = context.run.manifest.facts
     workers = advised_at_first(context, lost_ms, fed_ms)
-    cores = SEVERAL_CORES if workers > FEW else 1.0
+    cores = SEVERAL_CORES if workers > UNSHARED_WORKERS else 1.0
     edit = paced_by(facts, workers) or WithoutHostCause("data_wait", paced_ms=lost_ms / workers / cores)
     delayed, _ = limited_by(facts, context.run.telemetry.host) or ("", "")
     fix = Action("Load", f"data in {'a worker process' if workers == 1 else f'{workers} worker processes'}", SEVERAL)
@@ -234,7 +234,7 @@ def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tu
     """Return the number of workers for a step of ``rest_ms`` (or the best number), and that step's time."""
     cores, seen = cores_of(facts), int(facts.loader_workers or 0)
     core_ms = 1e3 * (cost.batch * cost.cpu_s + cost.collate_s) / cores if inline else 0.0
-    rates = [predict(cost, workers, cores, seen) for workers in range(1, BEYOND_CORES * cores + 1)]
+    rates = [predict(cost, workers, cores, seen) for workers in range(1, MAX_WORKERS_PER_CORE * cores + 1)]
     wanted = 1e3 * cost.batch / (rest_ms + core_ms) if rest_ms + core_ms > 0 else math.inf
     best = max(rates, key=lambda rate: rate.value)
     enough = next((rate for rate in rates if rate.value >= min(wanted, best.value)), best)
@@ -248,7 +248,7 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
         return
     gives, takes = rates
     cores = cores_of(facts)
-    further = [predict(cost, n, cores, workers) for n in range(workers + 1, BEYOND_CORES * cores + 1)]
+    further = [predict(cost, n, cores, workers) for n in range(workers + 1, MAX_WORKERS_PER_CORE * cores + 1)]
     more = next((rate for rate in further if rate.value >= 2 * gives.value), max(further, key=lambda r: r.value, default=gives))
     limited, _ = limited_by(facts) or ("", "")
     helps = more.value > LEAST_RATE_FACTOR * gives.value

@@ -9,7 +9,7 @@ from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...loop.rounds import LEAST_ROUNDS, MOST_STEPS, rhythm_of
+from ...loop.rounds import MAX_STEPS, MIN_ROUNDS, rounds_of
 
 LEAST_STEPS = 20  # before the profile: in most loops the loader's first queue and cuDNN's searches are over by then
 STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over
@@ -34,7 +34,7 @@ class LoopTimes:
     def __init__(self) -> None:
         self.count = 0
         self._first_ns = 0
-        self._recent_ns: deque[int] = deque(maxlen=LEAST_ROUNDS * MOST_STEPS + 1)
+        self._recent_ns: deque[int] = deque(maxlen=MIN_ROUNDS * MAX_STEPS + 1)
 
     def takes(self, now_ns: int) -> None:
         """Note a step that ended at ``now_ns``."""
@@ -64,12 +64,12 @@ class LoopTimes:
         """
         times = list(self._recent_ns)
         took = [b - a for a, b in pairwise(times)]
-        rhythm = rhythm_of(took, LEAST_ROUNDS - 1)
+        rhythm = rounds_of(took, MIN_ROUNDS - 1)
         if rhythm is None:
             return Extent(least)
         begins = [index for index, ns in enumerate(took) if ns > rhythm.over]
         seconds = (times[begins[-1] + 1] - times[begins[-2] + 1]) / 1e9
-        few, long = len(begins) < LEAST_ROUNDS, seconds > LONGEST_S and least < rhythm.steps
+        few, long = len(begins) < MIN_ROUNDS, seconds > LONGEST_S and least < rhythm.steps
         if long or (few and seconds <= SHORT_S):
             return Extent(least)
         if few or begins[-1] != len(took) - 1:

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-OF_PYTORCH = "torch.utils.data"  # The __getitem__ of its base classes only raises, so it is not the user's code.
+# The __getitem__ of PyTorch's base classes only raises, so it is not the user's code.
+PYTORCH_DATASETS = "torch.utils.data"
+MAX_LENGTH = 300  # characters of a location that are stored
 
 
-def code_place(function: Any) -> str | None:
+def code_location(function: Any) -> str | None:
     """Return file, line and name of a function's definition; None if it has no Python code."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -26,16 +28,16 @@ def code_place(function: Any) -> str | None:
     return f"{_short(code.co_filename)}({code.co_firstlineno}): {getattr(function, '__qualname__', code.co_name)}"
 
 
-def sample_place(dataset: Any) -> str | None:
+def sample_location(dataset: Any) -> str | None:
     """Return the location of the code that makes a sample of ``dataset``; None if there is none.
 
     PyTorch's wrappers, such as ``Subset``, are replaced by the dataset inside them.
     """
-    while type(dataset).__module__.startswith(OF_PYTORCH) and hasattr(dataset, "dataset"):
+    while type(dataset).__module__.startswith(PYTORCH_DATASETS) and hasattr(dataset, "dataset"):
         dataset = dataset.dataset
     methods = (getattr(type(dataset), name, None) for name in ("__getitems__", "__getitem__", "__iter__"))
-    own = (method for method in methods if not str(getattr(method, "__module__", "")).startswith(OF_PYTORCH))
-    return next((place for method in own if (place := code_place(method))), None)
+    user_methods = (method for method in methods if not str(getattr(method, "__module__", "")).startswith(PYTORCH_DATASETS))
+    return next((location for method in user_methods if (location := code_location(method))), None)
 
 
 def _short(path: str) -> str:
