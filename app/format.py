@@ -11,7 +11,7 @@ import re
 import unicodedata
 from decimal import Decimal
 
-from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.reading import Bound, Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.printable import printable
 
@@ -209,8 +209,14 @@ def reading(key: str, value: Reading) -> str:
     """
     if value.value is None:
         return MISSING
-    sign = BOUNDS[value.bound] if value.bound is not None else ""
-    return f"{sign}{in_unit(value.value, METRICS[key].unit)}"
+    return bounded(in_unit(value.value, METRICS[key].unit), value.bound)
+
+
+def bounded(text: str, bound: Bound | None) -> str:
+    """Return a value with the sign of its bound; one that is rounded to "< 0.01 %" has a sign already."""
+    if text.startswith("<") and bound is not None:
+        return text if bound == "most" else f"{BOUNDS[bound]}0"
+    return f"{BOUNDS[bound]}{text}" if bound is not None else text
 
 
 def clean(name: str, length: int | None = None) -> str:

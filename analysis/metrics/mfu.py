@@ -32,6 +32,8 @@ UNITS_UNKNOWN = "the names of FP32 products do not tell whether they ran in TF32
 def flop_coverage(measured: DeviceMeasurements) -> Reading:
     """Return the share of FLOP kernels' time with known shapes."""
     flops = measured.facts.flops
+    if not measured.counted:
+        return missing("There are no steps to count FLOPs in.")
     if not flops or not flops.kernel_ns:
         return missing("No GEMM, convolution or attention kernel ran in the counted steps.")
     return Reading(flops.covered_ns / flops.kernel_ns)

@@ -110,7 +110,8 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
     one = int(np.abs(without - mean).argmax())
     if abs(without[one] - mean) > SWAYED * mean:
         takes, others = in_words(ns[one] / 1e6), in_words(without[one] / 1e6) + " on average" * (len(ns) > 2)
-        doubts["one_step"] = f"One of {len(ns)} counted steps takes {takes}, {rest} {others}: it alone decides this number."
+        consequence = "this number is the median" if len(ns) > 2 else "this number is the mean of both"
+        doubts["one_step"] = f"One of {len(ns)} counted steps takes {takes}, {rest} {others}: {consequence}."
         if source == "profile":
             doubts["step_of_profile"] = doubts["one_step"]
     share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)

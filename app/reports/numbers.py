@@ -39,12 +39,13 @@ def _remark(key: str, reading: Reading, first: dict[str, str]) -> str:
 def missing(result: RunResult) -> list[tuple[str, str]]:
     """Return the labels of the readings that are not known and the reason, each reason once.
 
-    Of a run without GPU work, the labels are only counted, under the most frequent reason.
+    Of a run without GPU work, the readings are only counted, under the most frequent reason.
     """
     absent = [(key, reading.why_missing or "") for key in METRICS if (reading := result.metrics[key]).value is None]
     if result.lead is None:
         why = Counter(reason for _, reason in absent).most_common(1)
-        return [(f"{len(absent)} more", reason) for reason, _ in why]
+        which = f"All {len(absent)}" if len(absent) == len(METRICS) else f"{len(absent)} more"
+        return [(f"{which} numbers", reason) for reason, _ in why]
     return [
         (", ".join(changes.label(key) for key, its in absent if its == reason), reason)
         for reason in dict.fromkeys(reason for _, reason in absent)

@@ -17,8 +17,8 @@ def brings(finding: Finding) -> str:
         after = finding.predicted_step_ms
         return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
     if finding.pays_later:
-        most = f"; today it saves at most {fmt.duration_ms(ms)}" if (ms := finding.ceiling_ms_per_step) else ""
-        return f"pays off after that change{most}"
+        most = f"; today at most {fmt.duration_ms(ms)}" if (ms := finding.ceiling_ms_per_step) else ""
+        return f"a sure gain only after that change{most}"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"
@@ -69,6 +69,8 @@ def caution(finding: Finding) -> str:
         return "no gain on its own: another bottleneck takes over"
     if finding.observed:
         return "by telemetry alone"
+    if "spare_memory" in finding.explains.topics:
+        return "more samples a second, in longer steps"
     return "ends the run" if finding.ends_the_run else "gain not predicted"
 
 

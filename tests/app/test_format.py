@@ -214,3 +214,8 @@ def test_a_percentage_of_analysis_has_the_space_that_all_others_have() -> None:
     assert fmt.spaced("94% full, 3.5% of it; 12\u00a0% stay, and so do 10%foo and %d") == (
         "94\u00a0% full, 3.5\u00a0% of it; 12\u00a0% stay, and so do 10%foo and %d"
     )
+
+
+def test_a_bound_of_a_rounded_value_has_one_sign() -> None:
+    assert [fmt.bounded("42 %", bound) for bound in ("least", "most", None)] == ["≥\u202f42 %", "≤\u202f42 %", "42 %"]
+    assert [fmt.bounded("< 0.01 %", bound) for bound in ("least", "most")] == ["≥\u202f0", "< 0.01 %"]

@@ -37,7 +37,7 @@ FREE = 0.5  # Share of the GPU's memory. With this much free, a doubled batch ce
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if launches cost a relevant share and at least FREE of the memory is unused."""
     use = memory_use(context)
-    busy = sum(row.ns for row in context.rank.ledger if row.owner != "idle") / 1e6 / max(len(context.rank.counted), 1)
+    busy = context.gpu_needs_ms()
     if (
         context.is_trifle(context.lost_ms("launch_bound"))
         or use is None

@@ -66,9 +66,10 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     works, busy, represents = sampled.works_pct, busy_share_of_best(lead), lead.represents
     if works is None or busy is None:
         return
-    title = f"The GPU is in use {works:.0f} % of the time"
+    title = f"By the samples, the GPU is in use {works:.0f} % of the time"
     state: StatementState = "confirmed" if abs(busy - works / 100) <= CLOSE else "corrected"
-    because = f"By the profile, kernels and copies fill {busy:.0%} of the run's step."
+    only = "only " if busy < works / 100 - CLOSE else ""
+    because = f"By the profile, kernels and copies fill {only}{busy:.0%} of the run's step."
     if represents is not None and represents.represents is False:
         state, because = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
     elif lead.best.source == "telemetry" and (represents is None or not represents.represents):

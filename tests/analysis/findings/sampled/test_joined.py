@@ -39,7 +39,7 @@ def joined(*troubles: Trouble, result: RunResult | None = None, works: float = 7
 @pytest.mark.parametrize(("works", "state"), [(72, "confirmed"), (98, "corrected")])
 def test_the_share_of_work(works: float, state: str) -> None:
     (title, (found, because)) = next(iter(joined(works=works).items()))
-    assert title == f"The GPU is in use {works} % of the time" and found == state
+    assert title == f"By the samples, the GPU is in use {works} % of the time" and found == state
     assert because == "By the profile, kernels and copies fill 70% of the run's step."
 
 
