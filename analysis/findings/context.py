@@ -139,7 +139,7 @@ class RuleContext:
         return (row.ms_per_step_unprofiled_est if self.by_estimate else row.ms_per_step) or 0.0
 
     def gpu_needs_ms(self) -> float:
-        """Return the ms per step in which the GPU computes, copies or transfers, without waits for other ranks."""
+        """Return the ms per step in which the GPU works, without its waits for other ranks."""
         return sum(self.ledger_ms(row) for row in self.rank.ledger if row.owner != "idle" and row.cause != "comm_wait")
 
     @cached_property

@@ -105,25 +105,25 @@ def text(result: RunResult) -> str:
         lines += _ledger_text(result.lead)
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", title, *_columns([named, *parts])]
-    said = {headline(result), below(result)}
-    lines += _readings_text(result, said)
+    shown = {headline(result), below(result)}
+    lines += _readings_text(result, shown)
     lines += about_samples(result)
     if audited := numbers.said_once(audit_words.rows(result), numbers.missing(result)):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
-    if limits := dict.fromkeys(limit.sentence for limit in limiting_diagnostics(result) if limit.sentence not in said):
+    if limits := dict.fromkeys(limit.sentence for limit in limiting_diagnostics(result) if limit.sentence not in shown):
         lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in limits)]
     return for_terminals(lines)
 
 
-def _readings_text(result: RunResult, said: Set[str]) -> list[str]:
-    """Return a line per known reading, and a line per reason, not ``said`` before, why others are not known."""
+def _readings_text(result: RunResult, shown: Set[str]) -> list[str]:
+    """Return the known readings, and the reasons for others that ``shown`` does not contain yet."""
     rows = [(label, f"{value}   ({remark})" if remark else value) for label, value, remark in numbers.values(result)]
     if (busy := _busy_of_run(result)) is not None:
         rows.insert(0, (BUSY_OF_RUN, busy))
     width = max((len(label) for label, _ in rows), default=0)
     lines = ["", "Numbers", *(f"  {label:<{width}}  {value}" for label, value in rows)] if rows else []
-    absent = [f"  {labels}: {reason}" for labels, reason in numbers.missing(result) if reason not in said]
+    absent = [f"  {labels}: {reason}" for labels, reason in numbers.missing(result) if reason not in shown]
     return [*lines, "", "Not known", *absent] if absent else lines
 
 

@@ -36,11 +36,11 @@ def joined(*troubles: Trouble, result: RunResult | None = None, works: float = 7
     return {one.statement: (one.state, one.because) for one in statements(result, lead, [seen], found)}
 
 
-@pytest.mark.parametrize(("works", "state"), [(72, "confirmed"), (98, "corrected")])
-def test_the_share_of_work(works: float, state: str) -> None:
+@pytest.mark.parametrize(("works", "state", "fill"), [(72, "confirmed", "70%"), (98, "corrected", "only 70%")])
+def test_the_share_of_work(works: float, state: str, fill: str) -> None:
     (title, (found, because)) = next(iter(joined(works=works).items()))
     assert title == f"By the samples, the GPU is in use {works} % of the time" and found == state
-    assert because == "By the profile, kernels and copies fill 70% of the run's step."
+    assert because == f"By the profile, kernels and copies fill {fill} of the run's step."
 
 
 @pytest.mark.parametrize(("cause", "state"), [("data_wait", "confirmed"), ("python_host", "corrected")])
