@@ -19,7 +19,7 @@ from sawtooth.analysis.knowledge.kernel_work import (
     recorded_attention,
 )
 from sawtooth.analysis.knowledge.traffic import operator_bytes
-from sawtooth.analysis.replay.edits import Edit, MoreLaunches, ScaledOps, TimedOps
+from sawtooth.analysis.replay.edits import Edit, ScaledOps, TimedOps
 
 SHORTEST_KERNEL_NS = 2_000  # Every kernel takes at least about 2 µs.
 HALF_BITS = ("bf16", "fp16")
@@ -41,8 +41,6 @@ OTHER_KERNELS = (0.5, 4.0)
 # cuDNN reaches 0.64 to 5.8 times their speed, 1.2 to 1.3 times on average (pytorch#91735: four GPUs, forward and backward).
 DEPTHWISE = "conv_depthwise"
 CUDNN_DEPTHWISE = (0.8, 0.17, 1.56)
-PARAMETERS = {"aten::addmm": 0, "aten::convolution": 2}  # Products of the forward pass, with the position of their bias.
-LAYER_NORM = "aten::native_layer_norm"
 # Number of parameters at which an optimizer's launches no longer matter, so that the memory traffic determines its share.
 MANY_VALUES = 1e8
 
@@ -85,26 +83,6 @@ def retimed_products(
         return estimate(work, gpu) if work is not None else None
 
     return _timed(rows, _by_operator(rows, as_wanted), slower=False)
-
-
-def casts_of_autocast(work: pd.DataFrame, products: pd.DataFrame) -> MoreLaunches | None:
-    """Return the launches that autocast adds around ``products`` of a step's ``work``.
-
-    None if there are none. Autocast casts each parameter of a product in the forward pass and its gradient in the backward
-    pass. It also casts the result of a layer norm, which is FP32 again. Four loops had 4 to 30 % more added launches than
-    this count (products without bias, losses).
-    """
-    forward = products[products["flop_operator"].isin(PARAMETERS)].drop_duplicates("flop_op_id")
-    norms = work[work["operator"] == LAYER_NORM].drop_duplicates("cpu_op_id") if len(forward) else forward
-    launches = [2 * _parameters(row) for row in forward.itertuples()] + [2] * len(norms)
-    ops = (*forward["gpu_op_id"].tolist(), *norms["gpu_op_id"].tolist())
-    return MoreLaunches(ops, tuple(launches)) if ops else None
-
-
-def _parameters(row: Any) -> int:
-    """Return the number of parameters of a product: a weight, and a bias if one is recorded."""
-    place = PARAMETERS[row.flop_operator]
-    return 1 + bool(len(row.flop_dims or ()) > place and row.flop_dims[place])
 
 
 def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:

@@ -186,7 +186,7 @@ def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> Repla
     usual = host.launches & (host.pred >= 0)
     if not usual.any():
         return problem
-    each = int(np.median((host.gap + host.own)[usual]))
+    each = min(int(np.median((host.gap + host.own)[usual])), BETWEEN_CALLS_NS)
     more = np.zeros(len(host), np.int64)
     hit = np.isin(ops.op, np.array(list(launches), np.int64)) & (ops.node >= 0)
     np.add.at(more, ops.node[hit], [each * launches[op] for op in ops.op[hit].tolist()])

@@ -49,7 +49,7 @@ def starved_in_fp32(trace: ChromeTrace, at: float) -> float:
         ("aten::mm", [[2048, 4096], [4096, 2048]], 1000.0, "ampere_sgemm_128x128_nn"),
         (
             "aten::relu",
-            [[2048, 2048]],
+            [[3000, 1000]],
             3000.0,
             "void at::native::vectorized_elementwise_kernel<4, at::native::relu<float>>(int)",
         ),

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
+
+from sawtooth.analysis.findings.autocast.edits import under_autocast
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.kernel_retiming import casts_of_autocast, retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes, outside_autocast
+from sawtooth.analysis.findings.queries.shapes import unlike_steps
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -36,7 +39,9 @@ CHANGES = (
     CodeChange("Lightning", "Trainer()", 'Trainer(precision="bf16-mixed")'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., bf16=True)"),
 )
-
+# In 16 bits PyTorch may choose cuDNN's attention, which takes tens of milliseconds to plan for a new shape; FP32 attention never
+# runs in it.
+NO_PLANS = "torch.backends.cuda.enable_cudnn_sdp(False)   # once: lengths vary, and cuDNN would plan for each of them\n"
 FP16_CHANGES = (
     CodeChange(
         "PyTorch",
@@ -75,7 +80,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
     slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # Autocast changes both.
     cost, alone = ms_per_step(slow, steps), ms_per_step(plain_rows, steps)
-    edits = [edit for edit in (retimed_products(slow, gpu, dtype), casts_of_autocast(work, slow)) if edit is not None]
+    edits = under_autocast(context, slow, gpu, dtype)
     after = context.predict_ms(edits) if edits else None
     gain = context.step_ms - after if after is not None and context.step_ms else alone
     if context.is_trifle(gain):
@@ -99,9 +104,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 f"under {dtype} autocast",
                 ": the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
             ),
-            note="These kernels as long as 16-bit ones of their shapes take on such a GPU, and a launch for each cast that autocast adds; what casts take on the GPU, and elementwise work in 16 bits saves, is not in it.",
+            note=f"Products as long as {dtype} kernels of their shapes take on such a GPU, with the casts that autocast adds, and elementwise work on {dtype} tensors where the order of operators shows it.",
             risk=FP32_BY_NEED if needed else BF16_RISK if dtype == "bf16" else FP16_RISK,
-            changes=CHANGES if dtype == "bf16" else FP16_CHANGES,
+            changes=_changes(context, dtype, slow),
         ),
         lost_ms=cost,
         cost_ms=alone,
@@ -110,6 +115,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         at_most="warning" if in_tf32 or unsure or needed else None,
         rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
     )
+
+
+def _changes(context: RuleContext, dtype: str, products: pd.DataFrame) -> tuple[CodeChange, ...]:
+    """Return the code; where the shapes of attention vary, it also keeps PyTorch from cuDNN's."""
+    changes = CHANGES if dtype == "bf16" else FP16_CHANGES
+    if not (products["category"] == "attention").any() or unlike_steps(context) is None:
+        return changes
+    first, *others = changes
+    return (CodeChange(first.framework, first.before, NO_PLANS + first.after), *others)
 
 
 def _by_name(context: RuleContext, dtype: str, faster: float) -> Iterator[Evidence]:

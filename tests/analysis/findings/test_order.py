@@ -70,7 +70,7 @@ def test_the_first_of_two_ways_out_names_the_other(tmp_path: Path) -> None:
         trace.op("aten::mm", at + 10, at + 60, [[1024, 1024], [1024, 1024]], FLOAT)
         trace.launch((at + 20, at + 25), (at + 30, at + 990), SGEMM)
     first, second = analysed(tmp_path, trace).findings[:2]
-    assert (first.rule, second.rule) == ("fp32-products", "tf32-off")
+    assert (first.rule, second.rule) == ("tf32-off", "fp32-products"), "of one product the casts cost more than bf16 saves"
     assert f"{ANOTHER_WAY} {second.fix}" in first.prediction_note
 
 

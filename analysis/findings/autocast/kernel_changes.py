@@ -1,0 +1,215 @@
+"""Times of a step's kernels under autocast, with the casts that it adds.
+
+Products make 16-bit results; norms and losses make FP32 results. Other operators keep the dtype of their inputs, and FP32 wins
+where both occur (PyTorch's type promotion).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.findings.autocast.tensors import StepTensors, result_sizes
+from sawtooth.analysis.findings.kernel_retiming import NORMS, SHORTEST_KERNEL_NS
+from sawtooth.analysis.findings.recorded.counted_operations import numel
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
+from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, estimate
+from sawtooth.analysis.knowledge.kernel_work import moving_work
+from sawtooth.analysis.knowledge.traffic import operator_bytes
+
+# Operators of autocast's FP32 list that move much data. Cross entropy calls log_softmax with the dtype of its input, so that is
+# not one of them. https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
+IN_FP32 = re.compile(
+    r"^aten::(native_layer_norm|native_group_norm|_fused_rms_norm|_softmax|exp|log|log1p|pow|rsqrt|reciprocal|softplus|cumsum|prod|"
+    r"linalg_vector_norm|nll_loss2?d?_forward|mse_loss|smooth_l1_loss|huber_loss|kl_div|binary_cross_entropy_with_logits|logsumexp|"
+    r"upsample_bilinear2d|upsample_nearest2d|cdist)$"
+)
+# The gradients of these are FP32 as well.
+BACKWARD_IN_FP32 = re.compile(
+    r"^aten::(native_layer_norm|native_group_norm|_fused_rms_norm|_softmax|nll_loss2?d?|mse_loss|embedding_dense)_backward(_data)?$"
+)
+FIRST_INPUT = (*NORMS, "aten::copy_", "aten::fill_", "aten::zero_")  # The dtype of the first input alone is that of the result.
+MOVES = ("elementwise", "copy", "reduction", "softmax", "norm", "pool", "memcpy")
+CAST = "aten::copy_cast"
+CAST_BYTES = 8  # The table of kernel times counts FP32 in and FP32 out for each element of a cast.
+MORE_CASTS = 1.3  # Four loops had 4 to 30 % more casts than are counted here (products without bias, losses).
+# Elementwise kernels without a row in that table gain less than the bytes: 0.6 to 0.7 of the time for half of the bytes on H100
+# and H200 (sums, additions, activations of five loops), as each thread has the same instructions for fewer bytes.
+BYTES_POWER = 0.7
+# Share of the gain of elementwise work by which a group of it differed on six pairs of runs (FP32 or TF32, then bf16).
+WRONG_DTYPE = 0.4
+
+
+@dataclass
+class KernelChange:
+    """New time of one GPU operation, ns, and the casts that autocast launches before it."""
+
+    ns: float
+    low: float
+    high: float
+    casts: int = 0
+
+    def add(self, cast: KernelTimeEstimate) -> None:
+        """Add the time of a cast on the GPU."""
+        self.ns, self.low, self.high = (
+            self.ns + cast.ms * 1e6,
+            self.low + cast.low * 1e6,
+            self.high + cast.high * MORE_CASTS * 1e6,
+        )
+
+
+@dataclass
+class AutocastWalk:
+    """A walk over the GPU operations of steps in order, which fills ``changes`` (by gpu_op_id).
+
+    ``products`` are the calls of products that autocast runs in ``dtype``, ``backward`` the operations of backward passes.
+    """
+
+    gpu: GpuPeaks
+    dtype: str
+    products: set[Any]
+    backward: set[int]
+    changes: dict[int, KernelChange]
+    compiled: bool
+    tensors: StepTensors = field(default_factory=StepTensors)
+    narrowed: set[Any] = field(default_factory=set)  # Calls whose tensors have 16 bits.
+
+    def step(self, rows: pd.DataFrame) -> None:
+        """Walk over the operations of one step."""
+        self.tensors = StepTensors()
+        seen: set[tuple[Any, Any]] = set()
+        for row in rows.sort_values("start_ns").itertuples():
+            product = row.flop_op_id in self.products
+            call = (row.flop_op_id if product else row.cpu_op_id, product)
+            first = call not in seen
+            seen.add(call)
+            if product:
+                if first:
+                    self._product(row)
+            elif row.category == "fused":
+                self._compiled(row)
+            elif row.category in MOVES and "float" in (row.types or ()):
+                if first:
+                    self._moves(row)
+                if row.cpu_op_id in self.narrowed:
+                    self._narrow(row)
+
+    def _product(self, row: Any) -> None:
+        dims, backward = row.flop_dims or [], row.gpu_op_id in self.backward
+        at = int(row.flop_operator == "aten::addmm")
+        if row.flop_operator in ("aten::mm", "aten::addmm") and not backward:
+            self._cast_parameters(row, [numel(dims[at + 1]), numel(dims[0]) if at else 0])
+            self._cast_input(row, numel(dims[at]))
+        elif row.flop_operator == "aten::convolution" and len(dims) > 2:
+            self._cast_parameters(row, [numel(dims[1]), numel(dims[2])])
+            self._cast_input(row, numel(dims[0]))
+        elif not backward and (row.category == "attention" or row.flop_operator in ("aten::bmm", "aten::baddbmm")):
+            for size in [numel(shape) for shape in dims[:3] if numel(shape)]:
+                self._cast_input(row, size)
+        for size in result_sizes(row):
+            self.tensors.put(size, True)
+
+    def _cast_parameters(self, row: Any, sizes: list[int]) -> None:
+        """Add the casts of parameters: forward, and of their gradients."""
+        for size in (size for size in sizes if size):
+            self._cast(row, size, 2)
+
+    def _cast_input(self, row: Any, size: int) -> None:
+        """Add the casts of an input that is FP32, and of its gradient."""
+        half = self.tensors.half(size)
+        if not half:
+            self._cast(row, size, 2 if half is False else 1)  # Data of the loader has no gradient.
+
+    def _cast(self, row: Any, size: int, times: int) -> None:
+        if self.compiled:  # The compiler joins casts with the kernels around them.
+            return
+        time = estimate(moving_work(CAST, float(CAST_BYTES * size), "fp32"), self.gpu)
+        change = self.changes.setdefault(row.gpu_op_id, KernelChange(row.dur_ns, row.dur_ns, row.dur_ns))
+        change.casts += times
+        for _ in range(times if time is not None else 0):
+            change.add(time)  # type: ignore[arg-type]
+
+    def _moves(self, row: Any) -> None:
+        """Add the result of an operator that moves data."""
+        sizes = [numel(shape) if kind == "float" else 0 for shape, kind in zip(row.dims or (), row.types or (), strict=False)]
+        largest = max(sizes, default=0)
+        if largest <= 1:
+            return
+        state = [self.tensors.half(size) if size > 1 else None for size in sizes]
+        if IN_FP32.match(row.operator) or BACKWARD_IN_FP32.match(row.operator):
+            self._stays(row, [size for size, half in zip(sizes, state, strict=True) if half], largest)
+            return
+        both = [size for size in sizes if size == largest]
+        joins = len(both) > 1 and row.operator not in FIRST_INPUT
+        read = [state[0]] if row.operator in FIRST_INPUT or row.operator.endswith("_") else state
+        if row.operator == "aten::copy_" and len(state) > 1:
+            read = [state[1]]
+        half = all(each for size, each in zip(sizes, read, strict=False) if size > 1) and any(read)
+        if joins and not row.operator.endswith("backward") and half and not self.tensors.earlier.get(largest, True):
+            half = False
+        if half:
+            self.narrowed.add(row.cpu_op_id)
+        elif joins and any(state) and row.gpu_op_id not in self.backward:
+            self._cast(row, largest, 1)  # The gradient of the 16-bit input.
+        self.tensors.put(largest, half, joins=joins)
+
+    def _compiled(self, row: Any) -> None:
+        """Give a kernel of a compiled model a time between all its tensors in 16 bits and none."""
+        half = row.dur_ns * 0.5**BYTES_POWER
+        self.changes[row.gpu_op_id] = KernelChange((half + row.dur_ns) / 2, half, row.dur_ns)
+
+    def _stays(self, row: Any, halves: list[int], largest: int) -> None:
+        """Add the FP32 result of an operator, with the casts of its 16-bit inputs and of their gradients.
+
+        ``halves`` are the sizes of these inputs.
+        """
+        if BACKWARD_IN_FP32.match(row.operator):
+            self.tensors.put(largest, largest in self.tensors.widened)
+            return
+        for size in halves:
+            self._cast(row, size, 2)
+        self.tensors.widened.update(halves)
+        self.tensors.put(largest, False)
+
+    def _narrow(self, row: Any) -> None:
+        """Give a kernel the time that it takes on 16-bit tensors."""
+        in_table = row.category != "softmax"  # For these the table is wrong by up to 40 % where rows are long.
+        times = [_moving_ms(row, dtype, self.gpu) if in_table else None for dtype in ("fp32", self.dtype)]
+        if row.category == "memcpy" and "DtoD" not in row.kernel:
+            return
+        shortest = min(row.dur_ns, SHORTEST_KERNEL_NS)
+        factor = times[1] / times[0] if times[0] and times[1] else 0.5**BYTES_POWER
+        likely = max(row.dur_ns * min(factor, 1.0), shortest)
+        off = (row.dur_ns - likely) * WRONG_DTYPE
+        self.changes[row.gpu_op_id] = KernelChange(likely, max(likely - off, min(row.dur_ns / 2, likely)), likely + off)
+
+
+def _moving_ms(row: Any, dtype: str, gpu: GpuPeaks) -> float | None:
+    """Return the time of the operator of a row by the table of kernel times; None if it has none."""
+    moved = operator_bytes(
+        row.operator, row.dims, ["c10::BFloat16" if t == "float" and dtype != "fp32" else t for t in row.types], row.concrete
+    )
+    if not moved:
+        return None
+    name = row.operator.replace("_backward_data", "_backward").rstrip("_") if row.operator != "aten::copy_" else "aten::copy_"
+    layout = None
+    if row.operator in NORMS:
+        name, layout = NORMS[row.operator], "NHWC" if _last(row) else "NCHW"
+    elif name == "aten::copy_" and _transposes(row):
+        name = "aten::copy_transposed"
+    time = estimate(moving_work(name, moved, dtype, layout), gpu)
+    return time.ms if time is not None else None
+
+
+def _last(row: Any) -> bool:
+    strides = (row.strides or [None])[0]
+    return isinstance(strides, list) and len(strides) == 4 and strides[1] == 1
+
+
+def _transposes(row: Any) -> bool:
+    """Return whether a copy reads other strides than it writes."""
+    strides = row.strides or []
+    return len(strides) > 1 and strides[0] != strides[1]
