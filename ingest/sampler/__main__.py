@@ -22,7 +22,7 @@ from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.loop import RecordSink, Sampler
 from sawtooth.ingest.sampler.no_gpus import NO_DRIVER_CODES, ONLY_THE_HOST, NoGpus
 from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
-from sawtooth.ingest.sampler.options import format_of, parser, push_token_of, refusal
+from sawtooth.ingest.sampler.options import build_parser, format_of, invalid_reason, push_token_of
 from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address
 from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
@@ -53,19 +53,24 @@ def process_alive(pid: int) -> bool:
 def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: SamplerClock | None = None, caller: Any = None) -> int:
     """Run the sampler with ``arguments``; return the exit code.
 
-    It is the exit code of the wrapped command, 0 without one, or 2 after an error, with a sentence on stderr.
+    This is the exit code of the wrapped command, 0 if there is no command, or 2 after an error, which is printed on stderr.
     """
-    options = parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     if options.command[:1] == ["--"]:
         del options.command[0]
     options.format = options.format or format_of(options.out)
     clock = clock or SamplerClock()
+    if options.token:
+        print(
+            "sawtooth sample: other users can see --token in the process list; use SAWTOOTH_PUSH_TOKEN or --token-file.",
+            file=sys.stderr,
+        )
     try:
         options.token = push_token_of(options)
     except (OSError, UnicodeDecodeError) as error:
         return _refuse(f"--token-file cannot be read ({getattr(error, 'strerror', None) or 'it is not text'}).")
-    if sentence := refusal(options):
-        return _refuse(sentence)
+    if reason := invalid_reason(options):
+        return _refuse(reason)
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -73,9 +78,9 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Sampler
     try:
         if options.resume_push is not None:
             return _resume(options, clock, stop)
-        if options.push is not None and (trouble := _push_trouble(options, clock)):
-            return _refuse(trouble)
-        sinks, shipping = _sinks(options, clock)
+        if options.push is not None and (reason := _push_error(options, clock)):
+            return _refuse(reason)
+        sinks, session_push = _sinks(options, clock)
         if options.replay is not None:
             recording = read_recording(options.replay)
             Replay(recording, sinks, clock=clock, stop=stop, speed=options.speed, copies=options.copies).run(
@@ -91,21 +96,21 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Sampler
                 stop=stop,
                 caller=caller,
             )
-        undelivered = _drained(shipping)
+        undelivered = _drained(session_push)
         return code or undelivered
     except (DriverLostError, ReplayError) as error:
         return _refuse(str(error))
     except ModuleNotFoundError as error:
         package = PACKAGES.get(error.name or "", error.name)
-        return _refuse(f"{package} is not installed beside {sys.executable}. Install it there: pip install {package}")
+        return _refuse(f"{package} is not installed for {sys.executable}. Install it there: pip install {package}")
     except OSError as error:
         return _refuse(_unwritable(error))
 
 
-def _push_trouble(options: argparse.Namespace, clock: SamplerClock) -> str | None:
-    """Check the connection to the dashboard before sampling; return what is wrong, None if it works.
+def _push_error(options: argparse.Namespace, clock: SamplerClock) -> str | None:
+    """Check the connection to the dashboard; return the error, or print the address and return None.
 
-    So a wrong token or a closed port is reported before the command runs. If it works, print the address to watch.
+    A wrong token or a closed port is thus reported before the command runs.
     """
     trial = Push(Path("trial"), options.push, options.token, available=dict, clock=clock)
     trial.step()
@@ -127,7 +132,7 @@ def _sample(
     try:
         driver.open()  # This comes before the command starts, so that the command does not run if nothing can be sampled.
     except DriverLostError as error:
-        if error.code not in NO_DRIVER_CODES or not session or host is None or not host.tells:
+        if error.code not in NO_DRIVER_CODES or not session or host is None or not host.is_available:
             raise
         driver = NoGpus(clock)
         print(f"sawtooth sample: {ONLY_THE_HOST}", file=sys.stderr, flush=True)
@@ -163,7 +168,7 @@ def _sample(
     except Exception as error:  # The command already runs, so wait for it after any error and return its exit code.
         trouble = _unwritable(error) if isinstance(error, OSError) else f"Sampling has failed ({error!r})."
         _refuse(f"{trouble} The command goes on without it.")
-    return _code_of(child, stop)
+    return _exit_code_of(child, stop)
 
 
 def _resume(options: argparse.Namespace, clock: SamplerClock, stop: threading.Event) -> int:
@@ -178,7 +183,7 @@ def _resume(options: argparse.Namespace, clock: SamplerClock, stop: threading.Ev
     return 0 if push.drained() else 2
 
 
-class _Shipping:
+class _SessionPush:
     """Pushes the session on a separate thread, from the moment the session folder exists."""
 
     def __init__(self, options: argparse.Namespace, clock: SamplerClock) -> None:
@@ -186,22 +191,22 @@ class _Shipping:
         self.clock = clock
         self.sink: SessionSink | None = None
         self.push: Push | None = None
-        self._over = threading.Event()
+        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, folder: Path) -> None:
-        """Start shipping ``folder``."""
+        """Start to push ``folder``."""
         print(f"sampling into {folder}", file=sys.stderr, flush=True)
         if self.options.push is not None:
             self.push = Push(folder, self.options.push, self.options.token, available=self._available, clock=self.clock)
-            self._thread = threading.Thread(target=self.push.run, args=(self._over,), name="push", daemon=True)
+            self._thread = threading.Thread(target=self.push.run, args=(self._stop,), name="push", daemon=True)
             self._thread.start()
 
     def end(self) -> str | None:
         """Wait until everything is sent; return a message if that failed, else None."""
         if self._thread is None or self.push is None:
             return None
-        self._over.set()
+        self._stop.set()
         self._thread.join(DRAIN_S + 15)
         if self.push.drained():
             return None
@@ -214,12 +219,12 @@ class _Shipping:
         return {} if writer is None else {0: writer.meta_bytes, **dict(writer.durable)}
 
 
-def _drained(shipping: _Shipping | None) -> int:
-    trouble = shipping.end() if shipping else None
+def _drained(session_push: _SessionPush | None) -> int:
+    trouble = session_push.end() if session_push else None
     return _refuse(trouble) if trouble else 0
 
 
-def _sinks(options: argparse.Namespace, clock: SamplerClock) -> tuple[list[RecordSink], _Shipping | None]:
+def _sinks(options: argparse.Namespace, clock: SamplerClock) -> tuple[list[RecordSink], _SessionPush | None]:
     sinks: list[RecordSink] = []
     if options.prometheus is not None:
         exporter = PrometheusSink(clock)
@@ -234,13 +239,18 @@ def _sinks(options: argparse.Namespace, clock: SamplerClock) -> tuple[list[Recor
         out = options.out
         opened = (lambda: os.fdopen(os.dup(1), "wb")) if out is None or str(out) == "-" else (lambda: out.open("wb"))
         return [*sinks, PlainSink(opened, options.interval)], None
-    shipping = _Shipping(options, clock)
+    session_push = _SessionPush(options, clock)
     facts = {"replay_of": options.replay.name} if options.replay is not None else {}
     session = SessionSink(
-        options.out or default_folder(), options.interval, shipping.begin, name=options.name, command=options.command, **facts
+        options.out or default_folder(),
+        options.interval,
+        session_push.begin,
+        name=options.name,
+        command=options.command,
+        **facts,
     )
-    shipping.sink = session
-    return [*sinks, session], shipping
+    session_push.sink = session
+    return [*sinks, session], session_push
 
 
 def _describe(sinks: list[RecordSink], driver: NvmlDriver) -> None:
@@ -252,14 +262,14 @@ def _describe(sinks: list[RecordSink], driver: NvmlDriver) -> None:
             sink.facts |= {"host_only": ONLY_THE_HOST} if isinstance(driver, NoGpus) else {}
 
 
-def _alive(watched: int | None, child: subprocess.Popen[bytes] | None) -> Callable[[], bool]:
+def _alive(watched_pid: int | None, child: subprocess.Popen[bytes] | None) -> Callable[[], bool]:
     def alive() -> bool:
-        return (watched is None or process_alive(watched)) and (child is None or child.poll() is None)
+        return (watched_pid is None or process_alive(watched_pid)) and (child is None or child.poll() is None)
 
     return alive
 
 
-def _code_of(child: subprocess.Popen[bytes], stop: threading.Event) -> int:
+def _exit_code_of(child: subprocess.Popen[bytes], stop: threading.Event) -> int:
     """Wait for the command and return its exit code.
 
     Stopping the sampler also stops the command. The limit --seconds ends only the sampling.
@@ -273,8 +283,8 @@ def _code_of(child: subprocess.Popen[bytes], stop: threading.Event) -> int:
 
 
 def _unwritable(error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
-    return f"The samples cannot be written or served{where}: {error.strerror}."
+    file = f" ({error.filename})" if error.filename else ""
+    return f"The samples cannot be written or served{file}: {error.strerror}."
 
 
 def _refuse(sentence: str) -> int:

@@ -17,10 +17,11 @@ from sawtooth.ingest.loop.cores import allowed_cores, core_groups, usable_cores
 PERIOD_NS = 10**9  # The kernel counts CPU time in hundredths of a second, so shorter windows are not precise.
 JITTER_NS = 50_000_000  # A reading that comes this much early still counts as on time.
 SEARCH_NS = 5 * 10**9  # time between searches for child processes; a search reads every process of the host (some milliseconds)
-MOST_WORKERS = 512  # most processes whose CPU time is read; no loader is expected to have more workers
+MAX_WORKERS = 512  # processes whose CPU time is read; no loader is expected to have more workers
 # These devices have no disk of their own, or they are built from other disks that are already counted.
-NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
-SPAWNED, HELPERS = "multiprocessing.spawn", ("resource_tracker", "forkserver", "compile_worker")
+VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
+SPAWN_MODULE = "multiprocessing.spawn"  # in the command lines of spawned workers
+HELPERS = ("resource_tracker", "forkserver", "compile_worker")  # in the command lines of processes that are no workers
 
 
 class HostReader:
@@ -42,11 +43,11 @@ class HostReader:
         self._processes: dict[int, tuple[Any, float]] = {}  # by PID: the psutil process, and the CPU seconds that it had used
         self._search_m = 0
         self._workers: list[int] = []
-        self._below: frozenset[int] = frozenset()
+        self._descendants: frozenset[int] = frozenset()
         self._busiest: frozenset[int] = frozenset()
 
     @property
-    def tells(self) -> bool:
+    def is_available(self) -> bool:
         """Tell whether the host can be read, which needs psutil."""
         return self._psutil is not None
 
@@ -65,34 +66,34 @@ class HostReader:
         elapsed = (now_m - self._last_m) / 1e9 if self._last_m is not None else 0.0
         self._last_m = now_m
         values: dict[str, float] = {}
-        parts = (
+        readers = (
             self._cores,
             self._queue,
             self._memory,
             self._traffic,
-            lambda elapsed: self._of_processes(now_m, elapsed, set(on_gpu)),
+            lambda elapsed: self._process_readings(now_m, elapsed, set(on_gpu)),
         )
-        for part in parts:
+        for read_values in readers:
             try:
-                values |= part(elapsed)
+                values |= read_values(elapsed)
             except (self._psutil.Error, OSError, AttributeError, RuntimeError, OverflowError, TypeError, ValueError):
                 continue  # This system does not report these values. The others are still read.
         return {column: round(value, 3) for column, value in values.items()} if elapsed else None
 
     def _rate(self, name: str, total: float, elapsed: float) -> float | None:
-        before, self._totals[name] = self._totals.get(name), total
-        return (total - before) / elapsed if before is not None and elapsed and total >= before else None
+        previous, self._totals[name] = self._totals.get(name), total
+        return (total - previous) / elapsed if previous is not None and elapsed and total >= previous else None
 
     def _cores(self, elapsed: float) -> dict[str, float]:
-        each = self._psutil.cpu_times_percent(interval=None, percpu=True)
-        busy = [100.0 - core.idle - getattr(core, "iowait", 0.0) for core in each]
+        cores = self._psutil.cpu_times_percent(interval=None, percpu=True)
+        busy = [100.0 - core.idle - getattr(core, "iowait", 0.0) for core in cores]
         readings = {"cpu_pct": sum(busy) / len(busy), "cpu_busiest_pct": max(busy)}
-        if hasattr(each[0], "iowait"):
-            readings["cpu_io_wait_pct"] = sum(core.iowait for core in each) / len(each)
+        if hasattr(cores[0], "iowait"):
+            readings["cpu_io_wait_pct"] = sum(core.iowait for core in cores) / len(cores)
         pid = next(iter(self._roots), 0)
         allowed, usable = allowed_cores(pid), usable_cores(pid, self._proc)
-        if own := [share for core, share in enumerate(busy) if core in allowed and usable >= len(allowed)]:
-            readings["cpu_usable_pct"] = sum(own) / len(own)
+        if usable_busy := [share for core, share in enumerate(busy) if core in allowed and usable >= len(allowed)]:
+            readings["cpu_usable_pct"] = sum(usable_busy) / len(usable_busy)
         groups = [[busy[core] for core in group if core < len(busy)] for group in self._groups]
         if groups and all(groups):
             readings["cpu_group_busiest_pct"] = max(sum(group) / len(group) for group in groups)
@@ -107,14 +108,13 @@ class HostReader:
         with contextlib.suppress(OSError, ValueError, IndexError):
             running = (self._proc / "loadavg").read_text().split()[3]
             readings["run_queue"] = max(float(running.partition("/")[0]) - 1.0, 0.0)
-        for what in ("cpu", "io", "memory"):
-            with contextlib.suppress(
-                OSError, ValueError, IndexError
-            ):  # Kernels before 4.20, and those built without it, have no pressure files.
-                some = (self._proc / f"pressure/{what}").read_text().splitlines()[0]
-                rate = self._rate(f"pressure {what}", int(some.rpartition("total=")[2]) / 1e6, elapsed)
+        for resource in ("cpu", "io", "memory"):
+            # Kernels before 4.20, and those built without it, have no pressure files.
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                line = (self._proc / f"pressure/{resource}").read_text().splitlines()[0]
+                rate = self._rate(f"pressure {resource}", int(line.rpartition("total=")[2]) / 1e6, elapsed)
                 if rate is not None:
-                    readings[f"{what}_pressure_pct"] = min(100.0 * rate, 100.0)
+                    readings[f"{resource}_pressure_pct"] = min(100.0 * rate, 100.0)
         return readings
 
     def _memory(self, elapsed: float) -> dict[str, float]:
@@ -126,7 +126,7 @@ class HostReader:
 
     def _traffic(self, elapsed: float) -> dict[str, float]:
         disks = self._psutil.disk_io_counters(perdisk=True) or {}
-        disks = {name: disk for name, disk in disks.items() if not name.startswith(NO_DISKS) and not _is_part(name, disks)}
+        disks = {name: disk for name, disk in disks.items() if not name.startswith(VIRTUAL_DISKS) and not _is_part(name, disks)}
         network = self._psutil.net_io_counters(pernic=True) or {}
         network = {name: nic for name, nic in network.items() if name != "lo"}
         sums = {
@@ -144,46 +144,48 @@ class HostReader:
         rates["disk_busy_pct"] = max((min(share, 100.0) for share in busy if share is not None), default=None)
         return {column: rate for column, rate in rates.items() if rate is not None}
 
-    def _of_processes(self, now_m: int, elapsed: float, on_gpu: set[int]) -> dict[str, float]:
+    def _process_readings(self, now_m: int, elapsed: float, on_gpu: set[int]) -> dict[str, float]:
         if now_m >= self._search_m:
             self._search_m = now_m + SEARCH_NS
             self._search(on_gpu)
-        followed = {*self._roots, *self._below}
+        followed = {*self._roots, *self._descendants}
         # Other jobs may use the GPUs too. In a container, the driver's PIDs can belong to another PID namespace.
         mains = {pid for pid in (on_gpu & followed or self._busiest or self._roots or on_gpu) if self._psutil.pid_exists(pid)}
         if not mains:
             return {}
-        used = {pid: self._cpu(pid, elapsed) for pid in (*mains, *self._workers)}
-        self._processes = {pid: kept for pid, kept in self._processes.items() if pid in used}
+        cpu_pct = {pid: self._cpu(pid, elapsed) for pid in (*mains, *self._workers)}
+        self._processes = {pid: process for pid, process in self._processes.items() if pid in cpu_pct}
         readings: dict[str, float] = {}
-        if busy := [share for pid in mains if (share := used[pid]) is not None]:
+        if busy := [share for pid in mains if (share := cpu_pct[pid]) is not None]:
             readings["main_cpu_pct"] = max(busy)
         if waits := [share for pid in mains if (share := self._waits(pid, elapsed)) is not None]:
             readings["main_waits_pct"] = max(waits)
         living = [pid for pid in self._workers if pid in self._processes]
         readings["workers"] = float(len(living))
-        if shares := [share for pid in living if (share := used[pid]) is not None]:
+        if shares := [share for pid in living if (share := cpu_pct[pid]) is not None]:
             readings["workers_cpu_pct"] = sum(shares) / len(shares)
             readings["workers_blocked_pct"] = 100.0 * sum(self._blocked(pid) for pid in living) / len(living)
         return readings
 
     def _search(self, on_gpu: set[int]) -> None:
         """Find the descendants of the followed processes, and the loader workers among them."""
-        below: dict[int, Any] = {}
-        lines: dict[int, list[str]] = {}
+        descendants: dict[int, Any] = {}
+        commands: dict[int, list[str]] = {}
         for root in self._roots or sorted(on_gpu):
             with contextlib.suppress(self._psutil.Error):
-                lines[root] = self._psutil.Process(root).cmdline()
-                below |= {process.pid: process for process in self._psutil.Process(root).children(recursive=True)}
+                commands[root] = self._psutil.Process(root).cmdline()
+                descendants |= {process.pid: process for process in self._psutil.Process(root).children(recursive=True)}
         parents: dict[int, int] = {}
-        for pid, process in below.items():
+        for pid, process in descendants.items():
             with contextlib.suppress(self._psutil.Error):  # The process has just ended.
-                lines[pid], parents[pid] = process.cmdline(), process.ppid()
-        self._below = frozenset(below)
-        workers = [pid for pid, parent in parents.items() if pid not in on_gpu and is_worker(lines[pid], lines.get(parent))]
-        self._workers = workers[:MOST_WORKERS]
-        used = {pid: self._used_s(pid) for pid in (*self._roots, *below) if self._roots and pid not in workers}
-        self._busiest = frozenset(sorted(used, key=lambda pid: -used[pid])[:1])  # The root may be a launcher, which waits.
+                commands[pid], parents[pid] = process.cmdline(), process.ppid()
+        self._descendants = frozenset(descendants)
+        workers = [
+            pid for pid, parent in parents.items() if pid not in on_gpu and is_worker(commands[pid], commands.get(parent))
+        ]
+        self._workers = workers[:MAX_WORKERS]
+        used_s = {pid: self._used_s(pid) for pid in (*self._roots, *descendants) if self._roots and pid not in workers}
+        self._busiest = frozenset(sorted(used_s, key=lambda pid: -used_s[pid])[:1])  # The root may be a launcher, which waits.
 
     def _used_s(self, pid: int) -> float:
         try:
@@ -195,9 +197,9 @@ class HostReader:
     def _cpu(self, pid: int, elapsed: float) -> float | None:
         """Return the percentage of one core that a process used since its last reading.
 
-        None at its first reading and after it has ended.
+        None if this is the first reading or the process has ended.
         """
-        process, before = self._processes.get(pid, (None, None))
+        process, previous = self._processes.get(pid, (None, None))
         try:
             process = process or self._psutil.Process(pid)
             times = process.cpu_times()
@@ -206,7 +208,7 @@ class HostReader:
             return None
         total = times.user + times.system
         self._processes[pid] = (process, total)
-        return 100.0 * max(total - before, 0.0) / elapsed if before is not None and elapsed else None
+        return 100.0 * max(total - previous, 0.0) / elapsed if previous is not None and elapsed else None
 
     def _waits(self, pid: int, elapsed: float) -> float | None:
         """Return the percentage of time in which a process's main thread was ready but waited for a core.
@@ -227,13 +229,10 @@ class HostReader:
             return False
 
 
-def is_worker(line: list[str], parents: list[str] | None) -> bool:
-    """Tell whether a process is a copy of its parent or was spawned by multiprocessing.
-
-    ``line`` is its command line, ``parents`` the command line of its parent.
-    """
-    command = " ".join(line)
-    return bool(line) and not any(word in command for word in HELPERS) and (line == parents or SPAWNED in command)
+def is_worker(command: list[str], parent_command: list[str] | None) -> bool:
+    """Tell from its command line whether a process is a copy of its parent or multiprocessing spawned it."""
+    text = " ".join(command)
+    return bool(command) and not any(word in text for word in HELPERS) and (command == parent_command or SPAWN_MODULE in text)
 
 
 def _is_part(name: str, disks: Iterable[str]) -> bool:

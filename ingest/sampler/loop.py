@@ -15,13 +15,13 @@ from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver, Nvm
 from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, SampledGpu
 from sawtooth.ingest.sampler.step_rate import StepRateReader
 
-OVERHEAD_NS = 10 * 10**9  # time between records of the sampler's own cost
-PLAN_NS = 10**9  # time between updates of the periods
-CPU_SHARE_LIMIT = 0.01  # share of one core per GPU; above it, all calls except GPM are made less often
-LARGEST_SLOWER = 8.0  # largest factor by which these calls become less frequent
+OVERHEAD_PERIOD_NS = 10 * 10**9  # time between records of the sampler's own cost
+PLAN_PERIOD_NS = 10**9  # time between updates of the periods
+MAX_CPU_SHARE = 0.01  # share of one core per GPU; above it, all calls except GPM are made less often
+MAX_SLOWDOWN = 8.0  # largest factor by which these calls become less frequent
 # Share of one core per GPU. Above it, the sampling interval doubles too, although this hides fast sawtooth patterns.
-HALVE_CPU_SHARE = 0.05
-SLOWEST_INTERVAL_NS = 10**9  # The interval never grows beyond one sample per second.
+MAX_CPU_SHARE_AT_INTERVAL = 0.05
+MAX_INTERVAL_NS = 10**9  # The interval never grows beyond one sample per second.
 
 
 class RecordSink(Protocol):
@@ -79,16 +79,16 @@ class Sampler:
         self._hung_m: int | None = None
         self._beat_m = 0
         self._plan_m = 0
-        self._slower = 1.0
+        self._slowdown = 1.0
         self._last_tick_m: int | None = None
         self._lost: DriverLostError | None = None
         self._retry_m = 0
         self._retry_ns = RETRY_FIRST_NS
 
     def run(self, seconds: float | None = None) -> str:
-        """Sample until the end and return the reason for it.
+        """Sample until the end and return its reason: "stopped", "watched process ended" or "time".
 
-        It ends if ``stop`` is set, the watched process ends or ``seconds`` have passed. The reason is "stopped", "watched process ended" or "time". Raises DriverLostError, but only at the start.
+        Sampling ends if ``stop`` is set, the watched process ends or ``seconds`` have passed. Raises DriverLostError, but only at the start.
         """
         try:
             return self._run(seconds)
@@ -112,8 +112,8 @@ class Sampler:
             if now >= due:
                 due = self._grid(due, now)
                 self._tick(now)
-                if self.step_rate is not None and (stepping := self.step_rate.read(now)) is not None:
-                    self._emit({"k": "pace", **stepping})
+                if self.step_rate is not None and (rate := self.step_rate.read(now)) is not None:
+                    self._emit({"k": "pace", **rate})
                 self._account(self.clock.monotonic_ns())
             else:
                 self.clock.wait(self.stop, (due - now) / 1e9)
@@ -124,9 +124,8 @@ class Sampler:
         return reason
 
     def _close_driver(self) -> None:
-        if (
-            self._hung_m is None
-        ):  # A hung call still holds NVML's lock, and closing would wait for it. The end of the process closes NVML too.
+        # A hung call still holds NVML's lock, and closing would wait for it. The end of the process closes NVML too.
+        if self._hung_m is None:
             with contextlib.suppress(HungError, DriverLostError):
                 self.caller.call(self.driver.close)
 
@@ -151,10 +150,10 @@ class Sampler:
             return
         try:
             if any(gpu.lost for gpu in self.driver.gpus):
-                back = self.caller.call(lambda: self.driver.retry_lost(now))
-                if back:
+                events = self.caller.call(lambda: self.driver.retry_lost(now))
+                if events:
                     self._announce(self.driver.gpus)
-                for event in back:
+                for event in events:
                     self._event(event)
             self._record(now, self.caller.call(self.driver.read))
         except HungError:
@@ -206,22 +205,22 @@ class Sampler:
         if reading.processes is not None:
             record["p"] = reading.processes
             self._on_gpu = {row[1] for row in reading.processes}
-        if self.host is not None and (of_host := self.host.read(now, self._on_gpu)) is not None:
-            record["h"] = of_host
+        if self.host is not None and (host_values := self.host.read(now, self._on_gpu)) is not None:
+            record["h"] = host_values
         if reading.failures:
             record["n"] = reading.failures
         self._last_tick_m = now
         self._cost.ticks += 1
         self._cost.nvml_ns += reading.nvml_ns
-        if now - self._plan_m >= PLAN_NS:
+        if now - self._plan_m >= PLAN_PERIOD_NS:
             self._plan_m = now
             for gpu in self.driver.gpus:
-                gpu.plan(self.interval_ns, self._slower)
+                gpu.plan(self.interval_ns, self._slowdown)
         self._emit(record)
 
     def _account(self, now: int) -> None:
         cost = self._cost
-        if now - cost.since_m < OVERHEAD_NS:
+        if now - cost.since_m < OVERHEAD_PERIOD_NS:
             return
         cpu_ns = self.clock.cpu_ns()
         share = (cpu_ns - cost.cpu_ns) / (now - cost.since_m)
@@ -236,12 +235,12 @@ class Sampler:
                 "costs": costs,
             }
         )
-        each = share / max(1, len(self.driver.gpus))
-        if each > CPU_SHARE_LIMIT and not self.driver.every_tick:
-            if self._slower < LARGEST_SLOWER:
-                self._slower *= 2
-                self._event({"e": "slowed", "stretch": self._slower, "reason": f"sampling took {share:.1%} of a core"})
-            elif each > HALVE_CPU_SHARE and 2 * self.interval_ns <= SLOWEST_INTERVAL_NS:
+        share_per_gpu = share / max(1, len(self.driver.gpus))
+        if share_per_gpu > MAX_CPU_SHARE and not self.driver.every_tick:
+            if self._slowdown < MAX_SLOWDOWN:
+                self._slowdown *= 2
+                self._event({"e": "slowed", "stretch": self._slowdown, "reason": f"sampling took {share:.1%} of a core"})
+            elif share_per_gpu > MAX_CPU_SHARE_AT_INTERVAL and 2 * self.interval_ns <= MAX_INTERVAL_NS:
                 self.interval_ns *= 2
                 self._event({"e": "slowed", "interval_ns": self.interval_ns, "reason": f"sampling took {share:.1%} of a core"})
         self._cost = _Cost(now, cpu_ns)

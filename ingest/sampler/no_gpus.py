@@ -17,8 +17,8 @@ class NoGpus(NvmlDriver):
     """Driver without devices that never calls NVML."""
 
     def __init__(self, clock: SamplerClock) -> None:
-        nothing: Any = None
-        super().__init__(nothing, clock, processes=False)
+        no_nvml: Any = None
+        super().__init__(no_nvml, clock, processes=False)
 
     def open(self) -> list[SampledGpu]:
         """Return an empty list."""

@@ -3,87 +3,89 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
-import sys
 from pathlib import Path
 
-from sawtooth.ingest.sampler.push import refuse_url
+from sawtooth.ingest.sampler.push import invalid_url_reason
 
-SHORTEST_INTERVAL_S = 0.02  # Power is the signal that changes fastest; the driver samples it every 20 ms.
+MIN_INTERVAL_S = 0.02  # Nothing changes faster than power, which the driver samples every 20 ms.
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the command line's parser."""
-    p = argparse.ArgumentParser(
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
         prog="sawtooth sample",
         description="Sample the GPUs of this machine beside a training job: utilization, tensor activity, power, clocks, memory.",
     )
-    p.add_argument("--interval", type=float, default=0.1, metavar="SECONDS", help="time between samples (default 0.1)")
-    p.add_argument(
+    parser.add_argument("--interval", type=float, default=0.1, metavar="SECONDS", help="time between samples (default 0.1)")
+    parser.add_argument(
         "-o",
         "--output",
-        "--out",
+        "--out",  # the older name
         dest="out",
         type=Path,
         default=None,
         metavar="DIR|FILE.jsonl",
-        help="where sessions go (default: the data folder's live/), or a file of plain lines that sawtooth ingest reads",
+        help="folder for sessions (default: live/ in the data folder), or a .jsonl file, which sawtooth ingest reads",
     )
-    p.add_argument("--gpus", default=None, metavar="LIST", help="indices or UUIDs, separated by commas (default: all)")
-    p.add_argument("--seconds", type=float, default=None, help="stop after this long (default: until interrupted)")
-    p.add_argument(
+    parser.add_argument("--gpus", default=None, metavar="LIST", help="indices or UUIDs, separated by commas (default: all)")
+    parser.add_argument("--seconds", type=float, default=None, help="stop after this long (default: until interrupted)")
+    parser.add_argument(
         "--format",
         choices=("session", "jsonl"),
         default=None,
-        help="jsonl: plain lines into the file --out, or - for stdout",
+        help="session: a folder for the dashboard; jsonl: JSON lines to --out (- for stdout)",
     )
-    p.add_argument("--name", default="", help="a name for the session")
-    p.add_argument("--watch-pid", type=int, default=None, metavar="PID", help="stop when this process ends")
-    p.add_argument("--push", default=None, metavar="URL", help="send the session to a dashboard, acknowledged and resumable")
-    p.add_argument(
+    parser.add_argument("--name", default="", help="a name for the session")
+    parser.add_argument("--watch-pid", type=int, default=None, metavar="PID", help="stop when this process ends")
+    parser.add_argument("--push", default=None, metavar="URL", help="upload the session to a dashboard while it is recorded")
+    parser.add_argument(
         "--token-file",
         type=Path,
         default=None,
         metavar="FILE",
         help="the dashboard's push token (default: SAWTOOTH_PUSH_TOKEN)",
     )
-    p.add_argument("--token", default=None, help="the push token; all users of this host can see it in the list of processes")
-    p.add_argument(
+    parser.add_argument(
+        "--token", default=None, help="the push token; all users of this host can see it in the list of processes"
+    )
+    parser.add_argument(
         "--resume-push", type=Path, default=None, metavar="DIR", help="send the rest of an earlier session, then stop"
     )
-    p.add_argument(
+    parser.add_argument(
         "--prometheus", default=None, metavar="[HOST]:PORT", help="serve /metrics (on loopback unless a host is given)"
     )
-    p.add_argument(
-        "--replay", type=Path, default=None, metavar="FILE", help="play a recorded session or JSON lines instead of sampling"
+    parser.add_argument(
+        "--replay", type=Path, default=None, metavar="FILE", help="replay a recorded session or .jsonl file instead of sampling"
     )
-    p.add_argument("--speed", type=float, default=1.0, help="with --replay: this many times as fast")
-    p.add_argument("--loop", action="store_true", help="with --replay: repeat until stopped")
-    p.add_argument("--copies", type=int, default=1, help="with --replay: pretend to have this many times the GPUs")
-    p.add_argument("--no-processes", action="store_true", help="do not record which processes use the GPUs")
-    p.add_argument(
+    parser.add_argument("--speed", type=float, default=1.0, help="with --replay: this many times as fast")
+    parser.add_argument("--loop", action="store_true", help="with --replay: repeat until stopped")
+    parser.add_argument("--copies", type=int, default=1, help="with --replay: show each GPU this many times")
+    parser.add_argument("--no-processes", action="store_true", help="do not record which processes use the GPUs")
+    parser.add_argument(
         "--no-host", action="store_true", help="do not sample the host: cores, loader workers, memory, disks, network"
     )
-    p.add_argument("--pace", dest="step_rate", type=Path, default=None, help=argparse.SUPPRESS)  # `sawtooth run` writes it
-    p.add_argument(
-        "--follow", type=int, action="append", default=[], help=argparse.SUPPRESS
-    )  # `sawtooth attach` gives processes
-    p.add_argument(
+    # Internal: the file with the step rate, which `sawtooth run` writes.
+    parser.add_argument("--pace", dest="step_rate", type=Path, default=None, help=argparse.SUPPRESS)
+    # Internal: ids of processes to follow, from `sawtooth attach`.
+    parser.add_argument("--follow", type=int, action="append", default=[], help=argparse.SUPPRESS)
+    parser.add_argument(
         "command",
         nargs=argparse.REMAINDER,
         metavar="COMMAND",
         help="run this command and sample until it ends; everything after it belongs to the command",
     )
-    return p
+    return parser
 
 
 def push_token_of(options: argparse.Namespace) -> str | None:
     """Return the push token from --token, else from --token-file (first word), else from the environment.
 
-    Raises OSError or UnicodeDecodeError if the file cannot be read.
+    SAWTOOTH_PUSH_TOKEN comes before SAWTOOTH_TOKEN, the login token, which also allows to push. Raises OSError or UnicodeDecodeError if the
+    file cannot be read.
     """
     if options.token:
-        print("sawtooth sample: --token can be read in the list of processes. SAWTOOTH_PUSH_TOKEN cannot.", file=sys.stderr)
         return str(options.token)
     if options.token_file is not None:
         return next(iter(options.token_file.read_text(encoding="ascii").split()), None)
@@ -95,18 +97,25 @@ def format_of(out: Path | None) -> str:
     return "jsonl" if out is not None and out.suffix == ".jsonl" else "session"
 
 
-def refusal(options: argparse.Namespace) -> str | None:
-    """Return a sentence that says which options are invalid, None if all are valid."""
-    if options.interval < SHORTEST_INTERVAL_S:
-        return f"--interval must be at least {SHORTEST_INTERVAL_S:g} s: nothing NVML reports changes faster."
-    if not options.speed > 0 or options.copies < 1:
+def invalid_reason(options: argparse.Namespace) -> str | None:
+    """Return a sentence that says which options are invalid; None if all are valid.
+
+    ``format`` and ``token`` must have their final values, from ``format_of`` and ``push_token_of``.
+    """
+    if options.interval < MIN_INTERVAL_S:
+        return f"--interval must be at least {MIN_INTERVAL_S:g} s: nothing NVML reports changes faster."
+    if math.isnan(options.speed) or options.speed <= 0 or options.copies < 1:
         return "--speed and --copies must be above 0."
     if options.format == "jsonl" and options.out is not None and not options.out.parent.is_dir():
         return f"There is no folder {str(options.out.parent)!r} to write the samples to."
-    if options.push is None:
-        return "--resume-push needs --push URL." if options.resume_push else None
+    if options.push is None and options.resume_push:
+        return "--resume-push needs --push URL."
+    return None if options.push is None else _invalid_push(options)
+
+
+def _invalid_push(options: argparse.Namespace) -> str | None:
     if not options.token:
         return "--push needs the push token, in SAWTOOTH_PUSH_TOKEN or --token-file; the dashboard's Live page shows it."
     if options.format != "session":
-        return "--push sends sessions: leave --format out."
-    return refuse_url(options.push)
+        return "--push needs --format session, which is the default."
+    return invalid_url_reason(options.push)

@@ -17,12 +17,13 @@ from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.segments import segment_name, segments_of
 
 BATCH_BYTES = 1 << 20  # the server's limit for one POST
-FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # first and longest wait after a failed request
+FIRST_WAIT_S = 1.0  # wait after the first failed request; it doubles with each further failure
+MAX_WAIT_S = 60.0
 # Time between checks for new synced lines. Lines are synced once a second, so data on screen is one to two seconds old.
 IDLE_S = 0.25
 DRAIN_S = 30.0  # how long to continue after the last sample; the user can send the rest with --resume-push
-SPOOL_BYTES = 512_000_000  # If a session is larger, the oldest fully acknowledged segments are deleted.
-FATAL = frozenset({400, 401, 403, 404, 413})  # status codes after which an immediate retry does not help
+MAX_SESSION_BYTES = 512_000_000  # If a session is larger, the oldest fully acknowledged segments are deleted.
+FATAL_STATUSES = frozenset({400, 401, 403, 404, 413})  # An immediate retry does not help after these.
 TIMEOUT_S = 10.0
 
 Send = Callable[[str, str, bytes | None, Mapping[str, str]], tuple[int, dict[str, Any]]]
@@ -99,7 +100,7 @@ class Push:
         for segment, size in sorted(self._available().items()):
             offset = self._acked.get(segment, 0)
             if offset < size:
-                return self._ship(segment, offset, size)
+                return self._send_part(segment, offset, size)
         return IDLE_S
 
     def drained(self) -> bool:
@@ -112,19 +113,19 @@ class Push:
         while not stop.is_set():
             self._clock.wait(stop, self.step())
         never = threading.Event()
-        until = self._clock.monotonic_ns() + int(DRAIN_S * 1e9)
-        while not self.drained() and self._clock.monotonic_ns() < until:
+        deadline_ns = self._clock.monotonic_ns() + int(DRAIN_S * 1e9)
+        while not self.drained() and self._clock.monotonic_ns() < deadline_ns:
             self._clock.wait(never, min(self.step(), 5.0))
 
     def _resume(self) -> float:
         status, reply = self._request("GET", self.base, None, {})
         segments = reply.get("segments")
         if status != 200 or not isinstance(segments, dict):
-            return self._backed_off(status)
+            return self._failed(status)
         self._acked = {int(n): int(size) for n, size in segments.items()}
-        return self._went_well()
+        return self._succeeded()
 
-    def _ship(self, segment: int, offset: int, size: int) -> float:
+    def _send_part(self, segment: int, offset: int, size: int) -> float:
         assert self._acked is not None
         path = self.folder / ("meta.json" if segment == 0 else segment_name(segment))
         try:
@@ -133,69 +134,69 @@ class Push:
                 body = file.read(min(BATCH_BYTES, size - offset))
         except OSError as error:
             self.state.trouble = f"{path.name} cannot be read: {error.strerror}"
-            return LONGEST_WAIT_S
+            return MAX_WAIT_S
         if segment:
-            whole = body.rfind(b"\n") + 1
-            if not whole and len(body) < BATCH_BYTES:
+            complete = body.rfind(b"\n") + 1
+            if not complete and len(body) < BATCH_BYTES:
                 return IDLE_S  # The line is not complete yet.
-            body = body[:whole] if whole else body
+            body = body[:complete] if complete else body
         headers = {"Content-Type": "application/octet-stream", "X-Content-CRC32": f"{zlib.crc32(body):08x}"}
         status, reply = self._request("POST", f"{self.base}?segment={segment}&offset={offset}", body, headers)
-        held = reply.get("size")
-        if status in (200, 409) and isinstance(held, int) and held >= 0:
+        server_size = reply.get("size")
+        if status in (200, 409) and isinstance(server_size, int) and server_size >= 0:
             if status == 200:
-                self.state.acknowledged += max(0, held - offset)
+                self.state.acknowledged += max(0, server_size - offset)
             # Continue from the server's size. After 409 it may have more bytes than expected, or fewer if it lost its disk.
-            self._acked[segment] = held
-            if held > size:
+            self._acked[segment] = server_size
+            if server_size > size:
                 self.state.trouble = f"the dashboard has another session called {self.folder.name}"
-                return LONGEST_WAIT_S
+                return MAX_WAIT_S
             self._trim()
-            return self._went_well() if status == 200 else self._backed_off(status)
-        return self._backed_off(status)
+            return self._succeeded() if status == 200 else self._failed(status)
+        return self._failed(status)
 
     def _request(self, method: str, url: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
         headers["Authorization"] = f"Bearer {self._token}"
         if self.state.offset_ns is not None:
             headers["X-Clock-Offset-Ns"] = str(self.state.offset_ns)
-        sent = self._clock.wall_ns()
+        sent_ns = self._clock.wall_ns()
         status, reply = self._send(method, url, body, headers)
-        back = self._clock.wall_ns()
-        received_there, sent_there = reply.get("received_ns"), reply.get("sent_ns")
-        if isinstance(received_there, int) and isinstance(sent_there, int):
-            self.state.offset_ns = ((received_there - sent) + (sent_there - back)) // 2
+        received_ns = self._clock.wall_ns()
+        server_received_ns, server_sent_ns = reply.get("received_ns"), reply.get("sent_ns")
+        if isinstance(server_received_ns, int) and isinstance(server_sent_ns, int):
+            self.state.offset_ns = ((server_received_ns - sent_ns) + (server_sent_ns - received_ns)) // 2
         return status, reply
 
-    def _went_well(self) -> float:
+    def _succeeded(self) -> float:
         self._wait_s, self.state.trouble = FIRST_WAIT_S, None
         return 0.0
 
-    def _backed_off(self, status: int) -> float:
-        known = {
+    def _failed(self, status: int) -> float:
+        reasons = {
             0: "the dashboard cannot be reached",
             401: "the dashboard does not accept the token",
             409: "the dashboard has a different part of the session than this host expected",
             507: "the dashboard's disk is full",
         }
-        self.state.trouble = known.get(status, f"the dashboard answers {status}")
-        if status in FATAL:
-            return LONGEST_WAIT_S
-        wait, self._wait_s = self._wait_s, min(2 * self._wait_s, LONGEST_WAIT_S)
-        return wait
+        self.state.trouble = reasons.get(status, f"the dashboard answers {status}")
+        if status in FATAL_STATUSES:
+            return MAX_WAIT_S
+        wait_s, self._wait_s = self._wait_s, min(2 * self._wait_s, MAX_WAIT_S)
+        return wait_s
 
     def _trim(self) -> None:
         sizes = {n: size for n, size in self._available().items() if n}
         total = sum(sizes.values())
         assert self._acked is not None
         for segment in sorted(sizes)[:-1]:
-            if total <= SPOOL_BYTES or self._acked.get(segment, 0) < sizes[segment]:
+            if total <= MAX_SESSION_BYTES or self._acked.get(segment, 0) < sizes[segment]:
                 return
             (self.folder / segment_name(segment)).unlink(missing_ok=True)
             total -= sizes[segment]
 
 
-def refuse_url(url: str) -> str | None:
-    """Return why ``url`` is not a valid dashboard address, None if it is."""
+def invalid_url_reason(url: str) -> str | None:
+    """Return why ``url`` is not a valid dashboard address; None if it is valid."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return f"--push needs the dashboard's address, such as https://dashboard.example:8501, not {url!r}."

@@ -14,19 +14,10 @@ from sawtooth.ingest.json_checksum import sealed
 SEGMENT_BYTES = 8_000_000  # small enough to delete segments one by one after a push, large enough for few files per folder
 SEGMENT_NS = 600 * 10**9  # ten minutes; the same limit for sessions that write slowly
 SYNC_NS = 10**9  # A power failure loses at most the records of this time.
-HEAD_KEYS = (
-    "v",
-    "session",
-    "host",
-    "boot",
-    "versions",
-    "name",
-    "interval_ns",
-    "columns",
-    "devices",
-)  # Each segment's head has these keys of meta.json, so that it can be read without the others.
+# Each segment's head has these keys of meta.json, so that the segment can be read without the others.
+HEAD_KEYS = ("v", "session", "host", "boot", "versions", "name", "interval_ns", "columns", "devices")
 SEGMENT = re.compile(r"samples-([0-9]{4,})\.jsonl")
-NESTED_MOST = 10_000  # most lists and objects in a record or in meta.json; with sixteen GPUs, there are a few hundred
+MAX_CONTAINERS = 10_000  # lists and objects in a record or in meta.json; with sixteen GPUs, there are a few hundred
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
@@ -42,7 +33,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     if len(line) <= _TAIL or line[-_TAIL:-10] != _MARK or line[-2:] != b'"}':
         return None
     body = line[:-_TAIL]
-    if is_tangled(body):
+    if is_oversized(body):
         return None
     try:
         if int(line[-10:-2], 16) != zlib.crc32(body):
@@ -53,12 +44,12 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def is_tangled(text: bytes) -> bool:
+def is_oversized(text: bytes) -> bool:
     """Tell whether a JSON text has more lists and objects than any sampler writes.
 
     Parsing such a text would block all other threads, because Python creates each object while it holds the GIL.
     """
-    return text.count(b"[") + text.count(b"{") > NESTED_MOST
+    return text.count(b"[") + text.count(b"{") > MAX_CONTAINERS
 
 
 def segment_name(number: int) -> str:
@@ -100,7 +91,7 @@ class SegmentWriter:
             self.sync(m)
 
     def start_segment(self, m: int, w: int) -> None:
-        """Close the segment and open the next one, whose head describes the devices as ``meta`` does.
+        """Close the segment and open the next one, whose head describes the devices of ``meta``.
 
         Raises OSError if writing fails.
         """
@@ -134,12 +125,12 @@ class SegmentWriter:
             try:
                 self._bytes += os.write(self._file, b"\n")
             except OSError:
-                self._file_broken()
+                self._give_up_segment()
             raise OSError(28, "the disk took only part of a record")
         self.sequence += 1
         self._bytes += written
 
-    def _file_broken(self) -> None:
+    def _give_up_segment(self) -> None:
         os.close(self._file)
         self._file = -1  # The next record opens a new segment.
 
@@ -150,9 +141,9 @@ def join_segments(folder: Path, target: Path) -> int:
     with target.open("wb") as out:
         for segment in segments_of(folder).values():
             content = segment.read_bytes()
-            whole = content[: content.rfind(b"\n") + 1]
-            ticks += whole.count(b'{"k":"tick",')
-            out.write(whole)
+            lines = content[: content.rfind(b"\n") + 1]
+            ticks += lines.count(b'{"k":"tick",')
+            out.write(lines)
     return ticks
 
 

@@ -21,7 +21,7 @@ from sawtooth.installation import default_data_folder, recorder_version
 DISK_RETRY_NS = 10 * 10**9  # time between attempts to begin a new segment after a full disk; the sampler itself never stops
 
 # Keys of plain lines: the column, and the factor to its unit. Plain lines have PCIe and NVLink in MiB/s, as GPM reports them.
-PLAIN_KEYS = {key: held for key, held in names_in("nvml_jsonl").items() if held[0] in COLUMNS}
+PLAIN_KEYS = {key: (column, factor) for key, (column, factor) in names_in("nvml_jsonl").items() if column in COLUMNS}
 
 
 def default_folder() -> Path:

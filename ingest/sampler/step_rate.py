@@ -11,8 +11,8 @@ import json
 import math
 from pathlib import Path
 
-LOOK_NS = 10**9  # People cannot read a line of text that changes more often than once a second.
-LONGEST = 4096  # bytes of the file that are read
+PERIOD_NS = 10**9  # People cannot read a line of text that changes more often than once a second.
+MAX_BYTES = 4096  # bytes of the file that are read
 KEYS = ("step", "p50_ms", "p95_ms", "per_s", "samples", "flops")
 
 
@@ -22,21 +22,21 @@ class StepRateReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._due_m = 0
-        self._changed = 0
+        self._changed_ns = 0
 
     def read(self, now_m: int) -> dict[str, float] | None:
         """Return the new values; None if no reading is due, nothing changed or the file is unreadable."""
         if now_m < self._due_m:
             return None
-        self._due_m = now_m + LOOK_NS
+        self._due_m = now_m + PERIOD_NS
         try:
-            changed = self._path.stat().st_mtime_ns
-            if changed == self._changed:
+            changed_ns = self._path.stat().st_mtime_ns
+            if changed_ns == self._changed_ns:
                 return None
             with self._path.open("rb") as file:
-                values = json.loads(file.read(LONGEST))
-            self._changed = changed
-            known = {key: float(values[key]) for key in KEYS if values.get(key) is not None}
+                content = json.loads(file.read(MAX_BYTES))
+            self._changed_ns = changed_ns
+            values = {key: float(content[key]) for key in KEYS if content.get(key) is not None}
         except (OSError, ValueError, TypeError, AttributeError):
             return None
-        return known if known and all(map(math.isfinite, known.values())) else None
+        return values if values and all(map(math.isfinite, values.values())) else None

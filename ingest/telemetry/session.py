@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.json_checksum import unsealed
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
-from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_tangled, join_segments, segment_name, segments_of
+from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_oversized, join_segments, segment_name, segments_of
 from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
@@ -62,7 +62,7 @@ class SessionReader:
         if self._meta is None:
             try:
                 content = unsealed((self.folder / "meta.json").read_bytes())
-                value = None if is_tangled(content) else json.loads(content)
+                value = None if is_oversized(content) else json.loads(content)
             except (OSError, ValueError, RecursionError):
                 value = None
             if not isinstance(value, dict) or not isinstance(value.get("columns"), list):

@@ -17,7 +17,7 @@ from sawtooth.app.commands.try_ import try_parser
 from sawtooth.ingest.capture.attach.command import attach_parser
 from sawtooth.ingest.capture.commands import run_parser
 from sawtooth.ingest.capture.loader import loader_parser
-from sawtooth.ingest.sampler.options import parser as sample_parser
+from sawtooth.ingest.sampler.options import build_parser as sample_parser
 
 PARSERS = {
     "run": run_parser,

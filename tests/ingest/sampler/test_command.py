@@ -1,9 +1,10 @@
-"""What cannot work is said before anything is sampled or run, and where to watch is printed."""
+"""Errors of the sampler before it samples or runs a command, and the address to watch."""
 
 from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +21,34 @@ from tests.support.servers import free_port
 
 def gpus() -> FakeNvml:
     nvml = FakeNvml(FakeClock())
-    nvml.cost_s["nvmlGpmSampleGet"] = 0.1  # its clock passes only by what calls cost
+    nvml.cost_s["nvmlGpmSampleGet"] = 0.1  # The fake clock advances only by the cost of calls.
     return nvml
 
 
-def test_a_closed_port_is_an_error_in_the_first_second_and_nothing_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_closed_port_is_an_error_before_the_command_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url, ran = f"http://127.0.0.1:{free_port()}", tmp_path / "ran"
     touch = [sys.executable, "-c", f"open({str(ran)!r}, 'w')"]
-    began = time.monotonic()
+    start_s = time.monotonic()
     arguments = ["--out", str(tmp_path / "out"), "--push", url, "--token", "T", "--", *touch]
     assert command.main(arguments, nvml=gpus()) == 2
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - start_s < 1.0
     assert f"cannot be reached at {url}" in capsys.readouterr().err
     assert not ran.exists()
 
 
-def test_where_the_package_of_nvml_is_missing_its_name_is_said(
+def test_missing_nvml_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert command.main(["--out", str(tmp_path / "out"), "--seconds", "1"]) == 2
-    said = capsys.readouterr().err
-    assert "nvidia-ml-py is not installed" in said and "pip install nvidia-ml-py" in said
+    message = capsys.readouterr().err
+    assert "nvidia-ml-py is not installed" in message and "pip install nvidia-ml-py" in message
 
 
 @pytest.mark.parametrize(
     ("status", "code", "words"), [(401, 2, "does not accept the token"), (200, 0, "watch it at http://d:1/live")]
 )
-def test_a_wrong_token_is_an_error_and_a_right_one_says_where_to_watch(
+def test_token_is_checked_before_sampling(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -61,13 +60,13 @@ def test_a_wrong_token_is_an_error_and_a_right_one_says_where_to_watch(
         size = int(url.rpartition("=")[2]) + len(body) if body is not None else 0
         return status, {"segments": {}, "size": size}
 
-    monkeypatch.setattr(Push.__init__, "__kwdefaults__", {**(Push.__init__.__kwdefaults__ or {}), "send": send})
+    monkeypatch.setattr(command, "Push", partial(Push, send=send))
     arguments = ["--out", str(tmp_path), "--seconds", "0.2", "--push", "http://d:1", "--token", "T"]
     assert command.main(arguments, nvml=gpus()) == code
     assert words in capsys.readouterr().err
 
 
-def test_the_push_token_comes_from_a_file_or_the_environment_and_arguments_are_warned_of(
+def test_push_token_sources_and_the_warning_about_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "from-the-environment")
@@ -77,14 +76,34 @@ def test_the_push_token_comes_from_a_file_or_the_environment_and_arguments_are_w
         (["--token-file", str(tmp_path / "push_token")], "from-the-file"),
         (["--token", "given"], "given"),
     ):
-        assert options.push_token_of(options.parser().parse_args(arguments)) == token
-    assert "list of processes" in capsys.readouterr().err
+        assert options.push_token_of(options.build_parser().parse_args(arguments)) == token
+    assert command.main(["--token", "given", "--speed", "0"]) == 2
+    assert "process list" in capsys.readouterr().err
     assert command.main(["--push", "http://d:1", "--token-file", str(tmp_path / "none")]) == 2
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_file_of_lines_is_what_ingest_reads(tmp_path: Path) -> None:
+def test_jsonl_file_can_be_ingested(tmp_path: Path) -> None:
     out = tmp_path / "x.jsonl"
     assert command.main(["-o", str(out), "--seconds", "0.3", "--interval", "0.05"], nvml=gpus()) == 0
     (run,) = bring_in(DataFolder(tmp_path / "data").create(), [(out, out.name)]).runs
     assert [ref.kind for ref in run.recordings] == ["telemetry"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--push", "http://d"], "needs the push token"),
+        (["--push", "dashboard:8501", "--token", "T"], "such as https://"),
+        (["--resume-push", "x"], "needs --push"),
+        (["--interval", "0.001"], "at least 0.02 s"),
+        (["--prometheus", "here"], "needs a port"),
+    ],
+)
+def test_wrong_options_are_explained(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SAWTOOTH_TOKEN", raising=False)
+    monkeypatch.delenv("SAWTOOTH_PUSH_TOKEN", raising=False)
+    assert command.main(arguments) == 2
+    assert message in capsys.readouterr().err
