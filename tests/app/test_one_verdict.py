@@ -1,4 +1,4 @@
-"""One pair has one verdict: the command line, JSON, HTML, Markdown, the notebook, the MCP tool and the page say the same words and numbers."""
+"""One pair has one verdict: every surface says the same words and numbers."""
 
 from __future__ import annotations
 
