@@ -105,7 +105,7 @@ def _costs(trial: Trial) -> str:
     costs = []
     if trial.memory_mib is not None and abs(trial.memory_mib) >= MARKED_LEAST_MIB:
         costs.append(f"{trial.memory_mib:+,.0f} MiB of host memory")
-    if trial.start_s is not None and abs(trial.start_s) >= START_LEAST_S:
+    if trial.start_s is not None and trial.start_s >= START_LEAST_S:
         costs.append(f"{trial.start_s:+.0f} s until the steps run steadily")
     result = _result(trial)
     return "; ".join([*costs, *([result] if result else [])])

@@ -208,8 +208,13 @@ class Capture:
                 self.why_not.append(NO_TRACE if self._phase == "waiting" else short)
             self._finish()
             return
-        why = f"the loop ended after {self._marked} steps, and at least {self._plan.least} are needed; call capture.step() after each, "
-        self._give_up(f"{why}and tell profile(steps=…) how many a short loop has")
+        few = self._marked < self._plan.least
+        needed = (
+            f", and at least {self._plan.least} are needed; call capture.step() after each, and"
+            if few
+            else " while it was timed;"
+        )
+        self._give_up(f"the loop ended after {self._marked} steps{needed} tell profile(steps=…) how many a short loop has")
 
     def _finish(self) -> None:
         """Write the bundle."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.ingest.capture.packing import SOURCE_MEMBER, write_archive
-from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.files import scratch
 from sawtooth.ingest.loop.command import visible
 from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
@@ -161,7 +161,9 @@ def import_bundle(
         refs: dict[str, RecordingRef] = {}
         for run in bundle.manifest.runs:
             for recording in run.recordings:
-                if recording.member not in refs:
+                if recording.member in refs:
+                    continue
+                try:
                     refs[recording.member] = _bring_in(
                         bundle=bundle,
                         recording=recording,
@@ -169,6 +171,10 @@ def import_bundle(
                         keep_source=keep_source,
                         progress=progress,
                     )
+                except SourceError as error:
+                    # A loop may end before the sampler's first sample; its trace counts all the same.
+                    if error.code != "E-NOEV" or recording.kind != "telemetry" or len(run.recordings) < 2:
+                        raise
         if prepare is not None:
             for ref in refs.values():
                 prepare(ref)
@@ -190,7 +196,7 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
     recordings = [
         msgspec.structs.replace(ref, rank=_rank(ref, r), offset_ns=r.offset_ns, interval_ns=r.interval_ns)
         for r in run.recordings
-        for ref in (refs[r.member],)
+        if (ref := refs.get(r.member)) is not None
     ]
     title, notes = clean_title(run.name), run.notes[:MAX_TEXT]
     settings = {key[:MAX_LABEL]: value[:MAX_LABEL] for key, value in list(run.settings.items())[:MAX_LABELS]}

@@ -1,6 +1,6 @@
 """The guide's recipes for jobs, each with its own launcher, on the CPU.
 
-pip install accelerate && python -m pytest -m slow tests/counterparts/test_recipes.py
+pip install accelerate ray && python -m pytest -m slow tests/counterparts/test_recipes.py
 """
 
 from __future__ import annotations
@@ -42,6 +42,26 @@ for _ in range(200):
     time.sleep(0.02)
 """
 
+RAY = """
+import os, sys, time, torch, ray
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer, prepare_model
+from sawtooth.capture import profile
+def loop(config):
+    model = prepare_model(torch.nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with profile(config["file"], steps=60) as capture:
+        for _ in range(60):
+            optimizer.zero_grad()
+            model(torch.ones(16, 64)).sum().backward()
+            optimizer.step()
+            capture.step()
+            time.sleep(0.01)
+ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}})
+workers = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1})
+TorchTrainer(loop, train_loop_config={"file": sys.argv[1]}, scaling_config=workers).fit()
+"""
+
 
 def start(folder: Path, output: Path, script: str, *launcher: str, **variables: str) -> subprocess.Popen[bytes]:
     (folder / "train.py").write_text(script)
@@ -64,6 +84,18 @@ def test_a_training_of_accelerate_is_recorded(tmp_path: Path) -> None:
         pytest.skip("pip install accelerate")
     assert start(tmp_path, tmp_path / "run.sawtooth", ACCELERATE, "accelerate", "launch", "--cpu").wait(200) == 0
     assert {"trace", "marks"} <= {each["kind"] for each in recorded(tmp_path / "run.sawtooth")}
+
+
+def test_each_worker_of_ray_train_writes_a_file_of_its_own(tmp_path: Path) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("pip install ray")
+    (tmp_path / "train.py").write_text(RAY)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+    command = [sys.executable, "train.py", str(tmp_path / "run.sawtooth")]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=300)
+    files = sorted(tmp_path.glob("*.sawtooth"))
+    assert [file.name for file in files] == ["run-rank0.sawtooth", "run-rank1.sawtooth"]
+    assert all({"trace", "marks"} <= {each["kind"] for each in recorded(file)} for file in files)
 
 
 def test_each_task_of_slurm_writes_a_file_of_its_own(tmp_path: Path) -> None:

@@ -169,6 +169,15 @@ def test_too_few_steps_say_how_many_are_needed(
     assert "profile(steps=…)" in said
 
 
+def test_a_loop_that_ends_while_it_is_timed_is_not_said_to_be_too_short(
+    tmp_path: Path, clock: SteppingClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with profile(tmp_path / "x", sampler=False) as capture:
+        train(capture, clock, 60)
+    said = capsys.readouterr().err
+    assert capture.path is not None or ("ended after 60 steps while it was timed" in said and "at least" not in said)
+
+
 @pytest.mark.parametrize("steps", [4, 12, 30, 60, 200])
 def test_a_short_loop_is_captured_where_its_length_is_known(tmp_path: Path, clock: SteppingClock, steps: int) -> None:
     """10 s of undisturbed steps are wanted, and the longest of these loops takes 4 s."""

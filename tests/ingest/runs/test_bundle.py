@@ -187,6 +187,26 @@ def test_a_bad_source_registers_nothing(tmp_path: Path) -> None:
     assert folder.manifests() == [] and list(folder.recordings.iterdir()) == [] and list(folder.uploads.iterdir()) == []
 
 
+def test_a_loop_that_ended_before_its_first_sample_is_read_without_telemetry(tmp_path: Path) -> None:
+    trace, empty = tmp_path / "trace.json.gz", tmp_path / "telemetry.jsonl"
+    trace.write_bytes(sound_trace.PACKED)
+    empty.write_text('{"meta":{"name":"none","driver":"580"}}\n')
+    path = tmp_path / "x.sawtooth"
+    run = BundleRun("r", [BundleRecording("", "trace.json.gz", "trace"), BundleRecording("", "telemetry.jsonl", "telemetry")])
+    recordings = [msgspec.structs.replace(each, member=f"sources/000{i}.gz") for i, each in enumerate(run.recordings, 1)]
+    manifest = msgspec.json.encode(BundleManifest([msgspec.structs.replace(run, recordings=recordings)]))
+    packed(
+        path,
+        {
+            "manifest.json": manifest,
+            "sources/0001.gz": trace.read_bytes(),
+            "sources/0002.gz": gzip.compress(empty.read_bytes()),
+        },
+    )
+    (imported,) = import_bundle(path, DataFolder(tmp_path / "d"))
+    assert [ref.kind for ref in imported.recordings] == ["trace"]
+
+
 def test_a_bomb_is_stopped(tmp_path: Path) -> None:
     inner = gzip.compress(b"\0" * (300 << 20), 9)
     path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": inner}, zipfile.ZIP_DEFLATED)
