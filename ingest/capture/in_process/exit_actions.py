@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -38,3 +39,15 @@ def finish_at_end(*watchers: Any) -> Callable[[], None]:
             if hasattr(os, "register_at_fork"):  # A forked process, such as a loader worker, does not train.
                 os.register_at_fork(after_in_child=each.forget)
         return leave.pop_all().close
+
+
+def skip_destructors() -> None:
+    """Make this process end without the destructors of libraries that are registered by now.
+
+    A process whose Kineto was used has a thread of Kineto's. A fork of it has no such thread, and waits for it forever in Kineto's destructor,
+    unless it ends by os._exit. The exit code stays, and C's files are flushed. Only glibc has these functions.
+    """
+    with contextlib.suppress(AttributeError):
+        libc = ctypes.CDLL(None)
+        if libc.on_exit(libc._exit, None) == 0:  # called with the exit code, before what was registered earlier
+            libc.__cxa_atexit(libc.fcloseall, None, None)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from . import shared
+from .exit_actions import skip_destructors
 from .kineto import Detaching, Silence
 
 BEGIN = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_enable_profiler_legacy")
@@ -54,6 +55,7 @@ class Profilers:
         self.other = False
         self.began = 0
         self.exported: list[str] = []
+        self.has_profiled = False  # a profile of ours began in this process
         self.detaching, self.silence = Detaching(), Silence()
         self._us = threading.local()
         if hasattr(os, "register_at_fork"):
@@ -61,6 +63,8 @@ class Profilers:
 
     def _forget_ours(self) -> None:
         self.ours = None  # The profile belongs to the parent process.
+        if self.has_profiled:
+            skip_destructors()
 
     @property
     def busy(self) -> bool:
@@ -71,7 +75,7 @@ class Profilers:
     def by_us(self) -> Iterator[None]:
         """Mark profilers that begin or end inside this context as ours."""
         before = getattr(self._us, "inside", False)
-        self._us.inside = True
+        self._us.inside = self.has_profiled = True
         try:
             yield
         finally:

@@ -31,7 +31,7 @@ SECONDS = 2.0  # of a stretch. A program that launches kernels all the time fill
 WAIT = 2.0  # times the least time before a loop's profile: until then a loop may still begin
 LEAST_WAIT_S = 2.0
 LEAST_SECONDS = 0.2  # A stretch that the program's end cuts shorter says nothing.
-# Share of a core that the process used before. One that waits (a launcher, a server's parent) forks: a child that inherits a profiled Kineto may not end.
+# Share of a core that the process used before. One that waits (a launcher, a server's parent) has nothing to profile.
 LEAST_CORE = 0.2
 LOOK_S = 0.05
 TO_START_S = 30.0  # The main thread may be inside one long call. After this time it is asked again.

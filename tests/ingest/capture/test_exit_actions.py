@@ -1,0 +1,39 @@
+"""A fork of a profiled process ends, although a destructor of PyTorch's profiler would wait in it forever."""
+
+import subprocess
+import sys
+
+import pytest
+
+from sawtooth.ingest.capture.in_process import profilers
+from tests.support.paths import ROOT
+
+# A destructor that never returns stands for Kineto's, which joins a thread that a fork does not have.
+ENDS = """
+import ctypes, sys
+from sawtooth.ingest.capture.in_process.exit_actions import skip_destructors
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(libc.pause, None, None)
+skip_destructors()
+libc.printf(b"from C\\n")
+print("from Python")
+sys.exit(3)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's functions")
+def test_a_process_without_destructors_ends_with_its_code_and_output() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (3, ["from C", "from Python"])
+
+
+def test_only_forks_of_a_profiled_process_skip_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    skipped: list[int] = []
+    monkeypatch.setattr(profilers, "skip_destructors", lambda: skipped.append(1))
+    one = profilers.Profilers()
+    one._forget_ours()
+    assert not skipped
+    with one.by_us():
+        pass
+    one._forget_ours()
+    assert skipped
