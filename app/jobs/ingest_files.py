@@ -23,7 +23,7 @@ from sawtooth.ingest.runs.bundle import import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
 from sawtooth.ingest.runs.grouping import nearest_run, traced_during
 from sawtooth.ingest.runs.manifests import attach, edit_run, register_runs
-from sawtooth.ingest.runs.naming import RANK_IN_NAME, shown_path, telling_name
+from sawtooth.ingest.runs.naming import RANK_IN_NAME, identifying_name, shown_path
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.runs.same_session import joined_later
@@ -159,10 +159,10 @@ def _called(ref: RecordingRef, shown: str) -> RecordingRef:
     """
     if ref.kind == "memory" and (numbers := RANK_IN_NAME.findall(ref.source_name)):
         ref = msgspec.structs.replace(ref, rank=int(numbers[-1]))
-    if telling_name(ref.source_name) is not None or (telling := telling_name(shown)) is None:
+    if identifying_name(ref.source_name) is not None or (identifying := identifying_name(shown)) is None:
         return ref
     path = shown.replace("\\", "/")
-    return msgspec.structs.replace(ref, source_name=clean_title(path[f"/{path}".rindex(f"/{telling}/") :]))
+    return msgspec.structs.replace(ref, source_name=clean_title(path[f"/{path}".rindex(f"/{identifying}/") :]))
 
 
 def _known_as(before: Manifest, now: Manifest, file_names: Mapping[str, str]) -> list[str]:

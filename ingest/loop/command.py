@@ -1,11 +1,10 @@
-"""Parts of a training's command line: its program, its arguments, and the name for its runs."""
+"""Parts of a training command line: the program, its arguments, and the name for its runs."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Sequence
-from itertools import takewhile
 from pathlib import PurePath
 
 RECORDED_BY = "Recorded by `sawtooth run"  # Notes of a run begin with this. In old runs, only the notes contain the command.
@@ -19,16 +18,16 @@ LAUNCHERS = (
 PYTHON = re.compile(r"python[\d.]*")
 MODULE = re.compile(r"[^\W\d]\w*(\.\w+)*")
 FLAG = re.compile(r"--?[A-Za-z]")  # Words such as -1 and -.5 are values, not flags.
-CONFIGURED = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # arguments of Hydra and OmegaConf, such as model.depth=3
+HYDRA_ARGUMENT = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # of Hydra or OmegaConf, such as model.depth=3
 SECRET = re.compile(r"(?:key|secret|password|passwd|credentials?|token)$", re.IGNORECASE)
-UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode categories of invisible characters
+INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Unicode categories
 POSITIONAL = "arguments without a name"
 
 
 def command_of(command: Sequence[str], notes: str) -> list[str]:
-    """Return the command that `sawtooth run` started; [] for runs that it did not record.
+    """Return the command that `sawtooth run` started; [] for runs that were not recorded by it.
 
-    Old runs do not store ``command``. For those, the command is read from ``notes``.
+    Old runs do not store ``command``. For those, it is read from the first line of ``notes``.
     """
     if not command and notes.startswith(RECORDED_BY):
         command = notes.splitlines()[0].removeprefix(RECORDED_BY).rstrip(".").removesuffix("`").split()
@@ -40,11 +39,13 @@ def visible(word: str) -> str:
 
     This protects people who copy a command from someone else's run into a terminal.
     """
-    return "".join(sign.encode("unicode_escape").decode() if unicodedata.category(sign) in UNSEEN else sign for sign in word)
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in INVISIBLE_CATEGORIES else char for char in word
+    )
 
 
 def failure_of(notes: str) -> str | None:
-    """Return the line of ``notes`` that says that the training failed; None if there is none.
+    """Return the line of ``notes`` that reports a failed training; None if there is none.
 
     Only `sawtooth run` writes this line.
     """
@@ -53,7 +54,7 @@ def failure_of(notes: str) -> str | None:
 
 
 def program_of(command: Sequence[str]) -> str:
-    """Return the name of the module, else of the script, else of the program; "" without a command."""
+    """Return the name of the module, else of the script, else of the executable; "" without a command."""
     return _program_at(command)[0]
 
 
@@ -68,13 +69,13 @@ def arguments_of(command: Sequence[str]) -> dict[str, str]:
 
     Words without a flag are joined under the key POSITIONAL.
     """
-    _, at, module = _program_at(command)
-    before = command[1 : at - 1 if module else at]
-    return _by_flag(before) | _by_flag(command[at + 1 :])
+    _, index, is_module = _program_at(command)
+    launcher_arguments = command[1 : index - 1 if is_module else index]  # without the -m before a module
+    return _by_flag(launcher_arguments) | _by_flag(command[index + 1 :])
 
 
 def names_secret(flag: str) -> bool:
-    """Tell whether the value of ``flag`` is probably a secret. Such values are never shown."""
+    """Tell whether the value of ``flag`` is probably a secret, which callers must hide."""
     return SECRET.search(flag) is not None
 
 
@@ -84,25 +85,41 @@ def _program_at(command: Sequence[str]) -> tuple[str, int, bool]:
     The search begins at the Python executable, because a program before it may have its own option -m, as in
     numactl -m 1 python train.py.
     """
-    before_script = takewhile(lambda word: not word.endswith(".py"), command)
-    python = next((at for at, word in enumerate(before_script) if PYTHON.fullmatch(PurePath(word).name)), 0)
-    for at, word in enumerate(command[python:], start=python):
+    start = _python_index(command)
+    for index, word in enumerate(command[start:], start=start):
         if word.endswith(".py"):
-            return PurePath(word).name, at, False
-        if word == "-m" and at + 1 < len(command) and command[at + 1] not in LAUNCHERS and MODULE.fullmatch(command[at + 1]):
-            return command[at + 1], at + 1, True
+            return PurePath(word).name, index, False
+        module = command[index + 1] if word == "-m" and index + 1 < len(command) else ""
+        if module not in LAUNCHERS and MODULE.fullmatch(module):
+            return module, index + 1, True
     return (PurePath(command[0]).name, 0, False) if command else ("", 0, False)
 
 
+def _python_index(command: Sequence[str]) -> int:
+    """Return the index of the Python executable before the first script; 0 if there is none."""
+    for index, word in enumerate(command):
+        if word.endswith(".py"):
+            break
+        if PYTHON.fullmatch(PurePath(word).name):
+            return index
+    return 0
+
+
 def _by_flag(words: Sequence[str]) -> dict[str, str]:
+    """Group words by the flag before them.
+
+    ``--flag=value`` and Hydra's ``key=value`` take no following word.
+    """
     values: dict[str, list[str]] = {}
     flag = POSITIONAL
     for word in words:
-        named = CONFIGURED.match(word)
-        if FLAG.match(word) or named:
-            name, _, value = word.partition("=")
-            values.setdefault(name, []).extend([value] if value else [])
-            flag = POSITIONAL if named or value else name
-        else:
+        is_hydra = HYDRA_ARGUMENT.match(word) is not None
+        if not is_hydra and not FLAG.match(word):
             values.setdefault(flag, []).append(word)
+            continue
+        name, _, value = word.partition("=")
+        flag_values = values.setdefault(name, [])
+        if value:
+            flag_values.append(value)
+        flag = POSITIONAL if is_hydra or value else name
     return {name: " ".join(texts) for name, texts in values.items()}

@@ -20,7 +20,7 @@ from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
 NS = 1_000_000_000
-LONGEST_OFFSET_S = 200 * 366 * 86_400  # seconds from 0: the year 2170; a larger number is a mistake
+MAX_OFFSET_S = 200 * 366 * 86_400  # From 0, this is the year 2170. A larger number is a mistake.
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 
@@ -90,7 +90,7 @@ def needs(ref: RecordingRef, clock: str) -> str | None:
 def clock_of(folder: DataFolder, ref: RecordingRef) -> tuple[str, int]:
     """Return the clock of a recording and its first time.
 
-    Raises NotFoundError.
+    Raises NotFoundError if the recording is missing or damaged.
     """
     try:
         row = first_row(folder.recording_file(ref.id), "SELECT clock, first_ns FROM recording")
@@ -143,7 +143,7 @@ def _utc_offset(local: datetime, zone: tzinfo) -> int:
     return (offset.days * 86_400 + offset.seconds) * NS
 
 
-def _nanoseconds(seconds: float, what: str) -> int:
-    if not abs(seconds) < LONGEST_OFFSET_S:
-        raise UsageError(f"The {what} is outside the range of a computer's clock.")
+def _nanoseconds(seconds: float, name: str) -> int:
+    if not abs(seconds) < MAX_OFFSET_S:
+        raise UsageError(f"The {name} is outside the range of a computer's clock.")
     return round(seconds * NS)

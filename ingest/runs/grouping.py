@@ -16,98 +16,106 @@ from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.runs.naming import RANK_IN_NAME
 from sawtooth.ingest.schema import DataFolder
 
-CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes allow for unsynchronized clocks
+# Ranks start the same profiled step within seconds. Two minutes allow for unsynchronized clocks.
+MAX_START_DIFFERENCE_NS = 120 * 1_000_000_000
 GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM collectives WHERE group_size > 1 AND group_ranks IS NOT NULL GROUP BY 1"
 
 
 @dataclass(frozen=True)
-class _About:
-    """The facts of one recording that grouping needs."""
+class _RecordingFacts:
+    """What grouping needs to know about one recording.
+
+    ``job`` is equal for the ranks of one job; None for a trace that names no job. ``groups`` are the process groups of a trace
+    without a rank, with their sizes.
+    """
 
     ref: RecordingRef
-    job: tuple[Any, ...] | None  # equal for ranks of one job; None for a trace that is not part of a job or does not name one
+    job: tuple[Any, ...] | None
     first_ns: int
     last_ns: int
-    # the process groups with their sizes, for a trace without a rank
     groups: Mapping[str, int] = field(default_factory=dict)
 
 
 def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = False) -> list[list[RecordingRef]]:
     """Return ``refs`` grouped into runs: ranks of one job, and telemetry with the nearest trace."""
-    known = [_about(folder, ref) for ref in {ref.id: ref for ref in refs}.values()]
-    traces = sorted((a for a in known if a.ref.kind == "trace"), key=lambda a: (a.first_ns, a.ref.id))
-    groups = [[a] for a in traces] if separate else sorted(_jobs(traces), key=lambda g: min(a.first_ns for a in g))
-    telemetry = [a for a in known if a.ref.kind != "trace"]
+    recordings = [_facts_of(folder, ref) for ref in {ref.id: ref for ref in refs}.values()]
+    traces = sorted((r for r in recordings if r.ref.kind == "trace"), key=lambda trace: (trace.first_ns, trace.ref.id))
+    groups = [[trace] for trace in traces]
+    if not separate:
+        groups = sorted(_jobs(traces), key=lambda members: min(trace.first_ns for trace in members))
+    telemetry = [r for r in recordings if r.ref.kind != "trace"]
     if not groups:
-        return [[a.ref] for a in telemetry] if separate else ([[a.ref for a in telemetry]] if telemetry else [])
-    for extra in telemetry:
-        min(groups, key=lambda g: _distance(g, extra)).append(extra)
-    return [_ranked([a.ref for a in members]) for members in groups]
+        refs_of_telemetry = [sampled.ref for sampled in telemetry]
+        return [[ref] for ref in refs_of_telemetry] if separate else [refs_of_telemetry] if telemetry else []
+    for sampled in telemetry:
+        min(groups, key=lambda members: _distance(members, sampled)).append(sampled)
+    return [_with_ranks([recording.ref for recording in members]) for members in groups]
 
 
-def _ranked(refs: list[RecordingRef]) -> list[RecordingRef]:
-    """Return traces of one job without ranks with the ranks in their file names.
+def _with_ranks(refs: list[RecordingRef]) -> list[RecordingRef]:
+    """Return ``refs`` with the ranks in their file names, if the traces have no ranks.
 
-    Each trace must have a different one.
+    Each file name must have a different rank.
     """
     traces = [ref for ref in refs if ref.kind == "trace"]
-    called = {ref.id: int(numbers[-1]) for ref in traces if (numbers := RANK_IN_NAME.findall(ref.source_name))}
-    if len(traces) < 2 or any(ref.rank is not None for ref in traces) or len(set(called.values())) < len(traces):
+    rank_of = {ref.id: int(numbers[-1]) for ref in traces if (numbers := RANK_IN_NAME.findall(ref.source_name))}
+    if len(traces) < 2 or any(ref.rank is not None for ref in traces) or len(set(rank_of.values())) < len(traces):
         return refs
-    return [msgspec.structs.replace(ref, rank=called[ref.id]) if ref.kind == "trace" else ref for ref in refs]
+    return [msgspec.structs.replace(ref, rank=rank_of[ref.id]) if ref.kind == "trace" else ref for ref in refs]
 
 
-def _jobs(traces: list[_About]) -> list[list[_About]]:
+def _jobs(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
     """Return traces, sorted by their start, grouped by job."""
-    ranked: dict[tuple[Any, ...], list[_About]] = {}
-    unranked: list[list[_About]] = []
+    ranked: dict[tuple[Any, ...], list[_RecordingFacts]] = {}
+    unranked: list[list[_RecordingFacts]] = []
     for trace in traces:
         if trace.job is not None:
             ranked.setdefault(trace.job, []).append(trace)
             continue
-        mates = [members for members in unranked if _share_group(members, trace)]
-        # ranks that share no group with each other may each share one with this trace
-        unranked = [members for members in unranked if members not in mates] + [[*chain(*mates), trace]]
+        same_job = [members for members in unranked if _share_group(members, trace)]
+        # Ranks that share no group with each other may each share one with this trace.
+        unranked = [members for members in unranked if members not in same_job] + [[*chain(*same_job), trace]]
     return [*unranked, *chain.from_iterable(map(_profiles, ranked.values()))]
 
 
-def _profiles(traces: list[_About]) -> list[list[_About]]:
+def _profiles(traces: list[_RecordingFacts]) -> list[list[_RecordingFacts]]:
     """Return the traces of one job, sorted by their start, as separate profiles.
 
     Traces that started nearest to each other are joined first. Each profile has a rank only once.
     """
     profile_of = {trace.ref.id: [trace] for trace in traces}
-    for before, after in sorted(pairwise(traces), key=lambda pair: pair[1].first_ns - pair[0].first_ns):
-        one, other = profile_of[before.ref.id], profile_of[after.ref.id]
-        close = other[-1].first_ns - one[0].first_ns <= CLOSE_NS
-        if close and not {m.ref.rank for m in one} & {m.ref.rank for m in other}:
-            one.extend(other)
-            profile_of.update((m.ref.id, one) for m in other)
+    for earlier, later in sorted(pairwise(traces), key=lambda pair: pair[1].first_ns - pair[0].first_ns):
+        profile, later_profile = profile_of[earlier.ref.id], profile_of[later.ref.id]
+        is_close = later_profile[-1].first_ns - profile[0].first_ns <= MAX_START_DIFFERENCE_NS
+        if is_close and not {trace.ref.rank for trace in profile} & {trace.ref.rank for trace in later_profile}:
+            profile.extend(later_profile)
+            profile_of.update((trace.ref.id, profile) for trace in later_profile)
     return list({id(profile): profile for profile in profile_of.values()}.values())
 
 
-def _share_group(members: list[_About], trace: _About) -> bool:
+def _share_group(members: list[_RecordingFacts], trace: _RecordingFacts) -> bool:
     """Return whether a trace without a rank belongs to the job of ``members``.
 
     It must share a process group with one of them, the group must have room for it, and it must have run at the same time.
     """
-    together = all(m.first_ns < trace.last_ns and trace.first_ns < m.last_ns for m in members)
-    shared = {group: sum(group in m.groups for m in members) for group in trace.groups}
-    return together and any(shared.values()) and all(taken < trace.groups[group] for group, taken in shared.items())
+    same_time = all(member.first_ns < trace.last_ns and trace.first_ns < member.last_ns for member in members)
+    counts = {group: sum(group in member.groups for member in members) for group in trace.groups}
+    return same_time and any(counts.values()) and all(count < trace.groups[group] for group, count in counts.items())
 
 
-def _distance(members: list[_About], extra: _About) -> int:
-    traces = [m for m in members if m.ref.kind == "trace"]
-    return min(max(extra.first_ns - t.last_ns, t.first_ns - extra.last_ns, 0) for t in traces)
+def _distance(members: list[_RecordingFacts], telemetry: _RecordingFacts) -> int:
+    """Return the ns between telemetry and the nearest trace; 0 if they overlap."""
+    traces = [member for member in members if member.ref.kind == "trace"]
+    return min(max(telemetry.first_ns - trace.last_ns, trace.first_ns - telemetry.last_ns, 0) for trace in traces)
 
 
 def nearest_run(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> Manifest:
     """Return the one of ``runs``, all with traces, whose trace is nearest to the recording in time."""
-    extra = _about(folder, ref)
-    return min(runs, key=lambda run: _distance([_about(folder, trace) for trace in run.traces], extra))
+    recording = _facts_of(folder, ref)
+    return min(runs, key=lambda run: _distance([_facts_of(folder, trace) for trace in run.traces], recording))
 
 
-def _about(folder: DataFolder, ref: RecordingRef) -> _About:
+def _facts_of(folder: DataFolder, ref: RecordingRef) -> _RecordingFacts:
     try:
         file = folder.recording_file(ref.id)
         row = first_row(file, "SELECT rank, world_size, backend, nccl_version, metadata, first_ns, last_ns FROM recording")
@@ -121,7 +129,7 @@ def _about(folder: DataFolder, ref: RecordingRef) -> _About:
     job = None
     if rank is not None and world is not None and world > 1:
         job = (world, backend, nccl, _default_group(metadata))
-    return _About(ref, job, first or 0, last or 0, groups)
+    return _RecordingFacts(ref, job, first or 0, last or 0, groups)
 
 
 def _default_group(metadata: str | None) -> str:
@@ -136,15 +144,15 @@ def _default_group(metadata: str | None) -> str:
 def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
     """Return telemetry-only runs sampled less than SAME_TIME_NS from one of ``run``'s traces.
 
-    Runs whose recordings it already has are left out.
+    Runs that share a recording with ``run`` are left out.
     """
     spans = [_span(folder, ref) for ref in run.traces]
-    own = {ref.id for ref in run.recordings}
+    recordings = {ref.id for ref in run.recordings}
     return [
         other
         for other in folder.manifests()
         if not other.traces
-        and not own & {ref.id for ref in other.recordings}
+        and not recordings & {ref.id for ref in other.recordings}
         and any(
             a < last + SAME_TIME_NS and first < b + SAME_TIME_NS
             for ref in other.telemetry
@@ -155,7 +163,7 @@ def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
 
 
 def traced_during(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -> list[Manifest]:
-    """Return the runs of ``runs`` with a trace from the time of a recording."""
+    """Return those of ``runs`` that have a trace from the time of the recording ``ref``."""
     first, last = _span(folder, ref)
     return [run for run in runs if any(a < last and first < b for a, b in (_span(folder, trace) for trace in run.traces))]
 
@@ -163,8 +171,8 @@ def traced_during(folder: DataFolder, runs: list[Manifest], ref: RecordingRef) -
 def _span(folder: DataFolder, ref: RecordingRef) -> tuple[int, int]:
     """Return first and last ns of a recording on its corrected clock; an empty span if unreadable."""
     try:
-        about = _about(folder, ref)
+        facts = _facts_of(folder, ref)
     except NotFoundError:
         return 0, 0
     shift = ref.offset_ns or 0
-    return about.first_ns + shift, about.last_ns + shift
+    return facts.first_ns + shift, facts.last_ns + shift

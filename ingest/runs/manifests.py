@@ -10,9 +10,9 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 from sawtooth.ingest.runs.grouping import group
-from sawtooth.ingest.runs.naming import dated, name_of, of_rank
+from sawtooth.ingest.runs.naming import name_of, with_rank, with_time
 from sawtooth.ingest.runs.proposals import forget, needed, remove_unused
-from sawtooth.ingest.runs.recordings import changing, joined, still_here
+from sawtooth.ingest.runs.recordings import changing, check_not_deleted, joined
 from sawtooth.ingest.schema import DataFolder
 
 
@@ -36,7 +36,7 @@ def register_run(
         raise UsageError("A run needs at least one recording.")
     refs = list({ref.id: ref for ref in refs}.values())
     with changing(folder):
-        still_here(folder, refs)
+        check_not_deleted(folder, refs)
         try:
             old = folder.read_manifest(run_id_of(refs))
         except NotFoundError:
@@ -59,8 +59,8 @@ def register_run(
 
 def _new_name(folder: DataFolder, refs: list[RecordingRef]) -> str:
     """Return a name for a run without one, with its time if another run has the same name."""
-    name = of_rank(folder, refs, name_of(folder, refs))
-    return dated(folder, refs, name) if any(run.name == name for run in folder.manifests()) else name
+    name = with_rank(folder, refs, name_of(folder, refs))
+    return with_time(folder, refs, name) if any(run.name == name for run in folder.manifests()) else name
 
 
 def register_runs(
@@ -85,12 +85,12 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
     working.
     """
     with changing(folder):
-        still_here(folder, refs)
+        check_not_deleted(folder, refs)
         old = folder.read_manifest(run_id)
         recordings = joined(old.recordings, refs)
         # a job of many ranks has the same id, whichever ranks have files of their own
         new_id = run_id_of(recordings) if old.summaries is None else old.id
-        name = old.name if of_rank(folder, recordings, "") else old.name.removesuffix(of_rank(folder, old.recordings, ""))
+        name = old.name if with_rank(folder, recordings, "") else old.name.removesuffix(with_rank(folder, old.recordings, ""))
         manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings, name=name)
         folder.write_manifest(manifest)
     return manifest
@@ -118,7 +118,7 @@ def register_job(
     """
     run_id = known or run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
     with changing(folder):
-        still_here(folder, refs)
+        check_not_deleted(folder, refs)
         try:
             old = folder.read_manifest(run_id)
         except NotFoundError:

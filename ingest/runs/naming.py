@@ -14,49 +14,49 @@ from sawtooth.ingest.schema import DataFolder
 
 HOME = re.compile(r"(?:^|/)(?:(?:home|Users)/[^/]+|root)$")
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt|sqlite|part))+$", re.I)
-SAYS_NOTHING = re.compile(  # common names of traces and their folders from scripts, tutorials and machines
+GENERIC_NAME = re.compile(  # common names of traces and their folders from scripts, tutorials and machines
     r"(?:(?:chrome|torch|pytorch|kineto|gpu|my|nsys)[_-]?)?(?:trace|profile|prof|profiler|profiling|marks|nvml|telemetry|report|output|out|log|tb"
     r"|tmp|temp|data|result|plugin|download|desktop|home|mnt|src|code|work|workspace|app|tensorboard)s?(?:[_-]?(?:rank|worker)?[_-]?\d*)"
     r"|(?:rank|worker|gpu|node|step)?[_-]?\d+|tmp\w{8}|\.*"
-    r"|runs?|.*[._]\d{10,}",  # torch's own: the host, the process and the time
+    r"|runs?|.*[._]\d{10,}",  # torch's default name: the host, the process and the time
     re.I,
 )
 RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})", re.I)
 SCRIPT = r"SELECT name FROM names WHERE regexp_matches(name, '^[^<>]+\.py\(\d+\): <module>$') ORDER BY name_id LIMIT 1"
-FOLDERS_UP = 3  # above a file: further folders describe the machine, not the run
+MAX_FOLDERS_UP = 3  # Folders further up describe the machine, not the run.
 
 
-def telling_name(path: str) -> str | None:
+def identifying_name(path: str) -> str | None:
     """Return a name that identifies a recording: its file's name without suffixes, or its folder's.
 
     The folder is used if the file has a common name such as ``trace``. None if neither identifies it. A home folder has its
     user's name, which does not identify a recording.
     """
     folder, _, file = path.replace("\\", "/").rpartition("/")
-    if _tells(name := SUFFIXES.sub("", file)):
+    if _identifies(name := SUFFIXES.sub("", file)):
         return name
-    for _ in range(FOLDERS_UP):
+    for _ in range(MAX_FOLDERS_UP):
         if HOME.search(folder):
             return None
         folder, _, name = folder.rpartition("/")
-        if _tells(name):
+        if _identifies(name):
             return name
     return None
 
 
-def _tells(name: str) -> bool:
-    return bool(name) and not SAYS_NOTHING.fullmatch(name)
+def _identifies(name: str) -> bool:
+    return bool(name) and not GENERIC_NAME.fullmatch(name)
 
 
 def shown_path(path: Path, below: Path | None = None) -> str:
     """Return a file's name for users: its name, or its path ``below`` a folder.
 
-    If that does not identify it, the path starts at the folder that does.
+    If that does not identify the file, the path starts at the folder that does.
     """
     shown = path.relative_to(below).as_posix() if below is not None else path.name
     full = (path.parent.resolve() / path.name).as_posix()
-    name = telling_name(full)
-    if telling_name(shown) is not None or name is None:
+    name = identifying_name(full)
+    if identifying_name(shown) is not None or name is None:
         return shown
     return full[full.rindex(f"/{name}/") + 1 :]
 
@@ -64,11 +64,11 @@ def shown_path(path: Path, below: Path | None = None) -> str:
 def name_of(folder: DataFolder, refs: list[RecordingRef]) -> str:
     """Return the name of a run of ``refs``, from its trace if it has one."""
     main = _main(refs)
-    written_to = _first(folder, main, "SELECT metadata ->> 'traceName' FROM recording")
-    return telling_name(main.source_name) or telling_name(written_to) or _by_what_ran(folder, main)
+    trace_path = _first(folder, main, "SELECT metadata ->> 'traceName' FROM recording")
+    return identifying_name(main.source_name) or identifying_name(trace_path) or _script_and_time(folder, main)
 
 
-def of_rank(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
+def with_rank(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
     """Return ``name`` with the rank if ``refs`` have the trace of only one rank of a job."""
     rank = _only_rank(folder, refs)
     return name if rank is None or RANK_IN_NAME.search(name) else f"{name}, rank {rank}"
@@ -77,39 +77,39 @@ def of_rank(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
 def _only_rank(folder: DataFolder, refs: list[RecordingRef]) -> int | None:
     """Return the rank of a run of one trace, from the trace or its file name.
 
-    None for a training of one process, and for a whole job.
+    None if the training has one process or the run is a whole job.
     """
     traces = [ref for ref in refs if ref.kind == "trace"]
     if len(traces) != 1:
         return None
     if _first(folder, traces[0], "SELECT 1 FROM recording WHERE world_size > 1"):
         return traces[0].rank
-    called = RANK_IN_NAME.findall(traces[0].source_name)
-    return int(called[-1]) if called else None
+    ranks = RANK_IN_NAME.findall(traces[0].source_name)
+    return int(ranks[-1]) if ranks else None
 
 
-def dated(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
+def with_time(folder: DataFolder, refs: list[RecordingRef], name: str) -> str:
     """Return ``name`` with the recording time of ``refs`` if known, because two runs may have one name."""
-    return f"{name}, {when}" if (when := _when(folder, _main(refs))) else name
+    return f"{name}, {start}" if (start := _start_time(folder, _main(refs))) else name
 
 
 def _main(refs: list[RecordingRef]) -> RecordingRef:
     return next((ref for ref in refs if ref.kind == "trace"), refs[0])
 
 
-def _by_what_ran(folder: DataFolder, ref: RecordingRef) -> str:
+def _script_and_time(folder: DataFolder, ref: RecordingRef) -> str:
     """Return the script, else the kind of recording, with its time: train, 21 Nov 14:03:09 UTC."""
     script = _first(folder, ref, SCRIPT).partition("(")[0].rpartition("/")[2].removesuffix(".py")
-    return dated(folder, [ref], script if _tells(script) else ref.kind)
+    return with_time(folder, [ref], script if _identifies(script) else ref.kind)
 
 
-def _when(folder: DataFolder, ref: RecordingRef) -> str:
+def _start_time(folder: DataFolder, ref: RecordingRef) -> str:
     first_ns = _first(folder, ref, "SELECT first_ns FROM recording WHERE clock = 'unix'")
     return time.strftime("%d %b %H:%M:%S UTC", time.gmtime(int(first_ns) / 1e9)) if first_ns else ""
 
 
 def _first(folder: DataFolder, ref: RecordingRef, select: str) -> str:
-    """Return the first value of a query of a recording as text, "" where it is not known."""
+    """Return the first value of a query of a recording as text; "" if it is not known."""
     try:
         row = first_row(folder.recording_file(ref.id), select)
     except duckdb.Error:

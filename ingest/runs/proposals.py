@@ -14,7 +14,7 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.json_checksum import sealed, unsealed
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts
-from sawtooth.ingest.runs.recordings import changing, joined, still_here
+from sawtooth.ingest.runs.recordings import changing, check_not_deleted, joined
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
@@ -41,7 +41,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 @dataclass(frozen=True)
 class ProposedChange:
-    """One change of a proposal, as texts; "" where there was nothing."""
+    """One change of a proposal, as texts; ``before`` is "" if there was no value."""
 
     what: str
     before: str
@@ -54,7 +54,7 @@ def propose(folder: DataFolder, proposal: Proposal) -> None:
     A proposal that would change nothing is not stored.
     """
     with changing(folder):
-        still_here(folder, proposal.recordings)
+        check_not_deleted(folder, proposal.recordings)
         replaced = _recordings_of(folder, proposal.run_id)
         if changed(folder.read_manifest(proposal.run_id), proposal):
             write_atomically(
@@ -120,7 +120,7 @@ def accept(folder: DataFolder, run_id: str) -> Manifest:
         proposal = proposal_for(folder, run_id)
         if proposal is None:
             raise NotFoundError("There is no proposal for this run any more. Import its .sawtooth file again.")
-        still_here(folder, proposal.recordings)
+        check_not_deleted(folder, proposal.recordings)
         manifest = accepted(folder.read_manifest(run_id), proposal)
         folder.write_manifest(manifest)
         folder.proposal_file(run_id).unlink(missing_ok=True)
@@ -149,8 +149,8 @@ def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
     """Remove those of ``recordings`` that no run needs, with their derived files and sources."""
     used = set().union(*(needed(folder, run) for run in folder.manifests()))
     for identifier in recordings - used:
-        for place in (folder.recordings, folder.derived, folder.sources):
-            for file in place.glob(f"{identifier}.*"):
+        for directory in (folder.recordings, folder.derived, folder.sources):
+            for file in directory.glob(f"{identifier}.*"):
                 file.unlink(missing_ok=True)
 
 

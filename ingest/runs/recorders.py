@@ -22,9 +22,9 @@ class _Metadata(msgspec.Struct):
 
 
 def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
-    """Return the version that recorded telemetry or marks, "" where the file has none.
+    """Return the version that recorded telemetry or marks; "" if the file does not name it.
 
-    Raises NotFoundError.
+    Raises NotFoundError if the recording is missing or damaged.
     """
     if ref.kind == "trace":
         return ""
@@ -39,12 +39,12 @@ def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
 
 
 def too_new(recorder: str, here: str | None = None) -> str | None:
-    """Return a sentence if ``recorder`` is a later release than this Sawtooth (``here``), else None.
+    """Return a sentence if ``recorder`` is a later release than this Sawtooth (``here``).
 
-    None also if a version is not known.
+    None if it is not later, or if a version is not known.
     """
-    theirs, ours = _release(recorder), _release(here or tool_version())
-    if not any(ours) or theirs <= ours:
+    recorder_release, this_release = _release(recorder), _release(here or tool_version())
+    if not any(this_release) or recorder_release <= this_release:
         return None
     return f"it was recorded by Sawtooth {recorder[:20]}, and this is {here or tool_version()}: what is new in it is left out. Update Sawtooth."
 

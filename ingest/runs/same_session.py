@@ -14,27 +14,30 @@ from sawtooth.ingest.schema import DataFolder
 def joined_later(folder: DataFolder, made: Sequence[Manifest]) -> Iterator[tuple[Manifest, str]]:
     """Attach what belongs to one session, and yield each changed run with a sentence about it.
 
-    Only telemetry that was sampled on the trace's host during the trace is attached. If a host has several such recordings, none
-    is: then the page asks which.
+    Only telemetry that was sampled on the trace's host during the trace is attached. If a host has several such recordings, none of
+    them is attached, and the page asks which to use.
     """
-    known = [run for run in folder.manifests() if not run.bundled]
-    came = {run.id for run in made}
-    for run in known:
+    runs = [run for run in folder.manifests() if not run.bundled]
+    new_runs = {run.id for run in made}
+    for run in runs:
         if not run.traces or run.telemetry:
             continue
-        sampled = [other for other in known if not other.traces and other.telemetry and (run.id in came or other.id in came)]
-        fitting = _one_per_host(folder, run, [ref for other in sampled for ref in other.telemetry])
-        if fitting:
-            names = ", ".join(ref.source_name for ref in fitting)
+        sampled = [
+            other for other in runs if not other.traces and other.telemetry and (run.id in new_runs or other.id in new_runs)
+        ]
+        refs = _one_per_host(folder, run, [ref for other in sampled for ref in other.telemetry])
+        if refs:
+            names = ", ".join(ref.source_name for ref in refs)
             sentence = (
                 f"{names}: it was sampled on the same host at the same time as {run.name}, so it was attached to that run."
             )
-            yield attach(folder, run.id, fitting), sentence
+            yield attach(folder, run.id, refs), sentence
 
 
 def _one_per_host(folder: DataFolder, run: Manifest, refs: Sequence[RecordingRef]) -> list[RecordingRef]:
-    of_host: dict[str, dict[str, RecordingRef]] = defaultdict(dict)
+    """Return the telemetry of ``run`` on hosts that have only one recording of it."""
+    by_host: dict[str, dict[str, RecordingRef]] = defaultdict(dict)
     for ref in refs:
         if (host := sampled_during(folder, run, ref)) is not None:
-            of_host[host][ref.id] = ref
-    return [ref for recordings in of_host.values() if len(recordings) == 1 for ref in recordings.values()]
+            by_host[host][ref.id] = ref
+    return [ref for recordings in by_host.values() if len(recordings) == 1 for ref in recordings.values()]

@@ -14,16 +14,16 @@ from sawtooth.ingest.database import first_row, rows_of
 from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest, RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
-EVERY_HOST = ("localhost", "127.0.0.1")  # names that identify no host
-DURING = 0.5  # of the trace: telemetry that began later or ended earlier is of another session
+GENERIC_HOSTS = ("localhost", "127.0.0.1")  # names that identify no host
+MIN_OVERLAP_SHARE = 0.5  # Telemetry that covers a smaller share of the trace is of another session.
 ANOTHER_JOB = "it may be of another job, and is not used for the profiled steps."
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _Origin:
     """The time, host and GPUs of a recording.
 
-    ``span`` (Unix ns) and ``host`` are None, and ``gpus`` empty, where not known.
+    ``span`` (Unix ns) and ``host`` are None if they are not known, and ``gpus`` is empty.
     """
 
     span: tuple[int, int] | None
@@ -31,18 +31,17 @@ class _Taken:
     gpus: frozenset[str]
 
 
-def misfits(folder: DataFolder, run: Manifest, came: Collection[str]) -> list[str]:
+def misfits(folder: DataFolder, run: Manifest, new_ids: Collection[str]) -> list[str]:
     """Return a sentence for each telemetry recording that does not fit any trace of ``run``.
 
-    Only recordings among ``came`` (ids) are checked. They do not fit if their time, host or GPU differs from those of every
-    trace.
+    Only recordings among ``new_ids`` are checked. They do not fit if their time, host or GPU differs from those of every trace.
     """
-    came_too = [ref for ref in run.telemetry if ref.kind == "telemetry" and ref.id in came]
-    traces = [taken for ref in run.traces if came_too and (taken := _taken(folder, ref)) is not None]
+    telemetry = [ref for ref in run.telemetry if ref.kind == "telemetry" and ref.id in new_ids]
+    traces = [origin for ref in run.traces if telemetry and (origin := _origin(folder, ref)) is not None]
     if not traces:
         return []
-    sampled = [(ref, _taken(folder, ref)) for ref in came_too]
-    reasons = [(ref, _reason(taken, traces)) for ref, taken in sampled if taken is not None]
+    origins = [(ref, _origin(folder, ref)) for ref in telemetry]
+    reasons = [(ref, _reason(origin, traces)) for ref, origin in origins if origin is not None]
     return [f"{ref.source_name}: {reason}: {ANOTHER_JOB}" for ref, reason in reasons if reason is not None]
 
 
@@ -51,15 +50,15 @@ def sampled_during(folder: DataFolder, run: Manifest, ref: RecordingRef) -> str 
 
     Both recordings must name the host, have absolute times, and name no different GPU models.
     """
-    sampled = _taken(folder, ref)
-    if sampled is None or sampled.host is None or sampled.span is None or _short(sampled.host) in EVERY_HOST:
+    sampled = _origin(folder, ref)
+    if sampled is None or sampled.host is None or sampled.span is None or _short(sampled.host) in GENERIC_HOSTS:
         return None
-    for trace in (_taken(folder, own) for own in run.traces):
+    for trace in (_origin(folder, trace_ref) for trace_ref in run.traces):
         if trace is None or trace.host is None or trace.span is None or _short(trace.host) != _short(sampled.host):
             continue
-        both = min(sampled.span[1], trace.span[1]) - max(sampled.span[0], trace.span[0])
-        alike = not (sampled.gpus and trace.gpus) or bool(sampled.gpus & trace.gpus)
-        if alike and both >= DURING * (trace.span[1] - trace.span[0]):
+        overlap = min(sampled.span[1], trace.span[1]) - max(sampled.span[0], trace.span[0])
+        may_be_same_gpus = not (sampled.gpus and trace.gpus) or bool(sampled.gpus & trace.gpus)
+        if may_be_same_gpus and overlap >= MIN_OVERLAP_SHARE * (trace.span[1] - trace.span[0]):
             return _short(sampled.host)
     return None
 
@@ -69,14 +68,14 @@ def _short(host: str) -> str:
     return host.lower() if re.fullmatch(r"[0-9.]+|.*:.*", host) else host.lower().split(".")[0]
 
 
-def _reason(telemetry: _Taken, traces: list[_Taken]) -> str | None:
+def _reason(telemetry: _Origin, traces: list[_Origin]) -> str | None:
     spans = [trace.span for trace in traces]
     if telemetry.span is not None and None not in spans:
         first, last = telemetry.span
         before, after = min(((span[0] - last, first - span[1]) for span in spans if span is not None), key=max)
         if max(before, after) >= SAME_TIME_NS:
-            way = "end more than a minute before" if before > after else "begin more than a minute after"
-            return f"its samples {way} the trace"
+            relation = "end more than a minute before" if before > after else "begin more than a minute after"
+            return f"its samples {relation} the trace"
     hosts = {trace.host for trace in traces}
     if telemetry.host is not None and None not in hosts and telemetry.host not in hosts:
         return f"it was sampled on {telemetry.host}, and the trace recorded on {', '.join(sorted(filter(None, hosts)))}"
@@ -86,20 +85,20 @@ def _reason(telemetry: _Taken, traces: list[_Taken]) -> str | None:
     return None
 
 
-def _taken(folder: DataFolder, ref: RecordingRef) -> _Taken | None:
-    """Return the facts of a recording, on its corrected clock; None where it cannot be read."""
-    if (row := _facts(folder.recording_file(ref.id))) is None:
+def _origin(folder: DataFolder, ref: RecordingRef) -> _Origin | None:
+    """Return the origin of a recording, on its corrected clock; None if it cannot be read."""
+    if (row := _stored_origin(folder.recording_file(ref.id))) is None:
         return None
-    clock, taken = row
+    clock, origin = row
     shift = ref.offset_ns or 0
-    absolute = taken.span is not None and (clock == "unix" or ref.offset_ns is not None)
-    span = (taken.span[0] + shift, taken.span[1] + shift) if taken.span is not None and absolute else None
-    return replace(taken, span=span, host=ref.host or taken.host)
+    is_absolute = origin.span is not None and (clock == "unix" or ref.offset_ns is not None)
+    span = (origin.span[0] + shift, origin.span[1] + shift) if origin.span is not None and is_absolute else None
+    return replace(origin, span=span, host=ref.host or origin.host)
 
 
 @lru_cache(maxsize=4096)
-def _facts(file: Path) -> tuple[str, _Taken] | None:
-    """Return the clock and the facts of a recording as its file has them; the file never changes."""
+def _stored_origin(file: Path) -> tuple[str, _Origin] | None:
+    """Return the clock and the origin of a recording as stored in its file, which never changes."""
     try:
         row = first_row(file, "SELECT clock, first_ns, last_ns, host FROM recording")
         names = rows_of(file, "SELECT DISTINCT name FROM devices WHERE name IS NOT NULL")
@@ -109,4 +108,4 @@ def _facts(file: Path) -> tuple[str, _Taken] | None:
         return None
     clock, first, last, host = row
     span = (first, last) if first is not None and last is not None else None
-    return str(clock), _Taken(span, host, frozenset(name for (name,) in names))
+    return str(clock), _Origin(span, host, frozenset(name for (name,) in names))

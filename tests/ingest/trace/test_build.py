@@ -10,7 +10,7 @@ import pytest
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import IngestProgress, ingest_file
 from sawtooth.ingest.runs.manifests import attach, delete_run, register_run, register_runs
-from sawtooth.ingest.runs.naming import shown_path, telling_name
+from sawtooth.ingest.runs.naming import identifying_name, shown_path
 from sawtooth.ingest.schema import DataFolder
 
 BASE = 1_700_000_000_000_000_000
@@ -167,10 +167,10 @@ def test_ranks_join_telemetry_attaches_and_deleting_removes(tmp_path, folder):
     ],
 )
 def test_a_name_tells_one_recording_from_another(path, name):
-    assert telling_name(path) == name
+    assert identifying_name(path) == name
 
 
-def test_a_trace_of_no_telling_name_is_called_after_the_folder_it_was_written_to(tmp_path, folder):
+def test_trace_with_a_generic_name_is_named_after_its_folder(tmp_path, folder):
     ref = ingest_file(put(tmp_path, {**TRACE, "traceName": "experiments/eight-workers/trace.json"}), folder)
     assert register_run(folder, [ref]).name == "eight-workers, rank 1"
     plain = ingest_file(put(tmp_path, TRACE), folder)
