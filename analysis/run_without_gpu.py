@@ -15,6 +15,7 @@ from sawtooth.analysis.run.host import host_work
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry import step_marks
+from sawtooth.analysis.telemetry.attribution import has_marked_gpus
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
 
@@ -28,24 +29,22 @@ def of_the_host(result: RunResult, library: Library, marks: Mapping[str, StepTim
 
     Of several traces, the one with the longest step is used. Without a trace, the loop's own marks still give the step time.
     """
-    host_alone = not result.telemetry.devices and not step_marks.names_gpu(result.manifest, library)
-    if (
-        not marks
-        and (alone := step_marks.step_mark_evidence(result.manifest, library, None, host_alone=host_alone)) is not None
-    ):
-        step = Reading(alone.ms, low=alone.low_ms, high=alone.high_ms, notes=alone.notes)
-        return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
+    if not marks:
+        cpu_only = not result.telemetry.devices and not has_marked_gpus(result.manifest, library)
+        evidence = step_marks.step_mark_evidence(result.manifest, library, None, cpu_only=cpu_only)
+        if evidence is not None:
+            step = Reading(evidence.ms, low=evidence.low_ms, high=evidence.high_ms, notes=evidence.notes)
+            return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
     works = []
     for ref in (ref for ref in result.manifest.recordings if ref.id in marks):
-        step_mark_evidence = step_marks.step_mark_evidence(result.manifest, library, ref.rank, host_alone=True)
+        step_mark_evidence = step_marks.step_mark_evidence(result.manifest, library, ref.rank, cpu_only=True)
         with library.open(ref.id) as recording:
             works.append(host_work(recording, result.manifest.facts.step_time_ms, step_mark_evidence))
     known = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
     if not known:
         return result
-    if (
-        result.withdrawn_by is not None
-    ):  # the host's steps do not show the GPU's, but a step time measured outside the trace stays
+    if result.withdrawn_by is not None:
+        # The host's steps do not show the GPU's, but a step time measured outside the trace stays.
         timed = known[0].step.low is not None
         step = known[0].step if timed else missing(result.withdrawn_by.sentence)
         return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
@@ -77,7 +76,7 @@ def _on_cpu(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> bo
         "trace" in kinds
         and not kinds.isdisjoint({"marks", "telemetry"})
         and not telemetry.devices
-        and not step_marks.names_gpu(manifest, library)
+        and not has_marked_gpus(manifest, library)
     )
 
 

@@ -180,11 +180,11 @@ def hfu(measured: DeviceMeasurements) -> Reading:
     rate = rate_of(measured)
     if isinstance(rate, str):
         return missing(rate)
-    again = measured.facts.flops.recomputed_flops if measured.facts.flops is not None else 0.0
-    if again is None or not measured.counted:
+    recomputed_flops = measured.facts.flops.recomputed_flops if measured.facts.flops is not None else 0.0
+    if recomputed_flops is None or not measured.counted:
         return missing("Recomputation is visible only where shapes and autograd's operators are recorded.")
-    share = rate.mfu * (1 + again / measured.counted / rate.flops)
-    notes = rate.notes if again else ("No recomputation was seen: equal to MFU.",)
+    share = rate.mfu * (1 + recomputed_flops / measured.counted / rate.flops)
+    notes = rate.notes if recomputed_flops else ("No recomputation was seen: equal to MFU.",)
     if share <= 1:
         return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
     if _narrow(measured):

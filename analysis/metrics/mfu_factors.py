@@ -50,10 +50,10 @@ def _factors(measured: DeviceMeasurements) -> _Factors | str:
     return _Factors(rate, works_ms / rate.step_ms, flop_kernels, clock, note)
 
 
-def _clocks(mhz: float, quoted_mhz: float, when: str) -> str:
+def _clocks(mhz: float, quoted_mhz: float, time_in_words: str) -> str:
     above = mhz / quoted_mhz - 1
-    of = f", {above:.0%} above the" if above >= 0.005 else " of the"
-    return f"{in_mhz(mhz)}{of} {in_mhz(quoted_mhz)} that the peak is quoted at; mean over {when}."
+    relation = f", {above:.0%} above the" if above >= 0.005 else " of the"
+    return f"{in_mhz(mhz)}{relation} {in_mhz(quoted_mhz)} that the peak is quoted at; mean over {time_in_words}."
 
 
 def busy_factor(measured: DeviceMeasurements) -> Reading:
@@ -97,15 +97,15 @@ def efficiency_factor(measured: DeviceMeasurements) -> Reading:
     peaks = {d: peak for d in by_dtype if gpu and (peak := gpu.peak_tflops(d)) and peak != factors.rate.peak}
     others = "".join(f"; the peak of {dtype} is {peak:g}" for dtype, peak in peaks.items())
     notes = (f"Compared with MFU's peak, {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}){others}.",)
-    why = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
-    return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), why, "caution")
+    reason = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
+    return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), reason, "caution")
 
 
-def _above_one(factor: Reading, why: str, trust: Trust = "ok") -> Reading:
+def _above_one(factor: Reading, reason: str, trust: Trust = "ok") -> Reading:
     """Return a factor with the reason as its first note if it is above 100 %."""
     if factor.value is None or factor.value <= 1:
         return factor
-    return Reading(factor.value, trust=worst(factor.trust, trust), notes=(why, *factor.notes))
+    return Reading(factor.value, trust=worst(factor.trust, trust), notes=(reason, *factor.notes))
 
 
 METRICS = (

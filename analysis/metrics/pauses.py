@@ -20,9 +20,9 @@ from sawtooth.ingest.loop.rounds import MIN_LONG_SHARE, rounds_of
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
-EVEN = 1  # steps by which distances may differ, because a loop counts from 0 or from 1
+MOST_DISTANCE_DIFFERENCE = 1  # Distances between pauses may differ by this many steps, because a loop counts from 0 or from 1.
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "stood still"}
-MOSTLY = 0.5  # share of the rounds' first steps, or of the time before them
+MAJORITY = 0.5  # As a share of the first steps of rounds, or of the time before them.
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,14 @@ class Pauses:
 
         Two pauses are enough if their distance also fits to the loop's first step.
         """
-        apart = np.diff(self.steps)
-        if not len(apart) or np.ptp(apart) > EVEN or apart.min() <= 0:  # a script's own marks may restart in each epoch
+        distances = np.diff(self.steps)
+        if (
+            not len(distances) or np.ptp(distances) > MOST_DISTANCE_DIFFERENCE or distances.min() <= 0
+        ):  # a script's own marks may restart in each epoch
             return None
-        every = float(apart.mean())
-        off = self.steps[0] % every
-        return every if len(apart) > 1 or min(off, every - off) <= EVEN else None
+        mean_distance = float(distances.mean())
+        offset = self.steps[0] % mean_distance
+        return mean_distance if len(distances) > 1 or min(offset, mean_distance - offset) <= MOST_DISTANCE_DIFFERENCE else None
 
     @property
     def every(self) -> float:
@@ -77,8 +79,8 @@ class Pauses:
     @property
     def long(self) -> str:
         """The length in words, such as "1.3 s to 1.5 s"."""
-        least, most = (in_words(ms, 2) for ms in (min(self.ms), max(self.ms)))
-        return least if least == most else f"{least} to {most}"
+        shortest, longest = (in_words(ms, 2) for ms in (min(self.ms), max(self.ms)))
+        return shortest if shortest == longest else f"{shortest} to {longest}"
 
     def share(self, step_ms: float) -> float:
         """Return their share of the run's time if a step takes ``step_ms``."""
@@ -86,9 +88,9 @@ class Pauses:
 
     def left_out(self, step_ms: float) -> str:
         """Return the sentence that they are not in the step time ``step_ms``, and the step time with them."""
-        each = " each" if len(self.ms) > 1 else ""
+        per_pause = " each" if len(self.ms) > 1 else ""
         return (
-            f"Between its steps it {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{each}: no part of the step time. "
+            f"Between its steps it {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{per_pause}: no part of the step time. "
             f"They take {significant(100 * self.share(step_ms), 2)} % of the time; with them a step takes {in_words(step_ms + self.ms_per_step)} on average."
         )
 
@@ -101,7 +103,7 @@ class StepSpan(NamedTuple):
     phase: str
 
 
-def seldom(spans: Sequence[StepSpan], steps_apart: int) -> frozenset[str]:
+def rare_phases(spans: Sequence[StepSpan], steps_apart: int) -> frozenset[str]:
     """Return the phases that are separated from steps.
 
     Work that recurs within ``steps_apart`` steps belongs to the loop.
@@ -109,13 +111,13 @@ def seldom(spans: Sequence[StepSpan], steps_apart: int) -> frozenset[str]:
     return frozenset(phase for phase in REASONS if 0 < steps_apart * sum(span.phase == phase for span in spans) <= len(spans))
 
 
-def stretches(spans: Sequence[StepSpan], apart: frozenset[str]) -> list[npt.NDArray[np.float64]]:
-    """Return the steps' times, as one part or cut at the phases ``apart``.
+def stretches(spans: Sequence[StepSpan], separate_phases: frozenset[str]) -> list[npt.NDArray[np.float64]]:
+    """Return the steps' times, as one part or cut at the ``separate_phases``.
 
     The host's queue fills again in each part.
     """
     ns = np.array([span.ns for span in spans], np.float64)
-    at = [index for index, span in enumerate(spans) if span.phase in apart]
+    at = [index for index, span in enumerate(spans) if span.phase in separate_phases]
     return [ns[start + 1 : end] for start, end in pairwise([-1, *at, len(ns)])]
 
 
@@ -124,7 +126,7 @@ def pauses_of(
 ) -> tuple[Pauses, ...]:
     """Return the pauses between steps, by reason.
 
-    ``kept_ns`` are the times in the step time, ``left_out_ns`` those of left-out pauses. A span is identified by its time,
+    ``counted_ns`` are the times in the step time, ``left_out_ns`` those of left-out pauses. A span is identified by its time,
     which has nanosecond resolution.
     """
     steps_ns = counted_ns[~np.isin(counted_ns, [span.ns for span in spans if span.phase in REASONS])]
@@ -139,12 +141,12 @@ def pauses_of(
     return tuple(
         Pauses(
             reason,
-            tuple(span.step for span in its),
-            tuple(max(span.ns - usual, 0.0) / 1e6 for span in its),
+            tuple(span.step for span in pause_spans),
+            tuple(max(span.ns - usual, 0.0) / 1e6 for span in pause_spans),
             len(spans),
-            in_step=bool(np.isin([span.ns for span in its], counted_ns).any()),
+            in_step=bool(np.isin([span.ns for span in pause_spans], counted_ns).any()),
         )
-        for reason, its in by_reason.items()
+        for reason, pause_spans in by_reason.items()
     )
 
 
@@ -153,8 +155,8 @@ def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
 
     Only pauses outside the step time matter. A user who times a training leaves its evaluations out.
     """
-    apart = sum(its.ms_per_step for its in pauses if not its.in_step and its.reason != "evaluation")
-    if step.value is None or step.high is None or step.value + apart <= step.high:
+    left_out_ms = sum(pause.ms_per_step for pause in pauses if not pause.in_step and pause.reason != "evaluation")
+    if step.value is None or step.high is None or step.value + left_out_ms <= step.high:
         return step
     return replace(step, trust=worst(step.trust, "caution"))
 
@@ -184,9 +186,9 @@ class Round:
 
         Example: A round of 8 steps takes 49.4 ms: 24.1 ms in its steps and 25.3 ms before the first (a rollout, say).
         """
-        of_steps, before = in_words(self.steps * self.usual_ms), in_words(self.between_ms)
-        such = "a rollout or an evaluation" if self.evaluates else "a rollout, say"
-        return f"A round of {self.steps} steps takes {in_words(self.steps * self.step_ms)}: {of_steps} in its steps and {before} before the first ({such})."
+        of_steps, before_in_words = in_words(self.steps * self.usual_ms), in_words(self.between_ms)
+        example = "a rollout or an evaluation" if self.evaluates else "a rollout, say"
+        return f"A round of {self.steps} steps takes {in_words(self.steps * self.step_ms)}: {of_steps} in its steps and {before_in_words} before the first ({example})."
 
 
 @dataclass(frozen=True)
@@ -206,17 +208,17 @@ class Profiled:
 def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> Round | None:
     """Return the rounds of consecutive ``spans``; None if there are none or a checkpoint precedes each.
 
-    ``kept_ns`` are the times in the step time.
+    ``counted_ns`` are the times in the step time.
     """
     rhythm = rounds_of([span.ns for span in spans])
     if rhythm is None:
         return None
     phases = [span.phase for span in spans if span.ns > rhythm.over]
-    if phases.count("checkpoint") > MOSTLY * len(phases):
+    if phases.count("checkpoint") > MAJORITY * len(phases):
         return None
     usual_ns = counted_ns[counted_ns <= rhythm.over]
     step_ms, usual_ms = float(counted_ns.mean()) / 1e6, float(usual_ns.mean()) / 1e6
-    return Round(rhythm.steps, step_ms, usual_ms, phases.count("eval") > MOSTLY * len(phases))
+    return Round(rhythm.steps, step_ms, usual_ms, phases.count("eval") > MAJORITY * len(phases))
 
 
 def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
@@ -234,5 +236,5 @@ def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
     before_ms = known.step_ms - known.usual_ms
     if before_ms < MIN_LONG_SHARE * known.step_ms:
         return None
-    loading = profiled.waits_ms >= MOSTLY * before_ms if known.profiled else profiled.loads
+    loading = profiled.waits_ms >= MAJORITY * before_ms if known.profiled else profiled.loads
     return None if loading else known

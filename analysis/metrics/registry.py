@@ -28,11 +28,11 @@ def readings_of(measured: DeviceMeasurements) -> dict[str, Reading]:
     return {key: possible_reading(metric, measured) for key, metric in METRICS.items()}
 
 
-def readings_without_trace(telemetry: DeviceTelemetry | None, why: str) -> dict[str, Reading]:
-    """Return the metrics that telemetry gives for a device; ``why`` explains the missing rest."""
+def readings_without_trace(telemetry: DeviceTelemetry | None, reason: str) -> dict[str, Reading]:
+    """Return the metrics that telemetry gives for a device; ``reason`` says why the others are missing."""
     known = DeviceMeasurements(sampled=telemetry) if telemetry is not None else None
     return {
-        key: possible_reading(metric, known) if known is not None and metric.from_telemetry else missing(why)
+        key: possible_reading(metric, known) if known is not None and metric.from_telemetry else missing(reason)
         for key, metric in METRICS.items()
     }
 

@@ -84,7 +84,7 @@ class BestStepTime:
         pauses = next((w.pauses for w in self.witnesses if w.source == self.source), ())
         waits = self.floor_ms is not None and self.ms is not None and self.ms < FLOOR_MARGIN * self.floor_ms
         contradicted = {*(["unknown"] if waits else ()), *(["evaluation"] if self.round and self.round.evaluates else ())}
-        return tuple(its for its in pauses if its.reason not in contradicted)
+        return tuple(pause for pause in pauses if pause.reason not in contradicted)
 
     @property
     def gpu_may_limit(self) -> bool:
@@ -246,36 +246,36 @@ def _by_profile(
     if abs(est.value - mean_ms) <= AGREES_WITHIN * mean_ms:
         note = f"Mean of the profiled steps; the estimate without the profiler ({in_words(est.value, 4)}) agrees within 5 %."
         return "profile", Reading(
-            mean_ms, None, profiled.trust, (note, *profiled.notes, *extra), _least(low, mean_ms), _most(high, mean_ms)
+            mean_ms, None, profiled.trust, (note, *profiled.notes, *extra), _lowest(low, mean_ms), _highest(high, mean_ms)
         )
     note = f"Estimated without the profiler's cost; under the profiler a step took {in_words(mean_ms, 4)}."
     return "estimate", Reading(est.value, None, "caution", (note, *est.notes), low, high)
 
 
-def _least(low: float | None, value: float) -> float | None:
+def _lowest(low: float | None, value: float) -> float | None:
     return None if low is None else min(low, value)
 
 
-def _most(high: float | None, value: float) -> float | None:
+def _highest(high: float | None, value: float) -> float | None:
     return None if high is None else max(high, value)
 
 
 def _with_others(source: StepSource, reading: Reading, witnesses: list[StepTimeEvidence]) -> Reading:
     """Return the reading with notes on the other evidence; lower its trust if they disagree."""
-    own: StepSource = "estimate" if source == "profile" else source
+    own_source: StepSource = "estimate" if source == "profile" else source
     if reading.value is None or reading.low is None:
         return reading
-    chosen = StepTimeEvidence(own, reading.value, reading.low, reading.high)
+    chosen = StepTimeEvidence(own_source, reading.value, reading.low, reading.high)
     notes, trust = list(reading.notes), reading.trust
     for other in witnesses:
-        if other.source == own:
+        if other.source == own_source:
             continue
         value = in_words(other.ms, 4) if other.ms is not None else f"at least {in_words(other.low_ms, 4)}"
         name = STEP_SOURCES[other.source].name
         name = name[0].upper() + name[1:]
         if not chosen.agrees(other):
             notes.append(
-                f"{name} says {value}, {STEP_SOURCES[own].name} {in_words(reading.value, 4)}: they disagree beyond their intervals."
+                f"{name} says {value}, {STEP_SOURCES[own_source].name} {in_words(reading.value, 4)}: they disagree beyond their intervals."
             )
             if (
                 other.source != "estimate" and trust == "ok"

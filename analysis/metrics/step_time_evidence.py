@@ -155,15 +155,15 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
     if not len(profiled_ms):
         return None
     floor, longest, middle = work.occupied_ns / 1e6, max(profiled_ms), float(np.median(profiled_ms))
-    estimate, least = middle if estimate_ms is None else estimate_ms, work.least_ns / 1e6
+    estimate, least_ms = middle if estimate_ms is None else estimate_ms, work.least_ns / 1e6
     if longest <= GPU_BOUND * floor:
-        low, high = FLOOR_MARGIN * least, SUSTAINED * middle
+        low, high = FLOOR_MARGIN * least_ms, SUSTAINED * middle
     else:
         low, high = (
-            max(FLOOR_MARGIN * least, estimate / ESTIMATE_FACTOR),
+            max(FLOOR_MARGIN * least_ms, estimate / ESTIMATE_FACTOR),
             min(PROFILED_MARGIN * longest, ESTIMATE_SHORT * estimate),
         )
-    low = min(low, max(low - (work.loading_ns - work.loading_least_ns) / 1e6, FLOOR_MARGIN * least))
+    low = min(low, max(low - (work.loading_ns - work.loading_least_ns) / 1e6, FLOOR_MARGIN * least_ms))
     low, high = min(low, estimate), max(high, estimate)
     if work.hidden_loader:
         note = (

@@ -72,8 +72,8 @@ def sawtooth_period(measured: DeviceMeasurements) -> Reading:
     tooth, signal = sampled.sawtooth, sampled.signal
     if tooth.period_s is None:
         rare = sampled.period_s.get("util_pct", 0.0) > RARE_PERIOD_S
-        more = " Sample ten times a second with `sawtooth sample` to see steps." if rare else ""
-        return missing(sentence(tooth, signal, None) + more)
+        advice = " Sample ten times a second with `sawtooth sample` to see steps." if rare else ""
+        return missing(sentence(tooth, signal, None) + advice)
     notes = [
         sentence(tooth, signal, sampled.works_pct),
         f"Seen in {signal}, {tooth.cycles:.0f} periods, confidence {tooth.confidence}.",

@@ -68,30 +68,30 @@ def apply(
     The metrics' rows define which doubts lower their trust. ``truncated`` means that the recording's source ended early,
     ``begun_before`` that the only step may have begun before the recording. ``swayed`` are those of ``swayed_by_one``.
     """
-    out = dict(metrics)
+    result = dict(metrics)
     share = facts.orphan_share
     if share > ORPHANS_CAUTION:
         note = f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
-        out = _doubted(out, "lost_launches", note)
+        result = _doubted(result, "lost_launches", note)
         if share > ORPHANS_MOST:
-            out = {key: lowered(reading, "caution", note) for key, reading in out.items()}
+            result = {key: lowered(reading, "caution", note) for key, reading in result.items()}
     elif facts.orphan > ORPHANS_CAUTION * (facts.orphan + facts.launches):
         note = f"{facts.orphan:,} GPU operations have no launch in the trace and belong to no step."
-        out["kernel_launches_per_step"] = lowered(out["kernel_launches_per_step"], "caution", note)
+        result["kernel_launches_per_step"] = lowered(result["kernel_launches_per_step"], "caution", note)
     if facts.lost_marks:
-        out = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in out.items()}
+        result = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in result.items()}
     for doubt, note in swayed.items():
-        out = _doubted(out, doubt, note)
+        result = _doubted(result, doubt, note)
     if begun_before:
-        out = {key: lowered(reading, "caution", BEGUN_BEFORE) for key, reading in out.items()}
+        result = {key: lowered(reading, "caution", BEGUN_BEFORE) for key, reading in result.items()}
     if truncated:
         note = "The trace file ends early; the numbers speak of what it holds."
-        out = {key: lowered(reading, "caution", note) for key, reading in out.items()}
-    unknown = out["tensor_core_unknown_share"].value
+        result = {key: lowered(reading, "caution", note) for key, reading in result.items()}
+    unknown = result["tensor_core_unknown_share"].value
     if unknown is not None and unknown > UNKNOWN_CAUTION:
         note = f"No rule decides for {unknown:.0%} of kernel time; the true share may be higher by as much."
-        out = _doubted(out, "undecided_kernels", note)
-    return out
+        result = _doubted(result, "undecided_kernels", note)
+    return result
 
 
 def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) -> dict[Doubt, str]:
@@ -104,21 +104,21 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
     if len(ns) < 2 or not ns.all():
         return {"one_step_idle": SINGLE_STEP} if len(ns) == 1 else {}
     busy = ns - np.array([idle_ns.get(step, 0) for step in counted["step"].tolist()], np.float64)
-    rest = "the other" if len(ns) == 2 else "the others"
+    others_in_words = "the other" if len(ns) == 2 else "the others"
     doubts: dict[Doubt, str] = {}
     mean, without = ns.mean(), (ns.sum() - ns) / (len(ns) - 1)
-    one = int(np.abs(without - mean).argmax())
-    if abs(without[one] - mean) > SWAYED * mean:
-        takes, others = in_words(ns[one] / 1e6), in_words(without[one] / 1e6) + " on average" * (len(ns) > 2)
+    outlier = int(np.abs(without - mean).argmax())
+    if abs(without[outlier] - mean) > SWAYED * mean:
+        takes, others = in_words(ns[outlier] / 1e6), in_words(without[outlier] / 1e6) + " on average" * (len(ns) > 2)
         consequence = "this number is the median" if len(ns) > 2 else "this number is the mean of both"
-        doubts["one_step"] = f"One of {len(ns)} counted steps takes {takes}, {rest} {others}: {consequence}."
+        doubts["one_step"] = f"One of {len(ns)} counted steps takes {takes}, {others_in_words} {others}: {consequence}."
         if source == "profile":
             doubts["step_of_profile"] = doubts["one_step"]
     share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)
-    one = int(np.abs(without - share).argmax())
-    if abs(without[one] - share) > SWAYED * share:
+    outlier = int(np.abs(without - share).argmax())
+    if abs(without[outlier] - share) > SWAYED * share:
         doubts["one_step_idle"] = (
-            f"The GPU is busy {busy[one] / ns[one]:.0%} of one of {len(ns)} counted steps and {without[one]:.0%} of {rest}: that step alone decides this number."
+            f"The GPU is busy {busy[outlier] / ns[outlier]:.0%} of one of {len(ns)} counted steps and {without[outlier]:.0%} of {others_in_words}: that step alone decides this number."
         )
     return doubts
 
@@ -151,7 +151,7 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
     diagnostics: list[Diagnostic] = []
     for rank in ranks:
         facts = rank.facts
-        where = f"device {rank.device}" if rank.rank is None else f"rank {rank.rank}, device {rank.device}"
+        rank_in_words = f"device {rank.device}" if rank.rank is None else f"rank {rank.rank}, device {rank.device}"
         if left_out := facts.gpus_left_out:
             sentence = f"{left_out} further GPUs of this trace, those with the fewest operations, are not analysed: only the Timeline shows them."
             diagnostics.append(Diagnostic("gpus_left_out", "data_loss", sentence, left_out))
@@ -164,19 +164,19 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
             diagnostics.append(Diagnostic("steps_without_marks", "data_loss", LOST_MARKS, facts.lost_marks))
         if facts.carried_over:
             sentence = (
-                f"{facts.carried_over:,} GPU operations ({in_words(facts.carried_over_ns / 1e6)}) on {where} were launched before the "
+                f"{facts.carried_over:,} GPU operations ({in_words(facts.carried_over_ns / 1e6)}) on {rank_in_words} were launched before the "
                 "capture began. They count as busy time and belong to no step."
             )
             diagnostics.append(Diagnostic("carried_over", "info", sentence, facts.carried_over))
         if facts.orphan:
             sentence = (
-                f"{facts.orphan:,} GPU operations ({in_words(facts.orphan_ns / 1e6)}) on {where} have no launch in the trace: the "
+                f"{facts.orphan:,} GPU operations ({in_words(facts.orphan_ns / 1e6)}) on {rank_in_words} have no launch in the trace: the "
                 "profiler dropped host events. They count as busy time and belong to no step."
             )
             diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts.orphan))
         if facts.graph_share > GRAPH_CAUTION:
             sentence = (
-                f"{facts.graph_share:.0%} of GPU time on {where} was launched by CUDA graphs, which hide operators and "
+                f"{facts.graph_share:.0%} of GPU time on {rank_in_words} was launched by CUDA graphs, which hide operators and "
                 "shapes: kernels are shown, operators and FLOPs cover the rest."
             )
             diagnostics.append(Diagnostic("graph_launched", "info", sentence, 1))

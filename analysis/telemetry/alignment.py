@@ -5,7 +5,7 @@ All shifts that put the trace inside the telemetry are compared. The one with th
 every other shift that explains the samples nearly as well must be within one window of it. Activity that repeats exactly fits
 at every period, and telemetry of another time fits nowhere clearly. In both cases there is no result.
 With n independent samples and correlation r, (n − 2) / 2 · ln(1 / (1 − r²)) has an exponential tail with mean 1 if the series
-are unrelated. So with many shifts of unrelated telemetry, the best exceeds the next by more than CLEAR once in about e^CLEAR =
+are unrelated. So with many shifts of unrelated telemetry, the best exceeds the next by more than CLEAR_MARGIN once in about e^CLEAR_MARGIN =
 1,100 times.
 """
 
@@ -26,18 +26,18 @@ from sawtooth.analysis.units import significant
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-CLEAR = 7.0  # see the module's docstring
-MIN_CORRELATION = 0.7  # below it, half of the samples' variance has another reason
-MIN_WINDOWS = 12  # of the trace: with fewer, a pattern cannot be distinguished from chance
-MIN_SPREAD = 0.03  # share of a window: kernels that fill all windows equally predict nothing
-STEPS = 4  # shifts tried per window
-GAP_WINDOWS = 3.5  # same limit as for the sawtooth: no line is drawn across a longer gap
+CLEAR_MARGIN = 7.0  # Difference in log-likelihood; see the module's docstring.
+LEAST_CORRELATION = 0.7  # Below it, half of the variance of the samples has another reason.
+LEAST_WINDOWS = 12  # If the trace covers fewer windows, a pattern cannot be distinguished from chance.
+LEAST_SPREAD = 0.03  # As a share of a window. Kernels that fill all windows equally predict nothing.
+SHIFTS_PER_WINDOW = 4
+GAP_WINDOWS = 3.5  # A longer distance between samples is a telemetry gap, as for the sawtooth.
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first clear one is used
-CLOCKS_APART_NS = 120 * 10**9  # hosts without time synchronisation drift by seconds a day; two minutes take weeks
-ZONE_NS = 15 * 60 * 10**9  # every time zone differs from UTC by a multiple of 15 minutes,
-ZONES = range(-12 * 4, 14 * 4 + 1)  # from −12 to +14 hours
-MOST_SHIFTS = 400_000  # a day at ten samples a second needs more; then only the smallest shifts are tried
-CHUNK = 4_000_000  # values in memory at a time
+MOST_CLOCK_DIFFERENCE_NS = 120 * 10**9  # Hosts without time synchronisation drift by seconds a day; two minutes take weeks
+ZONE_NS = 15 * 60 * 10**9  # Time zones differ from UTC by multiples of 15 minutes,
+ZONES = range(-12 * 4, 14 * 4 + 1)  # from −12 to +14 hours.
+MOST_SHIFTS = 400_000  # A day at ten samples per second needs more; then only the smallest shifts are tried.
+CHUNK_VALUES = 4_000_000  # So many values are in memory at a time.
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,17 @@ def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[st
     if not len(busy.starts):
         return Alignment(None, "the trace has no kernels")
     activity = KernelActivity(busy.starts, busy.ends, int(busy.starts[0]), int(busy.ends[-1]))
-    tried: list[Alignment] = []
+    alignments: list[Alignment] = []
     with library.open(sampled[0], derived=False) as recording:
         for column in SIGNALS:
             times, values = load_series(recording, sampled[1], column, clock)
             if len(times):
-                tried.append(align(activity, times, values, most_ns=CLOCKS_APART_NS if clock.known else None))
-                if tried[-1].shift_ns is not None:
-                    return tried[-1]
-    return tried[0] if tried else Alignment(None, "no signal that shows GPU activity was sampled")
+                alignments.append(
+                    align(activity, times, values, most_shift_ns=MOST_CLOCK_DIFFERENCE_NS if clock.known else None)
+                )
+                if alignments[-1].shift_ns is not None:
+                    return alignments[-1]
+    return alignments[0] if alignments else Alignment(None, "no signal that shows GPU activity was sampled")
 
 
 def zones_that_fit(trace: tuple[int, int], sampled: tuple[int, int]) -> list[int]:
@@ -106,50 +108,53 @@ def zones_that_fit(trace: tuple[int, int], sampled: tuple[int, int]) -> list[int
     return fits
 
 
-def align(trace: KernelActivity, time_ns: I64, value: F64, *, most_ns: int | None = None) -> Alignment:
-    """Find the shift of one sampled signal, with times in order; ``most_ns`` limits it in both directions."""
-    known = np.isfinite(value)
-    times, values = time_ns[known], np.asarray(value, np.float64)[known]
-    if len(times) < MIN_WINDOWS:
+def align(trace: KernelActivity, time_ns: I64, value: F64, *, most_shift_ns: int | None = None) -> Alignment:
+    """Find the shift of one sampled signal; ``most_shift_ns`` limits it in both directions.
+
+    ``time_ns`` is in order.
+    """
+    finite = np.isfinite(value)
+    times, values = time_ns[finite], np.asarray(value, np.float64)[finite]
+    if len(times) < LEAST_WINDOWS:
         return Alignment(None, f"{len(times)} samples are too few")
     window = int(np.median(np.diff(times))) * renewal(values)
     count = (trace.last_ns - trace.first_ns) // max(window, 1)
-    if count < MIN_WINDOWS:
+    if count < LEAST_WINDOWS:
         seconds = (trace.last_ns - trace.first_ns) / 1e9
         return Alignment(
-            None, f"the trace's {significant(seconds, 2)} s cover {count} windows of the telemetry; {MIN_WINDOWS} are needed"
+            None, f"the trace's {significant(seconds, 2)} s cover {count} windows of the telemetry; {LEAST_WINDOWS} are needed"
         )
     edges = trace.first_ns + window * np.arange(count + 1)
     predicted = np.diff(_busy(trace, edges)) / window
-    if predicted.std() < MIN_SPREAD:
+    if predicted.std() < LEAST_SPREAD:
         return Alignment(None, "the trace's activity is uniform, so there is nothing to align", windows=int(count))
-    shifts = _shifts(trace, times, window, most_ns)
+    shifts = _shifts(trace, times, window, most_shift_ns)
     if not len(shifts):
-        return Alignment(None, "the trace is longer than the telemetry" if most_ns is None else "the two do not overlap")
+        return Alignment(None, "the trace is longer than the telemetry" if most_shift_ns is None else "the two do not overlap")
     log_likelihood, r = _log_likelihood(
         predicted=predicted, edges=edges, shifts=shifts, times=times, values=values, window=window
     )
-    return _judged(shifts, log_likelihood, r, window, int(count))
+    return _decide(shifts, log_likelihood, r, window, int(count))
 
 
 def _busy(trace: KernelActivity, at: I64) -> F64:
     """Return the nanoseconds of work up to each time."""
-    before = np.concatenate([[0], np.cumsum(trace.ends_ns - trace.starts_ns)])
-    place = np.searchsorted(trace.starts_ns, at, side="right")
-    into = np.zeros(len(at), np.int64)
-    inside = place > 0
-    last = place[inside] - 1
-    into[inside] = np.minimum(at[inside], trace.ends_ns[last]) - trace.starts_ns[last]
-    return (before[np.maximum(place - 1, 0)] + into).astype(np.float64)
+    earlier_ns = np.concatenate([[0], np.cumsum(trace.ends_ns - trace.starts_ns)])
+    index = np.searchsorted(trace.starts_ns, at, side="right")
+    current_ns = np.zeros(len(at), np.int64)
+    inside = index > 0
+    last = index[inside] - 1
+    current_ns[inside] = np.minimum(at[inside], trace.ends_ns[last]) - trace.starts_ns[last]
+    return (earlier_ns[np.maximum(index - 1, 0)] + current_ns).astype(np.float64)
 
 
-def _shifts(trace: KernelActivity, times: I64, window: int, most_ns: int | None) -> I64:
+def _shifts(trace: KernelActivity, times: I64, window: int, most_shift_ns: int | None) -> I64:
     low, high = trace.last_ns - int(times[-1]), trace.first_ns - int(times[0]) + window
-    if most_ns is not None:
-        low, high = max(low, -most_ns), min(high, most_ns)
+    if most_shift_ns is not None:
+        low, high = max(low, -most_shift_ns), min(high, most_shift_ns)
     if high < low:
         return np.empty(0, np.int64)
-    step = max(window // STEPS, 1)
+    step = max(window // SHIFTS_PER_WINDOW, 1)
     shifts = np.arange(low, high + 1, step, dtype=np.int64)
     if len(shifts) > MOST_SHIFTS:
         shifts = np.sort(shifts[np.argsort(np.abs(shifts), kind="stable")[:MOST_SHIFTS]])
@@ -168,16 +173,16 @@ def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values:
     bounds = np.concatenate([[times[0] - spans[0]], times])
     origin = int(bounds[0])
     log_likelihood, correlations = np.empty(len(shifts)), np.empty(len(shifts))
-    rows = max(1, CHUNK // len(edges))
+    rows = max(1, CHUNK_VALUES // len(edges))
     centred = predicted - predicted.mean()
     for begin in range(0, len(shifts), rows):
         part = shifts[begin : begin + rows]
         at = (edges[None, :] - part[:, None] - origin).astype(np.float64)
-        seen = np.diff(np.interp(at, (bounds - origin).astype(np.float64), area), axis=1) / window
-        seen -= seen.mean(axis=1, keepdims=True)
-        spread = np.sqrt((seen**2).sum(axis=1) * (centred**2).sum())
-        r = np.divide(seen @ centred, spread, out=np.zeros(len(part)), where=spread > 0)
-        n = _independent(centred, seen)
+        observed = np.diff(np.interp(at, (bounds - origin).astype(np.float64), area), axis=1) / window
+        observed -= observed.mean(axis=1, keepdims=True)
+        spread = np.sqrt((observed**2).sum(axis=1) * (centred**2).sum())
+        r = np.divide(observed @ centred, spread, out=np.zeros(len(part)), where=spread > 0)
+        n = _independent(centred, observed)
         log_likelihood[begin : begin + rows] = np.where(r > 0, (n - 2) / 2 * -np.log1p(-(np.minimum(r, 0.9999) ** 2)), 0.0)
         correlations[begin : begin + rows] = r
     for i in np.flatnonzero(is_gap):  # the mean over a telemetry gap is unknown
@@ -193,27 +198,31 @@ def _independent(a: F64, b: F64) -> F64:
     """
     n = len(a)
     lags = np.arange(1, max(2, n // 4))
-    own = np.array([(a[k:] * a[:-k]).sum() for k in lags]) / (a**2).sum()
+    autocorrelation = np.array([(a[k:] * a[:-k]).sum() for k in lags]) / (a**2).sum()
     power = np.maximum((b**2).sum(axis=1), 1e-12)
     joint = np.zeros(len(b))
-    for k, rho in zip(lags, own, strict=True):
+    for k, rho in zip(lags, autocorrelation, strict=True):
         joint += rho * (b[:, k:] * b[:, :-k]).sum(axis=1) / power
     return np.clip(n / np.maximum(1 + 2 * joint, 1e-3), 3, n)
 
 
-def _judged(shifts: I64, log_likelihood: F64, r: F64, window: int, count: int) -> Alignment:
+def _decide(shifts: I64, log_likelihood: F64, r: F64, window: int, count: int) -> Alignment:
     best = int(log_likelihood.argmax())
     correlation = float(r[best])
-    if not np.isfinite(log_likelihood[best]) or correlation < MIN_CORRELATION:
+    if not np.isfinite(log_likelihood[best]) or correlation < LEAST_CORRELATION:
         return Alignment(None, f"no shift fits: the best correlation is {max(correlation, 0):.2f}", None, correlation, count)
-    near = shifts[log_likelihood >= log_likelihood[best] - CLEAR]
-    low, high = int(near.min()), int(near.max())
+    plausible = shifts[log_likelihood >= log_likelihood[best] - CLEAR_MARGIN]
+    low, high = int(plausible.min()), int(plausible.max())
     if high - low > 2 * window:
-        apart = max(high - shifts[best], shifts[best] - low) / 1e9
+        distance_s = max(high - shifts[best], shifts[best] - low) / 1e9
         return Alignment(
-            None, f"it fits as well {significant(apart)} s away, because the activity is periodic", None, correlation, count
+            None,
+            f"it fits as well {significant(distance_s)} s away, because the activity is periodic",
+            None,
+            correlation,
+            count,
         )
     weights = np.exp(log_likelihood - log_likelihood[best]) * ((shifts >= low) & (shifts <= high))
     shift = round(float((weights * (shifts - shifts[best])).sum() / weights.sum())) + int(shifts[best])
-    within = max(high - shift, shift - low, window // STEPS)
-    return Alignment(shift, None, within, correlation, count)
+    error_ns = max(high - shift, shift - low, window // SHIFTS_PER_WINDOW)
+    return Alignment(shift, None, error_ns, correlation, count)

@@ -19,7 +19,7 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.manifest import Manifest
 
 PID = re.compile(r"[0-9]{1,10}")
-IDLE_BESIDE = 0.1  # share of the working GPU's utilization: a GPU that only drives a display, or nothing, is below
+MOST_IDLE_RATIO = 0.1  # A GPU with a lower share of the busiest GPU's utilization is idle or only drives a display.
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,15 @@ def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Recordi
     traced = []
     for trace in traces:
         with library.open(trace.id) as recording:
-            known = {int(d): (name, uuid) for d, name, uuid in recording.rows("SELECT device, name, uuid FROM devices")}
+            names_and_uuids = {
+                int(d): (name, uuid) for d, name, uuid in recording.rows("SELECT device, name, uuid FROM devices")
+            }
             devices = [int(d) for (d,) in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
             rows = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
         pids = process_ids(rows)
         by_marks = marks.get(trace.rank) if len(devices) == 1 else None
         for device in devices:
-            name, uuid = known.get(device, (None, None))
+            name, uuid = names_and_uuids.get(device, (None, None))
             traced.append(TraceDevice(trace.id, device, name, trace.host, uuid or by_marks, frozenset(pids)))
     return traced
 
@@ -67,6 +69,11 @@ def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | 
             with library.open(ref.id, derived=False) as recording:
                 uuids[ref.rank] = metadata_of(recording).get("gpu")
     return uuids
+
+
+def has_marked_gpus(manifest: Manifest, library: Library) -> bool:
+    """Return whether a process wrote the UUID of its GPU with its step marks."""
+    return any(marked_gpus(manifest, library).values())
 
 
 def marked_ns(manifest: Manifest, library: Library) -> tuple[int, int] | None:
@@ -94,17 +101,17 @@ def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]
     sampled = [t for t in sampled if not t.profiled]
     owned: dict[Key, DeviceTelemetry] = {}
     for mine in devices:
-        own = _by_identity(mine, _possible(sampled, mine))
-        if own is not None:
-            owned[mine.recording_id, mine.device] = own
-    taken = {(t.recording_id, t.device) for t in owned.values()}
-    left = [d for d in devices if (d.recording_id, d.device) not in owned]
-    for mine in left:
-        free = [t for t in _possible(sampled, mine) if (t.recording_id, t.device) not in taken]
-        rivals = [d for d in left if _may_share_host(d, mine)]
-        one = _only(mine, free, rivals)
-        if one is not None:
-            owned[mine.recording_id, mine.device] = one
+        matches = _by_identity(mine, _possible(sampled, mine))
+        if matches is not None:
+            owned[mine.recording_id, mine.device] = matches
+    assigned = {(t.recording_id, t.device) for t in owned.values()}
+    unassigned = [d for d in devices if (d.recording_id, d.device) not in owned]
+    for mine in unassigned:
+        free = [t for t in _possible(sampled, mine) if (t.recording_id, t.device) not in assigned]
+        rivals = [d for d in unassigned if _may_share_host(d, mine)]
+        match = _only(mine, free, rivals)
+        if match is not None:
+            owned[mine.recording_id, mine.device] = match
     return {**inside, **owned}
 
 
@@ -135,8 +142,10 @@ def candidates(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice
 
 def _by_identity(mine: TraceDevice, possible: Sequence[DeviceTelemetry]) -> DeviceTelemetry | None:
     """Return the GPU with the device's UUID or process."""
-    if mine.uuid is not None and (same := [t for t in possible if t.uuid is not None and _bare(t.uuid) == _bare(mine.uuid)]):
-        return same[0]
+    if mine.uuid is not None and (
+        same_uuid := [t for t in possible if t.uuid is not None and _bare(t.uuid) == _bare(mine.uuid)]
+    ):
+        return same_uuid[0]
     ran = [t for t in possible if mine.pids & set(t.pids)]
     return ran[0] if len(ran) == 1 else None
 
@@ -157,7 +166,7 @@ def _only(mine: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[T
 
     It is the only one, the one of its ordinal if all devices of the job have one, or the only one that works.
     """
-    works = [t for t in free if _level(t) > IDLE_BESIDE * max(map(_level, free))] if len(free) > 1 else free
+    works = [t for t in free if _level(t) > MOST_IDLE_RATIO * max(map(_level, free))] if len(free) > 1 else free
     if len(rivals) == 1:
         return works[0] if len(works) == 1 else None
     if len({t.recording_id for t in works}) == 1 and sorted(t.device for t in works) == sorted(d.device for d in rivals):
@@ -165,8 +174,8 @@ def _only(mine: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[T
     return None
 
 
-def _may_share_host(one: TraceDevice, other: TraceDevice) -> bool:
-    return one.host is None or other.host is None or one.host == other.host
+def _may_share_host(a: TraceDevice, b: TraceDevice) -> bool:
+    return a.host is None or b.host is None or a.host == b.host
 
 
 def _level(sampled: DeviceTelemetry) -> float:

@@ -34,7 +34,7 @@ class SampleClock:
     name: str = "unix"
     offset_ns: int = 0
     stretch: float = 1.0
-    why: str = ""
+    reason: str = ""
 
     def times(self, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return recorded times on the traces' clock."""
@@ -76,13 +76,13 @@ def origin_of(recording: Recording) -> ClockOrigin:
     """Read a telemetry recording's data about its clock."""
     clock, host, first, last, metadata = recording.rows("SELECT clock, host, first_ns, last_ns, metadata FROM recording")[0]
     try:
-        about = json.loads(metadata or "{}")
+        fields = json.loads(metadata or "{}")
     except ValueError:
-        about = {}
-    pushed = about.get("pushed") if isinstance(about, dict) else None
+        fields = {}
+    pushed = fields.get("pushed") if isinstance(fields, dict) else None
     pushed = pushed if isinstance(pushed, dict) else {}
     behind = pushed.get("clock_offset_ns")
-    interval = about.get("assumed_interval_ns") if isinstance(about, dict) else None
+    interval = fields.get("assumed_interval_ns") if isinstance(fields, dict) else None
     return ClockOrigin(
         clock=str(clock),
         host=host,
@@ -99,31 +99,31 @@ def place(
 ) -> dict[str, SampleClock]:
     """Return the clock of every telemetry recording of a run."""
     hosts = {trace.host for trace in traces if trace.host is not None}
-    return {ref.id: _placed(ref, origins[ref.id], hosts, origins.values()) for ref in refs}
+    return {ref.id: _clock_of(ref, origins[ref.id], hosts, origins.values()) for ref in refs}
 
 
-def _placed(ref: RecordingRef, origin: ClockOrigin, trace_hosts: set[str], others: Iterable[ClockOrigin]) -> SampleClock:
+def _clock_of(ref: RecordingRef, origin: ClockOrigin, trace_hosts: set[str], origins: Iterable[ClockOrigin]) -> SampleClock:
     if ref.kind == "trace":
-        return SampleClock("placed", why="one clock: the trace's own file holds the samples")
+        return SampleClock("placed", reason="one clock: the trace's own file holds the samples")
     stretch = 1.0
     if ref.interval_ns is not None and 0 < ref.interval_ns < DAY_NS and origin.assumed_interval_ns:
         stretch = ref.interval_ns / origin.assumed_interval_ns
     if ref.offset_ns is not None and abs(ref.offset_ns) < LARGEST_NS:
         return SampleClock("placed", ref.offset_ns, stretch, "as given")
     if origin.clock != "unix":
-        why = "its times are local and have no time zone" if origin.clock == "local" else "it has no times"
-        return SampleClock(origin.clock, 0, stretch, why)
+        reason = "its times are local and have no time zone" if origin.clock == "local" else "it has no times"
+        return SampleClock(origin.clock, 0, stretch, reason)
     if not trace_hosts or origin.host is None:
-        return SampleClock("unix", why="assumed to be one clock: the recordings do not name their hosts")
+        return SampleClock("unix", reason="assumed to be one clock: the recordings do not name their hosts")
     if origin.host in trace_hosts:
-        return SampleClock("unix", why="one clock: both are from the same host")
-    by_push = _measured(origin, next(iter(trace_hosts)), others) if len(trace_hosts) == 1 else None
+        return SampleClock("unix", reason="one clock: both are from the same host")
+    by_push = _measured_by_push(origin, next(iter(trace_hosts)), origins) if len(trace_hosts) == 1 else None
     if by_push is not None:
         return by_push
-    return SampleClock("unix", why="the clocks of the two hosts were not compared and are assumed equal")
+    return SampleClock("unix", reason="the clocks of the two hosts were not compared and are assumed equal")
 
 
-def _measured(origin: ClockOrigin, trace_host: str, others: Iterable[ClockOrigin]) -> SampleClock | None:
+def _measured_by_push(origin: ClockOrigin, trace_host: str, origins: Iterable[ClockOrigin]) -> SampleClock | None:
     """Return the offset that a dashboard measured while the samples were pushed to it.
 
     The dashboard ran on the trace's host, or the trace's host pushed to it too. None without such a measurement.
@@ -131,10 +131,12 @@ def _measured(origin: ClockOrigin, trace_host: str, others: Iterable[ClockOrigin
     if origin.behind_ns is None or origin.pushed_to is None:
         return None
     if origin.pushed_to == trace_host:
-        return SampleClock("placed", origin.behind_ns, why="the trace's host measured it while the samples were pushed to it")
-    mate = next(
-        (o for o in others if o.host == trace_host and o.pushed_to == origin.pushed_to and o.behind_ns is not None), None
+        return SampleClock(
+            "placed", origin.behind_ns, reason="the trace's host measured it while the samples were pushed to it"
+        )
+    peer = next(
+        (o for o in origins if o.host == trace_host and o.pushed_to == origin.pushed_to and o.behind_ns is not None), None
     )
-    if mate is None or mate.behind_ns is None:
+    if peer is None or peer.behind_ns is None:
         return None
-    return SampleClock("placed", origin.behind_ns - mate.behind_ns, why="the dashboard measured it: both hosts pushed to it")
+    return SampleClock("placed", origin.behind_ns - peer.behind_ns, reason="the dashboard measured it: both hosts pushed to it")

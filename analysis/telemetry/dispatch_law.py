@@ -55,11 +55,13 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
         f"training outside the profile: a step takes {in_words(step, 4)}."
     ]
     if in_part > COPIES_SHARE * work.occupied_ns:
-        what = "the pageable copies" if work.pageable_ns > work.allocating_ns else "what the driver does for new memory"
-        notes.append(f"Utilization counts part of {what}; nobody knows which, so the interval is wider.")
-    other = sampled.at_work.get(WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS)
-    if other is not None and other.value >= LEAST_UTIL_PCT and not _beside_kernels(work):  # else a difference is expected
-        by_other = work.resident_ns / other.value / 1e4
+        other_work = "the pageable copies" if work.pageable_ns > work.allocating_ns else "what the driver does for new memory"
+        notes.append(f"Utilization counts part of {other_work}; nobody knows which, so the interval is wider.")
+    other_counter = sampled.at_work.get(WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS)
+    if (
+        other_counter is not None and other_counter.value >= LEAST_UTIL_PCT and not _beside_kernels(work)
+    ):  # else a difference is expected
+        by_other = work.resident_ns / other_counter.value / 1e4
         if not low <= by_other <= high:
             notes.append(
                 f"{NAMES[WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS]} says {in_words(by_other, 4)}: the interval holds both."
@@ -76,8 +78,8 @@ def _beside_kernels(work: StepWork) -> bool:
 
     That is copies, and the driver's work for new memory.
     """
-    more = work.copies_ns + work.allocating_ns
-    return more > COPIES_SHARE * (work.occupied_ns + more)
+    other_ns = work.copies_ns + work.allocating_ns
+    return other_ns > COPIES_SHARE * (work.occupied_ns + other_ns)
 
 
 def _signal(work: StepWork, sampled: DeviceTelemetry) -> str | None:
@@ -116,7 +118,7 @@ def interval(
     waits = HOST * (1 - mean.value / 100) * max(ENOUGH_S / seen_s, 1.0) ** 0.5
     copies = in_part_ns / 2 / (resident + in_part_ns / 2)
     dispatch, graphs = work.dispatched / resident, work.in_graphs / resident
-    both = (kernels, waits, ROUNDING_PCT / mean.value, copies)
+    common = (kernels, waits, ROUNDING_PCT / mean.value, copies)
     lower = (
         dispatch * (work.dispatch.ns - work.dispatch.low_ns),
         graphs * (GRAPH_DISPATCH.ns - GRAPH_DISPATCH.low_ns),
@@ -128,16 +130,16 @@ def interval(
         graphs * (GRAPH_DISPATCH.high_ns - GRAPH_DISPATCH.ns),
         mean.value / max(mean.low, 0.1 * mean.value) - 1,
     )
-    down, up = (sum(part**2 for part in (*both, *parts)) ** 0.5 for parts in (lower, upper))
-    return max(1 - down, 0.05), 1 + up
+    lower_error, upper_error = (sum(part**2 for part in (*common, *parts)) ** 0.5 for parts in (lower, upper))
+    return max(1 - lower_error, 0.05), 1 + upper_error
 
 
 def _bound(work: StepWork, mean: Mean, column: str) -> StepTimeEvidence:
     """Return the lower bound if the GPU waits in collectives: its own work divided by its utilization."""
-    own = work.occupied_ns - work.communication_ns
-    low = own / mean.value / 1e4 * (1 - BOUND_OFF)
+    compute_ns = work.occupied_ns - work.communication_ns
+    low = compute_ns / mean.value / 1e4 * (1 - BOUND_OFF)
     note = (
-        f"The GPU waits for others inside collectives, which {NAMES[column]} counts as busy: its own {in_words(own / 1e6, 4)} of a step at "
+        f"The GPU waits for others inside collectives, which {NAMES[column]} counts as busy: its own {in_words(compute_ns / 1e6, 4)} of a step at "
         f"{mean.value:.3g} % bound the step from below only."
     )
     return StepTimeEvidence("telemetry", None, low, None, (note,))

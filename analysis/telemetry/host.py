@@ -64,9 +64,11 @@ class HostLoad:
         if not self.has_no_free_core:
             return None
         cores, queue = self.means.get("cores"), self.means.get("run_queue")
-        wanted = f", and {queue:.1f} tasks want one" if queue is not None and cores is not None and queue >= cores + 1 else ""
+        waiting_in_words = (
+            f", and {queue:.1f} tasks want one" if queue is not None and cores is not None and queue >= cores + 1 else ""
+        )
         which = in_number(cores, "core is", "cores are") if cores is not None else "its cores are"
-        return f"this host has no free core: {which} busy {self.cpu_pct:.0f} % of the time{wanted}"
+        return f"this host has no free core: {which} busy {self.cpu_pct:.0f} % of the time{waiting_in_words}"
 
     def limit_of_loader(self) -> Limit | None:
         """Return the limit of a loader for which the GPU waits.
@@ -85,7 +87,7 @@ class HostLoad:
         if worker >= WORKER_WAITS_PCT:
             return None
         signs = (("workers_blocked_pct", BLOCKED_PCT), ("disk_busy_pct", DISK_FULL_PCT), ("cpu_io_wait_pct", IO_WAIT_PCT))
-        return "disk" if any(self.means.get(column, 0.0) >= least for column, least in signs) else "elsewhere"
+        return "disk" if any(self.means.get(column, 0.0) >= threshold for column, threshold in signs) else "elsewhere"
 
 
 def host_load(recording: Recording, steady: Steady | None, clock: SampleClock = AS_RECORDED) -> HostLoad | None:
@@ -101,7 +103,7 @@ def host_load(recording: Recording, steady: Steady | None, clock: SampleClock = 
             frame = frame[steady.mask(clock.times(frame["time_ns"].to_numpy(np.int64)))]
         if len(frame) < LEAST_SAMPLES:
             return None
-        known = frame[list(HOST_COLUMNS)].astype("float64")
-        means, peaks = known.mean().dropna(), known.max().dropna()
+        values = frame[list(HOST_COLUMNS)].astype("float64")
+        means, peaks = values.mean().dropna(), values.max().dropna()
         return HostLoad({str(k): float(v) for k, v in means.items()}, {str(k): float(v) for k, v in peaks.items()}, len(frame))
     return None

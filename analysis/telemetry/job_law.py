@@ -97,31 +97,34 @@ def by_utilization(
     works = [worker.work for worker in workers]
     if not orders or min(work.occupied_ns for work in works) <= 0:
         return None
-    by_column = {column: _seen(library, telemetry.clocks, orders, works, profiles, column) for column in NAMES}
+    by_column = {column: _from_series(library, telemetry.clocks, orders, works, profiles, column) for column in NAMES}
     util, activity = by_column[COUNTS_KERNELS], by_column[WITHOUT_COPIES]
     column = WITHOUT_COPIES if activity and (not util or far_steadier(activity[0].mean, util[0].mean)) else COUNTS_KERNELS
-    known = by_column[column]
-    if not known:
+    measured = by_column[column]
+    if not measured:
         return None
-    most = max(works, key=lambda work: work.occupied_ns)
+    largest = max(works, key=lambda work: work.occupied_ns)
     period_s = max(t.period_s[column] for t in orders[0])
-    ends = [(each.mean.value, *interval(most, each.mean, period_s, 0.0, kernels=RANKS_OFF)) for each in known]
-    usual = sorted(known, key=lambda each: each.mean.value)[(len(known) - 1) // 2]
-    waited_ns = usual.waited_ns(most.occupied_ns, in_turn_ns)
-    middle = (most.occupied_ns + waited_ns) / usual.mean.value / 1e4
-    low = min(most.occupied_ns / value / 1e4 * down for value, down, _ in ends)
+    ends = [
+        (measurement.mean.value, *interval(largest, measurement.mean, period_s, 0.0, kernels=RANKS_OFF))
+        for measurement in measured
+    ]
+    usual = sorted(measured, key=lambda measurement: measurement.mean.value)[(len(measured) - 1) // 2]
+    waited_ns = usual.waited_ns(largest.occupied_ns, in_turn_ns)
+    middle = (largest.occupied_ns + waited_ns) / usual.mean.value / 1e4
+    low = min(largest.occupied_ns / value / 1e4 * low_factor for value, low_factor, _ in ends)
     most_waited_ns = max(IN_TURN_AT_MOST * waited_ns, in_turn_ns)
-    high = max((most.occupied_ns + most_waited_ns) / value / 1e4 * up for value, _, up in ends)
+    high = max((largest.occupied_ns + most_waited_ns) / value / 1e4 * high_factor for value, _, high_factor in ends)
     if any(t.capped for t in orders[0]):
         high *= SUSTAINED
-    mean = known[0].mean
+    mean = measured[0].mean
     by_turns = (
         f", {in_words(waited_ns / 1e6)} of a step of it waiting, since the ranks hold each other up by turns"
         if waited_ns >= 0.5e6
         else ""
     )
     note = (
-        f"Kernels and their dispatch take {in_words(most.occupied_ns / 1e6, 4)} of a step on the rank that has most to do. {NAMES[column]}, of the GPU that waits "
+        f"Kernels and their dispatch take {in_words(largest.occupied_ns / 1e6, 4)} of a step on the rank that has most to do. {NAMES[column]}, of the GPU that waits "
         f"least at each moment, is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile{by_turns}: a step takes "
     )
     if only_bounds:
@@ -134,15 +137,15 @@ def _orders(telemetry: RunTelemetry, workers: Sequence[TracedDevice]) -> list[tu
 
     There is one if it is known, and none if some GPUs were not sampled.
     """
-    own = [telemetry.of(worker.recording_id, worker.device) for worker in workers]
-    known = tuple(t for t in own if t is not None and not t.profiled)
-    if len(known) == len(workers):
-        return [known] if len({(t.recording_id, t.device) for t in known}) == len(known) else []
+    worker_devices = [telemetry.of(worker.recording_id, worker.device) for worker in workers]
+    measured = tuple(t for t in worker_devices if t is not None and not t.profiled)
+    if len(measured) == len(workers):
+        return [measured] if len({(t.recording_id, t.device) for t in measured}) == len(measured) else []
     possible = [telemetry.devices[i] for i in telemetry.possible]
     return list(itertools.permutations(possible)) if len(possible) == len(workers) <= MOST_UNKNOWN else []
 
 
-def _seen(
+def _from_series(
     library: Library,
     clocks: Mapping[str, SampleClock],
     orders: Sequence[tuple[DeviceTelemetry, ...]],
@@ -155,10 +158,14 @@ def _seen(
     if not all(column in t.period_s for t in sampled):
         return []
     series = {(t.recording_id, t.device): _series(library, t, column, clocks.get(t.recording_id, AS_RECORDED)) for t in sampled}
-    most = max(works, key=lambda work: work.occupied_ns)
-    seen = [_least([series[t.recording_id, t.device] for t in order], works, most, profiles) for order in orders]
-    known = [each for each in seen if each is not None and each.mean.samples >= LEAST_SAMPLES and each.mean.value > 0]
-    return known if len(known) == len(seen) else []
+    largest = max(works, key=lambda work: work.occupied_ns)
+    candidates = [_lowest_mean([series[t.recording_id, t.device] for t in order], works, largest, profiles) for order in orders]
+    measured = [
+        measurement
+        for measurement in candidates
+        if measurement is not None and measurement.mean.samples >= LEAST_SAMPLES and measurement.mean.value > 0
+    ]
+    return measured if len(measured) == len(candidates) else []
 
 
 def _series(library: Library, sampled: DeviceTelemetry, column: str, clock: SampleClock) -> tuple[I64, F64]:
@@ -166,25 +173,29 @@ def _series(library: Library, sampled: DeviceTelemetry, column: str, clock: Samp
         return load_series(recording, sampled.device, column, clock)
 
 
-def _least(
-    series: Sequence[tuple[I64, F64]], works: Sequence[StepWork], most: StepWork, profiles: Sequence[tuple[int, int]]
+def _lowest_mean(
+    series: Sequence[tuple[I64, F64]], works: Sequence[StepWork], largest: StepWork, profiles: Sequence[tuple[int, int]]
 ) -> _Moments | None:
-    """Return the moments of the steady training, in percent of the worker with the ``most`` work."""
+    """Return the moments of the steady training, in percent of the worker with the ``largest`` work."""
     times, _ = series[0]
     if len(times) < 2:
         return None
     period = float(np.median(np.diff(times)))
-    near, least = np.ones(len(times), bool), np.full(len(times), np.inf)
-    idle, its_idle = np.zeros(len(times)), np.zeros(len(times))  # of all GPUs, and of the one that waits least
-    for (other, values), work in zip(series, works, strict=True):
-        if not len(other):
+    nearest, lowest = np.ones(len(times), bool), np.full(len(times), np.inf)
+    idle, lowest_idle = np.zeros(len(times)), np.zeros(len(times))  # of all GPUs, and of the one that waits least
+    for (sample_times, values), work in zip(series, works, strict=True):
+        if not len(sample_times):
             return None
-        at = np.clip(np.searchsorted(other, times), 1, max(len(other) - 1, 1))
-        at = np.where(np.abs(other[at - 1] - times) <= np.abs(other[np.minimum(at, len(other) - 1)] - times), at - 1, at)
-        near &= np.abs(other[at] - times) <= APART * period
-        level, rest = values[at] * most.occupied_ns / work.occupied_ns, 100 - values[at]
-        idle, its_idle, least = idle + rest, np.where(level < least, rest, its_idle), np.minimum(least, level)
-    times, least, spare = times[near], least[near], (idle - its_idle)[near]
-    part = find_steady(times, least, [profile_shadow(times, least, profile) for profile in profiles])
-    mean = mean_over(times, least, part)
+        at = np.clip(np.searchsorted(sample_times, times), 1, max(len(sample_times) - 1, 1))
+        at = np.where(
+            np.abs(sample_times[at - 1] - times) <= np.abs(sample_times[np.minimum(at, len(sample_times) - 1)] - times),
+            at - 1,
+            at,
+        )
+        nearest &= np.abs(sample_times[at] - times) <= APART * period
+        level, own_idle = values[at] * largest.occupied_ns / work.occupied_ns, 100 - values[at]
+        idle, lowest_idle, lowest = idle + own_idle, np.where(level < lowest, own_idle, lowest_idle), np.minimum(lowest, level)
+    times, lowest, spare = times[nearest], lowest[nearest], (idle - lowest_idle)[nearest]
+    part = find_steady(times, lowest, [profile_shadow(times, lowest, profile) for profile in profiles])
+    mean = mean_over(times, lowest, part)
     return _Moments(times, spare, part, mean) if mean is not None else None

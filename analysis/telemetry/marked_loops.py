@@ -1,4 +1,4 @@
-"""Loops of a training's step marks: they differ by optimizer or by the place that calls its step."""
+"""Loops in the step marks of a training, which differ by optimizer or by the line that calls its step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.call_site_text import lines_of
 from sawtooth.ingest.loop.leading_optimizer import leading
 
-IN_A_ROW = 10  # average steps in a row: a place with fewer belongs to the loop around it, such as an epoch's last batch
-LEAST_STEPS = 10  # steps of a loop that is mentioned
+LEAST_STEPS_IN_A_ROW = (
+    10  # A line with fewer consecutive steps on average, such as an epoch's last batch, belongs to the outer loop.
+)
+LEAST_STEPS = 10  # Loops with fewer steps are not mentioned.
 TRAINING = frozenset({"train", "eval", "checkpoint"})
-SUPERSEDED = "superseded"  # phase of profiled steps whose trace was replaced by a later one
+SUPERSEDED = "superseded"  # The phase of profiled steps whose trace was replaced by a later one.
 
 
 class Mark(NamedTuple):
@@ -76,7 +78,7 @@ def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = Non
 def _sites(rows: Sequence[MarkRow]) -> list[str | None]:
     """Return the site of each row's loop.
 
-    A place that steps only occasionally belongs to the loop before it, or to the first loop.
+    A line that steps only occasionally belongs to the loop before it, or to the first loop.
     """
     by_optimizer: dict[int, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -84,11 +86,11 @@ def _sites(rows: Sequence[MarkRow]) -> list[str | None]:
     sites: list[str | None] = [None] * len(rows)
     for indices in by_optimizer.values():
         runs = [(site, list(run)) for site, run in groupby(indices, key=lambda index: rows[index].site)]
-        times, steps = Counter(site for site, _ in runs), Counter(rows[index].site for index in indices)
-        own = {site for site in steps if steps[site] >= IN_A_ROW * times[site]}
-        last = next((site for site, _ in runs if site in own), None)
+        runs_per_site, steps = Counter(site for site, _ in runs), Counter(rows[index].site for index in indices)
+        loop_sites = {site for site in steps if steps[site] >= LEAST_STEPS_IN_A_ROW * runs_per_site[site]}
+        last = next((site for site, _ in runs if site in loop_sites), None)
         for site, run in runs:
-            last = site if site in own else last
+            last = site if site in loop_sites else last
             for index in run:
                 sites[index] = last
     return sites
@@ -134,17 +136,17 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
         return ""
     longest = max(others, key=lambda loop: sum(_spans_ns(loops[loop])))
     marks = loops[longest]
-    place = "after" if marks[0].end_ns > last_ns else "before" if marks[-1].end_ns < first_ns else "in turns with"
-    took = f"{len(marks):,} steps of {in_words(float(np.mean(_spans_ns(marks))) / 1e6)}"
-    mine, other = _name(chosen, longest), _name(longest, chosen)
-    if mine is None or other is None:
-        return f"Another loop made {took} {place} these. The report is about this loop only."
+    relation = "after" if marks[0].end_ns > last_ns else "before" if marks[-1].end_ns < first_ns else "in turns with"
+    steps_in_words = f"{len(marks):,} steps of {in_words(float(np.mean(_spans_ns(marks))) / 1e6)}"
+    chosen_line, other_line = _name(chosen, longest), _name(longest, chosen)
+    if chosen_line is None or other_line is None:
+        return f"Another loop made {steps_in_words} {relation} these. The report is about this loop only."
     more = "another, at" if len(others) == 1 else f"{len(others)} others do not count; the longest of them, at"
     counts = " and does not count" if len(others) == 1 else ""
-    return f"The report is about the loop that steps at {mine}; {more} {other}, made {took} {place} it{counts}."
+    return f"The report is about the loop that steps at {chosen_line}; {more} {other_line}, made {steps_in_words} {relation} it{counts}."
 
 
 def _name(loop: Loop, other: Loop) -> str | None:
     """Return the innermost line of ``loop`` that the other lacks, else its innermost; None if unknown."""
-    lines, others = lines_of(loop.site), lines_of(other.site)
-    return next((line for line in lines if line not in others), next(iter(lines), None))
+    lines, other_lines = lines_of(loop.site), lines_of(other.site)
+    return next((line for line in lines if line not in other_lines), next(iter(lines), None))

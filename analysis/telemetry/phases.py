@@ -21,11 +21,13 @@ I64 = NDArray[np.int64]
 
 BLOCK_NS = 1_000_000_000  # levels are compared over blocks of NVML's longest window
 BLOCK_PERIODS = 3  # and over full periods of a sawtooth, which is not a change of level
-MIN_BLOCKS = 3  # a level must last for this many blocks
-MAX_BLOCKS = 400  # for a long recording; longer ones get longer blocks
-SHIFT = 0.15  # of the usual level: smaller changes are not useful to a reader
-PENALTY = 3.0  # × variance × ln n: slightly more than the Bayesian information criterion for a mean (2 parameters)
-REGULAR = 0.25  # relative scatter of the intervals between pauses, up to which they recur regularly
+LEAST_BLOCKS = 3  # A level must last for this many blocks.
+MOST_BLOCKS = 400  # Longer recordings get longer blocks.
+LEAST_SHIFT = 0.15  # Changes below this share of the usual level are not useful to a reader.
+PENALTY = (
+    3.0  # Factor of variance × ln n. It is slightly more than the Bayesian information criterion for a mean (2 parameters).
+)
+MOST_SCATTER = 0.25  # Pauses recur regularly up to this relative scatter of the intervals between them.
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ def phases(time_ns: I64, busy: F64, steady: Steady, period_s: float | None = Non
 
     ``busy`` is the same signal as for ``find_steady``; ``period_s`` is the period of its sawtooth, if there is one.
     """
-    known = np.isfinite(busy)
-    times, values = time_ns[known], busy[known]
+    finite = np.isfinite(busy)
+    times, values = time_ns[finite], busy[finite]
     if len(times) < 2 or steady.start_ns is None or steady.end_ns is None:
         return (
             [Phase("not_running", int(times[0]), int(times[-1]), _level(times, values, int(times[0]), int(times[-1])))]
@@ -88,8 +90,8 @@ def phases(time_ns: I64, busy: F64, steady: Steady, period_s: float | None = Non
 
 def throttle_bands(time_ns: I64, mask: F64, clock_sm_mhz: F64) -> list[ThrottleBand]:
     """Return the times of reduced clocks, one band per reason and time, in order."""
-    known = np.isfinite(mask)
-    times, bits = time_ns[known], mask[known].astype(np.int64)
+    finite = np.isfinite(mask)
+    times, bits = time_ns[finite], mask[finite].astype(np.int64)
     if len(times) == 0:
         return []
     starts = times - weights_ns(times)
@@ -109,38 +111,38 @@ def _recurring(pauses: tuple[tuple[int, int], ...]) -> bool:
     if len(pauses) < 3:
         return False
     spacing = np.diff([start for start, _ in pauses])
-    return float(spacing.std() / spacing.mean()) <= REGULAR
+    return float(spacing.std() / spacing.mean()) <= MOST_SCATTER
 
 
 def _levels(times: I64, values: F64, start: int, end: int, period_s: float | None) -> list[Phase]:
     """Cut the steady part at changes of its level (binary segmentation of block means)."""
-    block = max(BLOCK_NS, int(BLOCK_PERIODS * (period_s or 0) * 1e9), (end - start) // MAX_BLOCKS)
+    block = max(BLOCK_NS, int(BLOCK_PERIODS * (period_s or 0) * 1e9), (end - start) // MOST_BLOCKS)
     count = int(max(1, (end - start) // block))
     edges = [start + (end - start) * i // count for i in range(count + 1)]
     level = np.array([_level(times, values, a, b) or 0.0 for a, b in pairwise(edges)])
     noise = float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0  # standard deviation from median
-    least = PENALTY * noise**2 * np.log(max(len(level), 2))
-    cuts = sorted(_cut(level, 0, len(level), least, SHIFT * float(np.median(level))))
+    least_gain = PENALTY * noise**2 * np.log(max(len(level), 2))
+    cuts = sorted(_cut(level, 0, len(level), least_gain, LEAST_SHIFT * float(np.median(level))))
     bounds = [0, *cuts, len(level)]
     kind = "steady" if len(bounds) == 2 else "level"
     return [Phase(kind, edges[a], edges[b], _level(times, values, edges[a], edges[b])) for a, b in itertools.pairwise(bounds)]
 
 
-def _cut(level: F64, a: int, b: int, least: float, shift: float) -> list[int]:
+def _cut(level: F64, a: int, b: int, least_gain: float, shift: float) -> list[int]:
     part = level[a:b]
     n = len(part)
-    if n < 2 * MIN_BLOCKS:
+    if n < 2 * LEAST_BLOCKS:
         return []
     sums = np.cumsum(part)[:-1]
-    left = np.arange(1, n)
-    gap = np.abs(sums / left - (part.sum() - sums) / (n - left))
-    gain = gap**2 * left * (n - left) / n
-    gain[: MIN_BLOCKS - 1] = gain[n - MIN_BLOCKS :] = -1.0
-    at = int(gain.argmax())
-    if gain[at] <= least or gap[at] < shift:
+    count_left = np.arange(1, n)
+    gap = np.abs(sums / count_left - (part.sum() - sums) / (n - count_left))
+    gain = gap**2 * count_left * (n - count_left) / n
+    gain[: LEAST_BLOCKS - 1] = gain[n - LEAST_BLOCKS :] = -1.0
+    split = int(gain.argmax())
+    if gain[split] <= least_gain or gap[split] < shift:
         return []
-    cut = a + at + 1
-    return [*_cut(level, a, cut, least, shift), cut, *_cut(level, cut, b, least, shift)]
+    cut = a + split + 1
+    return [*_cut(level, a, cut, least_gain, shift), cut, *_cut(level, cut, b, least_gain, shift)]
 
 
 def _level(times: I64, values: F64, start: int, end: int) -> float | None:

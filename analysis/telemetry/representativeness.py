@@ -11,9 +11,7 @@ from typing import Literal, TypedDict
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, longer_than_profile
 from sawtooth.analysis.units import in_words, significant
 
-SHORT_KERNEL_NS = 20_000  # utilization counts a window as busy while kernels below 20 µs follow each other, so it is too high
-
-
+SHORT_KERNEL_NS = 20_000  # Utilization counts a window as busy while kernels below 20 µs follow each other, so it is too high.
 StatementState = Literal["confirmed", "corrected", "telemetry alone"]
 
 
@@ -69,10 +67,6 @@ def judge_profile(
     if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms, bounded=bounded):
         sentence = f"{seems}, {significant(ratio, 2)} times the {in_words(estimate)} estimated from the profile. The profiled steps are not representative of the run."
         return Representativeness(False, telemetry.ms * 1e6, sentence)
-    agrees = "in line with" if telemetry.holds(estimate) else "where"
-    ending = (
-        f"the {in_words(estimate)} estimated from the profile."
-        if agrees != "where"
-        else f"{in_words(estimate)} are estimated from the profile."
-    )
-    return Representativeness(True, telemetry.ms * 1e6, f"{seems}, {agrees} {ending}")
+    relation = "in line with" if telemetry.holds(estimate) else "compared with"
+    sentence = f"{seems}, {relation} the {in_words(estimate)} estimated from the profile."
+    return Representativeness(True, telemetry.ms * 1e6, sentence)

@@ -79,28 +79,30 @@ def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -
     host: HostLoad | None = None
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
-            clock, own = clocks[ref.id], ref.kind == "trace"
+            clock, from_profiler = clocks[ref.id], ref.kind == "trace"
             pids = metadata_of(recording).get("processes")
-            profiles, steps = ([], None) if own else (_profiles(traces, clock), marked if clock.shares("unix") else None)
+            profiles, steps = (
+                ([], None) if from_profiler else (_profiles(traces, clock), marked if clock.shares("unix") else None)
+            )
             for device in summarize(recording, profiles, clock, steps):
                 ran = pids.get(str(device.device), ()) if isinstance(pids, dict) else ()
-                sampled.append(replace(device, host=ref.host or origins[ref.id].host, profiled=own, pids=tuple(ran)))
-            here = [device.steady for device in sampled if device.recording_id == ref.id]
-            host = host or host_load(recording, here[0] if here else None, clock)
+                sampled.append(replace(device, host=ref.host or origins[ref.id].host, profiled=from_profiler, pids=tuple(ran)))
+            steady_parts = [device.steady for device in sampled if device.recording_id == ref.id]
+            host = host or host_load(recording, steady_parts[0] if steady_parts else None, clock)
     if not sampled:
         return RunTelemetry((), clocks, origins, host)
     devices = trace_devices(manifest, library, traces)
-    beside = [t for t in sampled if not t.profiled]
+    outside = [t for t in sampled if not t.profiled]
     owned = attribute(sampled, devices)
-    place_of = {(t.recording_id, t.device): i for i, t in enumerate(sampled)}
+    index_of = {(t.recording_id, t.device): i for i, t in enumerate(sampled)}
     return RunTelemetry(
         tuple(sampled),
         clocks,
         origins,
         host,
-        owners=tuple(Owned(*key, place_of[mine.recording_id, mine.device]) for key, mine in owned.items()),
-        possible=tuple(place_of[t.recording_id, t.device] for t in candidates(beside, devices)),
-        unknown=unknown(devices, beside, owned),
+        owners=tuple(Owned(*key, index_of[mine.recording_id, mine.device]) for key, mine in owned.items()),
+        possible=tuple(index_of[t.recording_id, t.device] for t in candidates(outside, devices)),
+        unknown=unknown(devices, outside, owned),
     )
 
 
@@ -127,14 +129,14 @@ def elsewhere(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | Non
     """
     if sampled is None or profile_ns is None:
         return None
-    before, after = profile_ns[0] - sampled.last_ns, sampled.first_ns - profile_ns[1]
-    if max(before, after) < SAME_TIME_NS:
+    ns_before, ns_after = profile_ns[0] - sampled.last_ns, sampled.first_ns - profile_ns[1]
+    if max(ns_before, ns_after) < SAME_TIME_NS:
         return None
-    when = f"ends {_apart(before)} before" if before > after else f"begins {_apart(after)} after"
-    return f"The telemetry {when} the trace: it may belong to another run, so it is not used for the profiled steps."
+    relation = f"ends {_in_words(ns_before)} before" if ns_before > ns_after else f"begins {_in_words(ns_after)} after"
+    return f"The telemetry {relation} the trace: it may belong to another run, so it is not used for the profiled steps."
 
 
-def _apart(ns: int) -> str:
+def _in_words(ns: int) -> str:
     minutes = ns / 6e10
     if minutes < 99.5:
         number = significant(minutes, 2)

@@ -21,11 +21,12 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
 
-STRETCHES, FEWEST_OF_STRETCH = 10, 5  # number of parts, of which the lowest is named; least samples in one
-LOW = 0.8  # of the mean: a part with a higher level is not a trough
-POINTS_MOST = 2000  # per line: a screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms
+STRETCHES = 10  # The lowest stretch is a tenth of the samples.
+LEAST_STRETCH_SAMPLES = 5
+TROUGH_RATIO = 0.8  # A stretch with a higher level than this share of the mean is not a trough.
+MOST_POINTS = 2000  # Points of a line. A screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms.
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
-SAME_TICK_NS = 1_000_000  # one tick reads the GPUs and the host
+SAME_TICK_NS = 1_000_000  # One tick of the sampler reads the GPUs and the host.
 DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # quantities that a chart may show
 
 
@@ -33,7 +34,7 @@ DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # q
 class TelemetrySeries:
     """One device of one telemetry recording in a span of time.
 
-    It has samples (time_ns and a column per quantity), holes (telemetry gaps) and throttled times.
+    It has samples (time_ns and a column per quantity), telemetry gaps and throttled times.
     """
 
     device: int
@@ -51,7 +52,7 @@ class TelemetrySeries:
 
     @property
     def interval_s(self) -> float | None:
-        """Median time between samples; None with fewer than two."""
+        """Median time between samples; None if there are fewer than two."""
         if len(self.samples) < 2:
             return None
         return float(np.median(np.diff(self.samples["time_ns"].to_numpy())) / 1e9)
@@ -70,8 +71,8 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
     samples = recording.frame(
         f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
     )
-    if len(lost := dropouts(recording, device)):
-        samples.loc[samples["time_ns"].isin(lost), [c for c in COUNTERS if c in samples]] = np.nan
+    if len(dropped := dropouts(recording, device)):
+        samples.loc[samples["time_ns"].isin(dropped), [c for c in COUNTERS if c in samples]] = np.nan
     samples = _with_host(recording, samples)
     gaps = recording.frame("SELECT start_ns, end_ns, reason FROM sample_gaps WHERE device = ? ORDER BY start_ns", [device])
     name = recording.rows("SELECT any_value(name) FROM devices WHERE device = ?", [device])[0][0]
@@ -131,7 +132,7 @@ def within(telemetry: TelemetrySeries, span: TimelineSpan) -> TelemetrySeries:
     )
 
 
-def around(telemetry: TelemetrySeries, span: TimelineSpan) -> TelemetrySeries:
+def with_neighbours(telemetry: TelemetrySeries, span: TimelineSpan) -> TelemetrySeries:
     """Return the samples of ``span`` and one more on each side, so that a line reaches both borders."""
     times = telemetry.samples["time_ns"].to_numpy()
     first = max(int(np.searchsorted(times, span.start_ns, side="right")) - 1, 0)
@@ -164,14 +165,14 @@ def throttled(samples: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def line(telemetry: TelemetrySeries, column: str, points: int = POINTS_MOST) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def line(telemetry: TelemetrySeries, column: str, points: int = MOST_POINTS) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return times and values of a quantity for a line, at most about ``points``.
 
     A NaN between two points is a telemetry gap. MinMaxLTTB thins the samples and keeps extremes, so a peak of one sample
     remains.
     """
-    known = telemetry.samples[telemetry.samples[column].notna()]
-    time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
+    rows = telemetry.samples[telemetry.samples[column].notna()]
+    time, value = rows["time_ns"].to_numpy(np.int64), rows[column].to_numpy(np.float64)
     if len(time) > points:
         keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=points)  # type: ignore[no-untyped-call]
         time, value = time[keep], value[keep]
@@ -187,13 +188,13 @@ def _rises(time: NDArray[np.int64], value: NDArray[np.float64], middle: float) -
     return time[1:][above[1:] & ~above[:-1]]
 
 
-def one_tooth(telemetry: TelemetrySeries, period_s: float, low: float, high: float, column: str) -> TimelineSpan | None:
-    """Return one period of a sawtooth near the middle of the span; None without a rise.
+def one_period(telemetry: TelemetrySeries, period_s: float, low: float, high: float, column: str) -> TimelineSpan | None:
+    """Return one period of a sawtooth near the middle of the span; None if the signal does not rise.
 
     It starts where the signal rises through the middle of its range.
     """
-    known = telemetry.samples[telemetry.samples[column].notna()]
-    time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
+    rows = telemetry.samples[telemetry.samples[column].notna()]
+    time, value = rows["time_ns"].to_numpy(np.int64), rows[column].to_numpy(np.float64)
     starts = _rises(time, value, (low + high) / 2)
     if not len(starts):
         return None
@@ -203,17 +204,17 @@ def one_tooth(telemetry: TelemetrySeries, period_s: float, low: float, high: flo
     return TimelineSpan(start, end) if end <= telemetry.span.end_ns else None
 
 
-FOLD_BINS = 48  # of one period: finer than the samples of most recordings, and each bin still contains some
-FOLD_BEFORE = 0.15  # of a period, shown before the rise, so that the chart contains the rise itself
+FOLD_BINS = 48  # Bins of one period. Each still contains some samples of most recordings.
+FOLD_BEFORE = 0.15  # This share of a period is shown before the rise, so that the chart contains the rise itself.
 
 
 def folded(telemetry: TelemetrySeries, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
     """Return all periods of a sawtooth, aligned at their rises: after_s (from the rise), p10, median, p90.
 
-    They are aligned at each rise instead of multiples of the period, because a loop's period varies. Empty without a rise.
+    They are aligned at each rise instead of multiples of the period, because a loop's period varies. Empty if the signal does not rise.
     """
-    known = telemetry.samples[telemetry.samples[column].notna()]
-    time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
+    rows = telemetry.samples[telemetry.samples[column].notna()]
+    time, value = rows["time_ns"].to_numpy(np.int64), rows[column].to_numpy(np.float64)
     rises = _rises(time, value, (low + high) / 2)
     if not len(rises):
         return pd.DataFrame(columns=["after_s", "p10", "median", "p90"])
@@ -242,11 +243,11 @@ def facts(telemetry: TelemetrySeries, column: str) -> dict[str, float]:
 
     The mean is weighted by the time of each sample; after a telemetry gap, that is one usual period.
     """
-    known = telemetry.samples[telemetry.samples[column].notna()]
-    if known.empty:
+    rows = telemetry.samples[telemetry.samples[column].notna()]
+    if rows.empty:
         return {}
-    value = known[column].to_numpy(np.float64)
-    weight = weights_ns(known["time_ns"].to_numpy(np.int64))
+    value = rows[column].to_numpy(np.float64)
+    weight = weights_ns(rows["time_ns"].to_numpy(np.int64))
     mean = float(np.average(value, weights=weight)) if weight.sum() else float(value.mean())
     return {"mean": mean, "p5": float(np.percentile(value, 5)), "p95": float(np.percentile(value, 95))}
 
@@ -261,18 +262,18 @@ def energy_of(telemetry: TelemetrySeries) -> Energy | None:
     return energy(known[0], known[1], telemetry.span.ns)
 
 
-def lowest(telemetry: TelemetrySeries, column: str) -> tuple[TimelineSpan, float] | None:
+def lowest_stretch(telemetry: TelemetrySeries, column: str) -> tuple[TimelineSpan, float] | None:
     """Return the consecutive tenth of the samples with the lowest mean, and that mean.
 
-    None with too few samples, or if the mean is hardly below the overall mean.
+    None if there are too few samples or if the mean is hardly below the overall mean.
     """
-    known = telemetry.samples[telemetry.samples[column].notna()]
-    value, count = known[column].to_numpy(np.float64), len(known) // STRETCHES
-    if count < FEWEST_OF_STRETCH:
+    rows = telemetry.samples[telemetry.samples[column].notna()]
+    value, count = rows[column].to_numpy(np.float64), len(rows) // STRETCHES
+    if count < LEAST_STRETCH_SAMPLES:
         return None
     means = np.convolve(value, np.full(count, 1 / count), mode="valid")
     at = int(np.argmin(means))
-    if means[at] > LOW * value.mean():
+    if means[at] > TROUGH_RATIO * value.mean():
         return None
-    time = known["time_ns"].to_numpy(np.int64)
+    time = rows["time_ns"].to_numpy(np.int64)
     return TimelineSpan(int(time[at]), int(time[at + count - 1])), max(float(means[at]), 0.0)

@@ -26,8 +26,8 @@ def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float
 
     A sample describes the time since the sample before it. None is a telemetry gap.
     """
-    known = telemetry.samples[telemetry.samples[column].notna()]
-    times, values = known["time_ns"].to_numpy(np.float64), known[column].to_numpy(np.float64)
+    rows = telemetry.samples[telemetry.samples[column].notna()]
+    times, values = rows["time_ns"].to_numpy(np.float64), rows[column].to_numpy(np.float64)
     if len(times) < 2 or times[-1] <= times[0]:
         return []
     lengths = np.diff(times)
@@ -75,12 +75,12 @@ def recent_utilization(library: Library, manifest: Manifest, gpu: tuple[str, int
 
 def _with_gaps(samples: list[tuple[int, float]]) -> list[float | None]:
     stride = -(-len(samples) // POINTS)
-    kept = samples[::stride]
-    steps = sorted(b[0] - a[0] for a, b in pairwise(kept))
+    thinned = samples[::stride]
+    steps = sorted(b[0] - a[0] for a, b in pairwise(thinned))
     usual = steps[len(steps) // 2] if steps else 0
-    out: list[float | None] = []
-    for before, (time_ns, value) in zip([None, *kept], kept, strict=False):
-        if before is not None and time_ns - before[0] > GAP_PERIODS * usual:
-            out.append(None)
-        out.append(value)
-    return out
+    line: list[float | None] = []
+    for previous, (time_ns, value) in zip([None, *thinned], thinned, strict=False):
+        if previous is not None and time_ns - previous[0] > GAP_PERIODS * usual:
+            line.append(None)
+        line.append(value)
+    return line

@@ -1,4 +1,4 @@
-"""Step time from the loop's own step marks: a stopwatch in the run, stronger than every estimate."""
+"""Step time measured from the step marks that the loop wrote; it is preferred over all estimates."""
 
 from __future__ import annotations
 
@@ -11,58 +11,60 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.pauses import Pauses, Round, StepSpan, pauses_of, round_of, seldom, stretches
+from sawtooth.analysis.metrics.pauses import Pauses, Round, StepSpan, pauses_of, rare_phases, round_of, stretches
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import row_of
-from sawtooth.analysis.telemetry.attribution import marked_gpus
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.sign import step_in_words
 from sawtooth.ingest.manifest import Manifest
 
-LEAST_STEPS = 10  # between marks: fewer steps may all belong to a warm-up
-WARM_UP_WITHIN = 0.10  # leading steps that exceed the median of the later half by this share are the loop's warm-up
-SETTLING = 3  # steps after the profile, in which the profiler stores its trace
-SLOWED = 0.03  # smaller differences occur between any two parts of one loop
-OTHERWISE = 1.5  # ratio after the profile, without a GPU, from which a note is shown although both parts count
-FAR_FROM_MEDIAN = 1.5  # ratio of mean to median from which the median is not a typical step
-WARM_UP_STEPS = 10  # without a GPU: only caches and threads fill; more slow steps are other work on the host, and count
-PAUSE = 20.0  # times the median: an evaluation or a wait for the user, unless it recurs
-WAITS = 1.5  # times the mean: there the host waits for work that it launched ahead
-STEPS_APART = 100  # mean distance of evaluations or checkpoints outside the step: the host is only a few steps ahead
-STEPS_APART_ALONE = 10  # without a GPU the host is not ahead; more frequent work belongs to the loop
-PAUSES = 3  # pauses that recur this often belong to the loop, such as a checkpoint every hundred steps
-BATCHES = 10  # of consecutive steps: their means give the error of the mean although neighbouring steps are similar
-LEAST_HALF_WIDTH = 0.01  # host marks differ from the device's ends by a queue's length at both ends of the span
+LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
+WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
+SETTLING_STEPS = 3  # The profiler stores its trace in these steps after the profile.
+LEAST_SLOWDOWN = 0.03  # Smaller differences occur between any two parts of one loop.
+NOTED_SLOWDOWN = 1.5  # Without a GPU, a note is shown if steps after the profile are longer by this factor.
+SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, the median is not a typical step.
+CPU_WARM_UP_STEPS = 10  # Without a GPU, warm-up is at most this long. Further slow steps are other load on the host and count.
+PAUSE_RATIO = 20.0  # A step of this many medians contains an evaluation or a wait for the user, unless it recurs.
+WAIT_RATIO = 1.5  # In steps longer than this multiple of the mean, the host waits for work that it launched ahead.
+RARE_STEPS = 100  # Evaluations and checkpoints that are at least this many steps apart are not part of a step.
+RARE_STEPS_CPU = 10  # The same without a GPU, where the host does not launch ahead.
+LEAST_PAUSES = 3  # Pauses that recur this often belong to the loop, such as a checkpoint every hundred steps.
+BATCH_MEANS = 10  # The method of batch means gives the error of the mean although neighbouring steps are similar.
+LEAST_HALF_WIDTH = 0.01  # Marks of the host lead the GPU by up to the length of its queue, at the first and the last mark.
 NORMAL_90 = 1.645
+
+F64 = npt.NDArray[np.float64]
 
 
 def step_mark_evidence(
-    manifest: Manifest, library: Library, rank: int | None, *, host_alone: bool = False
+    manifest: Manifest, library: Library, rank: int | None, *, cpu_only: bool = False
 ) -> StepTimeEvidence | None:
-    """Return the step time evidence from the marks of ``rank``; None with too few unprofiled marks.
+    """Return the step time evidence from the marks of ``rank`` (see ``by_marks``).
 
-    Marks without a rank apply to the run. ``host_alone`` means that nothing runs on a GPU, as in ``by_marks``.
+    Marks without a rank apply to the run.
     """
     refs = [ref for ref in manifest.recordings if ref.kind == "marks" and (ref.rank == rank or ref.rank is None)]
     traced_ns = _traced_ns(manifest, library, rank) if refs else None
-    witnesses = []
     for ref in refs:
         with library.open(ref.id, derived=False) as recording:
             site = recording.select_list("step_marks", ["site"])
             (metadata,) = recording.rows("SELECT metadata FROM recording")[0]
-            about = json.loads(metadata or "{}")
+            fields = json.loads(metadata or "{}")
             rows = recording.rows(f"SELECT optimizer, step, end_ns, phase, {site} FROM step_marks ORDER BY end_ns")
         loop = choose_loop([MarkRow(*row) for row in rows], traced_ns)
-        of_loop = by_marks(loop.marks, host_alone=host_alone)
-        others = filter(None, [step_in_words(about.get("sign"), about.get("of"), loop.line), loop.others])
-        witnesses.append(of_loop and replace(of_loop, notes=(*of_loop.notes[:1], *others, *of_loop.notes[1:])))
-    return next((one for one in witnesses if one is not None), None)
+        evidence = by_marks(loop.marks, cpu_only=cpu_only)
+        if evidence is not None:
+            summary, *details = evidence.notes
+            loop_notes = filter(None, [step_in_words(fields.get("sign"), fields.get("of"), loop.line), loop.others])
+            return replace(evidence, notes=(summary, *loop_notes, *details))
+    return None
 
 
 def _traced_ns(manifest: Manifest, library: Library, rank: int | None) -> tuple[int, int] | None:
-    """Return the trace's time of ``rank`` in Unix ns; None without a trace or on another clock."""
+    """Return the time of the trace of ``rank`` in Unix ns; None if there is none or its clock is another."""
     for ref in manifest.recordings:
         if ref.kind == "trace" and (ref.rank == rank or rank is None):
             with library.open(ref.id, derived=False) as recording:
@@ -71,230 +73,228 @@ def _traced_ns(manifest: Manifest, library: Library, rank: int | None) -> tuple[
     return None
 
 
-def names_gpu(manifest: Manifest, library: Library) -> bool:
-    """Return whether a process named its GPU with its marks."""
-    return any(marked_gpus(manifest, library).values())
-
-
-def by_marks(marks: Sequence[Mark], *, host_alone: bool = False) -> StepTimeEvidence | None:
+def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False) -> StepTimeEvidence | None:
     """Return the mean time between marks of consecutive training steps, with its interval.
 
-    ``marks`` are in time order. Steps before and after the profile count. If those after it are slower, only those before it
-    count, if there are enough, and the interval includes the others. The reason may be the profiler, which older recorders left
-    attached, or the host. Rare evaluations between steps are separated.
-    ``host_alone`` means that nothing runs on a GPU: the host is not ahead, and no profiler stays attached. Other users of the
-    host are part of every step.
+    ``marks`` are in time order. Steps before and after the profile count. Steps after the profile that are slower are left out
+    if enough precede it; the interval then includes their mean. They may be slower because an older recorder left the profiler
+    attached, or because the host was busy. Rare evaluations between steps are separated.
+    ``cpu_only`` means that nothing runs on a GPU, so the host is not ahead and no profiler stays attached.
     """
     spans = [
-        StepSpan(mark.step, mark.end_ns - before.end_ns, mark.phase)
-        for before, mark in pairwise(marks)
-        if mark.step == before.step + 1 and {before.phase, mark.phase} <= TRAINING
+        StepSpan(mark.step, mark.end_ns - previous.end_ns, mark.phase)
+        for previous, mark in pairwise(marks)
+        if mark.step == previous.step + 1 and {previous.phase, mark.phase} <= TRAINING
     ]
     profiled = [mark.step for mark in marks if mark.phase == "profile"]
     earlier = [span for span in spans if not profiled or span.step < profiled[0]]
-    later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING]
-    apart = seldom([*earlier, *later], STEPS_APART_ALONE if host_alone else STEPS_APART)
-    before, after = (stretches(part, apart) for part in (earlier, later))
-    reading = _of_host_alone(before, after) if host_alone else _of_queue(before, after)
-    if reading is None:
+    later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING_STEPS]
+    separate_phases = rare_phases([*earlier, *later], RARE_STEPS_CPU if cpu_only else RARE_STEPS)
+    before, after = (stretches(spans, separate_phases) for spans in (earlier, later))
+    counted = _count_cpu_steps(before, after) if cpu_only else _count_gpu_steps(before, after)
+    if counted is None:
         return None
-    pauses = pauses_of([*earlier, *later], reading.kept, reading.left_out)
-    rounds = round_of(max(earlier, later, key=len), reading.kept)
-    return _mean_evidence(reading, pauses, rounds, " outside the profile" if profiled else "")
+    pauses = pauses_of([*earlier, *later], counted.steps_ns, counted.pauses_ns)
+    rounds = round_of(max(earlier, later, key=len), counted.steps_ns)
+    return _mean_evidence(counted, pauses, rounds, " outside the profile" if profiled else "")
 
 
-class _Reading(NamedTuple):
+class _CountedSteps(NamedTuple):
     """Times of the counted steps and of left-out pauses in ns, notes, and why steps are uneven.
 
-    ``after_ns`` is the mean of slower steps after the profile, in ns. ``before`` says that enough steps before it count.
+    ``after_ns`` is the mean of slower steps after the profile. ``enough_before`` says that enough steps before it count.
     """
 
-    kept: npt.NDArray[np.float64]
-    left_out: npt.NDArray[np.float64]
+    steps_ns: F64
+    pauses_ns: F64
     notes: list[str]
     why_uneven: str
     after_ns: float = 0.0
-    before: bool = False
+    enough_before: bool = False
 
 
-def _of_queue(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
-    """Read the steps of a host that launches ahead of a GPU: full bursts, without profiler slowdown."""
-    slower = _slower(before, after)
-    parts = before if slower is not None else [*before, *after]
-    settled = _settled(*parts)
-    steady = np.concatenate([_whole_bursts(ns) for ns in settled])
-    if len(steady) < LEAST_STEPS:
+def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSteps | None:
+    """Count the steps of a host that launches ahead of a GPU, in whole bursts."""
+    slowdown = _slowdown(before, after)
+    parts = before if slowdown is not None else [*before, *after]
+    settled = _without_warm_up(*parts)
+    bursts = np.concatenate([_whole_bursts(ns) for ns in settled])
+    if len(bursts) < LEAST_STEPS:
         return None
-    kept, left_out = _without_pauses(steady)
-    notes = _first_steps_in_words(parts[0], settled[0], kept)
-    after_ns = (slower or 0.0) * float(kept.mean())
-    if slower is not None:
-        left_out = np.concatenate([left_out, _without_pauses(_steady(after))[1]])
+    steps_ns, pauses_ns = _separate_pauses(bursts)
+    notes = _first_steps_in_words(parts[0], settled[0], steps_ns)
+    after_ns = (slowdown or 0.0) * float(steps_ns.mean())
+    if slowdown is not None:
+        pauses_ns = np.concatenate([pauses_ns, _separate_pauses(_settled_bursts(after))[1]])
         notes.append(
-            f"After the profile its steps take {in_words(after_ns / 1e6)}, {100 * (slower - 1):.0f} % longer, as where others use the host too or "
-            f"a profiler is still attached: those {sum(map(len, after)):,} are left out of the mean, and the interval reaches to them."
+            f"After the profile, steps take {in_words(after_ns / 1e6)}, {100 * (slowdown - 1):.0f} % longer, probably because other "
+            f"processes use the host or a profiler is still attached. These {sum(map(len, after)):,} steps are left out of the mean; "
+            "the interval includes their mean."
         )
-    early = sum(map(len, settled[: len(before)])) >= LEAST_STEPS
-    return _Reading(kept, left_out, notes, "the host runs ahead and then waits, or pauses", after_ns, early)
+    enough_before = sum(map(len, settled[: len(before)])) >= LEAST_STEPS
+    return _CountedSteps(steps_ns, pauses_ns, notes, "the host runs ahead and then waits, or pauses", after_ns, enough_before)
 
 
-def _of_host_alone(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> _Reading | None:
-    """Read the steps of a host without a GPU, which has no queue: long steps do not wait for earlier ones."""
+def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSteps | None:
+    """Count the steps of a host without a GPU, whose long steps do not wait for earlier ones."""
     parts = [np.concatenate(before), np.concatenate(after)]
     settled = [
-        rest if _is_warm_up(part[: len(part) - len(rest)], rest) else part
-        for part, rest in zip(parts, _settled(*parts), strict=True)
+        later if _is_warm_up(part[: len(part) - len(later)], later) else part
+        for part, later in zip(parts, _without_warm_up(*parts), strict=True)
     ]
-    steady = np.concatenate(settled)
-    if len(steady) < LEAST_STEPS:
+    if sum(map(len, settled)) < LEAST_STEPS:
         return None
-    kept, left_out = _without_pauses(steady)
-    notes = _first_steps_in_words(parts[0], settled[0], kept)
-    if min(map(len, parts)) >= LEAST_STEPS and (longer := float(parts[1].mean() / parts[0].mean())) > OTHERWISE:
+    steps_ns, pauses_ns = _separate_pauses(np.concatenate(settled))
+    notes = _first_steps_in_words(parts[0], settled[0], steps_ns)
+    if min(map(len, parts)) >= LEAST_STEPS and (ratio := float(parts[1].mean() / parts[0].mean())) > NOTED_SLOWDOWN:
         notes.append(
-            f"After the profile its steps take {longer:.2g} × as long: others use the host, or it is another loop; those count."
+            f"After the profile, steps take {ratio:.2g} × as long, because other processes use the host or another loop runs; "
+            "these steps count."
         )
-    return _Reading(kept, left_out, notes, "others use the host too, or the loop pauses", before=len(settled[0]) >= LEAST_STEPS)
+    why_uneven = "other processes use the host, or the loop pauses"
+    return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, enough_before=len(settled[0]) >= LEAST_STEPS)
 
 
-def _mean_evidence(reading: _Reading, pauses: tuple[Pauses, ...], rounds: Round | None, where: str) -> StepTimeEvidence:
+def _mean_evidence(counted: _CountedSteps, pauses: tuple[Pauses, ...], rounds: Round | None, where: str) -> StepTimeEvidence:
     """Return the mean of the counted steps with its interval and notes; ``where`` says which were marked."""
-    kept = reading.kept
-    mean = float(kept.mean())
-    half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
-    why_uneven = f"one in {rounds.steps} is long" if rounds is not None else reading.why_uneven
-    of = f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; {_median_in_words(kept, why_uneven)}."
-    what_not = [its.left_out(mean / 1e6) for its in pauses if not its.in_step]
-    notes = (" ".join([of, *what_not]), *reading.notes)
+    ns = counted.steps_ns
+    mean = float(ns.mean())
+    half = max(NORMAL_90 * _standard_error(ns), LEAST_HALF_WIDTH * mean)
+    why_uneven = f"one in {rounds.steps} is long" if rounds is not None else counted.why_uneven
+    summary = f"The step time is the mean of {len(ns):,} steps that the loop marked{where}; {_median_in_words(ns, why_uneven)}."
+    left_out = [pause.left_out(mean / 1e6) for pause in pauses if not pause.in_step]
     return StepTimeEvidence(
-        "marks",
-        mean / 1e6,
-        (mean - half) / 1e6,
-        max(mean + half, reading.after_ns) / 1e6,
-        notes,
-        pauses,
-        float(np.median(kept)) / 1e6,
-        rounds,
-        (mean + half) / 1e6 if reading.before else None,
-        float(kept.sum()) / 1e9,
+        source="marks",
+        ms=mean / 1e6,
+        low_ms=(mean - half) / 1e6,
+        high_ms=max(mean + half, counted.after_ns) / 1e6,
+        notes=(" ".join([summary, *left_out]), *counted.notes),
+        pauses=pauses,
+        typical_ms=float(np.median(ns)) / 1e6,
+        round=rounds,
+        before_high_ms=(mean + half) / 1e6 if counted.enough_before else None,
+        timed_s=float(ns.sum()) / 1e9,
     )
 
 
-def _slower(before: Sequence[npt.NDArray[np.float64]], after: Sequence[npt.NDArray[np.float64]]) -> float | None:
-    """Return the ratio of step times after and before the profile; None if it is not larger.
+def _slowdown(before: Sequence[F64], after: Sequence[F64]) -> float | None:
+    """Return the ratio of step times after and before the profile.
 
-    It is also None if there are too few steps before or after the profile.
+    It is None if steps after the profile are not slower, or if there are too few steps before or after it.
     """
     if min(sum(map(len, before)), sum(map(len, after))) < 2 * LEAST_STEPS:
         return None
-    sides = [_steady(part) for part in (before, after)]
-    paused = [_paused(ns) for ns in sides]
-    if min(mask.sum() for mask in paused) < PAUSES:  # recurring pauses on one side only would make it the slower one
-        sides = [ns[~mask] for ns, mask in zip(sides, paused, strict=True)]
+    sides = [_settled_bursts(before), _settled_bursts(after)]
+    pauses = [_is_pause(ns) for ns in sides]
+    if min(mask.sum() for mask in pauses) < LEAST_PAUSES:
+        # Remove pauses unless they recur on both sides: on one side alone, they would decide which side is slower.
+        sides = [ns[~mask] for ns, mask in zip(sides, pauses, strict=True)]
     early, late = (float(ns.mean()) for ns in sides)
-    return late / early if late > (1 + SLOWED) * early else None
+    return late / early if late > (1 + LEAST_SLOWDOWN) * early else None
 
 
-def _steady(part: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Return the settled steps of all parts in full bursts."""
-    return np.concatenate([_whole_bursts(ns) for ns in _settled(*part)])
+def _settled_bursts(parts: Sequence[F64]) -> F64:
+    """Return the steps of all parts after their warm-up, in full bursts."""
+    return np.concatenate([_whole_bursts(ns) for ns in _without_warm_up(*parts)])
 
 
-def _settled(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+def _without_warm_up(*parts: F64) -> list[F64]:
     """Return each part without leading steps that differ from the later half of all steps.
 
-    Leading steps are slower, or faster while the host fills the queue. Steps in bursts, for example from a loader's workers,
-    are rarely close to their median. So if half of the steps would be removed, none is warm-up.
+    Warm-up steps are slower than later ones, or faster, while the host fills the GPU's queue. Steps in bursts, for example
+    from a loader's workers, are rarely close to their median. So if half of the steps would be removed, none is warm-up.
     """
-    every = np.concatenate(stretches)
-    if len(every) < LEAST_STEPS:
-        return list(stretches)
-    usual = float(np.median(every[len(every) // 2 :]))
-    settled = [ns[_first(np.abs(ns / usual - 1) <= WARM_UP_WITHIN) :] for ns in stretches]
-    return settled if sum(map(len, settled)) >= len(every) / 2 else list(stretches)
+    ns = np.concatenate(parts)
+    if len(ns) < LEAST_STEPS:
+        return list(parts)
+    usual = float(np.median(ns[len(ns) // 2 :]))
+    settled = [part[_first_true(np.abs(part / usual - 1) <= WARM_UP_SHARE) :] for part in parts]
+    return settled if sum(map(len, settled)) >= len(ns) / 2 else list(parts)
 
 
-def _is_warm_up(first: npt.NDArray[np.float64], rest: npt.NDArray[np.float64]) -> bool:
-    """Return whether ``first`` is a warm-up without a GPU: few steps, slower than ``rest`` on average."""
-    return 0 < len(first) <= WARM_UP_STEPS and len(rest) > 0 and bool(first.mean() > rest.mean())
+def _is_warm_up(first: F64, later: F64) -> bool:
+    """Return whether ``first`` is a warm-up without a GPU: few steps, slower than ``later`` on average."""
+    return 0 < len(first) <= CPU_WARM_UP_STEPS and len(later) > 0 and bool(first.mean() > later.mean())
 
 
-def _first_steps_in_words(
-    stretch: npt.NDArray[np.float64], settled: npt.NDArray[np.float64], kept: npt.NDArray[np.float64]
-) -> list[str]:
-    """Return a sentence on whether unusual first steps count, if it matters; ``kept`` is all that counts."""
-    left_out = stretch[: len(stretch) - len(settled)]
-    mean_ms = float(kept.mean()) / 1e6
-    if len(left_out):
-        with_them_ms = float(np.concatenate([left_out, kept]).mean()) / 1e6
-        if abs(with_them_ms / mean_ms - 1) <= LEAST_HALF_WIDTH:
+def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
+    """Return at most one sentence: whether unusual first steps count, if that changes the mean."""
+    warm_up = part[: len(part) - len(settled)]
+    if len(warm_up):
+        mean_with_warm_up = float(np.concatenate([warm_up, counted]).mean())
+        if abs(mean_with_warm_up / float(counted.mean()) - 1) <= LEAST_HALF_WIDTH:
             return []
-        those = f"The first {len(left_out):,} steps, {in_words(float(left_out.mean()) / 1e6)} each, are"
-        one = f"The first step, {in_words(float(left_out[0]) / 1e6)}, is"
-        return [
-            f"{one if len(left_out) == 1 else those} left out as warm-up: with {'it' if len(left_out) == 1 else 'them'} the mean is {in_words(with_them_ms)}."
-        ]
-    (later,) = _settled(stretch)
-    first = stretch[: len(stretch) - len(later)]
-    if len(first) <= WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= SLOWED:
+        length = in_words(float(warm_up.mean()) / 1e6)
+        subject = (
+            f"The first {len(warm_up):,} steps, {length} each, are" if len(warm_up) > 1 else f"The first step, {length}, is"
+        )
+        return [f"{subject} left out as warm-up; the mean would be {in_words(mean_with_warm_up / 1e6)} otherwise."]
+    (later,) = _without_warm_up(part)
+    first = part[: len(part) - len(later)]
+    if len(first) <= CPU_WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= LEAST_SLOWDOWN:
         return []
-    others = float(kept.sum()) - float(first.sum())  # includes steps after the profile, so that both parts give the mean
-    first_ms, later_ms = float(first.mean()) / 1e6, others / max(len(kept) - len(first), 1) / 1e6
+    # Steps after the profile are included, so that both parts give the mean.
+    later_ns = (float(counted.sum()) - float(first.sum())) / max(len(counted) - len(first), 1)
     return [
-        f"Its first {len(first):,} steps took {in_words(first_ms)} each, the later {in_words(later_ms)}, as where others use the host for a while: all of them count."
+        f"The first {len(first):,} steps took {in_words(float(first.mean()) / 1e6)} each, the later ones {in_words(later_ns / 1e6)}, "
+        "probably because of other load on the host. All of them count."
     ]
 
 
-def _first(among: npt.NDArray[np.bool_]) -> int:
+def _first_true(mask: npt.NDArray[np.bool_]) -> int:
     """Return the index of the first true value, the length if there is none."""
-    return int(np.argmax(among)) if among.any() else len(among)
+    return int(np.argmax(mask)) if mask.any() else len(mask)
 
 
-def _whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the steps from the end of the first wait to the end of the last, if the loop waits in turns.
+def _whole_bursts(ns: F64) -> F64:
+    """Return the steps between the ends of the first and the last wait, if the loop waits periodically.
 
-    A host that reads the loss every tenth step launches nine and then waits for all ten. A part that ends between two waits
-    contains launches without their work; a part that begins there contains work without its launches.
+    A host that reads the loss every tenth step launches nine and then waits for all ten. A cut between two waits would count
+    launches without their GPU work, or the reverse.
     """
-    waits = np.flatnonzero(ns > ns.mean()) if len(ns) else ns
-    if len(waits) <= PAUSES or ns[waits].mean() < WAITS * ns.mean():
+    waits = _longer_than_mean(ns, 1.0)
+    if len(waits) <= LEAST_PAUSES or ns[waits].mean() < WAIT_RATIO * ns.mean():
         return ns
     whole = ns[waits[0] + 1 : waits[-1] + 1]
     return whole if len(whole) >= len(ns) / 2 else ns
 
 
-def _without_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _longer_than_mean(ns: F64, factor: float) -> npt.NDArray[np.intp]:
+    return np.flatnonzero(ns > factor * ns.mean()) if len(ns) else np.empty(0, np.intp)
+
+
+def _separate_pauses(ns: F64) -> tuple[F64, F64]:
     """Return the steps without pauses, and the pauses; frequent pauses belong to the loop and are steps."""
-    paused = _paused(ns)
-    own = paused.sum() >= PAUSES
-    return ns[~paused | own], ns[paused & ~own]
+    pauses = _is_pause(ns)
+    if pauses.sum() >= LEAST_PAUSES:
+        return ns, ns[:0]
+    return ns[~pauses], ns[pauses]
 
 
-def _paused(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    return ns > PAUSE * np.median(ns) if len(ns) else ns > 0
+def _is_pause(ns: F64) -> npt.NDArray[np.bool_]:
+    return ns > PAUSE_RATIO * np.median(ns) if len(ns) else ns > 0
 
 
-def _error(ns: npt.NDArray[np.float64]) -> float:
-    """Return the standard error of the mean, from consecutive batches that end with a wait.
+def _standard_error(ns: F64) -> float:
+    """Return the standard error of the mean by batch means; batches end at waits.
 
     Neighbouring steps are similar, and a wait ends a burst. Batches differ in length, so this is the error of a ratio of two
     sums.
     """
-    ends = np.linspace(0, len(ns), min(BATCHES, len(ns) // 2) + 1).astype(int)
-    waits = np.flatnonzero(ns > WAITS * ns.mean()) + 1
-    if len(waits) > BATCHES:
+    ends = np.linspace(0, len(ns), min(BATCH_MEANS, len(ns) // 2) + 1).astype(int)
+    waits = _longer_than_mean(ns, WAIT_RATIO) + 1
+    if len(waits) > BATCH_MEANS:
         waits = np.append(waits, len(ns))
         ends = np.unique(np.concatenate([[0], waits[np.searchsorted(waits, ends[1:])]]))
-    steps, took = np.diff(ends), np.add.reduceat(ns, ends[:-1])
-    count = len(steps)
-    if count < 2:
+    steps, batch_ns = np.diff(ends), np.add.reduceat(ns, ends[:-1])
+    if (count := len(steps)) < 2:
         return float(ns.std())
-    return float(np.sqrt(np.square(took - ns.mean() * steps).sum() / (count * (count - 1))) / steps.mean())
+    return float(np.sqrt(np.square(batch_ns - ns.mean() * steps).sum() / (count * (count - 1))) / steps.mean())
 
 
-def _median_in_words(counted_ns: npt.NDArray[np.float64], why_uneven: str) -> str:
+def _median_in_words(counted_ns: F64, why_uneven: str) -> str:
     """Return the median of the steps in words, or why it differs from the mean."""
     median, mean = float(np.median(counted_ns)), float(np.mean(counted_ns))
-    if mean <= FAR_FROM_MEDIAN * median:
+    if mean <= SKEWED_RATIO * median:
         return f"their median is {in_words(median / 1e6)}"
-    return f"half of them took up to {in_words(median / 1e6)}, and a few long ones the rest: {why_uneven}"
+    return f"half of them took at most {in_words(median / 1e6)}, and a few long ones most of the other time: {why_uneven}"

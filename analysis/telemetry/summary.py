@@ -96,8 +96,8 @@ class DeviceTelemetry:
         """The time over which the mean SM clock was computed, in words."""
         if self.steady.start_ns is None or self.steady.end_ns is None:
             return "the whole telemetry, which has no steady part"
-        where = "under the profiler" if self.profiled else "outside the profile"
-        return f"telemetry's steady {(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s, {where}"
+        profiler_in_words = "under the profiler" if self.profiled else "outside the profile"
+        return f"telemetry's steady {(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s, {profiler_in_words}"
 
 
 def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:
@@ -110,8 +110,8 @@ def load_series(recording: Recording, device: int, column: str, clock: SampleClo
         [device],
     ).fetchnumpy()
     times, values = np.asarray(columns["time_ns"], np.int64), np.asarray(columns["value"], np.float64)
-    if column in COUNTERS and len(lost := dropouts(recording, device)):
-        read = ~np.isin(times, lost)
+    if column in COUNTERS and len(dropped := dropouts(recording, device)):
+        read = ~np.isin(times, dropped)
         times, values = times[read], values[read]
     return clock.times(times), values
 
@@ -151,7 +151,7 @@ def _summary(
     times = np.unique(np.concatenate([t for t, _ in series.values()])) if series else np.empty(0, np.int64)
     first_ns, last_ns = (int(times[0]), int(times[-1])) if len(times) else (0, 0)
     rhythm = _rhythm(series, profiles, marked if marked or profiles else _longest_job(series))
-    signal, steady, tooth = rhythm.signal, rhythm.steady, rhythm.sawtooth
+    signal, steady, sawtooth_found = rhythm.signal, rhythm.steady, rhythm.sawtooth
     averaged = Steady(first_ns - 1, last_ns) if steady.why_none is not None and len(times) else steady
     zeros = zeros_at_work(series["util_pct"], series["power_w"]) if {"util_pct", "power_w"} <= series.keys() else 0.0
     at_work = ("gr_active_pct",) if zeros else ("util_pct", "gr_active_pct")
@@ -167,12 +167,12 @@ def _summary(
         coverage=_coverage(recording, device, times, clock.stretch),
         steady=steady,
         means={c: m for c, m in means.items() if m is not None},
-        memory_peak_bytes=_most(series, "mem_used_bytes"),
-        memory_total_bytes=_most(series, "mem_total_bytes"),
+        memory_peak_bytes=_maximum(series, "mem_used_bytes"),
+        memory_total_bytes=_maximum(series, "mem_total_bytes"),
         signal=signal.label if signal else None,
         signal_column=signal.column if signal else None,
-        sawtooth=tooth,
-        phases=tuple(phases(*series[signal.column], steady, tooth.period_s)) if signal else (),
+        sawtooth=sawtooth_found,
+        phases=tuple(phases(*series[signal.column], steady, sawtooth_found.period_s)) if signal else (),
         throttling=tuple(_throttling(series)),
         at_work={c: mean for c in at_work if c in series and (mean := mean_over(*series[c], steady))},
         counted_power_w=counter_rate(*series["energy_j"], averaged, rhythm.shadows) if "energy_j" in series else None,
@@ -194,12 +194,12 @@ def _longest_job(series: Series) -> tuple[int, int] | None:
         return None
     times, values = series[busy]
     at, used = series["mem_used_bytes"]
-    before = np.searchsorted(at, times, side="right") - 1
-    spans = job_spans(times, values, np.where(before >= 0, used[np.maximum(before, 0)], np.nan))
+    indices = np.searchsorted(at, times, side="right") - 1
+    spans = job_spans(times, values, np.where(indices >= 0, used[np.maximum(indices, 0)], np.nan))
     return max(spans, key=lambda span: span[1] - span[0]) if len(spans) > 1 else None
 
 
-def _most(series: Series, column: str) -> float | None:
+def _maximum(series: Series, column: str) -> float | None:
     return float(series[column][1].max()) if column in series else None
 
 
@@ -218,18 +218,18 @@ class _DevicePeriod(NamedTuple):
 def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[int, int] | None) -> _DevicePeriod:
     signal = next((s for s in ACTIVITY if s.column in series), None)
     if signal is None:
-        no_tooth = Sawtooth(None, "no signal that shows GPU activity was recorded", None)
-        return _DevicePeriod(None, (), Steady(None, None, "no activity was recorded"), no_tooth)
+        no_sawtooth = Sawtooth(None, "no signal that shows GPU activity was recorded", None)
+        return _DevicePeriod(None, (), Steady(None, None, "no activity was recorded"), no_sawtooth)
     times, values = series[signal.column]
     shadows = tuple(profile_shadow(times, values, profile) for profile in profiles)
     steady = find_steady(times, values, shadows, marked)
-    tooth = _sawtooth(series, steady, shadows, signal)
+    sawtooth_found = _sawtooth(series, steady, shadows, signal)
     # With only a few SMs at work, the mean over all SMs is almost zero.
-    if signal == FAINT and tooth.period_s is None and "util_pct" in series:
+    if signal == FAINT and sawtooth_found.period_s is None and "util_pct" in series:
         by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
         if by_util.period_s is not None:
-            tooth, signal = by_util, ACTIVITY[-1]
-    return _DevicePeriod(signal, shadows, steady, tooth)
+            sawtooth_found, signal = by_util, ACTIVITY[-1]
+    return _DevicePeriod(signal, shadows, steady, sawtooth_found)
 
 
 def _sawtooth(series: Series, steady: Steady, profiles: Sequence[tuple[int, int]], signal: UtilizationSignal) -> Sawtooth:
@@ -246,8 +246,8 @@ def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> 
     """Return the share of the recording's time outside telemetry gaps."""
     if len(times) < 2:
         return 0.0
-    lost = recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM sample_gaps WHERE device = ?", [device])[0][0]
-    return max(0.0, 1 - float(lost) * stretch / float(times[-1] - times[0]))
+    gap_ns = recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM sample_gaps WHERE device = ?", [device])[0][0]
+    return max(0.0, 1 - float(gap_ns) * stretch / float(times[-1] - times[0]))
 
 
 def _capped(series: Series, steady: Steady) -> bool:
@@ -264,7 +264,11 @@ def _throttling(series: Series) -> list[ThrottleBand]:
     times, mask = series["clock_event_mask"]
     clock_times, clock = series.get("clock_sm_mhz", (times[:0], np.empty(0)))
     at = np.full(len(times), np.nan)
-    same = np.searchsorted(times, clock_times)
-    known = (same < len(times)) & (times[np.minimum(same, len(times) - 1)] == clock_times) if len(times) else np.zeros(0, bool)
-    at[same[known]] = clock[known]
+    indices = np.searchsorted(times, clock_times)
+    matches = (
+        (indices < len(times)) & (times[np.minimum(indices, len(times) - 1)] == clock_times)
+        if len(times)
+        else np.zeros(0, bool)
+    )
+    at[indices[matches]] = clock[matches]
     return throttle_bands(times, mask, at)

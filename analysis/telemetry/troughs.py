@@ -20,9 +20,11 @@ from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 
-CLOSE = 0.05  # distance to a whole number of steps: step times are known to 5 %
-CLOSE_BY_WORK = 0.15  # larger, because activity has whole percents and its windows round up short work
-MOST_STEPS, MOST_BY_WORK = 9, 3  # above them, the ranges of neighbouring whole numbers touch
+MOST_ERROR = 0.05  # Step times are known to 5 %, so a ratio this close to a whole number of steps counts as one.
+MOST_ERROR_BY_WORK = 0.15  # Activity has whole percents, and its windows round up short work.
+# Above these numbers of steps, the ranges of neighbouring whole numbers touch.
+MOST_STEPS = 9
+MOST_STEPS_BY_WORK = 3
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Troughs:
             cause, ns = self.causes[0]
             notes.append(f"Of the lost time in the {self.count} troughs under the profile, {ns / self.lost_ns:.0%} is {cause}.")
         if self.steps is not None:
-            how = "the work of one tooth is the kernel time of" if self.by_work else "one tooth takes as long as"
-            notes.append(f"By its period, {how} {self.steps} step{'s' if self.steps > 1 else ''}.")
+            subject = "the work of one period is the kernel time of" if self.by_work else "it takes as long as"
+            notes.append(f"By the length of the sawtooth period, {subject} {self.steps} step{'s' if self.steps > 1 else ''}.")
         return tuple(notes)
 
 
@@ -65,7 +67,7 @@ def link(
 ) -> Troughs | None:
     """Link the sawtooth of a device's telemetry to its trace (recording, device).
 
-    ``trace`` is None if the clocks differ. ``step_ms`` and ``kernel_ms`` are as in ``steps_of``. None without a sawtooth.
+    ``trace`` is None if the clocks differ. ``step_ms`` and ``kernel_ms`` are as in ``steps_of``. None if there is no sawtooth.
     """
     if telemetry.signal_column is None or telemetry.sawtooth.period_s is None:
         return None
@@ -84,15 +86,15 @@ def link(
 
 
 def troughs_of(
-    tooth: Sawtooth, time_ns: NDArray[np.int64], value: NDArray[np.float64], windows: Intervals
+    sawtooth: Sawtooth, time_ns: NDArray[np.int64], value: NDArray[np.float64], windows: Intervals
 ) -> tuple[int, Intervals]:
     """Return the number of troughs in ``windows``, and their times inside.
 
     A trough is a sequence of samples below the middle of the sawtooth's range.
     """
-    if tooth.period_s is None or tooth.low is None or tooth.high is None or not len(time_ns):
+    if sawtooth.period_s is None or sawtooth.low is None or sawtooth.high is None or not len(time_ns):
         return 0, union([], [])
-    low = value <= (tooth.low + tooth.high) / 2
+    low = value <= (sawtooth.low + sawtooth.high) / 2
     runs = union((time_ns - weights_ns(time_ns))[low], time_ns[low])
     starts, ends, which, _ = overlaps(runs, windows)
     return len(np.unique(which)), union(starts, ends)
@@ -103,28 +105,28 @@ def causes_in(
 ) -> tuple[tuple[str, int], ...]:
     """Return the nanoseconds of each cause inside the troughs, largest first; gaps must not overlap."""
     starts, ends, which, _ = overlaps(Intervals(gap_starts, gap_ends), troughs)
-    lost: dict[str, int] = {}
+    lost_ns: dict[str, int] = {}
     for length, gap in zip((ends - starts).tolist(), which.tolist(), strict=True):
-        lost[causes[gap]] = lost.get(causes[gap], 0) + length
-    return tuple(sorted(lost.items(), key=lambda item: (-item[1], item[0])))
+        lost_ns[causes[gap]] = lost_ns.get(causes[gap], 0) + length
+    return tuple(sorted(lost_ns.items(), key=lambda item: (-item[1], item[0])))
 
 
 def steps_of(
-    tooth: Sawtooth, works_pct: float | None, step_ms: float | None, kernel_ms: float | None
+    sawtooth: Sawtooth, works_pct: float | None, step_ms: float | None, kernel_ms: float | None
 ) -> tuple[int | None, bool]:
     """Return the number of steps per period, and whether it comes from kernel time.
 
     ``step_ms`` is None if the run's step time is uncertain; ``works_pct`` is the share of time in which the GPU works.
     """
-    if tooth.period_s is None:
+    if sawtooth.period_s is None:
         return None, False
     if step_ms:
-        return _whole(tooth.period_s * 1e3 / step_ms, CLOSE, MOST_STEPS), False
+        return _whole_steps(sawtooth.period_s * 1e3 / step_ms, MOST_ERROR, MOST_STEPS), False
     if kernel_ms and works_pct:
-        return _whole(tooth.period_s * 1e3 * works_pct / 100 / kernel_ms, CLOSE_BY_WORK, MOST_BY_WORK), True
+        return _whole_steps(sawtooth.period_s * 1e3 * works_pct / 100 / kernel_ms, MOST_ERROR_BY_WORK, MOST_STEPS_BY_WORK), True
     return None, False
 
 
-def _whole(ratio: float, close: float, most: int) -> int | None:
+def _whole_steps(ratio: float, close: float, most_steps: int) -> int | None:
     steps = round(ratio)
-    return steps if 1 <= steps <= most and abs(ratio - steps) <= close * steps else None
+    return steps if 1 <= steps <= most_steps and abs(ratio - steps) <= close * steps else None

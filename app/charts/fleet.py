@@ -42,7 +42,7 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
         {
             "gpu": [row.label for row in fleet.rows],
             "shows": [row.finding.title if row.finding is not None else "" for row in fleet.rows],
-            "in_use_pct": [row.in_use for row in fleet.rows],
+            "in_use_pct": [row.in_use_pct for row in fleet.rows],
             **{
                 column: [row.sampled.means.get(column) for row in fleet.rows]
                 for column in ("clock_sm_mhz", "power_w", "temp_c")

@@ -95,7 +95,7 @@ def _period(figure: go.Figure, telemetry: TelemetrySeries, tooth: Sawtooth, colu
     """Shade one period and write its length above it."""
     if tooth.period_s is None or tooth.low is None or tooth.high is None:
         return
-    span = series.one_tooth(telemetry, tooth.period_s, tooth.low, tooth.high, column)
+    span = series.one_period(telemetry, tooth.period_s, tooth.low, tooth.high, column)
     if span is None:
         return
     start, end = (float(s) for s in seconds(np.array([span.start_ns, span.end_ns]), origin_ns))

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, line, one_tooth
+from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, line, one_period
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
@@ -224,7 +224,7 @@ def _tooth(
     row, column = place
     if sawtooth.period_s is None or sawtooth.low is None or sawtooth.high is None:
         return
-    tooth = one_tooth(telemetry, sawtooth.period_s, sawtooth.low, sawtooth.high, column)
+    tooth = one_period(telemetry, sawtooth.period_s, sawtooth.low, sawtooth.high, column)
     if tooth is None:
         return
     a, b = seconds(np.array([tooth.start_ns, tooth.end_ns]), origin_ns)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, F64, I64, USED, DeviceSamples, held
+from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY, F64, I64, USED, DeviceSamples, hold_values
 from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES, diagnose
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration
 from sawtooth.app.live.gpu import LiveGpu
@@ -76,7 +76,7 @@ def _at(times: I64, at: I64, values: F64) -> F64:
     place = np.searchsorted(at, times, side="right") - 1
     before = np.concatenate([[-1], place[:-1]])
     fresh = (place >= 0) & (place > before)
-    return held(times, np.where(fresh, values[np.maximum(place, 0)], np.nan))
+    return hold_values(times, np.where(fresh, values[np.maximum(place, 0)], np.nan))
 
 
 def _whole(gpu: LiveGpu) -> DeviceSamples | None:

@@ -169,7 +169,7 @@ def _findings(session: LiveSession) -> None:
         if not any(alert.startswith(gpu) for gpu in named):
             cards.caution(alert)
     for finding in shown[:MOST_FINDINGS]:
-        cards.caution(f"{finding.sentence} {finding.observation.seen}")
+        cards.caution(f"{finding.sentence} {finding.observation.evidence}")
     if len(shown) > MOST_FINDINGS:
         cards.small(f"{len(shown) - MOST_FINDINGS} more: " + " ".join(f.sentence for f in shown[MOST_FINDINGS:]))
 

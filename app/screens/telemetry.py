@@ -148,7 +148,7 @@ def _head(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
         over = (
             f" from {telemetry_strip.stretch(steady, telemetry)}, where the loop is steady" if steady is not telemetry else ""
         )
-        trough = series.lowest(steady, column) if column else None
+        trough = series.lowest_stretch(steady, column) if column else None
         least = ""
         if trough is not None:
             when = telemetry_strip.stretch(series.within(steady, trough[0]), telemetry)

@@ -127,7 +127,7 @@ def _beside(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> 
         return
     if not telemetry.clock.known:
         cards.small(
-            f"The telemetry is not aligned with the trace: {telemetry.clock.why}. Set its clock under Telemetry. Shown separately:"
+            f"The telemetry is not aligned with the trace: {telemetry.clock.reason}. Set its clock under Telemetry. Shown separately:"
         )
     elif rank is not None and not telemetry.clock.shares(rank.trace.clock):
         cards.small("The trace has no absolute clock, so telemetry cannot be aligned with it. Shown separately:")

@@ -12,7 +12,8 @@ from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.step_marks import names_gpu, step_mark_evidence
+from sawtooth.analysis.telemetry.attribution import has_marked_gpus
+from sawtooth.analysis.telemetry.step_marks import step_mark_evidence
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.trials.choosing import Candidate
 from sawtooth.ingest.manifest import Manifest
@@ -51,9 +52,13 @@ def _of_all_ranks(measured: MeasuredSteps, manifest: Manifest, library: Library)
     ranks = [ref.rank for ref in manifest.recordings if ref.kind == "marks"]
     if len(ranks) < 2:
         return measured
-    host_alone = not names_gpu(manifest, library)
-    marked = [step_mark_evidence(manifest, library, rank, host_alone=host_alone) for rank in ranks]
-    slowest = max((each for each in marked if each is not None and each.ms), key=lambda each: each.ms or 0.0, default=None)
+    cpu_only = not has_marked_gpus(manifest, library)
+    marked = [step_mark_evidence(manifest, library, rank, cpu_only=cpu_only) for rank in ranks]
+    slowest = max(
+        (evidence for evidence in marked if evidence is not None and evidence.ms),
+        key=lambda evidence: evidence.ms or 0.0,
+        default=None,
+    )
     if slowest is None:
         return measured
     return replace(measured, steps_ms=(), best_ms=slowest.ms, low_ms=slowest.low_ms, high_ms=slowest.high_ms, source="marks")

@@ -1,4 +1,4 @@
-"""All GPUs of a run's hosts side by side on one clock, the worst first."""
+"""All sampled GPUs of a run on a common time axis, the worst first."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
 from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
-MOST_CELLS, PERIODS = 240, 2  # spans of time: one for about four pixels of a laptop's page, and at least so many samples in one
+MOST_CELLS = 240  # One cell takes about four pixels of a laptop's page.
+LEAST_SAMPLES_PER_CELL = 2
 
 
 @dataclass(frozen=True)
 class FleetRow:
-    """One GPU: host, place in a file of several hosts, first finding, and share of time in use.
+    """One GPU with its host, its most severe finding and the percentage of time in use.
 
-    ``cells`` are means of the activity in percent, None without samples.
+    ``node_label`` is its name if one file has several hosts. ``cells`` are means of the activity in percent, None if a cell
+    has no samples.
     """
 
     sampled: DeviceTelemetry
     host: str | None
-    place: str | None
+    node_label: str | None
     finding: Finding | None
-    in_use: float | None
+    in_use_pct: float | None
     cells: tuple[float | None, ...]
 
     @property
     def label(self) -> str:
         """The GPU's name in the run."""
-        if self.place is not None:
-            return self.place
+        if self.node_label is not None:
+            return self.node_label
         return f"{self.host} GPU {self.sampled.device}" if self.host else f"GPU {self.sampled.device}"
 
 
@@ -58,7 +60,7 @@ def fleet_of(result: RunResult, library: Library) -> Fleet | None:
     refs = {ref.id: ref for ref in result.manifest.telemetry}
     several = len({device.recording_id for device in sampled}) > 1
     period_s = max((device.period_s[column] for device in sampled for column in BUSY if column in device.period_s), default=1.0)
-    count = int(np.clip((end - start) / max(PERIODS * period_s * 1e9, 1.0), 1, MOST_CELLS))
+    count = int(np.clip((end - start) / max(LEAST_SAMPLES_PER_CELL * period_s * 1e9, 1.0), 1, MOST_CELLS))
     rows: list[FleetRow] = []
     for recording_id in dict.fromkeys(device.recording_id for device in sampled):
         with library.open(recording_id, derived=False) as recording:
@@ -71,42 +73,44 @@ def fleet_of(result: RunResult, library: Library) -> Fleet | None:
             values = cells.get(device.device, (None,) * count)
             finding = _finding(result.findings, device.device, recording_id)
             rows.append(FleetRow(device, host, places.get(str(device.device)), finding, device.works_pct, values))
-    return Fleet(tuple(sorted(rows, key=_place)), start, end)
+    return Fleet(tuple(sorted(rows, key=_severity_order)), start, end)
 
 
-def _place(row: FleetRow) -> tuple[int, float]:
+def _severity_order(row: FleetRow) -> tuple[int, float]:
     severity = SEVERITIES.index(row.finding.severity) if row.finding is not None else len(SEVERITIES)
-    return severity, row.in_use if row.in_use is not None else 0.0
+    return severity, row.in_use_pct if row.in_use_pct is not None else 0.0
 
 
 def _finding(findings: Sequence[Finding], device: int, recording_id: str) -> Finding | None:
-    """Return the most severe finding about this GPU and not about all of them."""
-    about = [
+    """Return the most severe finding about this GPU; of equal ones, the one about the fewest GPUs."""
+    candidates = [
         finding
         for finding in findings
         for row in finding.evidence[:1]
         if finding.observed and device in row.get("devices", ()) and row.get("recording") == recording_id
     ]
     return min(
-        about, key=lambda finding: (SEVERITIES.index(finding.severity), len(finding.evidence[0]["devices"])), default=None
+        candidates, key=lambda finding: (SEVERITIES.index(finding.severity), len(finding.evidence[0]["devices"])), default=None
     )
 
 
 def _cells(recording: Recording, start: int, end: int, count: int, clock: SampleClock) -> dict[int, tuple[float | None, ...]]:
-    """Return the mean activity of each GPU in ``count`` spans of the time, by one query."""
-    there = recording.columns("samples")
-    busy = [column for column in BUSY if column in there]
+    """Return the mean activity of each GPU in ``count`` equal time spans, by one query."""
+    available = recording.columns("samples")
+    busy = [column for column in BUSY if column in available]
     first = recording.rows("SELECT min(time_ns) FROM samples")[0][0]
     if not busy or first is None:
         return {}
+    # The offset of the clock is taken at the first sample. It is constant within a recording unless the clock is stretched.
     offset = int(clock.times(np.array([first], np.int64))[0]) - int(first)
+    activity = f"avg(coalesce({', '.join(busy)}))"
     rows = recording.rows(
-        f"SELECT device, least(((time_ns + ? - ?) * {count}) // ?, {count - 1})::INTEGER AS cell, avg(coalesce({', '.join(busy)})) "
-        "FROM samples GROUP BY 1, 2 HAVING avg(coalesce(" + ", ".join(busy) + ")) IS NOT NULL",
+        f"SELECT device, least(((time_ns + ? - ?) * {count}) // ?, {count - 1})::INTEGER AS cell, {activity} "
+        f"FROM samples GROUP BY 1, 2 HAVING {activity} IS NOT NULL",
         [offset, start, max(end - start, 1)],
     )
     cells: dict[int, list[float | None]] = {}
     for device, cell, mean in rows:
-        if 0 <= cell < count:
+        if cell >= 0:  # Samples before the common start have no cell.
             cells.setdefault(int(device), [None] * count)[int(cell)] = round(float(mean), 1)
     return {device: tuple(values) for device, values in cells.items()}

@@ -10,8 +10,8 @@ from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.run.model import Action, Finding, NotChecked, RankResult
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.telemetry.attribution import metadata_of
-from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES, of_recording
-from sawtooth.analysis.telemetry.diagnosis.observation import Kind, Observation, named
+from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES, diagnose_recording
+from sawtooth.analysis.telemetry.diagnosis.observation import Kind, Observation, gpus_in_words
 from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
@@ -45,9 +45,9 @@ class SampledHost(NamedTuple):
     name: str | None
     places: dict[str, str]
 
-    def placed(self, title: str) -> str:
+    def name_gpus(self, title: str) -> str:
         """Return a title with the host's name, and GPUs of several hosts by host and number."""
-        return placed(f"{self.name}: {title}" if self.name else title, self.places)
+        return name_gpus(f"{self.name}: {title}" if self.name else title, self.places)
 
 
 def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> tuple[list[Finding], list[NotChecked]]:
@@ -55,7 +55,7 @@ def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetr
     findings: list[Finding] = []
     unseen: dict[str, str] = {}
     for host in hosts_of(manifest, library, telemetry):
-        findings += [_finding(one, host) for one in host.observed]
+        findings += [_finding(observation, host) for observation in host.observed]
         unseen |= {observed_slug(kind): because for kind, because in host.unseen}
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     slugs = {finding.rule for finding in findings}
@@ -64,14 +64,14 @@ def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetr
 
 def beside_profile(hosts: Sequence[SampledHost], lead: RankResult, known: Sequence[Finding]) -> list[Finding]:
     """Return the warnings of samples beside a profile, without what the profile's findings say."""
-    own = (lead.telemetry.recording_id, (lead.telemetry.device,)) if lead.telemetry is not None else None
+    lead_gpu = (lead.telemetry.recording_id, (lead.telemetry.device,)) if lead.telemetry is not None else None
     covered = {finding.rule for finding in known}
     findings = [
-        _finding(one, host)
+        _finding(observation, host)
         for host in hosts
-        for one in host.observed
-        if one.kind in BESIDE_PROFILE and one.severity != "info"
-        if observed_slug(one.kind) not in covered or (host.recording_id, one.devices) != own
+        for observation in host.observed
+        if observation.kind in BESIDE_PROFILE and observation.severity != "info"
+        if observed_slug(observation.kind) not in covered or (host.recording_id, observation.devices) != lead_gpu
     ]
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -84,7 +84,7 @@ def hosts_of(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> I
     sampled = [ref for ref in manifest.telemetry if ref.kind == "telemetry"]
     for ref in sampled:
         with library.open(ref.id, derived=False) as recording:
-            observed, lacking = of_recording(recording, telemetry.clocks[ref.id])
+            observed, lacking = diagnose_recording(recording, telemetry.clocks[ref.id])
             (gpus,) = recording.rows("SELECT count(DISTINCT device) FROM samples")[0]
             places = places_of(recording)
         name = ref.host or telemetry.origins[ref.id].host or ref.source_name
@@ -97,11 +97,11 @@ def places_of(recording: Recording) -> dict[str, str]:
     return {str(number): str(place) for number, place in places.items()} if isinstance(places, dict) else {}
 
 
-def placed(text: str, places: Mapping[str, str]) -> str:
+def name_gpus(text: str, places: Mapping[str, str]) -> str:
     """Return the text with GPUs named by host and number there."""
     if not places:
         return text
-    return _NUMBERED.sub(lambda some: re.sub(r"\d+", lambda one: places.get(one[0], f"GPU {one[0]}"), some[1]), text)
+    return _NUMBERED.sub(lambda gpus: re.sub(r"\d+", lambda gpu: places.get(gpu[0], f"GPU {gpu[0]}"), gpus[1]), text)
 
 
 def observed_slug(kind: Kind) -> str:
@@ -109,28 +109,28 @@ def observed_slug(kind: Kind) -> str:
     return SLUGS.get(kind, kind)
 
 
-def _finding(one: Observation, host: SampledHost) -> Finding:
-    verb, of, how = one.action
+def _finding(observation: Observation, host: SampledHost) -> Finding:
+    verb, object_text, detail = observation.action
     return Finding(
-        rule=observed_slug(one.kind),
-        severity=one.severity,
-        title=host.placed(one.title),
-        action=Action(verb, placed(of, host.places), placed(how, host.places)),
-        confidence=one.confidence,
-        observed=placed(f"{one.seen} {one.basis}", host.places),
-        prediction_note=f"Telemetry alone predicts no gain. Record next: {one.record_next}.",
-        evidence=(_row(one, host),),
+        rule=observed_slug(observation.kind),
+        severity=observation.severity,
+        title=host.name_gpus(observation.title),
+        action=Action(verb, name_gpus(object_text, host.places), name_gpus(detail, host.places)),
+        confidence=observation.confidence,
+        observed=name_gpus(f"{observation.evidence} {observation.sampling}", host.places),
+        prediction_note=f"Telemetry alone predicts no gain. Record next: {observation.record_next}.",
+        evidence=(_row(observation, host),),
     )
 
 
-def _row(one: Observation, host: SampledHost) -> Row:
+def _row(observation: Observation, host: SampledHost) -> Row:
     row: Row = {"host": host.name} if host.name else {}
     row |= {
-        "gpus": placed(named(one.devices, host.gpus), host.places),
-        "devices": list(one.devices),
+        "gpus": name_gpus(gpus_in_words(observation.devices, host.gpus), host.places),
+        "devices": list(observation.devices),
         "recording": host.recording_id,
-        "start_ns": one.start_ns,
-        "end_ns": one.end_ns,
-        "share": one.share,
+        "start_ns": observation.start_ns,
+        "end_ns": observation.end_ns,
+        "share": observation.time_share,
     }
-    return row | {key: value for key, value in one.details.items() if value is not None and not isinstance(value, bool)}
+    return row | {key: value for key, value in observation.details.items() if value is not None and not isinstance(value, bool)}

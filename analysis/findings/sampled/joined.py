@@ -49,12 +49,14 @@ def statements(result: RunResult, lead: RankResult, hosts: Sequence[SampledHost]
         return ()
     judged = list(_in_use(lead, sampled))
     for host in hosts:
-        for one in host.observed:
-            own = host.recording_id == sampled.recording_id and sampled.device in one.devices
-            state, because = (
-                _judged(one, result, lead, findings) if own else ("telemetry alone", "The profile is of another GPU.")
+        for observation in host.observed:
+            is_lead_gpu = host.recording_id == sampled.recording_id and sampled.device in observation.devices
+            state, reason = (
+                _judged(observation, result, lead, findings)
+                if is_lead_gpu
+                else ("telemetry alone", "The profile is of another GPU.")
             )
-            judged.append(TelemetryStatement(host.placed(one.title), state, because))
+            judged.append(TelemetryStatement(host.name_gpus(observation.title), state, reason))
     return tuple(judged)
 
 
@@ -69,49 +71,49 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     title = f"By the samples, the GPU is in use {works:.0f} % of the time"
     state: StatementState = "confirmed" if abs(busy - works / 100) <= CLOSE else "corrected"
     only = "only " if busy < works / 100 - CLOSE else ""
-    because = f"By the profile, kernels and copies fill {only}{busy:.0%} of the run's step."
+    reason = f"By the profile, kernels and copies fill {only}{busy:.0%} of the run's step."
     if represents is not None and represents.represents is False:
-        state, because = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
+        state, reason = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
     elif lead.best.source == "telemetry" and (represents is None or not represents.represents):
-        state, because = "telemetry alone", "The profile gives no step time of its own to compare it with."
-    yield TelemetryStatement(title, state, because)
+        state, reason = "telemetry alone", "The profile gives no step time of its own to compare it with."
+    yield TelemetryStatement(title, state, reason)
 
 
-def _judged(one: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> Judgement:
+def _judged(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> Judgement:
     """Return the state of a statement about the profiled GPU, and the reason for it."""
-    if one.kind == "utilization-sawtooth":
-        return _sawtooth(one, result, lead, findings)
-    if one.kind in ("low-activity", "memory-bound"):
-        return _activity(one, lead)
-    same = next((f for f in findings if f.rule == observed_slug(one.kind) and not f.observed), None)
-    if same is not None and one.kind == "memory-growth":
-        return "confirmed", f"The profile shows it too: {same.title}"
-    if one.kind == "gpu-unlike-peers" and result.communication is not None and len(result.ranks) > 1:
+    if observation.kind == "utilization-sawtooth":
+        return _sawtooth(observation, result, lead, findings)
+    if observation.kind in ("low-activity", "memory-bound"):
+        return _activity(observation, lead)
+    same_finding = next((f for f in findings if f.rule == observed_slug(observation.kind) and not f.observed), None)
+    if same_finding is not None and observation.kind == "memory-growth":
+        return "confirmed", f"The profile shows it too: {same_finding.title}"
+    if observation.kind == "gpu-unlike-peers" and result.communication is not None and len(result.ranks) > 1:
         late = [rank for straggler in result.communication.stragglers for rank in straggler.ranks]
         if lead.rank in late:
             return "confirmed", f"The profile finds rank {lead.rank} late."
         return "corrected", "The profile of the ranks finds none of them late on this GPU."
-    return "telemetry alone", NOT_IN_PROFILE.get(one.kind, NO_CLOCKS)
+    return "telemetry alone", NOT_IN_PROFILE.get(observation.kind, NO_CLOCKS)
 
 
-def _sawtooth(one: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> Judgement:
+def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> Judgement:
     """Judge the likely source of dips by the cause of the lost time in the dips under the profile."""
-    period_ms, source = 1e3 * one.size, str(one.details["source"])
+    period_ms, source = 1e3 * observation.value, str(observation.details["source"])
     troughs, step_ms = result.troughs, lead.best.ms
-    same = SAYS_THE_SAME.get(source, set())
+    same_causes = SAYS_THE_SAME.get(source, set())
     tooth = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None
-    if troughs is not None and troughs.causes and tooth and abs(tooth - one.size) <= NEAR * one.size:
+    if troughs is not None and troughs.causes and tooth and abs(tooth - observation.value) <= NEAR * observation.value:
         cause, ns = troughs.causes[0]
         shown = (
             f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {ns / troughs.lost_ns:.0%} of the lost time in the dips"
         )
-    elif rule := next((f.rule for f in findings if f.rule in same and not f.observed), None):
+    elif rule := next((f.rule for f in findings if f.rule in same_causes and not f.observed), None):
         return "confirmed", f"The profile finds the same source, the {source} ({rule})."
     elif step_ms and period_ms <= SHORT_STEP * step_ms and (lost := _most_lost(lead)) is not None:
         cause, shown = lost, f"{CAUSE_OF[lost].label if lost in CAUSE_OF else lost}, which loses most time in a step"
     else:
         return "telemetry alone", "The profile holds no whole dip, so it does not show the source."
-    if cause in same:
+    if cause in same_causes:
         return "confirmed", f"The profile shows the {source}: {shown}."
     return "corrected", f"The samples suggest the {source}; the profile shows {shown}."
 
@@ -124,12 +126,12 @@ def _most_lost(lead: RankResult) -> str | None:
     return max(lost, key=lambda cause: lost[cause]) if lost else None
 
 
-def _activity(one: Observation, lead: RankResult) -> Judgement:
+def _activity(observation: Observation, lead: RankResult) -> Judgement:
     """Judge a low activity of SMs or tensor cores by the profile's kernels."""
     sm, tensor = lead.metrics["sm_efficiency"].value, lead.metrics["tensor_core_time_share"].value
-    if one.kind == "memory-bound" or one.measure != "percent":
+    if observation.kind == "memory-bound" or observation.unit != "percent":
         return "telemetry alone", "The profile has no counters of memory or power."
-    if "tensor" in one.title:
+    if "tensor" in observation.title:
         if tensor is None:
             return "telemetry alone", "The profile does not show which kernels use tensor cores."
         agrees = tensor <= 2 * CLOSE
@@ -138,5 +140,5 @@ def _activity(one: Observation, lead: RankResult) -> Judgement:
         ), f"Kernels that use tensor cores take {tensor:.0%} of the profile's kernel time."
     if sm is None:
         return "telemetry alone", "The profile does not show how many SMs its kernels use."
-    agrees = sm <= one.size / 100 + SAME_ACTIVITY
+    agrees = sm <= observation.value / 100 + SAME_ACTIVITY
     return ("confirmed" if agrees else "corrected"), f"By their grids, the profile's kernels use {sm:.0%} of the SMs."

@@ -22,9 +22,11 @@ USED = (
     "energy_j", "temp_c", "clock_sm_mhz", "clock_sm_max_mhz", "clock_event_mask", "thermal_violation_pct", "power_violation_pct",
     "pcie_gen", "pcie_max_gen", "pcie_width", "pcie_max_width", "ecc_corrected_count", "ecc_uncorrected_count", "xid_last", "process_count",
 )  # fmt: skip
-AT_WORK_PCT = 20.0  # a GPU that is busy for less of a window mostly waits
-MOST_VALUES = 60_000_000  # 0.5 GB, of all columns: 8 GPUs for three days at one sample per second
-LEAST_SAMPLES, LEAST_NS = 20, 20_000_000_000  # fewer samples or less time prove nothing of a run
+AT_WORK_PCT = 20.0  # A GPU that is busy for less of a window mostly waits.
+MOST_VALUES = 60_000_000  # 0.5 GB for all columns: 8 GPUs for three days at one sample per second.
+# Fewer samples or less time say nothing about a run.
+LEAST_SAMPLES = 20
+LEAST_NS = 20_000_000_000
 
 
 @dataclass(frozen=True)
@@ -42,28 +44,28 @@ class DeviceSamples:
 
     @cached_property
     def weights(self) -> F64:
-        """The time in ns that each sample covers; a sample after a hole covers one usual period."""
+        """The time in ns that each sample covers; a sample after a telemetry gap covers one usual period."""
         return weights_ns(self.times).astype(np.float64)
 
     @cached_property
     def busy(self) -> F64:
-        """The signal that shows when the GPU works, percent; NaN without one."""
+        """The signal that shows when the GPU works, in percent; NaN if none was recorded."""
         column = next((c for c in BUSY if c in self.values), None)
         return self.values[column] if column is not None else np.full(len(self.times), np.nan)
 
     @cached_property
     def at_work(self) -> NDArray[np.bool_]:
-        """Which samples are of a working GPU."""
+        """A mask of the samples of a working GPU."""
         return np.nan_to_num(self.busy) >= AT_WORK_PCT
 
     @property
     def enough(self) -> bool:
-        """Whether there are samples enough to say something of a run."""
+        """Whether there are enough samples to describe a run."""
         return len(self.times) >= LEAST_SAMPLES and int(self.times[-1] - self.times[0]) >= LEAST_NS
 
     @property
     def coverage(self) -> float:
-        """The share of the recording's time that samples cover; holes are the rest."""
+        """The share of the recording's time that samples cover, without telemetry gaps."""
         whole = float(self.times[-1] - self.times[0]) + float(self.weights[0]) if len(self.times) else 0.0
         return min(float(self.weights.sum()) / whole, 1.0) if whole else 0.0
 
@@ -77,35 +79,35 @@ class DeviceSamples:
         """Return the samples between two times, both included."""
         inside = (self.times >= start_ns) & (self.times <= end_ns)
         values = {column: of_column[inside] for column, of_column in self.values.items()}
-        known = {column: of_column for column, of_column in values.items() if np.isfinite(of_column).any()}
-        return DeviceSamples(self.device, self.name, self.times[inside], known, self.host)
+        recorded = {column: of_column for column, of_column in values.items() if np.isfinite(of_column).any()}
+        return DeviceSamples(self.device, self.name, self.times[inside], recorded, self.host)
 
-    def share(self, where: NDArray[np.bool_]) -> float:
+    def share(self, mask: NDArray[np.bool_]) -> float:
         """Return the share of the sampled time."""
         total = float(self.weights.sum())
-        return float(self.weights[where].sum()) / total if total else 0.0
+        return float(self.weights[mask].sum()) / total if total else 0.0
 
-    def seconds(self, where: NDArray[np.bool_]) -> float:
+    def seconds(self, mask: NDArray[np.bool_]) -> float:
         """Return the sampled time in seconds."""
-        return float(self.weights[where].sum()) / 1e9
+        return float(self.weights[mask].sum()) / 1e9
 
-    def mean(self, column: str, where: NDArray[np.bool_] | None = None) -> float | None:
-        """Return the mean of a column, weighted by time; None without values."""
+    def mean(self, column: str, mask: NDArray[np.bool_] | None = None) -> float | None:
+        """Return the mean of a column, weighted by time; None if there are no values."""
         if column not in self.values:
             return None
         values = self.values[column]
-        keep = np.isfinite(values) if where is None else np.isfinite(values) & where
-        total = float(self.weights[keep].sum())
-        return float((values[keep] * self.weights[keep]).sum()) / total if total else None
+        counted = np.isfinite(values) if mask is None else np.isfinite(values) & mask
+        total = float(self.weights[counted].sum())
+        return float((values[counted] * self.weights[counted]).sum()) / total if total else None
 
     def windows(self, column: str | None, edges: I64) -> F64:
-        """Return the mean of a column (of ``busy`` if None) between each two edges; NaN without samples."""
+        """Return the mean of a column (of ``busy`` if None) between consecutive edges; NaN without samples."""
         values = self.busy if column is None else self.values.get(column, np.full(len(self.times), np.nan))
-        keep = np.isfinite(values)
-        which = np.searchsorted(edges, self.times[keep], side="right") - 1
+        counted = np.isfinite(values)
+        which = np.searchsorted(edges, self.times[counted], side="right") - 1
         inside = (which >= 0) & (which < len(edges) - 1)
-        weight = self.weights[keep][inside]
-        sums = np.bincount(which[inside], values[keep][inside] * weight, len(edges) - 1)
+        weight = self.weights[counted][inside]
+        sums = np.bincount(which[inside], values[counted][inside] * weight, len(edges) - 1)
         total = np.bincount(which[inside], weight, len(edges) - 1)
         return np.where(total > 0, sums / np.where(total > 0, total, 1), np.nan)
 
@@ -113,19 +115,19 @@ class DeviceSamples:
 def load(recording: Recording, clock: SampleClock = AS_RECORDED, host: str | None = None) -> list[DeviceSamples]:
     """Read all GPUs of a telemetry recording with one query; dropouts of counters are NaN.
 
-    Of a fleet with more than MOST_VALUES values, every n-th sample is read: rows lie in order of GPU and time.
+    If there are more than MOST_VALUES values, every n-th sample is read; rows are in order of GPU and time.
     """
-    there = recording.columns("samples")
-    columns = [column for column in USED if column in there]
+    available = recording.columns("samples")
+    columns = [column for column in USED if column in available]
     listed = "".join(f', "{column}"::DOUBLE AS {column}' for column in columns)
-    every = -(-int(recording.rows("SELECT count(*) FROM samples")[0][0]) * len(columns) // MOST_VALUES)
+    stride = -(-int(recording.rows("SELECT count(*) FROM samples")[0][0]) * len(columns) // MOST_VALUES)
     table = recording.cursor.execute(
-        f"SELECT device, time_ns{listed} FROM samples WHERE rowid % {max(every, 1)} = 0 ORDER BY device, time_ns"
+        f"SELECT device, time_ns{listed} FROM samples WHERE rowid % {max(stride, 1)} = 0 ORDER BY device, time_ns"
     ).fetchnumpy()
     names = dict(recording.rows("SELECT device, any_value(name) FROM devices GROUP BY 1"))
     devices = np.asarray(table["device"], np.int64)
     return [
-        _one(
+        _device_samples(
             recording=recording,
             table=table,
             device=int(d),
@@ -147,30 +149,30 @@ def _parts(devices: I64) -> Iterator[tuple[int, slice]]:
         yield int(devices[start]), slice(start, end)
 
 
-def _one(*, recording: Recording, table: dict[str, NDArray[np.float64]], device: int, part: slice, columns: list[str], name: str | None, clock: SampleClock, host: str | None) -> DeviceSamples:  # fmt: skip
+def _device_samples(*, recording: Recording, table: dict[str, NDArray[np.float64]], device: int, part: slice, columns: list[str], name: str | None, clock: SampleClock, host: str | None) -> DeviceSamples:  # fmt: skip
     times = np.asarray(table["time_ns"][part], np.int64)
-    lost = np.isin(times, dropouts(recording, device))
+    dropped = np.isin(times, dropouts(recording, device))
     values: dict[str, F64] = {}
     for column in columns:
         of_column = np.ma.filled(np.ma.asarray(table[column][part], np.float64), np.nan)
-        if lost.any() and column in COUNTERS:
-            of_column = np.where(lost, np.nan, of_column)
+        if dropped.any() and column in COUNTERS:
+            of_column = np.where(dropped, np.nan, of_column)
         if np.isfinite(of_column).any():
-            values[column] = held(times, of_column)
-    # rows that hold no activity (such as power read more often) take the activity of the sample before them
+            values[column] = hold_values(times, of_column)
+    # Rows without activity, such as power that is read more often, take the activity of the previous sample.
     return DeviceSamples(device, name, clock.times(times), values, host)
 
 
-def held(times: I64, values: F64) -> F64:
+def hold_values(times: I64, values: F64) -> F64:
     """Return a column in which a value holds until the next one, for at most three periods.
 
     Quantities are read at different rates, and a row has only those that were read at its time.
     """
-    known = np.flatnonzero(np.isfinite(values))
-    if len(known) == len(values) or len(known) < 2:
+    recorded = np.flatnonzero(np.isfinite(values))
+    if len(recorded) == len(values) or len(recorded) < 2:
         return values
     last = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
-    usual = float(np.median(np.diff(times[known])))
+    usual = float(np.median(np.diff(times[recorded])))
     fresh = (last >= 0) & (times - times[np.maximum(last, 0)] <= 3 * usual)
     filled: F64 = np.where(fresh, values[np.maximum(last, 0)], np.nan)
     return filled

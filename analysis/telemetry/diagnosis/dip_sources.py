@@ -8,9 +8,12 @@ from numpy.typing import NDArray
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
 
-SHORT_S, LONG_S = 15.0, 60.0  # periods: a loader's waits are a few steps apart, checkpoints and evaluations minutes
-MORE = 3.0  # times as much in the dips as elsewhere
-DISK_BPS, FULL_PCT = 10e6, 80.0
+# Waits for a loader are a few steps apart, checkpoints and evaluations minutes.
+SHORT_PERIOD_S = 15.0
+LONG_PERIOD_S = 60.0
+LEAST_DISK_RATIO = 3.0  # The disk moves at least this many times as much in the dips as between them.
+LEAST_DISK_BPS = 10e6
+BUSY_WORKERS_PCT = 80.0
 ARTICLE = {"data loader": "the ", "checkpoint": "a ", "evaluation": "an ", "checkpoint or evaluation": "a "}
 
 
@@ -28,20 +31,20 @@ def likely_source(period: float, low: float, gpu: DeviceSamples, where: NDArray[
 
         for column, source, does in (("disk_write_bps", "checkpoint", "writes"), ("disk_read_bps", "data loader", "reads")):
             moved, otherwise = both(column)
-            if moved >= max(DISK_BPS, MORE * otherwise):
+            if moved >= max(LEAST_DISK_BPS, LEAST_DISK_RATIO * otherwise):
                 why = f"the host {does} {moved / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise"
                 return source, why, True
         workers = host.values.get("workers_cpu_pct")
-        if workers is not None and float(np.nan_to_num(np.nanmean(workers))) >= FULL_PCT:
+        if workers is not None and float(np.nan_to_num(np.nanmean(workers))) >= BUSY_WORKERS_PCT:
             return "data loader", "the loader's workers are busy all the time", True
-    if "mem_used_bytes" in gpu and period >= SHORT_S:
+    if "mem_used_bytes" in gpu and period >= SHORT_PERIOD_S:
         used = gpu.values["mem_used_bytes"]
         if where.any() and not where.all():
             inside, outside = np.nanmedian(used[where]), np.nanmedian(used[~where])
             if abs(inside - outside) > 0.03 * outside:
                 return "evaluation", "the memory in use differs in the dips", False
-    if period <= SHORT_S:
+    if period <= SHORT_PERIOD_S:
         return "data loader", f"checkpoints and evaluations are rarely {period:.2g} s apart", False
-    if period >= LONG_S or low < 0.25:
+    if period >= LONG_PERIOD_S or low < 0.25:
         return "checkpoint or evaluation", f"the dips are {period:.0f} s apart", False
     return "data loader", "it waits for a large part of each period", False

@@ -7,29 +7,29 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
-from sawtooth.analysis.telemetry.diagnosis.observation import Observation, named
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, gpus_in_words
 
 IN_USE_PCT = 85.0
 FEW_SMS_PCT = 50.0
 NO_TENSOR_PCT = 5.0
-MEMORY_PCT = 60.0  # HBM reaches some 90 % of its peak at best
-LITTLE_POWER = 0.5  # of the limit
-LEAST_SHARE = 0.1
+MEMORY_PCT = 60.0  # HBM reaches some 90 % of its peak at best.
+LOW_POWER_SHARE = 0.5  # Below this share of its power limit, a GPU does no dense work.
+LEAST_SHARE = 0.1  # Less busy time says little about a run.
 
 
 def efficiency(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield GPUs that are in use while their counters show little work."""
-    rows: dict[str, list[tuple[DeviceSamples, float, float, dict[str, float]]]] = {}
+    by_kind: dict[str, list[tuple[DeviceSamples, float, float, dict[str, float]]]] = {}
     for gpu in gpus:
-        if (seen := _of(gpu)) is not None:
-            kind, used, size, means = seen
-            rows.setdefault(kind, []).append((gpu, used, size, means))
-    for kind, alike in rows.items():
-        yield _observation(kind, alike, len(gpus))
+        if (limit := _limit(gpu)) is not None:
+            kind, used, size, means = limit
+            by_kind.setdefault(kind, []).append((gpu, used, size, means))
+    for kind, rows in by_kind.items():
+        yield _observation(kind, rows, len(gpus))
 
 
-def _of(gpu: DeviceSamples) -> tuple[str, float, float, dict[str, float]] | None:
-    """Return what limits the work, the busy share, the activity and all means; None without a limit."""
+def _limit(gpu: DeviceSamples) -> tuple[str, float, float, dict[str, float]] | None:
+    """Return what limits the work, the busy share, the activity and all means; None if nothing does."""
     counters = [c for c in ("gr_active_pct", "util_pct") if c in gpu]
     busy = np.nan_to_num(gpu.values[counters[0]]) >= IN_USE_PCT if counters else gpu.at_work
     if gpu.share(busy) < LEAST_SHARE:
@@ -46,57 +46,61 @@ def _of(gpu: DeviceSamples) -> tuple[str, float, float, dict[str, float]] | None
         return "low-activity", used, sm, means
     if tensor is not None and tensor < NO_TENSOR_PCT and sm is not None:
         return "no-tensor", used, tensor, means
-    if sm is None and "power_limit_w" in means and means.get("power_w", 1e9) < LITTLE_POWER * means["power_limit_w"]:
+    if sm is None and "power_limit_w" in means and means.get("power_w", 1e9) < LOW_POWER_SHARE * means["power_limit_w"]:
         return "low-power", used, means["power_w"] / means["power_limit_w"], means
     return None
 
 
-def _observation(kind: str, alike: Sequence[tuple[DeviceSamples, float, float, dict[str, float]]], of: int) -> Observation:
-    devices = tuple(gpu.device for gpu, *_ in alike)
-    used, size = (float(np.mean([row[i] for row in alike])) for i in (1, 2))
-    who, is_, works = named(devices, of), "is" if len(devices) == 1 else "are", "uses" if len(devices) == 1 else "use"
-    dram = [row[3]["dram_active_pct"] for row in alike if "dram_active_pct" in row[3]]
+def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, float, dict[str, float]]], total: int) -> Observation:
+    devices = tuple(gpu.device for gpu, *_ in rows)
+    used, size = (float(np.mean([row[i] for row in rows])) for i in (1, 2))
+    gpu_names, is_, works = (
+        gpus_in_words(devices, total),
+        "is" if len(devices) == 1 else "are",
+        "uses" if len(devices) == 1 else "use",
+    )
+    dram = [row[3]["dram_active_pct"] for row in rows if "dram_active_pct" in row[3]]
     memory = f" (memory bandwidth {np.mean(dram):.0f} %)" if dram else ""
-    title, seen, action, severity, confidence = {
+    title, evidence, action, severity, confidence = {
         "memory-bound": (
-            f"{who} {works} {size:.0f} % of the memory bandwidth",
+            f"{gpu_names} {works} {size:.0f} % of the memory bandwidth",
             f"That is the mean while utilization is above {IN_USE_PCT:.0f} %. Memory, at best some 90 % busy, then limits most kernels.",
             ("Reduce", "memory traffic", ": fuse elementwise operations (torch.compile), use 16-bit types, or larger batches for small products."),
             "info", "high",
         ),
         "low-activity": (
-            f"{who} {is_} in use {used:.0f} %, but only {size:.0f} % of the SMs work",
+            f"{gpu_names} {is_} in use {used:.0f} %, but only {size:.0f} % of the SMs work",
             f"Utilization counts the time in which any kernel runs, however small{memory}.",
             ("Give", "each kernel more work", ": larger batches, fused operations, or fewer small kernels."),
             "warning", "high",
         ),
         "no-tensor": (
-            f"{who} {works} the tensor cores {size:.1f} % of the time",
+            f"{gpu_names} {works} the tensor cores {size:.1f} % of the time",
             f"That is the mean while utilization is above {IN_USE_PCT:.0f} %.",
             ("Use", "16-bit or TF32 products", ", if the model multiplies matrices: autocast, or torch.set_float32_matmul_precision('high')."),
             "info", "medium",
         ),
         "low-power": (
-            f"{who} {is_} in use {used:.0f} %, at {size:.0%} of the power limit",
+            f"{gpu_names} {is_} in use {used:.0f} %, at {size:.0%} of the power limit",
             "Dense work draws most of the limit. Small kernels draw less, and so do waits for memory: samples of SM activity would tell.",
             ("Record", "SM and memory activity", ": dcgmi dmon -e 1002,1004,1005, or sawtooth sample."),
             "info", "low",
         ),
     }[kind]  # fmt: skip
-    gpu = alike[0][0]
+    gpu = rows[0][0]
     return Observation(
         kind="memory-bound" if kind == "memory-bound" else "low-activity",
         devices=devices,
         severity="warning" if severity == "warning" else "info",
         confidence="high" if confidence == "high" else "medium" if confidence == "medium" else "low",
-        measure="percent" if kind != "low-power" else "share of the power limit",
-        size=size,
-        share=1.0,
+        unit="percent" if kind != "low-power" else "share of the power limit",
+        value=size,
+        time_share=1.0,
         start_ns=int(gpu.times[0]),
         end_ns=int(gpu.times[-1]),
         title=title,
-        seen=seen,
+        evidence=evidence,
         action=(action[0], action[1], action[2]),
         record_next="a profile with shapes (sawtooth run), which names the kernels",
-        details={key: float(np.mean([row[3][key] for row in alike if key in row[3]])) for key in alike[0][3]},
+        details={key: float(np.mean([row[3][key] for row in rows if key in row[3]])) for key in rows[0][3]},
     )

@@ -1,4 +1,4 @@
-"""The host's samples beside the GPUs': disks, loader workers and memory."""
+"""The host's samples next to the GPUs': disks, loader workers and memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HostSeries:
 
 
 def load_host(recording: Recording, clock: SampleClock) -> HostSeries | None:
-    """Read the host's samples of a telemetry recording; None without any."""
+    """Read the host's samples of a telemetry recording; None if there are none."""
     with contextlib.suppress(duckdb.CatalogException):  # older recordings have no table for the host
         table = recording.frame(
             f"SELECT time_ns, {recording.select_list('host_samples', COLUMNS)} FROM host_samples ORDER BY time_ns"

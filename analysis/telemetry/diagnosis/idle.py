@@ -7,31 +7,33 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
-from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named, verb
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, mid_sentence, verb_form
 from sawtooth.analysis.units import significant
 
-IDLE_PCT = 5.0  # of a window: below, nothing of use runs
-LEAST_SECONDS, LEAST_SHARE = 60.0, 0.02
-EDGE = 0.02  # of the time: a stretch that begins or ends this close to the recording's start or end is there
-WHOLE = 0.95  # of the time: then the run used the GPU at no time
-SHORT_WORK_S = 5.0  # of work between two idle stretches: a process that starts, no training
-SHORT_WORK_SHARE = 0.05  # of the joined stretch: with more of it, the work between is a part of the run
+IDLE_PCT = 5.0  # Below this utilization, the GPU is idle.
+# Shorter idle stretches are not reported.
+LEAST_SECONDS = 60.0
+LEAST_SHARE = 0.02
+EDGE_SHARE = 0.02  # A stretch this close to the recording's start or end, as a share of its time, counts as being there.
+UNUSED_SHARE = 0.95  # If a GPU is idle for this share of the time, the run did not use it.
+SHORT_WORK_S = 5.0  # Shorter work between two idle stretches is a process that starts, not training.
+SHORT_WORK_SHARE = 0.05  # Work that takes a larger share of the joined stretch is part of the run.
 Stretch = tuple[int, int]
 
 
 def idle_stretches(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
-    """Yield long idle stretches, those of several GPUs at one time together."""
+    """Yield long idle stretches; stretches of several GPUs at the same time are one observation."""
     stretches = [(gpu, stretch) for gpu in gpus for stretch in _stretches(gpu)]
     while stretches:
         _, first = stretches[0]
-        together = [(gpu, s) for gpu, s in stretches if _alike(s, first)]
-        stretches = [(gpu, s) for gpu, s in stretches if not _alike(s, first)]
-        yield _observation([gpu for gpu, _ in together], [s for _, s in together], len(gpus))
+        same_time = [(gpu, s) for gpu, s in stretches if _same_time(s, first)]
+        stretches = [(gpu, s) for gpu, s in stretches if not _same_time(s, first)]
+        yield _observation([gpu for gpu, _ in same_time], [s for _, s in same_time], len(gpus))
 
 
-def _alike(a: Stretch, b: Stretch) -> bool:
-    both = min(a[1], b[1]) - max(a[0], b[0])
-    return both > 0.8 * max(a[1] - a[0], b[1] - b[0])
+def _same_time(a: Stretch, b: Stretch) -> bool:
+    overlap_ns = min(a[1], b[1]) - max(a[0], b[0])
+    return overlap_ns > 0.8 * max(a[1] - a[0], b[1] - b[0])
 
 
 def _stretches(gpu: DeviceSamples) -> list[Stretch]:
@@ -41,9 +43,9 @@ def _stretches(gpu: DeviceSamples) -> list[Stretch]:
         return []
     times, idle = gpu.times[known], gpu.busy[known] < IDLE_PCT
     starts = times - gpu.weights[known].astype(np.int64)
-    unsampled = starts[1:] - times[:-1] > SHORT_WORK_S * 1e9  # what the GPU did in them is not known
-    apart = ~idle[1:] | ~idle[:-1] | unsampled
-    first, last = np.flatnonzero(idle & np.append(True, apart)), np.flatnonzero(idle & np.append(apart, True))
+    unsampled = starts[1:] - times[:-1] > SHORT_WORK_S * 1e9  # It is not known what the GPU did in them.
+    separate = ~idle[1:] | ~idle[:-1] | unsampled
+    first, last = np.flatnonzero(idle & np.append(True, separate)), np.flatnonzero(idle & np.append(separate, True))
     runs = [(int(starts[a]), int(times[b])) for a, b in zip(first, last, strict=True)]
     joined: list[Stretch] = []
     for run in runs:
@@ -51,32 +53,32 @@ def _stretches(gpu: DeviceSamples) -> list[Stretch]:
             joined[-1] = (joined[-1][0], run[1])
         else:
             joined.append(run)
-    whole = float(gpu.times[-1] - gpu.times[0])
-    return [s for s in joined if s[1] - s[0] >= max(LEAST_SECONDS * 1e9, LEAST_SHARE * whole)]
+    total_ns = float(gpu.times[-1] - gpu.times[0])
+    return [s for s in joined if s[1] - s[0] >= max(LEAST_SECONDS * 1e9, LEAST_SHARE * total_ns)]
 
 
-def _interrupted_shortly(before: Stretch, after: Stretch) -> bool:
-    work = after[0] - before[1]
-    short = work < SHORT_WORK_S * 1e9 and work <= SHORT_WORK_SHARE * (after[1] - before[0])
-    return short and min(after[1] - after[0], before[1] - before[0]) > 1e10
+def _interrupted_shortly(previous: Stretch, following: Stretch) -> bool:
+    work = following[0] - previous[1]
+    short = work < SHORT_WORK_S * 1e9 and work <= SHORT_WORK_SHARE * (following[1] - previous[0])
+    return short and min(following[1] - following[0], previous[1] - previous[0]) > 1e10
 
 
-def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], of: int) -> Observation:
+def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], total: int) -> Observation:
     devices = tuple(gpu.device for gpu in gpus)
     start, end = min(s[0] for s in stretches), max(s[1] for s in stretches)
     seconds = float(np.mean([s[1] - s[0] for s in stretches])) / 1e9
     gpu = gpus[0]
-    whole = float(gpu.times[-1] - gpu.times[0]) / 1e9
-    share = min(seconds / whole, 1.0)
-    cost = len(devices) * share * whole / 3600
-    if share >= WHOLE:
+    total_s = float(gpu.times[-1] - gpu.times[0]) / 1e9
+    share = min(seconds / total_s, 1.0)
+    gpu_hours = len(devices) * share * total_s / 3600
+    if share >= UNUSED_SHARE:
         when, action = "", ("Check", "that the job uses this GPU", ": nothing ran on it.")
-    elif start <= gpu.times[0] + EDGE * whole * 1e9:
+    elif start <= gpu.times[0] + EDGE_SHARE * total_s * 1e9:
         when, action = (
             "At the start ",
             ("Check", "what the start-up waits for", ": loading, compilation, or a recording that began before the job."),
         )
-    elif end >= gpu.times[-1] - EDGE * whole * 1e9:
+    elif end >= gpu.times[-1] - EDGE_SHARE * total_s * 1e9:
         when, action = "At the end ", ("Release", "the GPUs when the job ends", ", or stop the recording with the job.")
     else:
         when, action = (
@@ -87,21 +89,21 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], of
                 ": possible causes are an evaluation, a checkpoint, a restart, or data that did not come.",
             ),
         )
-    who = lowered(named(devices, of)) if when else named(devices, of)
-    lasts = "all the time" if share >= WHOLE else f"for {duration(seconds)} ({share:.0%} of the time)"
+    gpu_names = mid_sentence(gpus_in_words(devices, total)) if when else gpus_in_words(devices, total)
+    lasts = "all the time" if share >= UNUSED_SHARE else f"for {duration(seconds)} ({share:.0%} of the time)"
     return Observation(
         kind="idle-stretch",
         devices=devices,
         severity="warning" if share >= 0.1 else "info",
         confidence="high",
-        measure="seconds",
-        size=seconds,
-        share=share,
+        unit="seconds",
+        value=seconds,
+        time_share=share,
         start_ns=start,
         end_ns=end,
-        title=f"{when}{who} {verb(devices, 'is', 'are')} idle {lasts}",
-        seen=f"Utilization stays below {IDLE_PCT:.0f} %. That is {significant(cost, 2)} of {significant(len(devices) * whole / 3600, 2)} GPU-hours. Samples do not show why.",
+        title=f"{when}{gpu_names} {verb_form(devices, 'is', 'are')} idle {lasts}",
+        evidence=f"Utilization stays below {IDLE_PCT:.0f} %. That is {significant(gpu_hours, 2)} of {significant(len(devices) * total_s / 3600, 2)} GPU-hours. Samples do not show why.",
         action=action,
         record_next="step marks of the training (sawtooth run), which show whether the loop made steps at that time",
-        details={"gpu_hours": cost, "hours_lost_per_hour": share},
+        details={"gpu_hours": gpu_hours, "hours_lost_per_hour": share},
     )  # fmt: skip

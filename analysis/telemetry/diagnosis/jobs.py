@@ -16,18 +16,20 @@ from numpy.typing import NDArray
 from sawtooth.analysis.intervals import where_true
 from sawtooth.analysis.telemetry.diagnosis.device_samples import AT_WORK_PCT, F64, I64, LEAST_NS, LEAST_SAMPLES, DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.idle import IDLE_PCT
-from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, lowered, named
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, mid_sentence
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.analysis.units import significant
 
-CONTEXT_BYTES = 256 << 20  # a process with a CUDA context uses more than this
-WORKING_TIMES = 2.0  # ratio: with a working process, a GPU uses at least so many times the memory that it uses without one
-LEAST_GONE = 2  # samples: one alone may be a wrong reading
-SAME_TIME = 0.8  # of the longer one: the spans of a job on several GPUs overlap by more
-APART = 0.2  # of the shorter one: spans on different GPUs that overlap by less are of different jobs
-MOST_DIAGNOSED, MOST_LISTED = 4, 6  # jobs: a report of more would be too long to read
-LEAST_IDLE_S = 60.0  # before the first and after the last job: less is the start and end of the recording
-LEAST_WORK_S = 2.0  # outside jobs: shorter work is a start or an end
+CONTEXT_BYTES = 256 << 20  # A process with a CUDA context uses more memory than this.
+WORKING_MEMORY_RATIO = 2.0  # A GPU with a working process uses at least this many times the memory that it uses without one.
+LEAST_UNUSED_SAMPLES = 2  # A single sample without a process may be a wrong reading.
+SAME_JOB_OVERLAP = 0.8  # The spans of one job on several GPUs overlap by more than this share of the longer span.
+OTHER_JOB_OVERLAP = 0.2  # Spans that overlap by less than this share of the shorter span belong to different jobs.
+# A report of more jobs would be too long to read.
+MOST_DIAGNOSED = 4
+MOST_LISTED = 6
+LEAST_IDLE_S = 60.0  # Less idle time before the first and after the last job is the start and end of the recording.
+LEAST_WORK_S = 2.0  # Shorter work outside of jobs is a start or an end.
 Span = tuple[int, int]
 
 
@@ -52,35 +54,35 @@ def job_spans(times: I64, busy: F64, memory: F64 | None, processes: F64 | None =
     if len(times) < LEAST_SAMPLES:
         return []
     weights = weights_ns(times)
-    present = where_true(~_gone(busy, memory, processes))
+    present = where_true(~_without_process(busy, memory, processes))
     joined: list[tuple[int, int]] = []
     for a, b in zip(present.starts.tolist(), (present.ends - 1).tolist(), strict=True):
-        if joined and a - joined[-1][1] - 1 < LEAST_GONE:
+        if joined and a - joined[-1][1] - 1 < LEAST_UNUSED_SAMPLES:
             joined[-1] = (joined[-1][0], b)
         else:
             joined.append((a, b))
-    works = np.nan_to_num(busy) >= AT_WORK_PCT
+    working = np.nan_to_num(busy) >= AT_WORK_PCT
     return [
         (int(times[a]), int(times[b]))
         for a, b in joined
-        if int(works[a : b + 1].sum()) >= LEAST_SAMPLES // 2 and int(weights[a : b + 1][works[a : b + 1]].sum()) >= LEAST_NS
+        if int(working[a : b + 1].sum()) >= LEAST_SAMPLES // 2 and int(weights[a : b + 1][working[a : b + 1]].sum()) >= LEAST_NS
     ]
 
 
-def _gone(busy: F64, memory: F64 | None, processes: F64 | None) -> NDArray[np.bool_]:
+def _without_process(busy: F64, memory: F64 | None, processes: F64 | None) -> NDArray[np.bool_]:
     """Return the samples in which no process has the GPU."""
     idle = busy < IDLE_PCT
     if processes is not None and np.nanmax(processes, initial=0.0) > 0:
-        gone: NDArray[np.bool_] = idle & (processes == 0)
-        return gone
+        unused: NDArray[np.bool_] = idle & (processes == 0)
+        return unused
     if memory is None or not (idle & np.isfinite(memory)).any():
         return np.zeros(len(busy), bool)
-    works = (np.nan_to_num(busy) >= AT_WORK_PCT) & np.isfinite(memory)
-    least = float(np.nanmin(memory[idle]))
-    usual = float(np.median(memory[works])) if works.any() else 0.0
-    if usual < max(WORKING_TIMES * least, least + 2 * CONTEXT_BYTES):
+    working = (np.nan_to_num(busy) >= AT_WORK_PCT) & np.isfinite(memory)
+    lowest = float(np.nanmin(memory[idle]))
+    usual = float(np.median(memory[working])) if working.any() else 0.0
+    if usual < max(WORKING_MEMORY_RATIO * lowest, lowest + 2 * CONTEXT_BYTES):
         return np.zeros(len(busy), bool)
-    return np.asarray(idle & (memory <= least + CONTEXT_BYTES))
+    return np.asarray(idle & (memory <= lowest + CONTEXT_BYTES))
 
 
 def jobs_of(gpus: Sequence[DeviceSamples]) -> tuple[SampledJob, ...]:
@@ -93,29 +95,29 @@ def jobs_of(gpus: Sequence[DeviceSamples]) -> tuple[SampledJob, ...]:
         for gpu in gpus
         for span in job_spans(gpu.times, gpu.busy, gpu.values.get("mem_used_bytes"), gpu.values.get("process_count"))
     ]
-    at_once = all(not _apart(one, other) for (_, one), (_, other) in itertools.combinations(spans, 2))
-    if len(spans) == len({device for device, _ in spans}) and at_once:
+    all_same_time = all(not _different_time(a, b) for (_, a), (_, b) in itertools.combinations(spans, 2))
+    if len(spans) == len({device for device, _ in spans}) and all_same_time:
         return ()
     jobs: list[SampledJob] = []
     while spans:
         first = spans[0][1]
-        together = [(device, span) for device, span in spans if _same(span, first)]
-        spans = [one for one in spans if one not in together]
-        devices = tuple(sorted({device for device, _ in together}))
-        jobs.append(SampledJob(devices, min(span[0] for _, span in together), max(span[1] for _, span in together)))
+        same_time = [(device, span) for device, span in spans if _same_time(span, first)]
+        spans = [pair for pair in spans if pair not in same_time]
+        devices = tuple(sorted({device for device, _ in same_time}))
+        jobs.append(SampledJob(devices, min(span[0] for _, span in same_time), max(span[1] for _, span in same_time)))
     return tuple(sorted(jobs, key=lambda job: (job.start_ns, job.devices)))
 
 
-def _same(a: Span, b: Span) -> bool:
-    return min(a[1], b[1]) - max(a[0], b[0]) > SAME_TIME * max(a[1] - a[0], b[1] - b[0])
+def _same_time(a: Span, b: Span) -> bool:
+    return min(a[1], b[1]) - max(a[0], b[0]) > SAME_JOB_OVERLAP * max(a[1] - a[0], b[1] - b[0])
 
 
-def _apart(a: Span, b: Span) -> bool:
-    return min(a[1], b[1]) - max(a[0], b[0]) < APART * min(a[1] - a[0], b[1] - b[0])
+def _different_time(a: Span, b: Span) -> bool:
+    return min(a[1], b[1]) - max(a[0], b[0]) < OTHER_JOB_OVERLAP * min(a[1] - a[0], b[1] - b[0])
 
 
 def longest(jobs: Sequence[SampledJob]) -> list[int]:
-    """Return the places of the longest jobs, as many as are diagnosed, in order of time."""
+    """Return the indices of the longest jobs, as many as are diagnosed, in order of time."""
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].gpu_seconds)
     return sorted(order[:MOST_DIAGNOSED])
 
@@ -127,38 +129,40 @@ def between_jobs(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> O
         return _on_different_gpus(gpus, jobs)
     gaps = [_gaps(gpu, sorted((job.start_ns, job.end_ns) for job in jobs if gpu.device in job.devices)) for gpu in used]
     start, end = min(int(gpu.times[0]) for gpu in gpus), max(int(gpu.times[-1]) for gpu in gpus)
-    idle, whole = float(np.mean(gaps)), float(np.mean([gpu.weights.sum() for gpu in used])) / 1e9
+    idle, sampled = float(np.mean(gaps)), float(np.mean([gpu.weights.sum() for gpu in used])) / 1e9
     outside = (jobs[0].start_ns - start + end - max(job.end_ns for job in jobs)) / 1e9
-    who = lowered(named([gpu.device for gpu in used], len(gpus)))
-    before = (
+    gpu_names = mid_sentence(gpus_in_words([gpu.device for gpu in used], len(gpus)))
+    outside_in_words = (
         f" Before the first and after the last job are {duration(outside)} without a job." if outside >= LEAST_IDLE_S else ""
     )
-    work = max(gpu.seconds(gpu.at_work & ~_in_a_job(gpu, jobs)) for gpu in used)
-    before += (
-        f" Outside these jobs {who} worked for {duration(work)}, too briefly for a diagnosis." if work >= LEAST_WORK_S else ""
+    work_s = max(gpu.seconds(gpu.at_work & ~_in_a_job(gpu, jobs)) for gpu in used)
+    outside_in_words += (
+        f" Outside these jobs {gpu_names} worked for {duration(work_s)}, too briefly for a diagnosis."
+        if work_s >= LEAST_WORK_S
+        else ""
     )
-    seen = f"Work stops and memory in use falls to the level without a process. {_listed(gpus, jobs)}{before} {_diagnosed(jobs)} Averages are of the longest job of each GPU."
-    cost = len(used) * idle / 3600
+    evidence = f"Work stops and memory in use falls to the level without a process. {_listed(gpus, jobs)}{outside_in_words} {_diagnosed(jobs)} Averages are of the longest job of each GPU."
+    gpu_hours = len(used) * idle / 3600
     return Observation(
         kind="several-jobs",
         devices=tuple(gpu.device for gpu in used),
-        severity="warning" if idle >= 0.1 * whole else "info",
+        severity="warning" if idle >= 0.1 * sampled else "info",
         confidence="high",
-        measure="seconds",
-        size=idle,
-        share=min(idle / whole, 1.0),
+        unit="seconds",
+        value=idle,
+        time_share=min(idle / sampled, 1.0),
         start_ns=jobs[0].start_ns,
         end_ns=max(job.end_ns for job in jobs),
-        title=f"{len(jobs)} jobs in this log; {who} {'is' if len(used) == 1 else 'are'} idle {duration(idle)} between them",
-        seen=seen,
-        action=("Queue", "the next job before the current one ends", f": the idle time costs {significant(cost, 2)} GPU-hours."),
+        title=f"{len(jobs)} jobs in this log; {gpu_names} {'is' if len(used) == 1 else 'are'} idle {duration(idle)} between them",
+        evidence=evidence,
+        action=("Queue", "the next job before the current one ends", f": the idle time costs {significant(gpu_hours, 2)} GPU-hours."),
         record_next="the scheduler's log of starts and ends, and step marks of each training (sawtooth run)",
-        details={"jobs": len(jobs), "gpu_hours": cost},
+        details={"jobs": len(jobs), "gpu_hours": gpu_hours},
     )  # fmt: skip
 
 
 def _on_different_gpus(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> Observation:
-    """Describe jobs of which each has GPUs of its own, at different times."""
+    """Describe jobs that ran on different GPUs at different times."""
     used = {gpu.device: gpu for gpu in gpus if any(gpu.device in job.devices for job in jobs)}
     sampled = sum(float(gpu.weights.sum()) for gpu in used.values()) / 1e9
     working = sum(used[device].seconds(_during(used[device], job)) for job in jobs for device in job.devices)
@@ -168,13 +172,13 @@ def _on_different_gpus(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]
         devices=tuple(used),
         severity="info",
         confidence="high",
-        measure="seconds",
-        size=idle / len(used),
-        share=min(idle / sampled, 1.0),
+        unit="seconds",
+        value=idle / len(used),
+        time_share=min(idle / sampled, 1.0),
         start_ns=jobs[0].start_ns,
         end_ns=max(job.end_ns for job in jobs),
         title=f"{len(jobs)} jobs in this log, on different GPUs and at different times",
-        seen=f"{_listed(gpus, jobs)} {_diagnosed(jobs)} Averages are of the job of each GPU.",
+        evidence=f"{_listed(gpus, jobs)} {_diagnosed(jobs)} Averages are of the job of each GPU.",
         action=(
             "Use",
             "the GPUs without a job",
@@ -209,13 +213,13 @@ def _diagnosed(jobs: Sequence[SampledJob]) -> str:
 def placed_in_log(job: SampledJob, gpus: Sequence[DeviceSamples]) -> str:
     """Return when a job ran after the log's start, and on which GPUs if not on all."""
     start = min(int(gpu.times[0]) for gpu in gpus)
-    where = "" if len(job.devices) == len(gpus) else f" on {lowered(named(job.devices, len(gpus)))}"
-    return f"from {duration((job.start_ns - start) / 1e9)} to {duration((job.end_ns - start) / 1e9)}{where}"
+    gpu_names = "" if len(job.devices) == len(gpus) else f" on {mid_sentence(gpus_in_words(job.devices, len(gpus)))}"
+    return f"from {duration((job.start_ns - start) / 1e9)} to {duration((job.end_ns - start) / 1e9)}{gpu_names}"
 
 
 def _gaps(gpu: DeviceSamples, spans: Sequence[Span]) -> float:
-    """Return the sampled time between consecutive spans in seconds; holes do not count."""
+    """Return the sampled time between consecutive spans in seconds; telemetry gaps do not count."""
     between = np.zeros(len(gpu.times), bool)
-    for before, after in itertools.pairwise(spans):
-        between |= (gpu.times > before[1]) & (gpu.times <= after[0])
+    for previous, following in itertools.pairwise(spans):
+        between |= (gpu.times > previous[1]) & (gpu.times <= following[0])
     return gpu.seconds(between & ~gpu.at_work)

@@ -1,4 +1,4 @@
-"""The result of a diagnosis from samples: the finding, its GPUs, its certainty, and a next step."""
+"""One observation made from samples, with its GPUs, certainty and next step; and words for sentences."""
 
 from __future__ import annotations
 
@@ -27,47 +27,47 @@ Kind = Literal[
     "gpu-lost",
     "several-processes",
 ]
-MOST_NAMED = 4  # GPUs that a sentence names; further ones are counted
+MOST_GPUS_NAMED = 4  # If there are more, a sentence counts them instead of naming them.
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One thing that samples show.
+    """One observation from the samples.
 
-    ``size`` is the number in the title, in the unit that ``measure`` names. ``start_ns`` and ``end_ns`` enclose the time in which
-    it was seen, and ``share`` is its share of the sampled time. ``seen`` says in sentences what the samples show, and ``basis``
-    on how many samples, over which time and with which holes that is based.
+    ``value`` is the number in the title, in ``unit``. ``start_ns`` and ``end_ns`` enclose the time in which it was observed, and
+    ``time_share`` is its share of the sampled time. ``evidence`` says in sentences what the samples show. ``sampling`` is a
+    sentence on the number of samples, their time range and telemetry gaps.
     """
 
     kind: Kind
     devices: tuple[int, ...]
     severity: Literal["critical", "warning", "info"]
     confidence: Literal["high", "medium", "low"]
-    measure: str
-    size: float
-    share: float
+    unit: str
+    value: float
+    time_share: float
     start_ns: int
     end_ns: int
     title: str
-    seen: str
-    action: tuple[str, str, str]  # verb, object, and how
+    evidence: str
+    action: tuple[str, str, str]  # verb, object and detail of an Action
     record_next: str
     details: dict[str, Any] = field(default_factory=dict)
-    basis: str = ""
+    sampling: str = ""
 
 
-def named(devices: Sequence[int], of: int) -> str:
-    """Name GPUs in a sentence: "GPU 5" or "GPUs 0, 1 and 2", or "the GPU" if a run has only one."""
-    if len(devices) == of:
-        return "The GPU" if of == 1 else f"All {of} GPUs"
+def gpus_in_words(devices: Sequence[int], total: int) -> str:
+    """Return the GPUs in words: "The GPU", "All 8 GPUs", "GPU 5", "GPUs 0, 1 and 2" or "5 of 8 GPUs"."""
+    if len(devices) == total:
+        return "The GPU" if total == 1 else f"All {total} GPUs"
     if len(devices) == 1:
         return f"GPU {devices[0]}"
-    if len(devices) > MOST_NAMED:
-        return f"{len(devices)} of {of} GPUs"
+    if len(devices) > MOST_GPUS_NAMED:
+        return f"{len(devices)} of {total} GPUs"
     return f"GPUs {', '.join(map(str, devices[:-1]))} and {devices[-1]}"
 
 
-def lowered(name: str) -> str:
+def mid_sentence(name: str) -> str:
     """Return the name for the middle of a sentence."""
     return name if name.startswith("GPU") else name[0].lower() + name[1:]
 
@@ -81,11 +81,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 10_800 else f"{seconds / 3600:.1f} h"
 
 
-def samples_of(count: int, of: int) -> str:
+def count_of_samples(count: int, total: int) -> str:
     """Return "80 of 120 samples", or "all 120 samples"."""
-    return f"all {of:,} samples" if count == of else f"{count:,} of {of:,} samples"
+    return f"all {total:,} samples" if count == total else f"{count:,} of {total:,} samples"
 
 
-def verb(devices: Sequence[int], one: str, many: str) -> str:
+def verb_form(devices: Sequence[int], singular: str, plural: str) -> str:
     """Return the verb form for the number of GPUs."""
-    return one if len(devices) == 1 else many
+    return singular if len(devices) == 1 else plural

@@ -9,11 +9,14 @@ import numpy as np
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation
 
-LEAST_GPUS, WINDOWS = 4, 20
-BUSY_PEERS = 20.0  # percent: of idle peers nothing can be said
-LEAST_POINTS, MADS = 10.0, 6.0
-MOST_OF_TIME = 0.8  # of the windows in which the peers work
-FEW = 1 / 3  # of the GPUs: more are another group, with a role or a job of its own
+LEAST_GPUS = 4
+WINDOWS = 20
+LEAST_BUSY_PCT = 20.0  # Windows in which the peers are idle show nothing.
+# A GPU differs from its peers by at least these percentage points and median absolute deviations.
+LEAST_POINTS = 10.0
+LEAST_DEVIATIONS = 6.0
+LEAST_TIME_SHARE = 0.8  # It differs in at least this share of the windows in which the peers work.
+MOST_UNLIKE_SHARE = 1 / 3  # If more GPUs differ, they are a second group with another role or job.
 
 
 def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
@@ -26,46 +29,48 @@ def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
         return
     edges = np.linspace(start, end, WINDOWS + 1).astype(np.int64)
     level = np.array([gpu.windows(None, edges) for gpu in gpus])
-    known = np.isfinite(level).all(axis=0)
-    usual = np.median(level[:, known], axis=0)
-    working = usual >= BUSY_PEERS
+    complete = np.isfinite(level).all(axis=0)
+    usual = np.median(level[:, complete], axis=0)
+    working = usual >= LEAST_BUSY_PCT
     if int(working.sum()) < WINDOWS / 4:
         return
-    away = level[:, known][:, working] - usual[working]
-    middle = np.median(away, axis=1)
+    difference = level[:, complete][:, working] - usual[working]
+    middle = np.median(difference, axis=1)
     spread = float(np.median(np.abs(middle - np.median(middle))))
-    least = max(LEAST_POINTS, MADS * spread)
-    odd = [
+    least_difference = max(LEAST_POINTS, LEAST_DEVIATIONS * spread)
+    unlike = [
         i
         for i in range(len(gpus))
-        if abs(middle[i]) > least and (np.sign(away[i]) == np.sign(middle[i])).mean() >= MOST_OF_TIME
+        if abs(middle[i]) > least_difference and (np.sign(difference[i]) == np.sign(middle[i])).mean() >= LEAST_TIME_SHARE
     ]
-    if len(odd) > FEW * len(gpus):
+    if len(unlike) > MOST_UNLIKE_SHARE * len(gpus):
         return
-    for i in odd:
-        gpu, own, peers = gpus[i], float(np.median(level[i][known][working])), float(np.median(usual[working]))
-        less = middle[i] < 0
-        idle = own < 2
-        says = f"GPU {gpu.device} does nothing" if idle else f"GPU {gpu.device} is busy {own:.0f} % of the time"
-        reason = "a role of its own, smaller batches, or a job that does not use it" if less else "more work than the others'"
-        times = int(working.sum())
+    for i in unlike:
+        gpu, own_pct, peers_pct = gpus[i], float(np.median(level[i][complete][working])), float(np.median(usual[working]))
+        less_busy = middle[i] < 0
+        idle = own_pct < 2
+        statement = f"GPU {gpu.device} does nothing" if idle else f"GPU {gpu.device} is busy {own_pct:.0f} % of the time"
+        reason = (
+            "a role of its own, smaller batches, or a job that does not use it" if less_busy else "more work than the others'"
+        )
+        windows = int(working.sum())
         yield Observation(
             kind="gpu-unlike-peers",
             devices=(gpu.device,),
             severity="warning",
             confidence="medium",
-            measure="percentage points",
-            size=own - peers,
-            share=float(working.sum()) / WINDOWS,
+            unit="percentage points",
+            value=own_pct - peers_pct,
+            time_share=float(working.sum()) / WINDOWS,
             start_ns=start,
             end_ns=end,
-            title=f"{says}, its {len(gpus) - 1} peers {peers:.0f} %",
-            seen=f"These are medians over {times} of {WINDOWS} windows, in which the peers work. Samples do not show why: possible causes are {reason}.",
+            title=f"{statement}, its {len(gpus) - 1} peers {peers_pct:.0f} %",
+            evidence=f"These are medians over {windows} of {WINDOWS} windows, in which the peers work. Samples do not show why: possible causes are {reason}.",
             action=(
                 "Compare",
                 f"the process on GPU {gpu.device} with the others",
                 ": rank, batch size, data, and whether they are one job.",
             ),
             record_next=f"a profile of the process on GPU {gpu.device} and of one other: sawtooth run, or nsys profile",
-            details={"busy_pct": own, "peers_pct": peers},
+            details={"busy_pct": own_pct, "peers_pct": peers_pct},
         )

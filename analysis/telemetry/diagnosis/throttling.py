@@ -8,15 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
-from sawtooth.analysis.telemetry.diagnosis.observation import Kind, Observation, lowered, named, samples_of, verb
+from sawtooth.analysis.telemetry.diagnosis.observation import (
+    Kind,
+    Observation,
+    count_of_samples,
+    gpus_in_words,
+    mid_sentence,
+    verb_form,
+)
 from sawtooth.ingest.quantities.throttling import holding
 
 HEAT, POWER, HARDWARE = 0x20 | 0x40, 0x4, 0x8 | 0x80
-LEAST_SHARE, LEAST_SECONDS, LEAST_SAMPLES = 0.05, 20.0, 3  # either of the first two; single samples are ordinary
-POWER_SHARE = 0.2  # below it the mean clock hardly moves
-LOST = 0.03  # of the clock: a smaller loss is within the spread of boost clocks
-PEER_CLOCK = 0.9  # of the peers' median clock
-PEERS = 3
+# A reason for lower clocks is reported if it lasts for one of these.
+LEAST_SHARE = 0.05
+LEAST_SECONDS = 20.0
+LEAST_SAMPLES = 3  # Single samples with a reason are ordinary.
+POWER_SHARE = 0.2  # Below this share of the time, the power cap hardly changes the mean clock.
+LEAST_CLOCK_LOSS = 0.03  # A smaller loss is within the spread of boost clocks.
+PEER_CLOCK_RATIO = 0.9  # A clock below this share of the peers' median clock is reported.
+LEAST_PEERS = 3
 REASONS = "clocks_event_reasons.active, clocks.sm, clocks.max.sm, temperature.gpu and power.draw with nvidia-smi --query-gpu"
 
 
@@ -30,39 +40,40 @@ def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
         ("power-throttling", POWER, "power_violation_pct"),
     )
     for kind, bits, violation in reasons:
-        held = [(gpu, on) for gpu in gpus if (on := _held_down(gpu, kind, bits, violation)) is not None]
-        if kind == "power-throttling" and held:
-            yield _power(held, gpus, clocks)
-        elif held:
-            explained |= {gpu.device for gpu, _ in held}
+        throttled = [(gpu, mask) for gpu in gpus if (mask := _throttled_samples(gpu, kind, bits, violation)) is not None]
+        if kind == "power-throttling" and throttled:
+            yield _power(throttled, gpus, clocks)
+        elif throttled:
+            explained |= {gpu.device for gpu, _ in throttled}
             yield from (
-                _reduced(kind, gpu, on, clocks[gpu.device], _of_peers(gpu, gpus, clocks), len(gpus)) for gpu, on in held
+                _reduced(kind, gpu, mask, clocks[gpu.device], _peer_clock(gpu, gpus, clocks), len(gpus))
+                for gpu, mask in throttled
             )
-    for name in dict.fromkeys(gpu.name for gpu in gpus):  # another model has another clock
+    for name in dict.fromkeys(gpu.name for gpu in gpus):  # Models differ in their clocks.
         yield from _below_peers([gpu for gpu in gpus if gpu.name == name], explained)
 
 
-def _of_peers(gpu: DeviceSamples, gpus: Sequence[DeviceSamples], clocks: dict[int, float | None]) -> float | None:
-    """Return the usual free clock of the GPUs of the same model; None for too few."""
+def _peer_clock(gpu: DeviceSamples, gpus: Sequence[DeviceSamples], clocks: dict[int, float | None]) -> float | None:
+    """Return the usual free clock of the GPUs of the same model; None if there are too few."""
     peers = [clock for peer in gpus if peer.name == gpu.name and (clock := clocks[peer.device]) is not None]
-    return float(np.median(peers)) if len(peers) >= PEERS else None
+    return float(np.median(peers)) if len(peers) >= LEAST_PEERS else None
 
 
-def _held_down(gpu: DeviceSamples, kind: str, bits: int, violation: str | None) -> NDArray[np.bool_] | None:
-    """Return the samples in which a reason was active while the GPU worked; None for too few."""
-    on = np.zeros(len(gpu.times), bool)
+def _throttled_samples(gpu: DeviceSamples, kind: str, bits: int, violation: str | None) -> NDArray[np.bool_] | None:
+    """Return the samples in which a reason was active while the GPU worked; None if there are too few."""
+    mask = np.zeros(len(gpu.times), bool)
     if "clock_event_mask" in gpu:
-        mask = np.nan_to_num(gpu.values["clock_event_mask"]).astype(np.int64)
-        on |= (mask & bits) != 0
+        reason_bits = np.nan_to_num(gpu.values["clock_event_mask"]).astype(np.int64)
+        mask |= (reason_bits & bits) != 0
         if kind == "hardware-throttling":
-            on &= (mask & HEAT) == 0  # the hardware bit accompanies heat
+            mask &= (reason_bits & HEAT) == 0  # The hardware bit accompanies heat.
     if violation is not None and violation in gpu:
-        on |= np.nan_to_num(gpu.values[violation]) > 0
+        mask |= np.nan_to_num(gpu.values[violation]) > 0
     if np.isfinite(gpu.busy).any():
-        on &= gpu.at_work
-    share, least = gpu.share(on), POWER_SHARE if kind == "power-throttling" else LEAST_SHARE
-    long = kind != "power-throttling" and gpu.seconds(on) >= LEAST_SECONDS
-    return on if int(on.sum()) >= LEAST_SAMPLES and (share >= least or long) else None
+        mask &= gpu.at_work
+    share, least = gpu.share(mask), POWER_SHARE if kind == "power-throttling" else LEAST_SHARE
+    long = kind != "power-throttling" and gpu.seconds(mask) >= LEAST_SECONDS
+    return mask if int(mask.sum()) >= LEAST_SAMPLES and (share >= least or long) else None
 
 
 def _free_clock(gpu: DeviceSamples) -> float | None:
@@ -75,80 +86,82 @@ def _free_clock(gpu: DeviceSamples) -> float | None:
     return float(np.percentile(clock[free], 75)) if int(free.sum()) >= LEAST_SAMPLES else None
 
 
-def _reduced(kind: Kind, gpu: DeviceSamples, on: NDArray[np.bool_], own: float | None, of_peers: float | None, of: int) -> Observation:  # fmt: skip
-    clock, free = gpu.mean("clock_sm_mhz", on), own or of_peers or _highest([gpu])
-    share = gpu.share(on)
+def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], own_clock: float | None, peer_clock: float | None, total: int) -> Observation:  # fmt: skip
+    clock, free = gpu.mean("clock_sm_mhz", mask), own_clock or peer_clock or _highest([gpu])
+    share = gpu.share(mask)
     ratio = min(clock / free, 1.0) if clock is not None and free else None
-    slowed = ratio is not None and ratio < 1 - LOST
-    why = {"thermal-throttling": "Heat", "hardware-throttling": "The hardware"}[kind]
-    who = lowered(named([gpu.device], of))
+    slowed = ratio is not None and ratio < 1 - LEAST_CLOCK_LOSS
+    reason = {"thermal-throttling": "Heat", "hardware-throttling": "The hardware"}[kind]
+    gpu_name = mid_sentence(gpus_in_words([gpu.device], total))
     if slowed:
-        title = f"{why} slows {who} to {ratio:.0%} of its clock"
+        title = f"{reason} slows {gpu_name} to {ratio:.0%} of its clock"
     elif ratio is not None:
-        title = f"{why} limits {who}, but its clock hardly falls"
+        title = f"{reason} limits {gpu_name}, but its clock hardly falls"
     else:
-        title = f"{why} limits the clock of {who} {share:.0%} of the time"
-    place = "cooling and airflow" if kind == "thermal-throttling" else "power supply and slot"
-    how = ", or move the job to another GPU." if kind == "thermal-throttling" else ": this is for the operator of the host."
+        title = f"{reason} limits the clock of {gpu_name} {share:.0%} of the time"
+    component = "cooling and airflow" if kind == "thermal-throttling" else "power supply and slot"
+    advice = ", or move the job to another GPU." if kind == "thermal-throttling" else ": this is for the operator of the host."
     return Observation(
         kind=kind,
         devices=(gpu.device,),
         severity="critical" if slowed and ratio is not None and share * (1 - ratio) >= 0.1 else "info" if ratio and not slowed else "warning",
         confidence="high" if slowed else "medium",
-        measure="clock ratio",
-        size=ratio if ratio is not None else 1.0,
-        share=share,
-        start_ns=int(gpu.times[on][0]),
-        end_ns=int(gpu.times[on][-1]),
+        unit="clock ratio",
+        value=ratio if ratio is not None else 1.0,
+        time_share=share,
+        start_ns=int(gpu.times[mask][0]),
+        end_ns=int(gpu.times[mask][-1]),
         title=title,
-        seen=_seen(gpu, on, clock, free, ratio if slowed else None, of),
-        action=("Check", f"{place} of {who}", how),
+        evidence=_evidence(gpu, mask, clock, free, ratio if slowed else None, total),
+        action=("Check", f"{component} of {gpu_name}", advice),
         record_next="nvidia-smi -q -d PERFORMANCE,TEMPERATURE while it happens",
-        details={"clock_mhz": clock, "free_clock_mhz": free, "reason_bits": _reasons(gpu, on)},
+        details={"clock_mhz": clock, "free_clock_mhz": free, "reason_bits": _reasons(gpu, mask)},
     )  # fmt: skip
 
 
-def _reasons(gpu: DeviceSamples, on: NDArray[np.bool_]) -> int:
+def _reasons(gpu: DeviceSamples, mask: NDArray[np.bool_]) -> int:
     """Return all bits of the reasons in these samples."""
     if "clock_event_mask" not in gpu:
         return 0
-    return int(np.bitwise_or.reduce(np.nan_to_num(gpu.values["clock_event_mask"][on]).astype(np.int64)))
+    return int(np.bitwise_or.reduce(np.nan_to_num(gpu.values["clock_event_mask"][mask]).astype(np.int64)))
 
 
 def _highest(gpus: Sequence[DeviceSamples]) -> float | None:
-    known = [float(np.nanmax(gpu.values["clock_sm_max_mhz"])) for gpu in gpus if "clock_sm_max_mhz" in gpu]
-    return float(np.mean(known)) if known else None
+    clocks_mhz = [float(np.nanmax(gpu.values["clock_sm_max_mhz"])) for gpu in gpus if "clock_sm_max_mhz" in gpu]
+    return float(np.mean(clocks_mhz)) if clocks_mhz else None
 
 
-def _seen(gpu: DeviceSamples, on: NDArray[np.bool_], clock: float | None, free: float | None, ratio: float | None, of: int) -> str:  # fmt: skip
+def _evidence(gpu: DeviceSamples, mask: NDArray[np.bool_], clock: float | None, free: float | None, ratio: float | None, total: int) -> str:  # fmt: skip
     """Return the reason, clock and temperature, and the meaning for a job on several GPUs."""
-    named_reasons = [f"{reason.label} (0x{reason.bit:x})" for reason in holding(_reasons(gpu, on)) if reason.kind != "power"]
-    reason = f": {' and '.join(named_reasons)}" if named_reasons else ", by its violation counter"
-    parts = [f"The driver gives the reason in {samples_of(int(on.sum()), len(on))}, {gpu.share(on):.0%} of the time{reason}."]
+    labels = [f"{reason.label} (0x{reason.bit:x})" for reason in holding(_reasons(gpu, mask)) if reason.kind != "power"]
+    reason = f": {' and '.join(labels)}" if labels else ", by its violation counter"
+    parts = [
+        f"The driver gives the reason in {count_of_samples(int(mask.sum()), len(mask))}, {gpu.share(mask):.0%} of the time{reason}."
+    ]
     if clock is not None:
         parts.append(f"The SM clock is {clock:,.0f} MHz in them" + (f", else {free:,.0f} MHz." if free else "."))
-    if "temp_c" in gpu and np.isfinite(gpu.values["temp_c"][on]).any():
-        parts.append(f"The GPU reaches {np.nanmax(gpu.values['temp_c'][on]):.0f} °C.")
-    if ratio is not None and of > 1:
+    if "temp_c" in gpu and np.isfinite(gpu.values["temp_c"][mask]).any():
+        parts.append(f"The GPU reaches {np.nanmax(gpu.values['temp_c'][mask]):.0f} °C.")
+    if ratio is not None and total > 1:
         parts.append(
-            f"If {'both' if of == 2 else f'all {of}'} GPUs share a job and wait for each other, a step then takes up to {1 / ratio:.2f} times as long."
+            f"If {'both' if total == 2 else f'all {total}'} GPUs share a job and wait for each other, a step then takes up to {1 / ratio:.2f} times as long."
         )
     return " ".join(parts)
 
 
-def _power(held: Sequence[tuple[DeviceSamples, NDArray[np.bool_]]], gpus: Sequence[DeviceSamples], clocks: dict[int, float | None]) -> Observation:  # fmt: skip
-    devices = tuple(gpu.device for gpu, _ in held)
-    share = float(np.mean([gpu.share(on) for gpu, on in held]))
-    known = [mean for gpu, on in held if (mean := gpu.mean("clock_sm_mhz", on)) is not None]
-    clock = float(np.mean(known)) if known else None
-    own = [free for gpu, _ in held if (free := clocks[gpu.device]) is not None]
-    free = float(np.mean(own)) if own else _highest([gpu for gpu, _ in held])
+def _power(throttled: Sequence[tuple[DeviceSamples, NDArray[np.bool_]]], gpus: Sequence[DeviceSamples], clocks: dict[int, float | None]) -> Observation:  # fmt: skip
+    devices = tuple(gpu.device for gpu, _ in throttled)
+    share = float(np.mean([gpu.share(mask) for gpu, mask in throttled]))
+    clocks_mhz = [mean for gpu, mask in throttled if (mean := gpu.mean("clock_sm_mhz", mask)) is not None]
+    clock = float(np.mean(clocks_mhz)) if clocks_mhz else None
+    free_clocks = [free for gpu, _ in throttled if (free := clocks[gpu.device]) is not None]
+    free = float(np.mean(free_clocks)) if free_clocks else _highest([gpu for gpu, _ in throttled])
     ratio = min(clock / free, 1.0) if clock is not None and free else None
-    draws = [mean for gpu, on in held if (mean := gpu.mean("power_w", on)) is not None]
-    limits = [float(np.nanmedian(gpu.values["power_limit_w"])) for gpu, _ in held if "power_limit_w" in gpu]
+    draws = [mean for gpu, mask in throttled if (mean := gpu.mean("power_w", mask)) is not None]
+    limits = [float(np.nanmedian(gpu.values["power_limit_w"])) for gpu, _ in throttled if "power_limit_w" in gpu]
     draw = f" They draw {np.mean(draws):.0f} W" if draws else ""
     draw += f" of {np.mean(limits):.0f} W." if draw and limits else "." if draw else ""
-    runs = (
+    clock_in_words = (
         f" The SM clock is {clock:,.0f} MHz then" + (f", else {free:,.0f} MHz." if free else ".") if clock is not None else ""
     )
     return Observation(
@@ -156,13 +169,13 @@ def _power(held: Sequence[tuple[DeviceSamples, NDArray[np.bool_]]], gpus: Sequen
         devices=devices,
         severity="info",
         confidence="high",
-        measure="clock ratio",
-        size=ratio if ratio is not None else 1.0,
-        share=share,
-        start_ns=min(int(gpu.times[on][0]) for gpu, on in held),
-        end_ns=max(int(gpu.times[on][-1]) for gpu, on in held),
-        title=f"{named(devices, len(gpus))} {verb(devices, 'is', 'are')} at the power limit {share:.0%} of the time",
-        seen=f"The driver gives the power cap (0x4) as the reason for lower clocks.{runs}{draw.replace('They draw', 'It draws') if len(devices) == 1 else draw} This is usual for dense work.",
+        unit="clock ratio",
+        value=ratio if ratio is not None else 1.0,
+        time_share=share,
+        start_ns=min(int(gpu.times[mask][0]) for gpu, mask in throttled),
+        end_ns=max(int(gpu.times[mask][-1]) for gpu, mask in throttled),
+        title=f"{gpus_in_words(devices, len(gpus))} {verb_form(devices, 'is', 'are')} at the power limit {share:.0%} of the time",
+        evidence=f"The driver gives the power cap (0x4) as the reason for lower clocks.{clock_in_words}{draw.replace('They draw', 'It draws') if len(devices) == 1 else draw} This is usual for dense work.",
         action=("Leave", "the clocks as they are", ", or ask the operator for a higher limit: it would raise the clock."),
         record_next="power.draw and enforced.power.limit, to see how near the draw is to the limit",
         details={"clock_mhz": clock, "free_clock_mhz": free, "reason_bits": POWER},
@@ -188,28 +201,28 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
     working = {
         g.device: c for g in gpus if (c := g.mean("clock_sm_mhz", g.at_work)) is not None and g.share(g.at_work) > LEAST_SHARE
     }
-    if len(working) <= PEERS:
+    if len(working) <= LEAST_PEERS:
         return
     usual = float(np.median(list(working.values())))
     for gpu in gpus:
         clock = working.get(gpu.device)
-        if clock is None or gpu.device in explained or clock >= PEER_CLOCK * usual:
+        if clock is None or gpu.device in explained or clock >= PEER_CLOCK_RATIO * usual:
             continue
-        hot = gpu.mean("temp_c", gpu.at_work)
-        warm = f" at {hot:.0f} °C" if hot is not None else ""
+        celsius = gpu.mean("temp_c", gpu.at_work)
+        temperature_in_words = f" at {celsius:.0f} °C" if celsius is not None else ""
         no_reason = _capped(gpu) if "clock_event_mask" in gpu else "The reasons for lower clocks were not recorded."
         yield Observation(
             kind="low-clock",
             devices=(gpu.device,),
             severity="warning",
             confidence="medium",
-            measure="clock ratio",
-            size=clock / usual,
-            share=gpu.share(gpu.at_work),
+            unit="clock ratio",
+            value=clock / usual,
+            time_share=gpu.share(gpu.at_work),
             start_ns=int(gpu.times[0]),
             end_ns=int(gpu.times[-1]),
             title=f"GPU {gpu.device} runs at {clock / usual:.0%} of its peers' clock",
-            seen=f"While it works, its SM clock is {clock:,.0f} MHz{warm}; the median of the {len(working)} GPUs is {usual:,.0f} MHz. {no_reason}",
+            evidence=f"While it works, its SM clock is {clock:,.0f} MHz{temperature_in_words}; the median of the {len(working)} GPUs is {usual:,.0f} MHz. {no_reason}",
             action=("Compare", f"limits and cooling of GPU {gpu.device} with its peers'", ": power limit, locked clocks, temperature. If they share a job, all wait for it."),
             record_next=REASONS,
             details={"clock_mhz": clock, "peers_mhz": usual},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sawtooth.analysis.quantiles import student_t
-from sawtooth.analysis.telemetry.signal.steady import F64, I64, Steady, known, weights_ns
+from sawtooth.analysis.telemetry.signal.steady import F64, I64, Steady, recorded_samples, weights_ns
 
 BATCHES = 8  # parts whose means give the interval of the overall mean
 CONFIDENCE = 0.9
@@ -27,12 +27,12 @@ class Mean:
 
 
 def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
-    """Return the mean of ``value`` over the training part with its interval; None without samples.
+    """Return the mean of ``value`` over the training part with its interval; None if there are none.
 
     The interval follows from the scatter of BATCHES equal parts (or of full periods). It also contains the mean that includes
     doubtful parts.
     """
-    times, values = known(time_ns, value)
+    times, values = recorded_samples(time_ns, value)
     keep = part.mask(times)
     if not keep.any():
         return None
@@ -50,8 +50,8 @@ def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
         scatter = float((share**2 * (batch - middle) ** 2).sum()) * len(batch) / (len(batch) - 1)
         half = student_t(len(batch) - 1, (1 + CONFIDENCE) / 2) * scatter**0.5
     with_doubt = part.mask(times, doubtful=True)
-    other = float(np.average(values[with_doubt], weights=weight[with_doubt]))
-    low, high = min(middle, other) - half, max(middle, other) + half
+    mean_with_doubt = float(np.average(values[with_doubt], weights=weight[with_doubt]))
+    low, high = min(middle, mean_with_doubt) - half, max(middle, mean_with_doubt) + half
     return Mean(middle, max(low, 0.0), min(high, 100.0), int(keep.sum()), float(weights.sum()) / 1e9)
 
 
@@ -70,12 +70,12 @@ def counter_rises(values: F64) -> F64:
 
 
 def counter_rate(time_ns: I64, counter: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
-    """Return the rise per second of a counter over the steady part; None for too little time.
+    """Return the rise per second of a counter over the steady part; None if the time is too short.
 
     Steps that begin or end outside the part, or in the intervals of ``exclude``, do not count. A counter that falls was reset or
     wrapped, so its step is not known.
     """
-    times, values = known(time_ns, counter)
+    times, values = recorded_samples(time_ns, counter)
     inside = part.mask(times)
     for start, end in exclude:
         inside &= (times <= start) | (times >= end)
@@ -88,11 +88,11 @@ def counter_rate(time_ns: I64, counter: F64, part: Steady, exclude: Sequence[tup
 def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
     """Return the mean over the steady part, weighted by the time since the previous sample.
 
-    None without samples. Telemetry gaps and the intervals of ``exclude`` (a profile's window) have no weight, so a sample after
+    None if there are none. Telemetry gaps and the intervals of ``exclude`` (a profile's window) have no weight, so a sample after
     a gap has the weight of one period.
     """
-    known = np.isfinite(value)
-    times, values = time_ns[known], value[known]
+    finite = np.isfinite(value)
+    times, values = time_ns[finite], value[finite]
     times, first = np.unique(times, return_index=True)
     values = values[first]
     if len(times) == 0:

@@ -70,8 +70,8 @@ def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
 
 
 def _averaged(times: F64, values: F64, n: int) -> tuple[F64, F64]:
-    whole = len(times) // n * n
-    return times[:whole].reshape(-1, n)[:, -1], values[:whole].reshape(-1, n).mean(axis=1)
+    count = len(times) // n * n
+    return times[:count].reshape(-1, n)[:, -1], values[:count].reshape(-1, n).mean(axis=1)
 
 
 def _at_scale(times: F64, values: F64, step: float, fastest: float) -> SignalPeriod | None:
@@ -105,14 +105,14 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> SignalPer
 
 def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> float:
     """Return the period near ``period`` at which the fundamental is strongest, over full windows."""
-    near = period * np.linspace(0.96, 1.04, 81)
-    power = np.zeros(len(near))
+    tried_periods = period * np.linspace(0.96, 1.04, 81)
+    power = np.zeros(len(tried_periods))
     for piece in pieces:
         y = values[piece] - values[piece].mean()
         if y.any():
-            power += _spectrum(times[piece], y, 1 / near) * len(y)
+            power += _spectrum(times[piece], y, 1 / tried_periods) * len(y)
     best = int(power.argmax())
-    return float(near[best]) if 0 < best < len(near) - 1 else period
+    return float(tried_periods[best]) if 0 < best < len(tried_periods) - 1 else period
 
 
 def _pieces(times: F64, step: float) -> list[slice]:
@@ -153,10 +153,10 @@ def _explained(times: F64, values: F64, pieces: list[slice], period: float, step
             if spread <= 0 or cut_t[-1] - cut_t[0] < 3 * period:
                 continue
             if period < FOLD_FROM * step:
-                left = min(_beside_harmonics(cut_t, cut_y, period * f, step, harmonics) for f in NEARBY)
+                residual = min(_beside_harmonics(cut_t, cut_y, period * f, step, harmonics) for f in NEARBY)
             else:
-                left = min(_beside_pattern(cut_t, cut_y, period * f, step) for f in NEARBY)
-            within += min(left, 1.0) * spread
+                residual = min(_beside_pattern(cut_t, cut_y, period * f, step) for f in NEARBY)
+            within += min(residual, 1.0) * spread
             total += spread
     return 1 - within / total if total > 0 else 0.0
 
@@ -172,8 +172,8 @@ def _beside_harmonics(t: F64, y: F64, period: float, step: float, harmonics: int
     degrees = len(t) - terms.shape[1]
     if degrees <= 0:
         return 1.0
-    rest = y - terms @ np.linalg.lstsq(terms, y, rcond=None)[0]
-    return float((rest**2).sum() / ((y - y.mean()) ** 2).sum()) * (len(y) - 1) / degrees
+    residuals = y - terms @ np.linalg.lstsq(terms, y, rcond=None)[0]
+    return float((residuals**2).sum() / ((y - y.mean()) ** 2).sum()) * (len(y) - 1) / degrees
 
 
 def _beside_pattern(t: F64, y: F64, period: float, step: float) -> float:

@@ -79,7 +79,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     shortest = (2 if windows_tile else LOOSE_SAMPLES) * spacing
     low, high = (float(x) for x in np.percentile(values, (5, 95)))
     mean = float(values.mean())
-    about: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "low": low,
         "high": high,
         "mean": mean,
@@ -87,21 +87,23 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         "duty": float((values > (low + high) / 2).mean()),
     }
     if high - low < MIN_DEPTH:
-        where = f"between {low:.0f} and {high:.0f} %" if round(low) < round(high) else f"at {high:.0f} %"
-        return Sawtooth(None, f"it stays {where}", shortest, **about)
+        range_in_words = f"between {low:.0f} and {high:.0f} %" if round(low) < round(high) else f"at {high:.0f} %"
+        return Sawtooth(None, f"it stays {range_in_words}", shortest, **fields)
     if low > SHALLOW * high:
-        return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % without ever waiting long", shortest, **about)
+        return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % without ever waiting long", shortest, **fields)
     rhythm = find_rhythm(times, values, spacing, 2 * spacing) or _of_bursts(times, values, spacing, bursts)
     if rhythm is None:
-        return Sawtooth(None, "it rises and falls, but not regularly", shortest, **about)
+        return Sawtooth(None, "it rises and falls, but not regularly", shortest, **fields)
     if rhythm.period < shortest:
-        why = f"it rises and falls every {significant(rhythm.period)} s or faster, too near the {significant(spacing)} s between readings to be sure"
-        return Sawtooth(None, why, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **about)
-    counted = _counted(times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high)
-    if counted is not None:
-        rhythm = replace(rhythm, period=counted)
+        reason = f"it rises and falls every {significant(rhythm.period)} s or faster, too near the {significant(spacing)} s between readings to be sure"
+        return Sawtooth(
+            None, reason, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **fields
+        )
+    by_count = _period_by_count(times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high)
+    if by_count is not None:
+        rhythm = replace(rhythm, period=by_count)
     return _judged(
-        times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, about=about
+        times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, fields=fields
     )
 
 
@@ -122,11 +124,11 @@ def renewal(values: F64) -> int:
 
 
 def _clean(time_ns: NDArray[np.int64], value: F64) -> tuple[F64, F64]:
-    known = np.isfinite(value)
-    times, first = np.unique(np.asarray(time_ns)[known], return_index=True)
+    finite = np.isfinite(value)
+    times, first = np.unique(np.asarray(time_ns)[finite], return_index=True)
     if len(times) == 0:
         return np.empty(0), np.empty(0)
-    return (times - times[0]) / 1e9, np.asarray(value, np.float64)[known][first]
+    return (times - times[0]) / 1e9, np.asarray(value, np.float64)[finite][first]
 
 
 def _of_bursts(times: F64, values: F64, spacing: float, bursts: Sequence[int]) -> SignalPeriod | None:
@@ -141,7 +143,7 @@ def _of_bursts(times: F64, values: F64, spacing: float, bursts: Sequence[int]) -
     return SignalPeriod(period, explained(times, values, spacing, period), ())
 
 
-def _counted(times: F64, values: F64, period: float, spacing: float, low: float, high: float) -> float | None:
+def _period_by_count(times: F64, values: F64, period: float, spacing: float, low: float, high: float) -> float | None:
     """Return the mean time between rises if every rise is visible, else None.
 
     A loader's period varies. A spectrum gives its most frequent value, but a stopwatch divides by the number of steps. Every
@@ -161,14 +163,14 @@ def _counted(times: F64, values: F64, period: float, spacing: float, low: float,
 
 
 def _judged(
-    *, times: F64, values: F64, spacing: float, shortest: float, rhythm: SignalPeriod, tile: bool, about: dict[str, Any]
+    *, times: F64, values: F64, spacing: float, shortest: float, rhythm: SignalPeriod, tile: bool, fields: dict[str, Any]
 ) -> Sawtooth:
     cycles = float(times[-1] - times[0]) / rhythm.period
-    proven = tile and _proven(values, rhythm.period / spacing, about)
+    proven = tile and _proven(values, rhythm.period / spacing, fields)
     aliases = () if proven else _aliases(rhythm.period, spacing)
     if tile and not proven:
-        why = f"its period may be {significant(rhythm.period)} s, but the samples cannot rule out a faster one that looks the same"
-        return Sawtooth(None, why, shortest, regularity=rhythm.score, cycles=cycles, alias_periods_s=aliases, **about)
+        reason = f"its period may be {significant(rhythm.period)} s, but the samples cannot rule out a faster one that looks the same"
+        return Sawtooth(None, reason, shortest, regularity=rhythm.score, cycles=cycles, alias_periods_s=aliases, **fields)
     confidence: Confidence = "low" if cycles < HIGH_CYCLES / 1.5 else "medium"
     if proven and rhythm.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:
         confidence = "high"
@@ -181,13 +183,13 @@ def _judged(
         cycles=cycles,
         harmonics_rejected_s=rhythm.rejected,
         alias_periods_s=aliases,
-        **about,
+        **fields,
     )
 
 
-def _proven(values: F64, samples: float, about: dict[str, Any]) -> bool:
+def _proven(values: F64, samples: float, fields: dict[str, Any]) -> bool:
     """Return whether the values exclude a true period below two windows."""
-    low, high, mean = about["low"], about["high"], about["mean"]
+    low, high, mean = fields["low"], fields["high"], fields["mean"]
     bottom, top = np.percentile(values, PROOF_PERCENTILES)
     if high - low >= PROOF_DEPTH or top >= PROOF_RATIO * mean or (100 - bottom) >= PROOF_RATIO * (100 - mean):
         return True

@@ -89,7 +89,7 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
     ``shadows`` are the times that profiles affect (``profile_shadow``). ``marked`` is the time from the first to the last
     marked step. Activity outside it is ignored, unless the GPU hardly worked inside.
     """
-    times, values = known(time_ns, busy)
+    times, values = recorded_samples(time_ns, busy)
     if len(times) < MIN_SAMPLES:
         return Steady(None, None, f"{len(times)} samples are too few")
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
@@ -105,7 +105,7 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
         inside = active[(times[active] > marked[0]) & (times[active] <= marked[1])]
         active = inside if len(inside) >= MIN_SAMPLES else active
     blocks, pauses = _blocks(times, active, shadows)
-    groups = _apart(times, blocks, shadows)
+    groups = _separate_blocks(times, blocks, shadows)
     tries = [_training(times, values, group) for group in groups]
     long_enough = (t for t in tries if _length(t) >= ENOUGH_NS and t.mask(times).sum() >= ENOUGH_SAMPLES)
     part = next(long_enough, None) or max(tries, key=lambda t: int(t.mask(times).sum()))
@@ -121,16 +121,16 @@ def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[i
     last) time of the trace's events. If the GPU does not work again, it lasts to the end of the telemetry.
     """
     start, end = profile
-    known = np.isfinite(busy)
-    times, values = time_ns[known], busy[known]
+    finite = np.isfinite(busy)
+    times, values = time_ns[finite], busy[finite]
     if not len(times):
         return start, end
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
     later = np.flatnonzero((times > end) & (values <= threshold))
     # Writing begins within a second of the last event or not at all. So the first idle samples there belong to it.
     if len(later) and times[later[0]] <= end + WRITES_WITHIN_NS:
-        again = np.flatnonzero((times > times[later[0]]) & (values > threshold))
-        end = int(times[again[0]]) if len(again) else int(times[-1])
+        resumed = np.flatnonzero((times > times[later[0]]) & (values > threshold))
+        end = int(times[resumed[0]]) if len(resumed) else int(times[-1])
     return start - PREPARES_NS, end + LAG_NS
 
 
@@ -146,11 +146,11 @@ def weights_ns(times: I64) -> I64:
     return np.concatenate([[usual], np.where(steps > GAP_PERIODS * usual, usual, steps)]).astype(np.int64)
 
 
-def known(time_ns: I64, value: F64) -> tuple[I64, F64]:
+def recorded_samples(time_ns: I64, value: F64) -> tuple[I64, F64]:
     """Return the samples that have a value, in order, with one per time."""
-    known = np.isfinite(value)
-    times, first = np.unique(time_ns[known], return_index=True)
-    return times, value[known][first]
+    finite = np.isfinite(value)
+    times, first = np.unique(time_ns[finite], return_index=True)
+    return times, value[finite][first]
 
 
 def _length(part: Steady) -> int:
@@ -177,16 +177,16 @@ def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span
     return blocks, tuple((int(times[active[c]]), int(times[active[c + 1]])) for c in cuts if not profiled[c])
 
 
-def _apart(times: I64, blocks: list[Span], shadows: Sequence[Span]) -> list[list[Span]]:
+def _separate_blocks(times: I64, blocks: list[Span], shadows: Sequence[Span]) -> list[list[Span]]:
     """Group the blocks that no profile separates.
 
     After a profile, its hooks in the driver's calls may stay active and slow the host.
     """
     groups = [[blocks[0]]]
-    for before, after in itertools.pairwise(blocks):
-        if any(times[after[0]] > start and times[before[1]] < end for start, end in shadows):
+    for previous, following in itertools.pairwise(blocks):
+        if any(times[following[0]] > start and times[previous[1]] < end for start, end in shadows):
             groups.append([])
-        groups[-1].append(after)
+        groups[-1].append(following)
     return groups
 
 
@@ -194,11 +194,13 @@ def _training(times: I64, values: F64, blocks: list[Span]) -> Steady:
     """Return the training part of blocks of activity."""
     weight = weights_ns(times)
     work = [float((values[a : b + 1] * weight[a : b + 1]).sum()) for a, b in blocks]
-    kept = [block for block, one in zip(blocks, work, strict=True) if one >= BLOCK_SHARE * max(work)]
-    starts = np.array([times[max(a - 1, 0)] for a, _ in kept])
-    if len(kept) >= RHYTHM_BLOCKS and (periods := _whole_periods(times, values * weight, starts)):
-        return Steady(periods[0], periods[-1], None, runs_ns=(int(starts[0]), int(times[kept[-1][1]])), periods=periods)
-    return _by_level(times, values, kept)
+    training_blocks = [block for block, amount in zip(blocks, work, strict=True) if amount >= BLOCK_SHARE * max(work)]
+    starts = np.array([times[max(a - 1, 0)] for a, _ in training_blocks])
+    if len(training_blocks) >= RHYTHM_BLOCKS and (periods := _whole_periods(times, values * weight, starts)):
+        return Steady(
+            periods[0], periods[-1], None, runs_ns=(int(starts[0]), int(times[training_blocks[-1][1]])), periods=periods
+        )
+    return _by_level(times, values, training_blocks)
 
 
 def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
@@ -209,13 +211,13 @@ def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
     lengths = np.diff(starts)
     which = np.searchsorted(starts, times, side="left") - 1
     inside = (which >= 0) & (which < len(lengths))
-    done = np.bincount(which[inside], work[inside], minlength=len(lengths))
+    work_per_period = np.bincount(which[inside], work[inside], minlength=len(lengths))
     first, last = 0, len(lengths)
-    usual = float(np.median(done))
-    odd = [not END_PERIOD * usual <= one <= usual / END_PERIOD for one in done]
-    if odd[0] and last > 2:
+    usual = float(np.median(work_per_period))
+    partial = [not END_PERIOD * usual <= amount <= usual / END_PERIOD for amount in work_per_period]
+    if partial[0] and last > 2:
         first = 1
-    if odd[-1] and last - first > 2:
+    if partial[-1] and last - first > 2:
         last -= 1
     regular = lengths[first:last]
     even = len(starts) >= MANY_BLOCKS or float(regular.std() / regular.mean()) <= REGULAR
@@ -233,10 +235,10 @@ def _by_level(times: I64, values: F64, blocks: list[Span]) -> Steady:
     start, end = start + edge, end - edge
     left_out = []
     for i in range(alike[0], alike[-1]):
-        here, there = blocks[i], blocks[i + 1]
-        left_out.append((int(times[here[1]]) - (0 if i in alike else edge), int(times[there[0]]) + edge))
+        block, next_block = blocks[i], blocks[i + 1]
+        left_out.append((int(times[block[1]]) - (0 if i in alike else edge), int(times[next_block[0]]) + edge))
         if i not in alike:
-            left_out.append((int(times[max(here[0] - 1, 0)]), int(times[here[1]])))
+            left_out.append((int(times[max(block[0] - 1, 0)]), int(times[block[1]])))
     part = Steady(start, end, None, runs_ns=runs, left_out=tuple(left_out))
     return _without_odd_levels(times, values, part)
 
@@ -257,9 +259,9 @@ def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
     sums, number = np.bincount(which, values[inside], minlength=count), np.bincount(which, minlength=count)
     level = np.where(number > 0, sums / np.maximum(number, 1), np.nan)
     usual = float(np.nanmedian(level))
-    odd = (level < usual / ODD_LEVEL) | (level > usual * ODD_LEVEL)
-    places = list(zip(*(ends.tolist() for ends in where_true(odd)), strict=True))
-    if not places or len(places) > ODD_PLACES or odd.sum() > ODD_SHARE * count:
+    unusual = (level < usual / ODD_LEVEL) | (level > usual * ODD_LEVEL)
+    places = list(zip(*(ends.tolist() for ends in where_true(unusual)), strict=True))
+    if not places or len(places) > ODD_PLACES or unusual.sum() > ODD_SHARE * count:
         return part
     start, end, left_out, doubtful = part.start_ns, part.end_ns, list(part.left_out), []
     at = [part.start_ns + span * i // count for i in range(count + 1)]

@@ -41,7 +41,7 @@ def _cells(row: FleetRow) -> tuple[str, ...]:
     return (
         fmt.clean(row.label, 40),
         fmt.spaced(row.finding.title) if row.finding is not None else "",
-        fmt.in_unit(row.in_use, "percent") if row.in_use is not None else fmt.MISSING,
+        fmt.in_unit(row.in_use_pct, "percent") if row.in_use_pct is not None else fmt.MISSING,
         shown("clock_sm_mhz", "MHz"),
         shown("power_w", "W"),
         shown("temp_c", "°C"),

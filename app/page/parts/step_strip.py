@@ -54,7 +54,7 @@ def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
     lengths = (counted if len(counted) else table).groupby("step")["ms"].sum()
     between = fmt.span_ms(float(lengths.min()), float(lengths.max()))
     length = rank.steps["end_ns"] - rank.steps["start_ns"]
-    if (every := steps.every(int((length > 0).sum()))) > 1:
+    if (every := steps.stride(int((length > 0).sum()))) > 1:
         name += f", the longest of every {every}"
     return str(_HTML.strip(name, columns, f"{name}: {sentence(table)}", between))
 

@@ -36,10 +36,10 @@ def show(result: RunResult, ref: RecordingRef, telemetry: TelemetrySeries) -> No
 
 def _known(clock: SampleClock) -> str:
     if not clock.known:
-        return f"The telemetry is not aligned with the trace: {clock.why}."
+        return f"The telemetry is not aligned with the trace: {clock.reason}."
     if clock.name == "placed":
-        return f"{seconds(clock.offset_ns)} are added to the telemetry's times: {clock.why}."
-    return f"{clock.why[0].upper()}{clock.why[1:]}."
+        return f"{seconds(clock.offset_ns)} are added to the telemetry's times: {clock.reason}."
+    return f"{clock.reason[0].upper()}{clock.reason[1:]}."
 
 
 def seconds(ns: int) -> str:

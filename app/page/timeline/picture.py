@@ -185,7 +185,7 @@ def _kinds(known: dict[str, Colour]) -> dict[str, list[str]]:
 
 
 def _lines(telemetry: TelemetrySeries, whole: TimelineSpan) -> list[dict[str, Any]]:
-    part = series.around(telemetry, whole)
+    part = series.with_neighbours(telemetry, whole)
     lines = []
     for unit, columns, top in PANELS:
         for column in columns:

@@ -88,7 +88,7 @@ def test_no_overlap_within_the_bound_claims_nothing() -> None:
     whole = work(5)
     times, values = sampled(whole, 0)
     late = cut(whole, T0, T0 + 8 * S)
-    assert align(late, times - 3600 * S, values, most_ns=120 * S).shift_ns is None
+    assert align(late, times - 3600 * S, values, most_shift_ns=120 * S).shift_ns is None
     assert align(late, times - 3600 * S, values).shift_ns == pytest.approx(3600 * S, abs=TENTH)
 
 

@@ -1,4 +1,4 @@
-"""Telemetry as lines: what the picture of one tooth is made of, and what is said of a line."""
+"""Series of telemetry: folding by period, facts and the lowest stretch."""
 
 import tracemalloc
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
-from sawtooth.analysis.telemetry.series import TelemetrySeries, energy_of, facts, folded, lowest
+from sawtooth.analysis.telemetry.series import TelemetrySeries, energy_of, facts, folded, lowest_stretch
 from sawtooth.analysis.telemetry.signal.energy import Energy
 from sawtooth.app.words import telemetry as words
 
@@ -25,45 +25,45 @@ def sampled(tenths: NDArray[np.int64], value: NDArray[np.float64]) -> TelemetryS
     )
 
 
-def test_all_periods_lie_on_each_other_at_their_rises() -> None:
-    """Ten samples a second, high for three of every ten: the fold is high for 0.3 s after the rise and low before and after it."""
+def test_folding_aligns_periods_at_rising_edges() -> None:
+    """Three of ten samples per second are high, so the fold is high for 0.3 s after the rise."""
     tenths = np.arange(400)
-    table = folded(sampled(tenths, np.where(tenths % 10 < 3, 90.0, 5.0)), 1.0, 5.0, 90.0, "util_pct")
+    table = folded(sampled(tenths, np.where(tenths % 10 < 3, 90.0, 5.0)), period_s=1.0, low=5.0, high=90.0, column="util_pct")
     at = {round(float(t), 1): float(m) for t, m in zip(table["after_s"], table["median"], strict=True)}
     assert at[0.0] == at[0.1] == at[0.2] == 90.0
     assert at[0.4] == at[0.8] == at[-0.1] == 5.0
     assert (table["p10"] <= table["p90"]).all()
 
 
-def test_folding_takes_no_copy_of_all_samples_for_each_rise() -> None:
-    """Ten minutes at 10 Hz, two rises a second: 6,000 samples of 8 bytes for each of 1,200 rises would be 58 MB."""
+def test_folding_does_not_copy_all_samples_for_each_rise() -> None:
+    """A copy of 6,000 samples of 8 bytes (ten minutes at 10 Hz) for each of 1,200 rises would take 58 MB."""
     tenths = np.arange(6000)
     telemetry = sampled(tenths, np.where(tenths % 5 < 2, 100.0, 0.0))
     tracemalloc.start()
     try:
-        table = folded(telemetry, 0.5, 0.0, 100.0, "util_pct")
+        table = folded(telemetry, period_s=0.5, low=0.0, high=100.0, column="util_pct")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert len(table) and peak < 10_000_000
 
 
-def test_a_sample_after_a_hole_weighs_one_period_in_the_mean() -> None:
-    """One of seven samples reads 100, the first after a hole of 96 periods: 100 / 7."""
-    told = facts(sampled(np.array([0, 1, 2, 3, 100, 101, 102]), np.array([0.0, 0, 0, 0, 100, 0, 0])), "util_pct")
-    assert told["mean"] == pytest.approx(100 / 7)
+def test_sample_after_a_gap_has_the_weight_of_one_period() -> None:
+    """One of seven samples is 100, the first after a gap of 96 periods, so the mean is 100 / 7."""
+    result = facts(sampled(np.array([0, 1, 2, 3, 100, 101, 102]), np.array([0.0, 0, 0, 0, 100, 0, 0])), "util_pct")
+    assert result["mean"] == pytest.approx(100 / 7)
 
 
-def test_the_lowest_tenth_is_named_where_it_is_a_trough() -> None:
+def test_lowest_tenth_is_returned_only_if_it_is_a_dip() -> None:
     tenths = np.arange(100)
-    found = lowest(sampled(tenths, np.where((tenths >= 40) & (tenths < 50), 20.0, 90.0)), "util_pct")
+    found = lowest_stretch(sampled(tenths, np.where((tenths >= 40) & (tenths < 50), 20.0, 90.0)), "util_pct")
     assert found == (TimelineSpan(BASE + 40 * 100_000_000, BASE + 49 * 100_000_000), pytest.approx(20.0))
-    assert lowest(sampled(tenths, np.where(tenths % 2, 85.0, 95.0)), "util_pct") is None
-    assert lowest(sampled(tenths[:40], np.full(40, 90.0)), "util_pct") is None  # four samples are no stretch
+    assert lowest_stretch(sampled(tenths, np.where(tenths % 2, 85.0, 95.0)), "util_pct") is None
+    assert lowest_stretch(sampled(tenths[:40], np.full(40, 90.0)), "util_pct") is None  # A tenth of 40 samples is too short.
 
 
-def test_energy_is_counted_over_a_reset_and_else_follows_from_the_power() -> None:
-    """300 W for 1,000 s with a hole of 500 s inside: 150 kJ by power; the counter has 300 kJ, over a reset and a wrong reading."""
+def test_energy_is_counted_over_a_reset_or_follows_from_the_power() -> None:
+    """300 W for 1,000 s with a gap of 500 s inside: 150 kJ by power; the counter has 300 kJ, over a reset and a wrong reading."""
     seconds = np.concatenate([np.arange(0, 250), np.arange(749, 1000)])
     by_power = sampled(10 * seconds, np.full(len(seconds), 90.0))
     by_power.samples["power_w"] = 300.0

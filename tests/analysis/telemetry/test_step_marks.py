@@ -1,4 +1,4 @@
-"""The step time by the loop's own marks."""
+"""Step time from the step marks of a loop."""
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ def marks(*gaps_ms: float, profiled: range = range(0)) -> list[Mark]:
     return [Mark(step, int(end), "profile" if step in profiled else "train") for step, end in enumerate(ends)]
 
 
-def test_the_mean_between_marks_is_the_step() -> None:
+def test_step_time_is_the_mean_between_marks() -> None:
     evidence = by_marks(marks(*[26.0, 28.0] * 50))
     assert evidence is not None and evidence.ms == pytest.approx(27.0)
     assert evidence.low_ms < 27.0 < evidence.high_ms and evidence.width < 1.05
 
 
-def test_a_checkpoint_every_ten_steps_is_part_of_what_a_step_takes_and_one_pause_is_not() -> None:
+def test_checkpoint_every_ten_steps_counts_and_single_pause_does_not() -> None:
     every_ten = by_marks(marks(*([26.0] * 9 + [1700.0]) * 8))
     assert every_ten is not None and every_ten.ms == pytest.approx((9 * 26 + 1700) / 10, rel=0.12)
     once = by_marks(marks(*[26.0] * 40, 30_000.0, *[26.0] * 40))
@@ -30,8 +30,8 @@ def test_a_checkpoint_every_ten_steps_is_part_of_what_a_step_takes_and_one_pause
 
 
 @pytest.mark.parametrize(("phase", "reason"), [("train", "unknown"), ("checkpoint", "checkpoint")])
-def test_pauses_that_are_no_part_of_the_step_are_told_with_it(phase: str, reason: str) -> None:
-    """So recorded on an H200: torch.save every 100 steps, which the stopwatch holds and the step time does not."""
+def test_pauses_outside_the_step_time_are_reported(phase: str, reason: str) -> None:
+    """As recorded on an H200: torch.save every 100 steps, which a stopwatch includes and the step time does not."""
     before, after = [17.0] * 99 + [1317.0] + [17.0] * 14, [18.0] * 3 + [17.0] * 76 + [1517.0] + [17.0] * 99
     gaps = [*before, *[40.0] * 6, *after]
     saved = [
@@ -46,7 +46,7 @@ def test_pauses_that_are_no_part_of_the_step_are_told_with_it(phase: str, reason
     assert "2 times, 1.3 s to 1.5 s each: no part of the step time" in evidence.notes[0].replace("\xa0", " ")
 
 
-def test_checkpoints_that_come_every_few_steps_are_part_of_them() -> None:
+def test_frequent_checkpoints_are_part_of_the_step_time() -> None:
     often = [mark._replace(phase="checkpoint") if mark.step % 20 == 0 else mark for mark in marks(*([7.0] * 19 + [57.0]) * 50)]
     evidence = by_marks(often)
     assert evidence is not None and evidence.ms == pytest.approx(9.5, rel=0.01)
@@ -58,35 +58,38 @@ def test_checkpoints_that_come_every_few_steps_are_part_of_them() -> None:
     )
 
 
-def test_pauses_make_no_side_of_the_profile_the_slower_one() -> None:
-    """One in the 90 steps before it, four in the 200 after: seldom on one side alone, and the same loop."""
+def test_pauses_do_not_make_steps_after_the_profile_slower() -> None:
+    """There is one pause in the 90 steps before the profile and four in the 200 steps after it."""
     gaps = [*[20.0] * 50, 1000.0, *[20.0] * 40, *[90.0] * 6, *([20.0] * 49 + [1000.0]) * 4, *[20.0] * 10]
     evidence = by_marks(marks(*gaps, profiled=range(92, 98)))
     assert evidence is not None and evidence.ms == pytest.approx(20 + 5 * 980 / 298, rel=0.1)
     assert not any("longer" in note for note in evidence.notes)
 
 
-def test_a_pause_after_the_profile_is_told_where_only_the_steps_before_it_count() -> None:
+def test_pause_after_the_profile_is_reported_if_only_earlier_steps_count() -> None:
     gaps = [*[20.0] * 40, *[90.0] * 6, *[25.0] * 40, 2000.0, *[25.0] * 40]
     evidence = by_marks(marks(*gaps, profiled=range(41, 47)))
-    assert evidence is not None and evidence.ms == pytest.approx(20.0) and [its.steps for its in evidence.pauses] == [(87,)]
+    assert (
+        evidence is not None and evidence.ms == pytest.approx(20.0) and [pauses.steps for pauses in evidence.pauses] == [(87,)]
+    )
 
 
 @pytest.mark.parametrize(
     ("steps", "period"),
     [((100, 200), 100), ((101, 201), 100), ((99, 199), 100), ((50, 150), None), ((70, 170, 271), 100.5), ((70, 170, 290), None), ((100,), None), ((100, 100), None)],
 )  # fmt: skip
-def test_pauses_have_a_period_where_they_are_equally_far_apart(steps: tuple[int, ...], period: float | None) -> None:
+def test_pauses_have_a_period_if_they_are_equally_far_apart(steps: tuple[int, ...], period: float | None) -> None:
     known = Pauses("checkpoint", steps, (1000.0,) * len(steps), 300, in_step=False)
     assert known.period == period and known.every == (period or 300 / len(steps))
     assert Pauses("unknown", steps, known.ms, 300, in_step=False).every == 300 / len(steps)
 
 
-@pytest.mark.parametrize(
-    ("phase", "known"), [("train", True), ("eval", True), ("checkpoint", False)]
-)  # the last is told as that
-def test_rounds_are_known_by_what_comes_before_each(phase: str, known: bool) -> None:
-    """A rollout of 25 ms and 8 updates of 3 ms, before and after a profile that is no whole round."""
+@pytest.mark.parametrize(("phase", "known"), [("train", True), ("eval", True), ("checkpoint", False)])
+def test_rounds_are_recognised_by_the_time_before_each(phase: str, known: bool) -> None:
+    """A rollout of 25 ms and 8 updates of 3 ms, before and after a profile that is not a full round.
+
+    Checkpoints are reported as pauses, not as rounds.
+    """
     gaps = [*([28.0] + [3.0] * 7) * 20, *[5.0] * 6, *[3.0] * 2, *([28.0] + [3.0] * 7) * 4]
     rounds = [
         mark._replace(phase=phase) if gap == 28.0 else mark
@@ -100,17 +103,17 @@ def test_rounds_are_known_by_what_comes_before_each(phase: str, known: bool) -> 
         assert "one in 8 is long" in evidence.notes[0]
 
 
-def test_warm_up_and_a_queue_that_fills_are_left_out() -> None:
+def test_warm_up_and_queue_filling_are_left_out() -> None:
     slow_start = by_marks(marks(900.0, 120.0, *[30.0] * 60))
     assert slow_start is not None and slow_start.ms == pytest.approx(30.0)
     quick_start = by_marks(marks(*[4.0] * 12, *[30.0] * 60))
     assert quick_start is not None and quick_start.ms == pytest.approx(30.0)
 
 
-def test_a_loop_that_launches_ahead_and_waits_counts_in_whole_bursts() -> None:
-    """A step of 47 ms whose loss is read every tenth step: nine launches of 2 ms and a wait of 455, on both sides of a profile.
+def test_loop_that_waits_periodically_counts_whole_bursts() -> None:
+    """A step of 47 ms whose loss is read every tenth step: nine launches of 2 ms and a wait of 455 ms, around a profile.
 
-    So recorded on an H200: 46.5 ms ± 6 % came of counting from the profile's end, in the middle of a burst.
+    As recorded on an H200. Counting from the end of the profile, in the middle of a burst, gave 46.5 ms ± 6 %.
     """
     burst = [2.0] * 9 + [455.0]
     before, after = [*burst * 11, *[2.0] * 4], [*[2.0] * 6, 140.0, *burst * 27, *[2.0] * 8]
@@ -118,20 +121,20 @@ def test_a_loop_that_launches_ahead_and_waits_counts_in_whole_bursts() -> None:
     assert evidence is not None and evidence.ms == pytest.approx(47.3, rel=1e-3)
     assert evidence.width is not None and evidence.width < 1.03
     assert (
-        "half of them took up to 2 ms, and a few long ones the rest" in evidence.notes[0]
-    )  # "their median is 2 ms" helps nobody
+        "half of them took at most 2 ms, and a few long ones most of the other time" in evidence.notes[0]
+    )  # "their median is 2 ms" would mislead
     unfinished = by_marks(marks(*[2.0] * 30, *burst * 12, *[2.0] * 60))
     assert unfinished is not None and unfinished.ms == pytest.approx(47.3, rel=1e-3)
 
 
-def test_a_queue_that_fills_again_after_the_profile_is_left_out() -> None:
+def test_queue_filling_after_the_profile_is_left_out() -> None:
     gaps = [*[22.9] * 100, *[20.0] * 6, *[9.0] * 12, *[22.9] * 50]
     evidence = by_marks(marks(*gaps, profiled=range(101, 107)))
     assert evidence is not None and evidence.ms == pytest.approx(22.9)
 
 
-def test_a_drifting_host_stays_in_the_interval_of_a_step_that_it_limits() -> None:
-    """From 36 to 32 ms within 3.4 s: 34 ms on average, and a stopwatch around the first or last second says 35.4 or 32.6."""
+def test_interval_of_a_host_limited_step_includes_host_drift() -> None:
+    """Steps of 36 to 32 ms within 3.4 s take 34 ms on average; the first second gives 35.4 ms, the last 32.6 ms."""
     evidence = by_marks(marks(*np.linspace(36.0, 32.0, 100)))
     assert evidence is not None and evidence.ms == pytest.approx(34.0) and evidence.timed_s == pytest.approx(3.4)
     assert not evidence.holds(35.4) and not evidence.holds(32.6)
@@ -150,7 +153,7 @@ def test_a_drifting_host_stays_in_the_interval_of_a_step_that_it_limits() -> Non
     assert (wide.low_ms, wide.high_ms) == (pytest.approx(17.538, abs=1e-3), pytest.approx(22.807, abs=1e-3))
 
 
-def test_steps_of_the_profile_count_for_nothing_and_those_before_it_speak_first() -> None:
+def test_profiled_steps_do_not_count_and_earlier_steps_are_preferred() -> None:
     gaps = [20.0] * 40 + [90.0] * 6 + [25.0] * 40
     evidence = by_marks(marks(*gaps, profiled=range(41, 47)))
     assert evidence is not None and evidence.ms == pytest.approx(20.0)
@@ -159,22 +162,22 @@ def test_steps_of_the_profile_count_for_nothing_and_those_before_it_speak_first(
 
 
 def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
-    """Of a loop whose cache is cold at first most steps come after the profile; a profiler that stays attached makes them 25 % longer."""
+    """A loop with a cold cache settles only after the profile; a profiler that stays attached makes steps 25 % longer."""
     warmed = by_marks(marks(*[73.0] * 50, *[90.0] * 6, *[7.0] * 400, profiled=range(51, 57)))
     assert warmed is not None and warmed.ms == pytest.approx(7.0) and "mean of 397 steps" in warmed.notes[0]
     alike = by_marks(marks(*[20.0, 21.0] * 20, *[90.0] * 6, *[20.0, 21.0] * 100, profiled=range(41, 47)))
     assert alike is not None and alike.ms == pytest.approx(20.5, rel=0.01) and "mean of 237 steps" in alike.notes[0]
     attached = by_marks(marks(*[20.0] * 40, *[90.0] * 6, *[25.0] * 40, profiled=range(41, 47)))
-    assert attached is not None and "its steps take 25 ms, 25 % longer" in attached.notes[1]
-    assert "those 37 are left out" in attached.notes[1]
-    assert attached.high_ms == pytest.approx(25.0), "a host that others slowed looks the same"
+    assert attached is not None and "steps take 25 ms, 25 % longer" in attached.notes[1]
+    assert "These 37 steps are left out" in attached.notes[1]
+    assert attached.high_ms == pytest.approx(25.0), "a host with other load looks the same"
     assert attached.before_high_ms == pytest.approx(20.0 * 1.01), "a comparison leaves the steps after the profile out"
     assert alike.before_high_ms == alike.high_ms and warmed.before_high_ms is None, "no settled step came before"
 
 
-def test_slower_steps_after_a_profile_of_the_host_alone_count() -> None:
+def test_slower_steps_after_a_cpu_only_profile_count() -> None:
     gaps = [*[20.0] * 40, *[90.0] * 6, *[25.0] * 40]
-    both = by_marks(marks(*gaps, profiled=range(41, 47)), host_alone=True)
+    both = by_marks(marks(*gaps, profiled=range(41, 47)), cpu_only=True)
     assert both is not None and both.ms == pytest.approx(22.4, rel=0.01) and len(both.notes) == 1
 
 
@@ -184,9 +187,9 @@ def evaluated(gaps_ms: list[float], every: int, ms: float) -> list[Mark]:
     return [Mark(step, end, "eval" if step and step % every == 0 else phase) for step, end, phase in marks(*gaps)]
 
 
-@pytest.mark.parametrize(("every", "host_alone"), [(20, True), (250, True), (250, False)])
-def test_what_is_evaluated_between_steps_is_told_apart(every: int, host_alone: bool) -> None:
-    evidence = by_marks(evaluated([7.0] * 1000, every, 500.0), host_alone=host_alone)
+@pytest.mark.parametrize(("every", "cpu_only"), [(20, True), (250, True), (250, False)])
+def test_evaluations_between_steps_are_separated(every: int, cpu_only: bool) -> None:
+    evidence = by_marks(evaluated([7.0] * 1000, every, 500.0), cpu_only=cpu_only)
     assert evidence is not None and evidence.ms == pytest.approx(7.0)
     assert f"evaluated {1000 // every} times, 500 ms each" in evidence.notes[0].replace("\xa0", " ")
     (evaluations,) = evidence.pauses
@@ -194,75 +197,75 @@ def test_what_is_evaluated_between_steps_is_told_apart(every: int, host_alone: b
     assert (evaluations.every, evaluations.mean_ms) == (every, pytest.approx(500.0))
 
 
-@pytest.mark.parametrize(("every", "host_alone"), [(5, True), (20, False)])
-def test_what_is_evaluated_every_few_steps_is_part_of_them(every: int, host_alone: bool) -> None:
-    """A host that is ahead of its GPU by some steps waits for them within the evaluation: with few between two, too much would go with it."""
-    evidence = by_marks(evaluated([7.0] * 1000, every, 50.0), host_alone=host_alone)
+@pytest.mark.parametrize(("every", "cpu_only"), [(5, True), (20, False)])
+def test_frequent_evaluations_are_part_of_the_step_time(every: int, cpu_only: bool) -> None:
+    """A host ahead of its GPU waits for earlier steps in an evaluation, so frequent evaluations cannot be separated."""
+    evidence = by_marks(evaluated([7.0] * 1000, every, 50.0), cpu_only=cpu_only)
     assert evidence is not None and evidence.ms == pytest.approx(7.0 + 50.0 / every, rel=0.01)
     (evaluations,) = evidence.pauses
     assert evaluations.in_step and evaluations.ms_per_step == pytest.approx(50.0 / every, rel=0.02)
 
 
-def test_a_queue_that_fills_again_after_an_evaluation_is_left_out() -> None:
-    """Eight steps are launched ahead at 1 ms each after an evaluation that held the wait for the eight before it."""
+def test_queue_filling_after_an_evaluation_is_left_out() -> None:
+    """After an evaluation, which waits for the eight steps before it, eight steps are launched ahead at 1 ms each."""
     stretch = [1.0] * 8 + [9.0] * 142
     evidence = by_marks(evaluated(stretch * 6, 150, 400.0))
     assert evidence is not None and evidence.ms == pytest.approx(9.0)
 
 
-def test_a_busy_host_is_no_wait_for_a_gpu() -> None:
-    """Long steps in the middle alone, as where others use the host there: without a GPU the quick steps around them count as well."""
+def test_busy_host_is_not_a_wait_for_the_gpu() -> None:
+    """Other load on the host makes the steps in the middle long. Without a GPU, the quick steps around them count too."""
     gaps = [*[5.0] * 200, *[5.0, 5.0, 40.0] * 100, *[5.0] * 200]
-    evidence = by_marks(marks(*gaps), host_alone=True)
+    evidence = by_marks(marks(*gaps), cpu_only=True)
     assert evidence is not None and evidence.ms == pytest.approx(10.0)
-    assert "others use the host" in evidence.notes[0] and "runs ahead" not in evidence.notes[0]
+    assert "other processes use the host" in evidence.notes[0] and "runs ahead" not in evidence.notes[0]
 
 
 @pytest.mark.parametrize("gaps", [[12.0] * 40 + [6.0] * 560, [12.0] * 40 + [6.0] * 200 + [12.0] * 60 + [6.0] * 300])
-def test_a_busy_start_is_no_warm_up_on_a_host_alone(gaps: list[float]) -> None:
-    """A stopwatch around the loop counts what others took of the host, at first as later."""
-    busy = by_marks(marks(*gaps), host_alone=True)
+def test_busy_start_without_a_gpu_is_not_warm_up(gaps: list[float]) -> None:
+    """A stopwatch around the loop includes other load on the host, at the start as later."""
+    busy = by_marks(marks(*gaps), cpu_only=True)
     assert busy is not None and busy.ms == pytest.approx(sum(gaps) / len(gaps))
-    assert "first 40 steps took 12 ms each" in busy.notes[1].replace("\xa0", " ") and "all of them count" in busy.notes[1]
+    assert "first 40 steps took 12 ms each" in busy.notes[1].replace("\xa0", " ") and "All of them count" in busy.notes[1]
 
 
-def test_a_warm_up_is_left_out_and_what_it_would_make_of_the_mean_is_said() -> None:
+def test_warm_up_is_left_out_and_its_effect_is_reported() -> None:
     """8 steps of 30 ms before 92 of 10 ms: 11.6 ms with them."""
-    warm = by_marks(marks(*[30.0] * 8, *[10.0] * 92), host_alone=True)
+    warm = by_marks(marks(*[30.0] * 8, *[10.0] * 92), cpu_only=True)
     assert warm is not None and warm.ms == pytest.approx(10.0)
     assert warm.notes[1].replace("\xa0", " ") == (
-        "The first 8 steps, 30 ms each, are left out as warm-up: with them the mean is 11.6 ms."
+        "The first 8 steps, 30 ms each, are left out as warm-up; the mean would be 11.6 ms otherwise."
     )
     compiled = by_marks(marks(2000.0, *[10.0] * 99))
     assert compiled is not None and compiled.ms == pytest.approx(10.0)
     assert "The first step, 2 s, is left out as warm-up" in compiled.notes[1].replace("\xa0", " ")
-    quicker = by_marks(marks(0.9, *[0.5, 0.5, 0.5, 16.0] * 25), host_alone=True)
+    quicker = by_marks(marks(0.9, *[0.5, 0.5, 0.5, 16.0] * 25), cpu_only=True)
     assert quicker is not None and len(quicker.notes) == 1, "a first step below the mean is no warm-up"
     hardly = by_marks(marks(11.5, *[10.0] * 99))
     assert hardly is not None and len(hardly.notes) == 1
 
 
-def test_a_slow_first_phase_beside_a_gpu_is_told_of() -> None:
+def test_slow_first_phase_with_a_gpu_is_reported() -> None:
     evidence = by_marks(marks(*[13.0] * 300, *[31.0] * 600))
     assert evidence is not None and evidence.ms == pytest.approx(31.0)
     assert "The first 300 steps, 13 ms each, are left out" in evidence.notes[1].replace("\xa0", " ")
 
 
-def test_a_longer_loop_of_the_same_optimizer_after_the_profiled_one_is_told_of() -> None:
-    """Marks cannot tell it from a busy host, so both count: who reads the mean is told."""
+def test_slower_loop_after_the_profiled_one_is_reported() -> None:
+    """Marks cannot distinguish it from a busy host, so both loops count, and a note says so."""
     gaps = [*[20.0] * 100, *[90.0] * 6, *[20.0] * 100, *[60.0] * 100]
-    both = by_marks(marks(*gaps, profiled=range(101, 107)), host_alone=True)
+    both = by_marks(marks(*gaps, profiled=range(101, 107)), cpu_only=True)
     assert both is not None and both.ms == pytest.approx(33.5, rel=0.05)
-    assert "2 × as long: others use the host, or it is another loop" in both.notes[1]
+    assert "2 × as long, because other processes use the host or another loop runs" in both.notes[1]
 
 
-def test_too_few_marks_say_nothing() -> None:
+def test_too_few_marks_give_no_evidence() -> None:
     assert by_marks(marks(*[20.0] * 6)) is None
     assert by_marks([]) is None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_interval_holds_the_truth_of_noisy_steps(seed: int) -> None:
+def test_interval_of_noisy_steps_contains_the_true_mean(seed: int) -> None:
     rng = np.random.default_rng(seed)
     held = 0
     for _ in range(40):

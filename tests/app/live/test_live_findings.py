@@ -58,7 +58,7 @@ def test_a_gpu_that_begins_to_throttle_is_named_within_30_s(tmp_path: Path, heal
         if fed.hot():
             break
     (finding,) = fed.hot()
-    assert finding.observation.devices == (2,) and finding.observation.size == pytest.approx(
+    assert finding.observation.devices == (2,) and finding.observation.value == pytest.approx(
         1100 / 1755, rel=0.02 if healthy_s else 1
     )
     assert "GPU 2" in finding.sentence and "last" in finding.sentence
@@ -86,7 +86,7 @@ def test_slow_changes_are_of_the_whole_session(tmp_path: Path) -> None:
         falling = HEALTHY | {"util_pct": 95.0 - 50.0 * part / 39}
         fed.feed(60, {0: falling, 1: falling})
     (trend,) = [f for f in fed.session.findings() if f.observation.kind == "utilization-trend"]
-    assert trend.observation.size == pytest.approx(-50, rel=0.1) and trend.over == "last 40 min"
+    assert trend.observation.value == pytest.approx(-50, rel=0.1) and trend.over == "last 40 min"
 
 
 def test_a_healthy_session_has_no_finding_at_any_time(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sawtooth.analysis.findings.sampled.from_telemetry import placed
+from sawtooth.analysis.findings.sampled.from_telemetry import name_gpus
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
@@ -72,17 +72,17 @@ def test_every_form_of_the_report_shows_it(hot: RunResult) -> None:
 
 
 def test_what_the_samples_cannot_show_is_not_checked(hot: RunResult) -> None:
-    left = {rule.rule: rule.because for rule in hot.not_checked}
-    assert {"narrow-pcie-link", "memory-errors", "xid-error", "low-activity"} == set(left)
-    assert "pcie.link.width.current" in left["narrow-pcie-link"] and "pcie.link.width.current" in said(hot)
+    reasons = {rule.rule: rule.because for rule in hot.not_checked}
+    assert {"narrow-pcie-link", "memory-errors", "xid-error", "low-activity"} == set(reasons)
+    assert "pcie.link.width.current" in reasons["narrow-pcie-link"] and "pcie.link.width.current" in said(hot)
 
 
 def test_advice_is_of_the_tools_that_read_these_gpus() -> None:
     (gpu,) = host(3, gpus=1, seconds=60)
     bare = DeviceSamples(0, "NVIDIA Jetson", gpu.times, {"util_pct": gpu.values["util_pct"]})
-    of_jetson = {one.kind: one.because for one in unseen([bare])}
+    of_jetson = {entry.kind: entry.reason for entry in unseen([bare])}
     assert "nvidia-smi" not in str(of_jetson) and not {"narrow-pcie-link", "memory-errors", "xid-error"} & of_jetson.keys()
-    of_amd = {one.kind: one.because for one in unseen([replace(bare, name="AMD GPU")])}
+    of_amd = {entry.kind: entry.reason for entry in unseen([replace(bare, name="AMD GPU")])}
     assert of_amd["memory-errors"] == "the samples have no ECC counters: record amd-smi metric --ecc" and "nvidia" not in str(
         of_amd
     )
@@ -127,7 +127,7 @@ def test_a_counter_of_errors_that_reads_nothing_once_had_no_errors() -> None:
         for one in diagnose([replace(gpu, values={**gpu.values, "ecc_uncorrected_count": count})])
         if one.kind == "memory-errors"
     ]
-    assert errors.size == 2
+    assert errors.value == 2
 
 
 def test_a_hole_is_unknown_and_not_idle(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_two_hosts_are_named(tmp_path: Path) -> None:
 def test_too_few_samples_are_said(tmp_path: Path) -> None:
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=1, seconds=15)))
     assert not result.findings
-    assert "15 samples over 14 s are too few: it needs 20 over 20 s" in said(result)
+    assert "15 samples over 14 s are too few; at least 20 samples over 20 s are needed" in said(result)
 
 
 def test_a_healthy_log_has_no_warning(tmp_path: Path) -> None:
@@ -217,5 +217,5 @@ def test_a_gpu_of_a_scrape_of_several_hosts_is_named_with_its_host(tmp_path: Pat
 
 def test_places_replace_every_number_of_a_list() -> None:
     places = {"0": "a GPU 0", "3": "a GPU 3", "4": "b GPU 0"}
-    assert placed("GPUs 0, 3 and 4 wait; GPU 4, or GPU 7", places) == "a GPU 0, a GPU 3 and b GPU 0 wait; b GPU 0, or GPU 7"
-    assert placed("All 8 GPUs, 0.9 GPU-hours", places) == "All 8 GPUs, 0.9 GPU-hours"
+    assert name_gpus("GPUs 0, 3 and 4 wait; GPU 4, or GPU 7", places) == "a GPU 0, a GPU 3 and b GPU 0 wait; b GPU 0, or GPU 7"
+    assert name_gpus("All 8 GPUs, 0.9 GPU-hours", places) == "All 8 GPUs, 0.9 GPU-hours"

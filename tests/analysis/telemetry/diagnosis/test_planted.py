@@ -67,7 +67,7 @@ def test_a_planted_trouble_is_found_named_and_sized(trouble: Trouble) -> None:
         )
         seen = [one for one in observed if one.kind == SHOWN_AS.get(trouble.kind, trouble.kind)]
         devices = {device for one in seen for device in one.devices}
-        sizes = [one.size for one in seen]
+        sizes = [one.value for one in seen]
         exact = bool(sizes) and all(abs(size - trouble.size) <= 0.2 * abs(trouble.size) for size in sizes)
         others = [one for one in observed if one.severity != "info" and trouble.kind == "several-jobs" and one not in seen]
         if devices != set(trouble.gpus) or not exact or others:
@@ -82,7 +82,7 @@ def test_the_time_of_a_trouble_is_named(trouble: Trouble) -> None:
     for one in diagnose(host(1, troubles=(trouble,))):
         if one.kind == trouble.kind:
             lasts = trouble.end_s - trouble.start_s
-            assert one.share * HOUR == pytest.approx(lasts, rel=0.2)
+            assert one.time_share * HOUR == pytest.approx(lasts, rel=0.2)
             assert abs((one.start_ns - START) / 1e9 - trouble.start_s) < 0.2 * lasts
 
 
@@ -105,7 +105,7 @@ def test_a_trouble_of_one_job_of_several_is_named_with_its_job() -> None:
     assert titles[0].startswith("Job 2 of 2: heat slows GPU 1 to 5")
     assert titles[1].startswith("Job 2 of 2: utilization of all 2 GPUs falls from")
     assert titles[2:] == ["2 jobs in this log; all 2 GPUs are idle 10 min between them"]
-    assert "Job 2 runs from 40 min to 70 min after the log's start." in seen[0].seen
+    assert "Job 2 runs from 40 min to 70 min after the log's start." in seen[0].evidence
 
 
 def test_another_model_has_another_clock() -> None:
@@ -117,8 +117,8 @@ def test_another_model_has_another_clock() -> None:
 def test_a_gpu_slower_than_peers_at_the_same_power_cap_is_named() -> None:
     capped, slow = Trouble("power-throttling", (0, 1, 2, 3), 0.9), Trouble("low-clock", (2,), 0.7)
     (low,) = [one for one in diagnose(host(3, gpus=4, seconds=600, troubles=(capped, slow))) if one.kind == "low-clock"]
-    assert low.devices == (2,) and low.size == pytest.approx(0.7, abs=0.02)
-    assert "The driver gives the power cap as the reason" in low.seen
+    assert low.devices == (2,) and low.value == pytest.approx(0.7, abs=0.02)
+    assert "The driver gives the power cap as the reason" in low.evidence
 
 
 def test_jobs_on_different_gpus_at_different_times() -> None:
@@ -129,7 +129,7 @@ def test_jobs_on_different_gpus_at_different_times() -> None:
     gpus = [_padded(first, waits, before=False), _padded(second, waits, before=True)]
     (several,) = [one for one in diagnose(gpus) if one.severity != "info" or one.kind == "several-jobs"]
     assert several.title == "2 jobs in this log, on different GPUs and at different times"
-    assert "job 1 from 0 s to 20 min on GPU 0; job 2 from 30 min to 50 min on GPU 1." in several.seen
+    assert "job 1 from 0 s to 20 min on GPU 0; job 2 from 30 min to 50 min on GPU 1." in several.evidence
     assert "idle for 1 of 1.7 GPU-hours" in several.action[2]
 
 
@@ -146,8 +146,8 @@ def test_a_gpu_whose_samples_end_is_named() -> None:
     gpus = host(3, gpus=4, seconds=900)
     gpus[1] = gpus[1].between(START, START + 400 * 10**9)
     (lost,) = [one for one in diagnose(gpus) if one.kind == "gpu-lost"]
-    assert lost.title == "GPU 1 has no samples after 7 min" and lost.size == 500
-    assert lost.seen.startswith("The samples of 3 other GPUs go on for 8 min.")
+    assert lost.title == "GPU 1 has no samples after 7 min" and lost.value == 500
+    assert lost.evidence.startswith("The samples of 3 other GPUs go on for 8 min.")
 
 
 def _after(one: DeviceSamples, other: DeviceSamples, idle_s: int) -> DeviceSamples:
@@ -178,7 +178,7 @@ def test_a_clock_that_jumps_makes_no_idle_time() -> None:
     (gpu,) = host(2, gpus=1, seconds=900, troubles=(Trouble("idle-stretch", (0,), 100, 400),))
     jumped = DeviceSamples(0, gpu.name, np.where(np.arange(900) < 450, gpu.times, gpu.times + 9 * 86_400 * 10**9), gpu.values)
     idle = [one for one in diagnose([jumped]) if one.kind == "idle-stretch"]
-    assert sum(one.size for one in idle) <= 101 and not any("all the time" in one.title for one in idle)
+    assert sum(one.value for one in idle) <= 101 and not any("all the time" in one.title for one in idle)
 
 
 def test_a_sudden_fall_is_named_with_its_time() -> None:
@@ -187,7 +187,7 @@ def test_a_sudden_fall_is_named_with_its_time() -> None:
         for one in diagnose(host(2, troubles=(Trouble("utilization-trend", ALL, -50, 1500, 1501),)))
         if one.kind == "utilization-trend"
     ]
-    assert fall.title.endswith("after 25 min") and "stays there" in fall.seen
+    assert fall.title.endswith("after 25 min") and "stays there" in fall.evidence
     assert abs((fall.start_ns - START) / 1e9 - 1500) <= 90
 
 
