@@ -27,8 +27,8 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
     bases = [point for point in sweep.points if point.own and point.number and point.throughput.value]
     for base in sorted(bases, key=lambda point: not point.run.manifest.batches):
         measured = {point.number for point in sweep.points if point.number}
-        around = {number for times in AROUND if (number := base.number * times).is_integer()} if base.number else set()
-        sizes = sorted((measured | around) - {base.number})
+        numbers = {number for times in AROUND if (number := base.number * times).is_integer()} if base.number else set()
+        sizes = sorted((measured | numbers) - {base.number})
         if predicted := _predicted(base, sizes, libraries[base.run.manifest.id]):
             return replace(sweep, predicted=predicted)
     return sweep
@@ -52,17 +52,17 @@ def step_at_batch(run: RunResult, times: float, library: Library) -> float | Non
 
 
 def _predicted(base: Point, sizes: Sequence[float], library: Library) -> tuple[BatchPrediction, ...]:
-    lead, rate, own = base.run.lead, base.throughput.value, base.number
-    if lead is None or not rate or not own:
+    lead, rate, base_number = base.run.lead, base.throughput.value, base.number
+    if lead is None or not rate or not base_number:
         return ()
     with open_rank(library, lead) as view:
         context = RuleContext(base.run, lead, view.recording, whatif=whatif_of(view.recording, lead))
-        batches = at_batches(context, [size / own for size in sizes])
+        batches = at_batches(context, [size / base_number for size in sizes])
     return (
         tuple(
             BatchPrediction(
                 size,
-                own,
+                base_number,
                 rate * at.rate,
                 rate * at.rate * at.step_ms / at.high_ms,
                 rate * at.rate * at.step_ms / max(at.low_ms, 1e-6),

@@ -56,17 +56,17 @@ def combined_prediction(
         return None
     with library.open(rank.recording_id) as recording:
         whatif = whatif_of(recording, rank)
-    after = whatif.predict_ms(best, edits) if whatif is not None else None
-    if whatif is None or after is None or after <= 0:
+    predicted_ms = whatif.predict_ms(best, edits) if whatif is not None else None
+    if whatif is None or predicted_ms is None or predicted_ms <= 0:
         return None
     plan = plan_of(whatif, best, findings)
     low: float | None = None
     high: float | None = None
-    if plan and math.isclose(plan[-1].predicted_step_ms, after):  # the plan contains every change
+    if plan and math.isclose(plan[-1].predicted_step_ms, predicted_ms):  # the plan contains every change
         low, high = plan[-1].predicted_low_ms, plan[-1].predicted_high_ms
     elif (between := whatif.predict_range_ms(best, edits)) is not None:
         low, high = whatif.of_another_run(best, edits, between)
-    return CombinedPrediction(best.ms, after, mfu_of(rank, findings), gpus, low, high)
+    return CombinedPrediction(best.ms, predicted_ms, mfu_of(rank, findings), gpus, low, high)
 
 
 def mfu_of(rank: RankResult, findings: Sequence[Finding]) -> float | None:

@@ -33,7 +33,7 @@ def positions_by(number: NDArray[np.integer]) -> dict[int, I64]:
     order = np.argsort(number, kind="stable")
     ordered = number[order]
     borders = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    return {int(number[each[0]]): each for each in np.split(order, borders) if len(each)}
+    return {int(number[positions[0]]): positions for positions in np.split(order, borders) if len(positions)}
 
 
 def _dense(values: NDArray[np.integer]) -> tuple[I64, int]:

@@ -22,8 +22,8 @@ def checked(rank: RankResult) -> RankResult:
     if (decides := deciding(failed)) is not None:
         ledger, phases = [], []
         if decides.effects.get("best_step_time_ms") == "unknown":
-            nothing = missing(decides.sentence)
-            best = replace(best, reading=nothing, profiled=nothing, estimate=nothing, witnesses=(), represented=True)
+            withdrawn = missing(decides.sentence)
+            best = replace(best, reading=withdrawn, profiled=withdrawn, estimate=withdrawn, witnesses=(), represented=True)
     metrics = weakened(rank.metrics, failed)
     return replace(rank, failed=failed, best=best, ledger=ledger, phases=phases, metrics=metrics)
 
@@ -36,15 +36,15 @@ def _failed(rank: RankResult) -> Iterable[FailedCheck | None]:
 def failed_of(ranks: Sequence[RankResult], lead: RankResult | None) -> tuple[FailedCheck, ...]:
     """Return the failed checks of all ranks, the lead's first; those of another rank name it."""
     others = [rank for rank in ranks if rank is not lead]
-    own = lead.failed if lead is not None else ()
-    return (*own, *(_of_rank(check, rank) for rank in others for check in rank.failed if check not in own))
+    failed = lead.failed if lead is not None else ()
+    return (*failed, *(_of_rank(check, rank) for rank in others for check in rank.failed if check not in failed))
 
 
 def _of_rank(check: FailedCheck, rank: RankResult) -> FailedCheck:
-    where = f"rank {rank.rank}" if rank.rank is not None else f"device {rank.device}"
-    headline = f"Of {where}: {check.headline[0].lower()}{check.headline[1:]}" if check.headline is not None else None
+    rank_in_words = f"rank {rank.rank}" if rank.rank is not None else f"device {rank.device}"
+    headline = f"Of {rank_in_words}: {check.headline[0].lower()}{check.headline[1:]}" if check.headline is not None else None
     return replace(
-        check, sentence=f"Of {where}: {check.sentence}", headline=headline, evidence=(*check.evidence, "other_ranks")
+        check, sentence=f"Of {rank_in_words}: {check.sentence}", headline=headline, evidence=(*check.evidence, "other_ranks")
     )
 
 

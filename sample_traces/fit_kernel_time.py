@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402 - after the path is set
 from scipy.optimize import least_squares  # noqa: E402
 
 from sawtooth.analysis.knowledge.hardware import GpuPeaks, identify  # noqa: E402
-from sawtooth.analysis.knowledge.kernel_time import FittedKernel, KernelOperands, time_ms  # noqa: E402
+from sawtooth.analysis.knowledge.kernel_time import FittedKernel, KernelWork, time_ms  # noqa: E402
 from sawtooth.analysis.knowledge.kernel_work import (  # noqa: E402
     attention_work,
     convolution_work,
@@ -59,10 +59,10 @@ USED = {
 FEWEST = 6  # A row with fewer cases is not fitted.
 MANY = 24  # From this number of cases on, every LEFT_OUT-th case is left out of the fit.
 LEFT_OUT = 4
-Cases = list[tuple[KernelOperands, float]]
+Cases = list[tuple[KernelWork, float]]
 
 
-def work_of(case: dict[str, Any]) -> KernelOperands | None:
+def work_of(case: dict[str, Any]) -> KernelWork | None:
     """Return the work of one line of the grid, computed by the code that reads traces."""
     operator, dtype, dims = case["operator"], case["dtype"], case["dims"]
     family = case["family"]
@@ -115,8 +115,8 @@ def read(paths: list[Path]) -> dict[str, Cases]:
         case = json.loads(line)
         work = work_of(case)
         if work is not None and case["cold_us"] > 0:
-            by_row[work.row].append((work, case["cold_us"] / 1e3))
-            if work.row.startswith("gemm.tf32.") and not work.row.endswith("odd"):
+            by_row[work.kind].append((work, case["cold_us"] / 1e3))
+            if work.kind.startswith("gemm.tf32.") and not work.kind.endswith("odd"):
                 by_row["gemm.tf32.any"].append((work, case["cold_us"] / 1e3))
     return by_row
 

@@ -44,8 +44,8 @@ def gather(place: Storage, folder: DataFolder) -> str:
             pq.ParquetWriter(temporary, SCHEMA, compression="zstd", store_schema=False) as writer,
         ):
             tables = _tables(pool, place, names)
-            while some := list(islice(tables, ROWS)):
-                writer.write_table(pa.concat_tables(some))
+            while batch := list(islice(tables, ROWS)):
+                writer.write_table(pa.concat_tables(batch))
             writer.add_key_value_metadata({NAMED_BY: BY_CONTENT})
         name = _hash_of(temporary)
         commit(temporary, folder.summaries_file(name))
@@ -67,9 +67,9 @@ def _hash_of(path: Path) -> str:
 
 
 def _tables(pool: Executor, place: Storage, names: Iterable[str]) -> Iterator[pa.Table]:
-    left = iter(names)
-    while some := list(islice(left, ROWS)):
-        yield from map(_unpacked, some, pool.map(place.read, some))
+    remaining = iter(names)
+    while batch := list(islice(remaining, ROWS)):
+        yield from map(_unpacked, batch, pool.map(place.read, batch))
 
 
 def _unpacked(name: str, content: bytes) -> pa.Table:

@@ -77,17 +77,17 @@ def map_sources(
     """
     place = place_of(to)
     sources = [source for source in part_of(list_sources(urls), *part) if not source.url.startswith(f"{place.url}/")]
-    there = place.names()
-    left = [source for source in sources if summary_name(source) not in there]
-    mapped = Mapped(len(sources), len(sources) - len(left))
+    stored = place.names()
+    remaining = [source for source in sources if summary_name(source) not in stored]
+    mapped = Mapped(len(sources), len(sources) - len(remaining))
     progress(mapped)
     of_source: dict[str, list[str]] = {}
-    for name in there:
+    for name in stored:
         of_source.setdefault(name.partition("-")[0], []).append(name)
-    by_url = {source.url: source for source in left}
-    if not left:
+    by_url = {source.url: source for source in remaining}
+    if not remaining:
         return mapped
-    with closing(engine(task, left, to)) as outcomes:
+    with closing(engine(task, remaining, to)) as outcomes:
         for outcome in outcomes:
             mapped.outcomes.append(outcome)
             if outcome.failed is None:

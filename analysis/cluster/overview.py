@@ -48,7 +48,7 @@ def of_whole_job(
         return JobRepresentatives(
             list(ranks), communication and replace(communication, stragglers=(), notes=(*communication.notes, lost)), lost
         )
-    own = communication or replace(NOBODY, ranks=tuple(_waits_of(i, rank) for i, rank in enumerate(ranks)))
+    communication_of_open = communication or replace(NOBODY, ranks=tuple(_waits_of(i, rank) for i, rank in enumerate(ranks)))
     place = {(rank.recording_id, rank.device): position for position, rank in enumerate(ranks)}
     of_job = {
         int(row.position): place[row.id, int(row.device)]
@@ -57,12 +57,18 @@ def of_whole_job(
     }
     if len(of_job) == len(overview.ranks):
         return JobRepresentatives(
-            list(ranks), replace(own, notes=tuple(dict.fromkeys((*own.notes, *overview.notes))), heat=overview.heat), None
+            list(ranks),
+            replace(
+                communication_of_open,
+                notes=tuple(dict.fromkeys((*communication_of_open.notes, *overview.notes))),
+                heat=overview.heat,
+            ),
+            None,
         )
-    whole = replace(
-        own,
-        ranks=tuple(_with_job(waits, overview, of_job) for waits in own.ranks),
-        stragglers=tuple(each for late in overview.stragglers if (each := _here(late, of_job)) is not None),
+    job = replace(
+        communication_of_open,
+        ranks=tuple(_with_job(waits, overview, of_job) for waits in communication_of_open.ranks),
+        stragglers=tuple(straggler for late in overview.stragglers if (straggler := _straggler_here(late, of_job)) is not None),
         split=overview.split
         and Split(_side(overview.split.early, of_job), _side(overview.split.late, of_job), overview.split.behind_ms),
         unmatched=overview.unmatched,
@@ -74,9 +80,9 @@ def of_whole_job(
     )
     numbered = bool(overview.ranks["rank"].notna().all())
     waits_ms = overview.heat.groupby("rank")["wait_ms"].mean()
-    key = {here: int(overview.ranks["rank"].iloc[p]) if numbered else p for p, here in of_job.items()}
+    key = {position_here: int(overview.ranks["rank"].iloc[p]) if numbered else p for p, position_here in of_job.items()}
     split = [_split(rank, float(waits_ms.get(key.get(i, -1), 0.0))) if i in key else rank for i, rank in enumerate(ranks)]
-    return JobRepresentatives(split, whole, None)
+    return JobRepresentatives(split, job, None)
 
 
 def _split(rank: RankResult, wait_ms: float) -> RankResult:
@@ -85,29 +91,29 @@ def _split(rank: RankResult, wait_ms: float) -> RankResult:
     ``wait_ms`` is that wait per step. The representatives alone cannot show it: most members of a collective are missing, so
     the shortest time among the representatives still includes waiting.
     """
-    whole = [row for row in rank.ledger if row.owner == "exposed_comm"]
-    exposed_ms = sum(row.ms_per_step or 0.0 for row in whole)
+    exposed_rows = [row for row in rank.ledger if row.owner == "exposed_comm"]
+    exposed_ms = sum(row.ms_per_step or 0.0 for row in exposed_rows)
     if not exposed_ms:
         return rank
     waited = min(wait_ms / exposed_ms, 1.0)
-    estimates = [row.ms_per_step_unprofiled_est for row in whole if row.ms_per_step_unprofiled_est is not None]
+    estimates = [row.ms_per_step_unprofiled_est for row in exposed_rows if row.ms_per_step_unprofiled_est is not None]
     parts = [
         replace(
-            whole[0],
+            exposed_rows[0],
             cause=cause,
-            ns=round(share * sum(row.ns for row in whole)),
+            ns=round(share * sum(row.ns for row in exposed_rows)),
             ms_per_step=share * exposed_ms,
             ms_per_step_unprofiled_est=share * sum(estimates) if estimates else None,
-            share=share * sum(row.share for row in whole),
+            share=share * sum(row.share for row in exposed_rows),
         )
         for cause, share in (("comm_wait", waited), ("comm_transfer", 1 - waited))
         if share
     ]
-    rest = [row for row in rank.ledger if row.owner != "exposed_comm"]
-    return replace(rank, ledger=sorted([*rest, *parts], key=lambda row: -row.ns), exposed_causes={})
+    other_rows = [row for row in rank.ledger if row.owner != "exposed_comm"]
+    return replace(rank, ledger=sorted([*other_rows, *parts], key=lambda row: -row.ns), exposed_causes={})
 
 
-def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
+def _straggler_here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
     """Return a straggler with the positions of its ranks among the representatives.
 
     None if it has no rank among them and its ranks have no numbers.
@@ -125,7 +131,7 @@ def _waits_of(position: int, rank: RankResult) -> RankWaits:
 
 
 def _with_job(waits: RankWaits, overview: JobOverview, of_job: dict[int, int]) -> RankWaits:
-    position = next((p for p, here in of_job.items() if here == waits.position), None)
+    position = next((p for p, position_here in of_job.items() if position_here == waits.position), None)
     if position is None:
         return waits
     row = overview.ranks.iloc[position]

@@ -33,17 +33,17 @@ def on_ray(
     ray = _connected(address, jobs)
     try:
         remote = ray.remote(num_cpus=1, max_retries=RETRIES)(task)
-        left = iter(sources)
+        remaining = iter(sources)
         running: dict[Any, SourceVersion] = {}
         while True:
-            for source in left:
+            for source in remaining:
                 running[remote.remote(source, to)] = source
                 if len(running) >= AT_A_TIME:
                     break
             if not running:
                 return
-            done, _ = ray.wait(list(running), num_returns=1)
-            for reference in done:
+            finished, _ = ray.wait(list(running), num_returns=1)
+            for reference in finished:
                 source = running.pop(reference)
                 try:
                     yield ray.get(reference)

@@ -76,7 +76,7 @@ def _overview(path: Path, _changed_ns: int) -> JobOverview:
 def reduce_job(tables: JobTables) -> JobOverview:
     """Return the overview of the ranks in ``tables``."""
     ranks, calls = tables.ranks, tables.calls()
-    whole = len(calls)
+    total = len(calls)
     rows, clocks, notes = match_rows(calls, len(ranks), ranks["world"].tolist())
     del calls  # the largest table, no longer needed
     rows["exposed_wait_ns"] = _exposed_waits(rows)
@@ -87,7 +87,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
     stragglers: tuple[Straggler, ...] = ()
     uneven, split = None, None
     if len(rows):
-        recorded = RecordedJob.of(rows, len(ranks))
+        recorded = RecordedJob.from_rows(rows, len(ranks))
         stragglers = outliers(recorded, tables.traces, alike, numbers, hosts, step_ms)
         if (rows["name"] == SEND_RECEIVE).any() and one_step(rows, len(ranks)):
             uneven = unequal(recorded, alike, numbers, hosts)
@@ -105,7 +105,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
         heat=heat,
         stragglers=stragglers,
         representatives=choose(tables.lost(), table, alike, late, MOST),
-        unmatched=whole - len(rows),
+        unmatched=total - len(rows),
         notes=(*notes, *([UNEQUAL.format(uneven.slowdown)] if uneven and uneven.stragglers else []), *_notes(tables)),
         slowdown=uneven.slowdown if uneven else None,
         groups=group_uses(rows, _places(ranks, steps)),
@@ -154,9 +154,9 @@ def _exposed_waits(rows: pd.DataFrame) -> np.ndarray:
     end = start + rows["wait_ns"].to_numpy(np.int64)
     order = np.lexsort((start, rows["position"]))
     latest = pd.Series(end[order]).groupby(rows["position"].to_numpy()[order]).cummax()
-    before = latest.groupby(rows["position"].to_numpy()[order]).shift().fillna(0).astype(np.int64).to_numpy()
+    previous_end = latest.groupby(rows["position"].to_numpy()[order]).shift().fillna(0).astype(np.int64).to_numpy()
     begin = np.empty_like(start)
-    begin[order] = np.minimum(np.maximum(start[order], before), end[order])
+    begin[order] = np.minimum(np.maximum(start[order], previous_end), end[order])
     exposed = start + rows["exposed_from_ns"].to_numpy(np.int64)
     until = np.minimum(end, exposed + rows["exposed_ns"].to_numpy(np.int64))
     return np.maximum(until - np.maximum(begin, exposed), 0)
@@ -214,9 +214,9 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
 
     Each host is processed separately, because only a GPU of its host can belong to a rank.
     """
-    out: list[DeviceTelemetry | None] = [None] * len(ranks)
+    by_rank: list[DeviceTelemetry | None] = [None] * len(ranks)
     for host, mine in ranks.groupby("host", dropna=False):
-        here = [each for each in sampled if pd.isna(host) or each.host is None or each.host == host]
+        of_host = [device for device in sampled if pd.isna(host) or device.host is None or device.host == host]
         devices = [
             TraceDevice(
                 row.id,
@@ -228,10 +228,10 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
             )
             for row in mine.itertuples()
         ]
-        owned = attribute(here, devices) if here else {}
+        owned = attribute(of_host, devices) if of_host else {}
         for position, device in zip(mine["position"], devices, strict=True):
-            out[position] = owned.get((device.recording_id, device.device))
-    return out
+            by_rank[position] = owned.get((device.recording_id, device.device))
+    return by_rank
 
 
 def _notes(tables: JobTables) -> list[str]:

@@ -15,9 +15,9 @@ VICTIMS = 2  # ranks that wait most, as examples of waiting in a trace
 
 
 def choose(
-    lost: pd.DataFrame, ranks: pd.DataFrame, alike: Sequence[Sequence[int]], late: Sequence[int], most: int = MOST
+    lost: pd.DataFrame, ranks: pd.DataFrame, alike: Sequence[Sequence[int]], late: Sequence[int], limit: int = MOST
 ) -> tuple[int, ...]:
-    """Return up to ``most`` positions, in order.
+    """Return up to ``limit`` positions, in order.
 
     ``lost`` (position, cause, ms) is the time that ranks lose per step, ``ranks`` their waits (wait_ms, by position). ``alike``
     are the ranks of each one's role. ``late`` are the late ranks, those with the largest gain for the job first.
@@ -31,10 +31,10 @@ def choose(
     medoids = [_medoid(table, [p for p in role if p not in set(late)] or role) for role in roles]
     victims = ranks["wait_ms"].sort_values(ascending=False, kind="stable").index[:VICTIMS].tolist()
     # late ranks come first, but some places are reserved for typical ranks to compare them with
-    wanted = [*late[: most // 2], 0, *medoids[: most // 4], *victims, *medoids, *late]
-    if len(ranks) <= most:
-        wanted += range(len(ranks))
-    chosen = list(dict.fromkeys(int(position) for position in wanted))[:most]
+    candidates = [*late[: limit // 2], 0, *medoids[: limit // 4], *victims, *medoids, *late]
+    if len(ranks) <= limit:
+        candidates += range(len(ranks))
+    chosen = list(dict.fromkeys(int(position) for position in candidates))[:limit]
     return tuple(sorted(chosen))
 
 
@@ -43,5 +43,5 @@ def _medoid(table: np.ndarray, role: list[int]) -> int:
     mine = table[role]
     usual = np.median(mine, axis=0)
     scatter = np.median(np.abs(mine - usual), axis=0)
-    far = np.abs(mine - usual) / np.where(scatter > 0, scatter, 1.0)
-    return role[int(far.sum(axis=1).argmin())]
+    distance = np.abs(mine - usual) / np.where(scatter > 0, scatter, 1.0)
+    return role[int(distance.sum(axis=1).argmin())]

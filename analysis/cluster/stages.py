@@ -55,7 +55,11 @@ def unequal(
     late: Straggler | None = None
     if ideal_ms > 0 and lost_ms >= LEAST_SHARE * step_ms:
         rank, stage = _rank(job, calls, ranks, hosts), _stage(job, calls, members, ranks)
-        late = max((each for each in (rank, stage) if each is not None), key=lambda each: each.gain_ms, default=None)
+        late = max(
+            (straggler for straggler in (rank, stage) if straggler is not None),
+            key=lambda straggler: straggler.gain_ms,
+            default=None,
+        )
     named = late is not None and late.gain_ms >= max(MOST_OF_IT * lost_ms, LEAST_SHARE * step_ms)
     return Unequal(step_ms / ideal_ms if ideal_ms > 0 else 1.0, (late,) if late is not None and named else ())
 
@@ -86,17 +90,19 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
     calls["own"] = known.fillna(known.groupby([calls["position"], calls["size"], calls["place"]]).transform("mean")).fillna(0.0)
     alike = calls.groupby(["stage", "size", "place"])["own"]
     mine = calls.groupby(["position", "size", "place"])["own"]
-    whole, count = alike.transform("sum"), alike.transform("size")
-    rest = count - mine.transform("size")
-    calls["usual"] = whole / count
-    calls["others"] = ((whole - mine.transform("sum")) / rest.where(rest > 0)).fillna(calls["usual"])
+    total, count = alike.transform("sum"), alike.transform("size")
+    count_of_others = count - mine.transform("size")
+    calls["usual"] = total / count
+    calls["others"] = ((total - mine.transform("sum")) / count_of_others.where(count_of_others > 0)).fillna(calls["usual"])
     return calls
 
 
-def _evened(calls: pd.DataFrame, own: pd.Series) -> F64:
-    """Return ``own`` with each stage's sum per rank scaled to the mean of the stages' sums."""
-    each = own.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
-    return (own * calls["stage"].map(each.mean() / each.where(each > 0)).fillna(1.0)).to_numpy(np.float64)
+def _evened(calls: pd.DataFrame, own_ms: pd.Series) -> F64:
+    """Return ``own_ms`` with each stage's sum per rank scaled to the mean of the stages' sums."""
+    mean_of_stage = own_ms.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
+    return (own_ms * calls["stage"].map(mean_of_stage.mean() / mean_of_stage.where(mean_of_stage > 0)).fillna(1.0)).to_numpy(
+        np.float64
+    )
 
 
 def _usual_transfers(job: RecordedJob, calls: pd.DataFrame) -> F64:

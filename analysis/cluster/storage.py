@@ -182,10 +182,10 @@ def list_sources(urls: Iterable[str]) -> list[SourceVersion]:
     """
     sources: dict[str, SourceVersion] = {}
     for url in urls:
-        here = list(_at(url))
-        if not here:
+        listed = list(_at(url))
+        if not listed:
             raise UsageError(f"There is neither a trace nor telemetry at {url}.")
-        sources.update({source.url: source for source in here})
+        sources.update({source.url: source for source in listed})
     return [sources[url] for url in sorted(sources)]
 
 
@@ -209,8 +209,8 @@ def _at(url: str) -> Iterator[SourceVersion]:
 
 
 def _local_source(path: Path) -> SourceVersion:
-    about = path.stat()
-    return SourceVersion(str(path), f"{about.st_size}-{about.st_mtime_ns}", about.st_size)
+    status = path.stat()
+    return SourceVersion(str(path), f"{status.st_size}-{status.st_mtime_ns}", status.st_size)
 
 
 def _store(url: str) -> Any:

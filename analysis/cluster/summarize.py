@@ -36,8 +36,8 @@ def rank_rows(library: Library, recording_id: str, source: SourceVersion) -> lis
     with library.open(recording_id) as recording:
         row = row_of(recording)
         trace = RankTrace(recording, row, UserFacts(), RunTelemetry(()), None, library.folder)
-        about = {**_about(row, source), **_identity(recording, row), "kind": "trace"}
-        return [{**about, **_device_row(recording, rank)} for rank, _ in trace.ranks()] or [{**about, "why": NO_WORK}]
+        fields = {**_source_fields(row, source), **_identity(recording, row), "kind": "trace"}
+        return [{**fields, **_device_row(recording, rank)} for rank, _ in trace.ranks()] or [{**fields, "why": NO_WORK}]
 
 
 def telemetry_rows(library: Library, recording_id: str, source: SourceVersion) -> list[Row]:
@@ -51,7 +51,7 @@ def telemetry_rows(library: Library, recording_id: str, source: SourceVersion) -
             ran = pids.get(str(sampled.device), ()) if isinstance(pids, dict) else ()
             rows.append(
                 {
-                    **_about(row, source),
+                    **_source_fields(row, source),
                     "kind": "telemetry",
                     "host": host,
                     "device": sampled.device,
@@ -64,12 +64,12 @@ def telemetry_rows(library: Library, recording_id: str, source: SourceVersion) -
         return rows
 
 
-def refusal_row(source: SourceVersion, why: str) -> Row:
+def refusal_row(source: SourceVersion, reason: str) -> Row:
     """Return the row of a source that cannot be read, so that it is not tried again."""
-    return {"kind": "refused", "source": source.url, "state": source.state, "tool": TOOL_VERSION, "why": why}
+    return {"kind": "refused", "source": source.url, "state": source.state, "tool": TOOL_VERSION, "why": reason}
 
 
-def _about(row: RecordingRow, source: SourceVersion) -> Row:
+def _source_fields(row: RecordingRow, source: SourceVersion) -> Row:
     return {
         "source": source.url,
         "state": source.state,
@@ -114,15 +114,15 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
     kernels = kernels_of(recording, rank.device)
     # other ranks' kernels are not available, so the uninterrupted kernels of this rank define the usual times
     usual = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
-    return row | _shown(RankLosses.of(recording, rank, kernels, usual))
+    return row | _loss_columns(RankLosses.from_recording(recording, rank, kernels, usual))
 
 
 def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> list[Row]:
     rows, exposed = load(recording, rank.device, rank.steps)
     start = rows["start_ns"].to_numpy(np.int64)
-    begun, _, call, _ = overlaps(Intervals(start, start + rows["dur_ns"].to_numpy(np.int64)), exposed)
+    starts, _, call, _ = overlaps(Intervals(start, start + rows["dur_ns"].to_numpy(np.int64)), exposed)
     begins = rows["dur_ns"].to_numpy(np.int64).copy()
-    np.minimum.at(begins, call, begun - start[call])
+    np.minimum.at(begins, call, starts - start[call])
     rows = rows.assign(
         described=rows["has_arguments"],
         step=[OUTSIDE if label is None else place.get(label, OUTSIDE) for label in rows["step"]],
@@ -138,7 +138,7 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
     ]
 
 
-def _shown(trace: RankLosses) -> Row:
+def _loss_columns(trace: RankLosses) -> Row:
     return {
         "lost": [{"cause": cause, "ms": ms} for cause, ms in trace.lost_ms.items() if ms],
         "held_ms": trace.held_ms,

@@ -101,7 +101,7 @@ def unpack(content: bytes) -> pa.Table:
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         version = (file.metadata.metadata or {}).get(ABOUT.encode())
-        if version not in [str(each).encode() for each in READABLE] or _bomb(file.metadata):
+        if version not in [str(readable).encode() for readable in READABLE] or _bomb(file.metadata):
             _refuse()
         table = _as_now(file.read())
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
@@ -111,14 +111,16 @@ def unpack(content: bytes) -> pa.Table:
     return table
 
 
-def _bomb(about: pq.FileMetaData) -> bool:
+def _bomb(metadata: pq.FileMetaData) -> bool:
     """Return whether a file unpacks to more than any rank needs.
 
     A few bytes can encode a billion equal values.
     """
-    columns = [about.row_group(group).column(c) for group in range(about.num_row_groups) for c in range(about.num_columns)]
+    columns = [
+        metadata.row_group(group).column(c) for group in range(metadata.num_row_groups) for c in range(metadata.num_columns)
+    ]
     return (
-        about.num_rows > MOST_ROWS
+        metadata.num_rows > MOST_ROWS
         or any(column.num_values > MOST_VALUES for column in columns)
         or sum(column.total_uncompressed_size for column in columns) > MOST_BYTES
     )

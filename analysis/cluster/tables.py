@@ -70,12 +70,12 @@ class JobTables:
         jobs = rows["job"].dropna().unique()
         if len(jobs) > 1:
             raise UsageError(f"These summaries are of {len(jobs)} jobs. Map the traces of each into a place of its own.")
-        whole = len(rows)
+        total = len(rows)
         rows = rows.drop_duplicates(["id", "device"])
         known = rows["rank"].notna()
         last = rows[known].sort_values("first_ns", kind="stable").drop_duplicates(["rank", "device"], keep="last")
         rows = pd.concat([last.sort_values(["rank", "device"], kind="stable"), rows[~known]], ignore_index=True)
-        self.further = whole - len(rows)
+        self.further = total - len(rows)
         if rows.empty:
             raise UsageError("None of the summaries is of a trace with GPU work.")
         rows["rank"] = rows["rank"].astype("Int64")
@@ -96,7 +96,7 @@ class JobTables:
     def refused(self) -> list[RefusedSource]:
         """The sources that could not be read."""
         rows = self._con.execute("SELECT source, why FROM summaries WHERE why IS NOT NULL ORDER BY source").fetchall()
-        return [RefusedSource(source, why) for source, why in rows]
+        return [RefusedSource(source, reason) for source, reason in rows]
 
     def telemetry_sources(self, hosts: Sequence[str | None]) -> list[tuple[str, str]]:
         """Return address and id of the telemetry files of ``hosts``, and of those without a host."""
@@ -113,16 +113,17 @@ class JobTables:
         exposed_from_ns. Values that an older version did not store are null, and sends are then 0.
         """
         ((kind,),) = self._con.execute("SELECT any_value(typeof(call)) FROM summaries").fetchall()
-        there = kind.replace('"', " ").replace("(", " ")
+        safe_kind = kind.replace('"', " ").replace("(", " ")
         of_call = {
             "sends": "coalesce({}, 0)",
             "forward": "coalesce({}, false)",
             "bytes": "{}",
             "description": "{}",
         }
-        nothing = {"sends": "0::SMALLINT", "forward": "false", "bytes": "NULL::BIGINT", "description": "NULL::VARCHAR"}
+        defaults = {"sends": "0::SMALLINT", "forward": "false", "bytes": "NULL::BIGINT", "description": "NULL::VARCHAR"}
         later = ", ".join(
-            f"{sql.format(f'c.{name}') if f' {name} ' in there else nothing[name]} AS {name}" for name, sql in of_call.items()
+            f"{sql.format(f'c.{name}') if f' {name} ' in safe_kind else defaults[name]} AS {name}"
+            for name, sql in of_call.items()
         )
         frame = (
             self._con.sql(
@@ -140,8 +141,8 @@ class JobTables:
 
     def _later(self, *columns: str) -> str:
         """Return the SELECT list of numeric ``columns``, with NULL for those that the summaries lack."""
-        there = {name for name, *_ in self._con.execute("DESCRIBE summaries").fetchall()}
-        return ", ".join(name if name in there else f"NULL::DOUBLE AS {name}" for name in columns)
+        existing = {name for name, *_ in self._con.execute("DESCRIBE summaries").fetchall()}
+        return ", ".join(name if name in existing else f"NULL::DOUBLE AS {name}" for name in columns)
 
     def steps(self) -> pd.DataFrame:
         """Return the counted steps of every rank: position, step (its label), start_ns, end_ns."""
@@ -155,9 +156,9 @@ class JobTables:
             "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
         ).fetchall()
         shown = {}
-        for position, lost, held_ms, quiet, beside in rows:
+        for position, lost, held_ms, quiet, loud in rows:
             kernels = {_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet}
-            shapes = kernels.keys() | {_shape(kernel) for kernel in beside}
+            shapes = kernels.keys() | {_shape(kernel) for kernel in loud}
             shown[position] = RankLosses({row["cause"]: row["ms"] for row in lost}, held_ms, kernels, shapes)
         return shown
 

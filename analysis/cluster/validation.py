@@ -56,7 +56,7 @@ def unsound(table: pa.Table) -> str | None:
         next((name for name in OF_TRACE if traces[name].null_count), None)
         or next((name for name in ("pids", "beside") if columns[name].flatten().null_count), None)
         or next((name for name, column in columns.items() if _too_long(column)), None)
-        or next((name for name, (least, most) in RANGES.items() if _outside(columns[name], least, most)), None)
+        or next((name for name, (lowest, highest) in RANGES.items() if _outside(columns[name], lowest, highest)), None)
         or (None if all(map(ID_PATTERN.fullmatch, traces["id"].to_pylist())) else "id")
         or (None if _in_order(columns) else "step.end_ns")
         or (None if _inside(columns) else "call.exposed_ns")
@@ -69,10 +69,10 @@ def _too_long(column: pa.Array) -> bool:
     return pa.types.is_string(column.type) and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_TEXT
 
 
-def _outside(column: pa.Array, least: float, most: float) -> bool:
+def _outside(column: pa.Array, lowest: float, highest: float) -> bool:
     """Return whether a value is outside a range; NaN always is."""
     values = column.drop_null().to_numpy(zero_copy_only=False)
-    return not bool(((values >= least) & (values <= most)).all())
+    return not bool(((values >= lowest) & (values <= highest)).all())
 
 
 def _in_order(columns: dict[str, pa.Array]) -> bool:

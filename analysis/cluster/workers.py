@@ -62,16 +62,16 @@ def in_processes(task: Task, sources: Sequence[SourceVersion], to: str, workers:
 
     Close the generator to end the processes.
     """
-    left = deque(sources)
+    remaining = deque(sources)
     tries: Counter[str] = Counter()
     running: list[_Worker] = []
     try:
-        while left or any(worker.source for worker in running):
-            while left and len(running) < workers:
+        while remaining or any(worker.source for worker in running):
+            while remaining and len(running) < workers:
                 running.append(_Worker(task, to))
             for worker in running:
-                if worker.source is None and left:
-                    worker.take(left.popleft())
+                if worker.source is None and remaining:
+                    worker.take(remaining.popleft())
             reading = [(worker, worker.source) for worker in running if worker.source is not None]
             answered = wait([worker.pipe for worker, _ in reading])
             for worker, source in reading:
@@ -83,7 +83,7 @@ def in_processes(task: Task, sources: Sequence[SourceVersion], to: str, workers:
                     running.remove(worker)
                     worker.end()
                     if tries[source.url] < TRIES:
-                        left.append(source)
+                        remaining.append(source)
                         continue
                     outcome = SourceOutcome(source.url, failed=DIED.format(tries=TRIES))
                 yield outcome

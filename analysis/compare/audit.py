@@ -32,11 +32,11 @@ def audit_of_pair(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[Audit
 
     A side with several runs gets the means of its runs.
     """
-    left, right = _side(a), _side(b)
-    nothing = missing(NOT_COUNTED)
-    rows = {**{key: row for key, (row, _) in left.items()}, **{key: row for key, (row, _) in right.items()}}
+    run_a, run_b = _side(a), _side(b)
+    not_counted = missing(NOT_COUNTED)
+    rows = {**{key: row for key, (row, _) in run_a.items()}, **{key: row for key, (row, _) in run_b.items()}}
     return tuple(
-        AuditChange(row, left[key][1] if key in left else nothing, right[key][1] if key in right else nothing)
+        AuditChange(row, run_a[key][1] if key in run_a else not_counted, run_b[key][1] if key in run_b else not_counted)
         for key, row in rows.items()
     )
 

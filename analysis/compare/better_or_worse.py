@@ -103,13 +103,13 @@ def _word_of_change(comparison: Comparison, key: str, better: str, readings: tup
     A metric that only describes the run is better or worse only if the run is better or worse. Otherwise the word is
     "changed".
     """
-    before, after = (reading.value or 0.0 for reading in readings)
-    if better == "neither" or comparison.unrelated or abs(after - before) < NO_BETTER * max(abs(before), abs(after)):
+    value_a, value_b = (reading.value or 0.0 for reading in readings)
+    if better == "neither" or comparison.unrelated or abs(value_b - value_a) < NO_BETTER * max(abs(value_a), abs(value_b)):
         return "changed"
     other_work = comparison.throughput is not None and (key in OF_A_STEP or key.startswith("energy"))
     if key in OF_THE_RECORDING or other_work:
         return "changed"
-    word: RowWord = "better" if (after < before) == (better == "lower") else "worse"
+    word: RowWord = "better" if (value_b < value_a) == (better == "lower") else "worse"
     follows = {"faster": "better", "slower": "worse"}.get(comparison.leading.word)
     return word if key in RESULTS or key.startswith("energy") or word == follows else "changed"
 

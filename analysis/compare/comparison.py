@@ -262,8 +262,8 @@ def _one_command(a: Side, b: Side, changed: Sequence[SetupDifference]) -> bool:
     # Findings about the host's speed do not count, because they come and go with that speed.
     if any(difference.finding is None or "host_pace" not in difference.finding.explains.topics for difference in changed):
         return False
-    left, right = _gpu_work(a), _gpu_work(b)
-    return not left or not right or max(left, right) / min(left, right) - 1 <= GPU_VARIES
+    work_a, work_b = _gpu_work(a), _gpu_work(b)
+    return not work_a or not work_b or max(work_a, work_b) / min(work_a, work_b) - 1 <= GPU_VARIES
 
 
 def _gpu_work(side: Side) -> float | None:

@@ -204,7 +204,9 @@ def _marks(lead: RankResult) -> StepTimeEvidence | None:
     """Return the evidence of the step marks; None if they do not give the step time."""
     if lead.best.source != "marks":
         return None
-    marks = (each for each in lead.best.witnesses if each.source == "marks" and each.ms == lead.best.reading.value)
+    marks = (
+        evidence for evidence in lead.best.witnesses if evidence.source == "marks" and evidence.ms == lead.best.reading.value
+    )
     return next(marks, None)
 
 
@@ -238,5 +240,5 @@ def withdrawn_by(a: Side, b: Side) -> str | None:
 
     Returns None if no check failed.
     """
-    named = ((run.manifest.name, run.withdrawn_by) for side in (a, b) for run in side.runs)
-    return next((f"{name}: {check.headline}" for name, check in named if check is not None), None)
+    withdrawn_runs = ((run.manifest.name, run.withdrawn_by) for side in (a, b) for run in side.runs)
+    return next((f"{name}: {check.headline}" for name, check in withdrawn_runs if check is not None), None)

@@ -180,9 +180,9 @@ def _unseen(comparison: Comparison, gate: Gate) -> str | None:
 
     Return None if they could.
     """
-    visible, before = comparison.verdict.smallest_visible_share, comparison.best.a
-    limit = gate.limit if gate.relative else gate.limit / before if before else None
+    visible, reading_a = comparison.verdict.smallest_visible_share, comparison.best.a
+    limit = gate.limit if gate.relative else gate.limit / reading_a if reading_a else None
     if visible is None or limit is None or visible <= limit:
         return None
-    small, seen = (f"{significant(share * 100, 2)} %" for share in (limit, visible))
-    return f"A change of {small} would not have been seen in these recordings, only one above {seen}."
+    small, visible_text = (f"{significant(share * 100, 2)} %" for share in (limit, visible))
+    return f"A change of {small} would not have been seen in these recordings, only one above {visible_text}."

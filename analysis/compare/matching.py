@@ -72,41 +72,41 @@ def match(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> list[Match]:
         ("operator", lambda p: p.operator or None),
         ("category", lambda p: p.category or None),
     )
-    for how, key in stages:
-        left_a, left_b = _stage(how, key, left_a, left_b, rows)
-    _stage("only_a", lambda p: p.name, left_a, [], rows, both=False)
-    _stage("only_b", lambda p: p.name, [], left_b, rows, both=False)
+    for stage, key in stages:
+        left_a, left_b = _stage(stage, key, left_a, left_b, rows)
+    _stage("only_a", lambda p: p.name, left_a, [], rows, both_required=False)
+    _stage("only_b", lambda p: p.name, [], left_b, rows, both_required=False)
     return sorted(rows, key=lambda r: (-abs(r.change_ns), sorted((*r.names_a, *r.names_b)), r.shapes))
 
 
 def _stage(
-    how: How,
+    stage: How,
     key: Callable[[PerStepWork], Hashable | None],
     a: Iterable[PerStepWork],
     b: Iterable[PerStepWork],
     rows: list[Match],
     *,
-    both: bool = True,
+    both_required: bool = True,
 ) -> tuple[list[PerStepWork], list[PerStepWork]]:
     """Move the pieces whose key both sides have into ``rows``, and return the rest of each side."""
     groups: tuple[dict[Hashable, list[PerStepWork]], dict[Hashable, list[PerStepWork]]] = (defaultdict(list), defaultdict(list))
-    left: tuple[list[PerStepWork], list[PerStepWork]] = ([], [])
+    unmatched: tuple[list[PerStepWork], list[PerStepWork]] = ([], [])
     for side, pieces in enumerate((a, b)):
         for piece in pieces:
             value = key(piece)
-            (left[side] if value is None else groups[side][value]).append(piece)
-    shared = groups[0].keys() & groups[1].keys() if both else groups[0].keys() | groups[1].keys()
+            (unmatched[side] if value is None else groups[side][value]).append(piece)
+    shared = groups[0].keys() & groups[1].keys() if both_required else groups[0].keys() | groups[1].keys()
     for value in groups[0].keys() | groups[1].keys():
         mine, theirs = groups[0].get(value, []), groups[1].get(value, [])
         if value in shared:
-            rows.append(_row(how, mine, theirs))
+            rows.append(_row(stage, mine, theirs))
         else:
-            left[0].extend(mine)
-            left[1].extend(theirs)
-    return left
+            unmatched[0].extend(mine)
+            unmatched[1].extend(theirs)
+    return unmatched
 
 
-def _row(how: How, a: list[PerStepWork], b: list[PerStepWork]) -> Match:
+def _row(stage: How, a: list[PerStepWork], b: list[PerStepWork]) -> Match:
     pieces = [*a, *b]
     operators = _largest(pieces, lambda p: p.operator)
     shapes = _largest(pieces, lambda p: p.shapes) if len({p.shapes for p in pieces}) == 1 else ""
@@ -118,9 +118,9 @@ def _row(how: How, a: list[PerStepWork], b: list[PerStepWork]) -> Match:
         "category": f"other {category}",
         "only_a": pieces[0].name,
         "only_b": pieces[0].name,
-    }[how]
+    }[stage]
     return Match(
-        how=how,
+        how=stage,
         label=label,
         category=category,
         operator=operators,

@@ -51,11 +51,11 @@ def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | Non
 
     If several runs have that name, this is the newest.
     """
-    named = {tag.removeprefix(FOLLOWS) for tag in manifest.tags if tag.startswith(FOLLOWS)}
-    return next((m for m in manifests if m.id != manifest.id and {m.id, m.name} & named), None)
+    run_ids = {tag.removeprefix(FOLLOWS) for tag in manifest.tags if tag.startswith(FOLLOWS)}
+    return next((m for m in manifests if m.id != manifest.id and {m.id, m.name} & run_ids), None)
 
 
-def remember(folder: DataFolder, before: str, after: str, prediction: Prediction) -> None:
+def remember(folder: DataFolder, run_a: str, run_b: str, prediction: Prediction) -> None:
     """Store the predicted and the measured step time of two runs (given by id), once for each pair.
 
     Does nothing if B has other differences as well.
@@ -63,10 +63,10 @@ def remember(folder: DataFolder, before: str, after: str, prediction: Prediction
     if prediction.also_changed:
         return
     pairs = _pairs(folder)
-    tested = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms, prediction.low_ms, prediction.high_ms)
-    if pairs.get(key := f"{before} {after}") == tested:
+    record = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms, prediction.low_ms, prediction.high_ms)
+    if pairs.get(key := f"{run_a} {run_b}") == record:
         return
-    newest = [*((k, v) for k, v in pairs.items() if k != key), (key, tested)][-MOST:]
+    newest = [*((k, v) for k, v in pairs.items() if k != key), (key, record)][-MOST:]
     with contextlib.suppress(OSError):  # A full disk or a read-only folder must not make the comparison fail.
         write_atomically(folder.root / FILE, sealed(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
 
@@ -77,13 +77,13 @@ def records(folder: DataFolder) -> list[Record]:
     Several fixes made at once count for each of their rules.
     """
     by_rule: dict[str, list[_Tested]] = {}
-    for tested in _pairs(folder).values():
-        for rule in tested.rules:
-            by_rule.setdefault(rule, []).append(tested)
+    for record in _pairs(folder).values():
+        for rule in record.rules:
+            by_rule.setdefault(rule, []).append(record)
     rows = []
     for rule, pairs in by_rule.items():
-        errors = [abs(each.predicted_ms / each.measured_ms - 1) for each in pairs]
-        held = [each.low_ms <= each.measured_ms <= each.high_ms for each in pairs if each.low_ms and each.high_ms]
+        errors = [abs(pair.predicted_ms / pair.measured_ms - 1) for pair in pairs]
+        held = [pair.low_ms <= pair.measured_ms <= pair.high_ms for pair in pairs if pair.low_ms and pair.high_ms]
         rows.append(Record(rule, len(pairs), statistics.median(errors), max(errors), len(held), sum(held)))
     return sorted(rows, key=lambda record: (-record.pairs, record.rule))
 
@@ -96,4 +96,4 @@ def _pairs(folder: DataFolder) -> dict[str, _Tested]:
     except (ValueError, RecursionError):  # The errors of msgspec are ValueErrors.
         log.warning("%s in the data folder is damaged: the record of past predictions starts again from zero.", FILE)
         return {}
-    return {key: tested for key, tested in pairs.items() if tested.measured_ms > 0}
+    return {key: record for key, record in pairs.items() if record.measured_ms > 0}

@@ -81,10 +81,10 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bo
         return []
     differences = []
     for check in _CHECKS:
-        left, right = check.value(a, a.lead), check.value(b, b.lead)
-        if left is not None and right is not None and left != right:
-            sentence = f"{check.what} differs ({check.named(left)} against {check.named(right)}): {check.consequence}."
-            differences.append(Reason(check.key, sentence, str(left), str(right), check.what))
+        value_a, value_b = check.value(a, a.lead), check.value(b, b.lead)
+        if value_a is not None and value_b is not None and value_a != value_b:
+            sentence = f"{check.what} differs ({check.named(value_a)} against {check.named(value_b)}): {check.consequence}."
+            differences.append(Reason(check.key, sentence, str(value_a), str(value_b), check.what))
     works = (counted_flops(a), counted_flops(b))
     work = [] if one_shape else [*_work(*works), *([] if _alike_or_hidden(a, b, works) else _shapes(operators))]
     return [*differences, *_clock(a, b), *work]
@@ -116,8 +116,8 @@ def work_ratio(a: RunResult, b: RunResult) -> float | None:
 
     None if they are not counted on both sides.
     """
-    left, right = counted_flops(a), counted_flops(b)
-    return right / left if left and right else None
+    flops_a, flops_b = counted_flops(a), counted_flops(b)
+    return flops_b / flops_a if flops_a and flops_b else None
 
 
 def _alike_or_hidden(a: RunResult, b: RunResult, works: tuple[float | None, float | None]) -> bool:
@@ -125,9 +125,9 @@ def _alike_or_hidden(a: RunResult, b: RunResult, works: tuple[float | None, floa
 
     This is so if both sides count equally many operations, or if one side's count is incomplete.
     """
-    left, right = works
-    if left and right:
-        return max(left, right) / min(left, right) - 1 <= WORK_DIFFERS
+    work_a, work_b = works
+    if work_a and work_b:
+        return max(work_a, work_b) / min(work_a, work_b) - 1 <= WORK_DIFFERS
     return any(work is None and _value(run, "flops_per_step") is not None for run, work in zip((a, b), works, strict=True))
 
 
@@ -137,17 +137,17 @@ def _value(run: RunResult, key: str) -> float | None:
 
 def _clock(a: RunResult, b: RunResult) -> list[Reason]:
     measured = all(run.metrics["mfu_factor_clock"].trust == "ok" for run in (a, b))  # Otherwise the rated clock was assumed.
-    left, right = _value(a, "mfu_factor_clock"), _value(b, "mfu_factor_clock")
+    clock_a, clock_b = _value(a, "mfu_factor_clock"), _value(b, "mfu_factor_clock")
     if (
         not measured
-        or left is None
-        or right is None
-        or not min(left, right)
-        or max(left, right) / min(left, right) - 1 <= CLOCK_DIFFERS
+        or clock_a is None
+        or clock_b is None
+        or not min(clock_a, clock_b)
+        or max(clock_a, clock_b) / min(clock_a, clock_b) - 1 <= CLOCK_DIFFERS
     ):
         return []
-    words = (f"{left:.0%} of the rated clock", f"{right:.0%} of the rated clock")
-    slower, longer = ("A", right / left - 1) if left < right else ("B", left / right - 1)
+    words = (f"{clock_a:.0%} of the rated clock", f"{clock_b:.0%} of the rated clock")
+    slower, longer = ("A", clock_b / clock_a - 1) if clock_a < clock_b else ("B", clock_a / clock_b - 1)
     sentence = (
         f"The GPU ran at {words[0]} in A and {words[1]} in B (a GPU that boosts runs above it): "
         f"kernels may take up to {longer:.0%} longer in {slower} for this reason alone."
@@ -159,10 +159,10 @@ def _tflop(flops: float) -> str:
     return f"{flops / 1e12:,.0f} TFLOP" if flops >= 1e15 else f"{flops / 1e12:.4g} TFLOP"
 
 
-def _work(left: float | None, right: float | None) -> list[Reason]:
-    if not left or not right or max(left, right) / min(left, right) - 1 <= WORK_DIFFERS:
+def _work(flops_a: float | None, flops_b: float | None) -> list[Reason]:
+    if not flops_a or not flops_b or max(flops_a, flops_b) / min(flops_a, flops_b) - 1 <= WORK_DIFFERS:
         return []
-    words = (_tflop(left), _tflop(right))
+    words = (_tflop(flops_a), _tflop(flops_b))
     sentence = f"A step has {words[0]} against {words[1]}: compare throughput, not step time, unless that is the change."
     return [Reason("work", sentence, *words)]
 

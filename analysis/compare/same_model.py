@@ -34,21 +34,21 @@ class Models(NamedTuple):
 
 def models_of(a: Side, b: Side) -> Models:
     """Return what shapes and kernels show about the models of both sides."""
-    same = alike(a.products, b.products)
-    if same is None:
+    share = alike(a.products, b.products)
+    if share is None:
         kernels = shared_kernels(a.kernels, b.kernels)
         other = kernels is not None and kernels < HARDLY_ANY
         return Models(one_shape=False, other=other, by_kernels=other)
     if sizes := _resized(a, b):
         return Models(one_shape=True, other=False, resized=sizes)
-    one_shape = same >= ONE_SHAPE
-    apart = same < OF_ONE_MODEL or (not one_shape and other_layers(a.weights, b.weights))
-    return Models(one_shape, other=apart and _other_work(a, b))
+    one_shape = share >= ONE_SHAPE
+    different = share < OF_ONE_MODEL or (not one_shape and other_layers(a.weights, b.weights))
+    return Models(one_shape, other=different and _other_work(a, b))
 
 
 def _resized(a: Side, b: Side) -> Mapping[int, int]:
     """Return layer sizes that B changed slightly, by A's size; empty if the batch size may differ."""
-    batches = [next((one.number for one in side.conditions if one.key == "batch"), None) for side in (a, b)]
+    batches = [next((condition.number for condition in side.conditions if condition.key == "batch"), None) for side in (a, b)]
     if None not in batches:
         return resized(a.products, b.products) if batches[0] == batches[1] else {}
     weights_changed = bool(a.weights and b.weights and a.weights != b.weights)
@@ -57,5 +57,5 @@ def _resized(a: Side, b: Side) -> Mapping[int, int]:
 
 def _other_work(a: Side, b: Side) -> bool:
     """Return whether a step of one side does more floating-point work, or the work is not known."""
-    left, right = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
-    return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS
+    flops_a, flops_b = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
+    return not flops_a or not flops_b or max(flops_a, flops_b) / min(flops_a, flops_b) - 1 > WORK_DIFFERS

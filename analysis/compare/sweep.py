@@ -100,9 +100,9 @@ class Sweep:
 
 def varied(manifests: Sequence[Manifest]) -> list[str]:
     """Return the settings whose values differ between the runs, in alphabetical order."""
-    every = [settings_of(manifest) for manifest in manifests]
-    keys = {key for settings in every for key in settings}
-    return sorted(key for key in keys if len({settings.get(key) for settings in every}) > 1)
+    settings = [settings_of(manifest) for manifest in manifests]
+    keys = {key for values in settings for key in values}
+    return sorted(key for key in keys if len({values.get(key) for values in settings}) > 1)
 
 
 def value_of(manifest: Manifest, setting: str) -> str | None:
@@ -143,22 +143,22 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
         setting = differing[0]
     lacking = [run.manifest.name for run in runs if value_of(run.manifest, setting) is None]
     if lacking:
-        has, it = ("has", "it") if len(lacking) == 1 else ("have", "them")
-        raise UsageError(f"{', '.join(lacking)} {has} no setting {setting!r}. Add the tag {setting}=… to {it}.")
+        has, pronoun = ("has", "it") if len(lacking) == 1 else ("have", "them")
+        raise UsageError(f"{', '.join(lacking)} {has} no setting {setting!r}. Add the tag {setting}=… to {pronoun}.")
     unit = "samples" if setting == BATCH else _unit(runs)
     memory = memory_bytes or {}
     points = [_point(run, setting, unit, memory.get(run.manifest.id)) for run in runs]
     if setting == BATCH:
         points = _with_trials(points, memory)
     points.sort(key=_order)
-    spot, why = _sweet_spot(points, setting, unit)
-    why = " ".join(filter(None, (why, _limit(points))))
+    spot, reason = _sweet_spot(points, setting, unit)
+    reason = " ".join(filter(None, (reason, _limit(points))))
     return Sweep(
         setting=setting,
         unit=unit,
         points=tuple(points),
         sweet_spot=spot,
-        why=why,
+        why=reason,
         others=tuple(key for key in differing if key != setting),
     )
 
@@ -198,7 +198,7 @@ def _with_trials(points: list[Point], memory: Mapping[str, int | None]) -> list[
 
     For a run's own batch size, the run is a better measurement than a trial.
     """
-    own = {point.number for point in points}
+    numbers = {point.number for point in points}
     result = []
     for point in points:
         by_size = {trial.batch: trial for trial in point.run.manifest.batches}
@@ -206,8 +206,8 @@ def _with_trials(points: list[Point], memory: Mapping[str, int | None]) -> list[
         samples = point.run.manifest.facts.samples_per_step
         per_sample = samples / point.number if samples and point.number else 1.0
         for size, trial in by_size.items():
-            if size not in own:
-                own.add(size)
+            if size not in numbers:
+                numbers.add(size)
                 result.append(_of_trial(point.run, trial, per_sample, memory.get(point.run.manifest.id)))
     ran = [point.number for point in result if point.throughput.value is not None and point.number]
     top = max(ran, default=0.0)
@@ -271,12 +271,12 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
     if all(point.number is not None for point in points):
         spot, value = next((i, v) for i, v in fits if v >= best * (1 - NEAR_BEST))
         if spot != best_index:
-            why = (
+            reason = (
                 f"{setting} = {points[spot].value} gives {significant(value, 4)} {unit}/s, within {NEAR_BEST:.0%} of the best "
                 f"({significant(best, 4)} at {points[best_index].value}): a larger value gives no measurable gain."
             )
-            return spot, why + left_out
-    why = f"{setting} = {points[best_index].value} gives the most: {significant(best, 4)} {unit}/s."
+            return spot, reason + left_out
+    reason = f"{setting} = {points[best_index].value} gives the most: {significant(best, 4)} {unit}/s."
     if best_index == len(points) - 1 and points[best_index].number is not None:
-        why += " It is the largest value tried, so a larger one may give more."
-    return best_index, why + left_out
+        reason += " It is the largest value tried, so a larger one may give more."
+    return best_index, reason + left_out

@@ -113,8 +113,8 @@ def is_grown(finding: Finding, rows: Sequence[RunRow]) -> bool:
     """
     stake = max(finding.ceiling_ms_per_step or 0.0, finding.gain_ms)
     causes = finding.explains.causes
-    about = [row for row in rows if (row.cause in causes if causes else row.owner in KERNEL_OWNERS)]
-    return not stake or not about or any(row.change_ms >= MOSTLY_NEW * stake for row in about)
+    rows_of_finding = [row for row in rows if (row.cause in causes if causes else row.owner in KERNEL_OWNERS)]
+    return not stake or not rows_of_finding or any(row.change_ms >= MOSTLY_NEW * stake for row in rows_of_finding)
 
 
 def is_gone(finding: Finding, rows: Sequence[RunRow]) -> bool:
@@ -122,9 +122,9 @@ def is_gone(finding: Finding, rows: Sequence[RunRow]) -> bool:
 
     False if the finding names no cause, or if A's step shows no such time.
     """
-    about = [row for row in rows if row.cause in finding.explains.causes]
-    before, after = (sum(ms, Fraction(0)) for ms in ([row.ms_a for row in about], [row.ms_b for row in about]))
-    return before - after >= MOSTLY_NEW * finding.gain_ms and before > 0 and after <= MOSTLY_GONE * before
+    rows_of_finding = [row for row in rows if row.cause in finding.explains.causes]
+    ms_a, ms_b = (sum(ms, Fraction(0)) for ms in ([row.ms_a for row in rows_of_finding], [row.ms_b for row in rows_of_finding]))
+    return ms_a - ms_b >= MOSTLY_NEW * finding.gain_ms and ms_a > 0 and ms_b <= MOSTLY_GONE * ms_a
 
 
 def _without_operators(parts: Mapping[Part, Fraction]) -> dict[Part, Fraction]:
@@ -148,11 +148,11 @@ def _parts_of_side(runs: Sequence[RunResult]) -> tuple[dict[Part, Fraction], dic
         if step_ms is None:
             return None
         host: dict[Part, Fraction] = {(part, None): Fraction(ms) for part, ms in host_parts(run).items()}
-        whole = _parts_of_run(run.lead, Fraction(step_ms), host)
-        fitted = _fitted(whole, Fraction(step_ms))
+        run_parts = _parts_of_run(run.lead, Fraction(step_ms), host)
+        fitted = _fitted(run_parts, Fraction(step_ms))
         for key, ms in fitted.items():
             parts[key] = parts.get(key, Fraction(0)) + ms / len(runs)
-            scaled[key] = scaled.get(key, Fraction(0)) + max(whole.get(key, ms) - ms, Fraction(0)) / len(runs)
+            scaled[key] = scaled.get(key, Fraction(0)) + max(run_parts.get(key, ms) - ms, Fraction(0)) / len(runs)
     return parts, scaled
 
 
@@ -172,12 +172,12 @@ def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part
         unseen = min(Fraction(unseen_ms(rank.ledger, rank.best)), parts[UNSEEN_OWNER, UNATTRIBUTED])
         parts[UNSEEN_OWNER, UNATTRIBUTED] -= unseen
         parts[OUTSIDE_PROFILE, None] = unseen
-    left = step_ms - sum(parts.values())
-    if parts and abs(left) <= ROUNDING * step_ms:
+    remaining_ms = step_ms - sum(parts.values())
+    if parts and abs(remaining_ms) <= ROUNDING * step_ms:
         largest = max(parts, key=lambda key: parts[key])
-        parts[largest] += left
-    elif left >= 0:
-        parts[OUTSIDE_PROFILE, None] = parts.get((OUTSIDE_PROFILE, None), Fraction(0)) + left
+        parts[largest] += remaining_ms
+    elif remaining_ms >= 0:
+        parts[OUTSIDE_PROFILE, None] = parts.get((OUTSIDE_PROFILE, None), Fraction(0)) + remaining_ms
     return {key: ms for key, ms in parts.items() if ms}
 
 

@@ -19,7 +19,7 @@ class Storing:
 
     def then(self, store: Callable[..., Any], *arguments: Any) -> None:
         """Store this after everything submitted before; raise errors of tables that are finished by now."""
-        for done in [one for one in self._stored if one.done()]:
+        for done in [job for job in self._stored if job.done()]:
             done.result()
         self._stored.append(self._thread.submit(store, *arguments))
 

@@ -203,8 +203,8 @@ def _analysed(device: np.ndarray) -> tuple[list[int], int]:
     A trace with more than MOST_ANALYSED GPUs loses those with the fewest operations.
     """
     numbers, operations = np.unique(device, return_counts=True)
-    most = np.argsort(-operations, kind="stable")[:MOST_ANALYSED]
-    return sorted(numbers[most].tolist()), len(numbers) - len(most)
+    busiest = np.argsort(-operations, kind="stable")[:MOST_ANALYSED]
+    return sorted(numbers[busiest].tolist()), len(numbers) - len(busiest)
 
 
 def _device(con: duckdb.DuckDBPyConnection) -> Device:

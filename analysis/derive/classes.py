@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.columns import named
+from sawtooth.analysis.derive.columns import categorical
 from sawtooth.analysis.derive.events import GPU_KINDS, TraceEvents
 from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.knowledge.kernel_names import classify
@@ -75,7 +75,7 @@ class Classes:
     def column(self, name: str) -> pd.Categorical:
         """Return a text column with one value for each operation."""
         values = pd.Categorical(self.table[name])
-        return named(values.codes[self.row], values.categories.tolist())
+        return categorical(values.codes[self.row], values.categories.tolist())
 
 
 class AllClasses:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 
-def named(codes: NDArray[np.integer], names: Sequence[str]) -> pd.Categorical:
+def categorical(codes: NDArray[np.integer], names: Sequence[str]) -> pd.Categorical:
     """Return the texts that ``codes`` index in ``names`` (all different); missing where a code is -1."""
     return pd.Categorical.from_codes(codes, list(names))
 

@@ -155,7 +155,7 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
     marked = np.bincount(ops.thread[steps], minlength=threads)
     main = int(np.lexsort((per_thread, marked > 0))[-1])
     of_thread[main] = 0
-    beside = 0
+    other_lines = 0
     for thread in np.argsort(-per_thread, kind="stable"):
         if thread == main or per_thread[thread] == 0:
             continue
@@ -167,8 +167,8 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
         if engine[thread] or inside.mean() <= CONCURRENT_SHARE:
             of_thread[thread] = 0
         else:
-            beside += 1
-            of_thread[thread] = beside
+            other_lines += 1
+            of_thread[thread] = other_lines
     return Lines(of_thread, engine)
 
 
@@ -184,7 +184,7 @@ def paint_line(
     py_here = lines.of_thread[facts.python_thread] == line if len(facts.python_thread) else np.zeros(0, dtype=bool)
     any_line = np.ones(len(facts.overhead_name), bool)
 
-    def seen(on_host: OnHost) -> list[tuple[I64, I64]]:
+    def spans_of(on_host: OnHost) -> list[tuple[I64, I64]]:
         """Return starts and ends of the events on this line that match a cause's patterns."""
         sources = (
             (on_host.calls, calls.name, call_here, calls.start, calls.end),
@@ -193,9 +193,9 @@ def paint_line(
             (on_host.overheads, facts.overhead_name, any_line, facts.overhead_start, facts.overhead_end),
         )
         marks = []
-        for pattern, name, here, start, end in sources:
-            if pattern is not None and len(here):
-                mine = here & matching(names, pattern)[name]
+        for pattern, name, threads, start, end in sources:
+            if pattern is not None and len(threads):
+                mine = threads & matching(names, pattern)[name]
                 marks.append((start[mine], end[mine]))
         if on_host.computing is not None:
             mine = op_here & _computes(events, on_host.computing)
@@ -203,14 +203,14 @@ def paint_line(
         return marks
 
     in_operator = op_here & ~ops.annotation
-    layers = {cause.key: seen(cause.on_host) for cause in CAUSES if cause.on_host is not None}
+    layers = {cause.key: spans_of(cause.on_host) for cause in CAUSES if cause.on_host is not None}
     for cause, marked in calls_of.items():
         mine = call_here & marked
         layers.setdefault(cause, []).append((calls.start[mine], calls.end[mine]))
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
-    rest = HOST_CAUSES[-1]  # python_host: time that no other cause claims
-    starts, _, painted = paint([_joined(layers[key]) for key in HOST_CAUSES if key != rest], *span(events))
+    remaining_cause = HOST_CAUSES[-1]  # python_host: time that no other cause claims
+    starts, _, painted = paint([_joined(layers[key]) for key in HOST_CAUSES if key != remaining_cause], *span(events))
     return Paint(starts, painted)
 
 

@@ -46,9 +46,9 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     steps = _without_the_end_of_the_profile(events, steps)
     step_ns: list[int] = []
     window = intervals.union([int(ops.start.min())], [int(ops.end.max())])
-    if len(steps.ends) >= FEWEST_STEPS and len(kept := np.flatnonzero(np.diff(steps.cycle) == 0)):
-        step_ns = np.diff(steps.ends)[kept].tolist()
-        window = intervals.union(steps.ends[kept], steps.ends[kept + 1])
+    if len(steps.ends) >= FEWEST_STEPS and len(within_cycle := np.flatnonzero(np.diff(steps.cycle) == 0)):
+        step_ns = np.diff(steps.ends)[within_cycle].tolist()
+        window = intervals.union(steps.ends[within_cycle], steps.ends[within_cycle + 1])
     divisor = max(len(step_ns), 1)
     part = np.searchsorted(window.starts, ops.start, side="right") - 1
     inside = (part >= 0) & (ops.start < window.ends[part])
@@ -57,8 +57,8 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     loop = _loop_thread(events, inside)
     loading = _clipped(events, inside & loading_op & (ops.thread == loop), window)
     operators = intervals.subtract(_clipped(events, working & (ops.thread == loop), window), loading)
-    rest = intervals.subtract(intervals.subtract(window, loading), operators)
-    communication, collective = _communication(events, inside, rest, window)
+    host_rest = intervals.subtract(intervals.subtract(window, loading), operators)
+    communication, collective = _communication(events, inside, host_rest, window)
     in_workers = np.array([LOADS_IN_WORKERS in name for name in events.names], bool)[ops.name]
     other = (working | (inside & loading_op & in_workers)) & (ops.thread == loop)
     functions = own_functions(events.names, host, loop, window, _clipped(events, other, window))
@@ -68,7 +68,7 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
         "first_ns": int(steps.ends[0] - steps.starts[0]) if step_ns and steps.source == "profiler_step" else None,
         "loading_ns": loading.total / divisor,
         "operators_ns": operators.total / divisor,
-        "rest_ns": rest.total / divisor,
+        "rest_ns": host_rest.total / divisor,
         "communication_ns": communication / divisor,
         "collective": collective,
         "operators": _operators(events, working, divisor),
@@ -88,17 +88,17 @@ def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> Ho
     ops = events.ops
     if not (steps.annotation or "").startswith(OPTIMIZER) or len(steps.ends) < FEWEST_STEPS:
         return steps
-    before, last = (int(end) for end in steps.ends[-2:])
-    works = ~ops.annotation & (ops.start >= before) & (ops.end <= last)
+    second_last, last = (int(end) for end in steps.ends[-2:])
+    works = ~ops.annotation & (ops.start >= second_last) & (ops.end <= last)
     if not works.any():
         return steps
     return replace(steps, ends=np.append(steps.ends[:-1], ops.end[works].max()))
 
 
 def _communication(
-    events: TraceEvents, inside: NDArray[np.bool_], rest: intervals.Intervals, window: intervals.Intervals
+    events: TraceEvents, inside: NDArray[np.bool_], host_rest: intervals.Intervals, window: intervals.Intervals
 ) -> tuple[int, str]:
-    """Return the ns of ``rest`` in which a collective runs on any thread, and the longest one's name.
+    """Return the ns of ``host_rest`` in which a collective runs on any thread, and the longest one's name.
 
     Both are 0 and "" if none runs.
     """
@@ -107,7 +107,7 @@ def _communication(
     if not chosen.any():
         return 0, ""
     time = np.bincount(events.ops.name[chosen], weights=(events.ops.end - events.ops.start)[chosen])
-    return intervals.intersect(_clipped(events, chosen, window), rest).total, events.names[int(time.argmax())]
+    return intervals.intersect(_clipped(events, chosen, window), host_rest).total, events.names[int(time.argmax())]
 
 
 def _loop_thread(events: TraceEvents, inside: NDArray[np.bool_]) -> int:
@@ -125,10 +125,10 @@ def _clipped(events: TraceEvents, chosen: NDArray[np.bool_], window: intervals.I
 def _operators(events: TraceEvents, working: NDArray[np.bool_], divisor: int) -> list[list[Any]]:
     """Return name, own ns and calls per step of the operators with the most own time."""
     ops = events.ops
-    own = ops.end - ops.start
+    own_ns = ops.end - ops.start
     has_parent = ops.parent >= 0
-    np.subtract.at(own, ops.parent[has_parent], (ops.end - ops.start)[has_parent])
-    time = np.bincount(ops.name[working], weights=own[working], minlength=len(events.names))
+    np.subtract.at(own_ns, ops.parent[has_parent], (ops.end - ops.start)[has_parent])
+    time = np.bincount(ops.name[working], weights=own_ns[working], minlength=len(events.names))
     calls = np.bincount(ops.name[working], minlength=len(events.names))
     first = np.argsort(-time, kind="stable")[:TOP]
     return [[events.names[i], float(time[i]) / divisor, float(calls[i]) / divisor] for i in first if calls[i]]
@@ -143,28 +143,28 @@ def own_functions(
     makes them, less the cost of recording them. A function that was open when the recording began has the line of its definition,
     or no line if no later call tells it. Empty if no Python calls were recorded.
     """
-    here = np.flatnonzero(host.python_thread == thread)
-    if not len(here) or not len(window.starts):
+    calls = np.flatnonzero(host.python_thread == thread)
+    if not len(calls) or not len(window.starts):
         return []  # before matching every name, which is slow
-    shown = _names_with_lines(names, host, here)
-    here = here[(host.python_end[here] > window.starts[0]) & (host.python_start[here] < window.ends[-1])]
-    owner = _owners(host, here, np.array([is_user_line(name) for name in names], bool))
+    shown = _names_with_lines(names, host, calls)
+    calls = calls[(host.python_end[calls] > window.starts[0]) & (host.python_start[calls] < window.ends[-1])]
+    owner = _owners(host, calls, np.array([is_user_line(name) for name in names], bool))
     mine = owner >= 0
-    here, owner = here[mine], owner[mine]
-    if not len(here):
+    calls, owner = calls[mine], owner[mine]
+    if not len(calls):
         return []
-    begin, end = host.python_start[here], host.python_end[here]
+    begin, end = host.python_start[calls], host.python_end[calls]
     ns = _covered(window, begin, end) - _covered(inside, begin, end)
-    at = np.full(int(here.max()) + 1, -1, np.int64)
-    at[here] = np.arange(len(here))
-    parent = host.python_parent[here]
-    own = ns.copy()
+    at = np.full(int(calls.max()) + 1, -1, np.int64)
+    at[calls] = np.arange(len(calls))
+    parent = host.python_parent[calls]
+    own_ns = ns.copy()
     nested = (parent >= 0) & (parent < len(at))
     nested[nested] = at[parent[nested]] >= 0
-    np.subtract.at(own, at[parent[nested]], ns[nested])
-    begun = np.searchsorted(window.starts, begin, side="right") - 1
-    counted = (begun >= 0) & (begin < window.ends[begun])
-    took = np.maximum(own, 0) - _call_cost_ns(host, thread) * counted
+    np.subtract.at(own_ns, at[parent[nested]], ns[nested])
+    window_index = np.searchsorted(window.starts, begin, side="right") - 1
+    counted = (window_index >= 0) & (begin < window.ends[window_index])
+    took = np.maximum(own_ns, 0) - _call_cost_ns(host, thread) * counted
     open_first = np.isin(owner, list(shown))
     time = np.bincount(host.python_name[owner[~open_first]], weights=took[~open_first], minlength=len(names))
     of_function = Counter({names[name]: int(time[name]) for name in np.flatnonzero(time > 0).tolist()})
@@ -186,17 +186,17 @@ def _call_cost_ns(host: HostFacts, thread: int) -> float:
     return min(RECORDED_SHARE * float(np.percentile(between, FASTEST_PERCENTILE)), PYTHON_CALL_NS)
 
 
-def _names_with_lines(names: Sequence[str], host: HostFacts, here: I64) -> dict[int, str]:
+def _names_with_lines(names: Sequence[str], host: HostFacts, calls: I64) -> dict[int, str]:
     """Return names for the calls that were open when the recording began.
 
     Their recorded line is where they were at that time, so the line of the definition is taken from later calls, if it is
     unique.
     """
-    open_first = here[host.python_start[here] < host.python_end[here].min()]
+    open_first = calls[host.python_start[calls] < host.python_end[calls].min()]
     if not len(open_first):
         return {}
     defined: dict[str, set[str]] = defaultdict(set)
-    for name in {names[number] for number in host.python_name[np.setdiff1d(here, open_first)]}:
+    for name in {names[number] for number in host.python_name[np.setdiff1d(calls, open_first)]}:
         defined[without_line(name)].add(name)
     bare = {int(call): without_line(names[host.python_name[call]]) for call in open_first}
     return {call: next(iter(defined[name])) if len(defined[name]) == 1 else name for call, name in bare.items()}

@@ -85,16 +85,16 @@ def _is_backward(ops: CpuOps) -> NDArray[np.bool_]:
 
 def _tree(events: TraceEvents, facts: HostFacts, is_module: NDArray[np.bool_], in_backward: NDArray[np.bool_]) -> ModuleTree:
     call = np.flatnonzero(is_module)
-    around = nearest(is_module, facts.python_parent, facts.python_parent[call])
-    caller = np.where(around >= 0, np.searchsorted(call, around), -1)
+    enclosing = nearest(is_module, facts.python_parent, facts.python_parent[call])
+    caller = np.where(enclosing >= 0, np.searchsorted(call, enclosing), -1)
     thread, start, names = facts.python_thread[call], facts.python_start[call], facts.python_name[call]
     ops = events.ops
     holder = innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=start)
-    again = (caller < 0) & (nearest(in_backward, ops.parent, holder) >= 0)
+    is_recomputed = (caller < 0) & (nearest(in_backward, ops.parent, holder) >= 0)
     node = np.full(len(call), -1, np.int64)
     place: dict[tuple[int, int], int] = {}
     first: dict[int, int] = {}  # the module's node in forward, by name
-    for i, (name, above, recomputed) in enumerate(zip(names.tolist(), caller.tolist(), again.tolist(), strict=True)):
+    for i, (name, above, recomputed) in enumerate(zip(names.tolist(), caller.tolist(), is_recomputed.tolist(), strict=True)):
         if recomputed and name in first:
             node[i] = first[name]
             continue
@@ -160,12 +160,12 @@ def _owner(
     row = np.arange(len(moment))
     for depth in range(NESTED_BACKWARDS):
         call = innermost(thread=tree.thread, start=tree.start, end=tree.end, parent=tree.caller, at_thread=thread, at=moment)
-        around = nearest(in_backward, ops.parent, op)
-        inside = (call >= 0) & ((around < 0) | (tree.start[call] >= ops.start[around] if len(ops) else True))
+        enclosing = nearest(in_backward, ops.parent, op)
+        inside = (call >= 0) & ((enclosing < 0) | (tree.start[call] >= ops.start[enclosing] if len(ops) else True))
         node[row[inside]] = tree.node[call[inside]]
         if depth == 0:
-            backward = around >= 0
-        source = np.where(~inside & (around >= 0), made_by[around] if len(ops) else -1, -1)
+            backward = enclosing >= 0
+        source = np.where(~inside & (enclosing >= 0), made_by[enclosing] if len(ops) else -1, -1)
         open_ = source >= 0
         if not open_.any():
             break
@@ -199,15 +199,17 @@ def module_table(
     frames = []
     for device in devices:
         mine = selected & (gpu.device == device)
-        own = {
+        own_times = {
             "forward_ns": _by_node(work, mine & ~work.backward, dur),
             "backward_ns": _by_node(work, mine & work.backward, dur),
             "tensor_core_ns": _by_node(work, mine & tensor, dur),
             "kernels": _by_node(work, mine, np.ones(len(dur), np.int64)),
             "flops": _flops(work, mine, flops),
         }
-        sums = {f"total_{name}": np.append(subtree_sums(values[:-1], tree.parent), values[-1]) for name, values in own.items()}
-        frames.append(pd.DataFrame({"device": device, **own, **sums}).assign(**_places(tree, depth, host)))
+        sums = {
+            f"total_{name}": np.append(subtree_sums(values[:-1], tree.parent), values[-1]) for name, values in own_times.items()
+        }
+        frames.append(pd.DataFrame({"device": device, **own_times, **sums}).assign(**_places(tree, depth, host)))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -248,11 +250,11 @@ def _flops(work: ModuleWork, chosen: NDArray[np.bool_], flops: FlopCounts) -> ND
 def _host_time(tree: ModuleTree, counted: NDArray[np.bool_]) -> dict[str, I64]:
     """Return the number of counted calls, the modules' own host time and their host time with callees."""
     length = tree.end - tree.start
-    own = length.copy()
+    own_ns = length.copy()
     called = tree.caller >= 0
-    np.subtract.at(own, tree.caller[called], length[called])
+    np.subtract.at(own_ns, tree.caller[called], length[called])
     sums = {}
-    for name, values in (("calls", np.ones(len(own), np.int64)), ("host_ns", own), ("total_host_ns", length)):
+    for name, values in (("calls", np.ones(len(own_ns), np.int64)), ("host_ns", own_ns), ("total_host_ns", length)):
         sums[name] = np.zeros(len(tree.name), np.int64)
         np.add.at(sums[name], tree.node[counted], values[counted])
     return sums

@@ -21,9 +21,9 @@ def depth_of(parent: I64) -> I64:
     while len(
         rows := np.flatnonzero(ancestor >= 0)
     ):  # each round climbs twice as far, because a damaged trace may nest every operator in the previous one
-        up = ancestor[rows]
-        depth[rows] += depth[up]
-        ancestor[rows] = ancestor[up]
+        ancestor_rows = ancestor[rows]
+        depth[rows] += depth[ancestor_rows]
+        ancestor[rows] = ancestor[ancestor_rows]
     return depth
 
 
@@ -80,8 +80,8 @@ def operator_sums(
     parts: list[Sums] = []
     for device in devices:
         mine = launched & (gpu.device == device)
-        own = _added(gpu.cpu_op[mine], gpu_dur[mine], len(ops))
-        total = subtree_sums(own, ops.parent)
+        own_gpu_ns = _added(gpu.cpu_op[mine], gpu_dur[mine], len(ops))
+        total = subtree_sums(own_gpu_ns, ops.parent)
         busy = total > 0
         rows = shown & (busy | (~used & (device == devices[-1])))
         used |= busy
@@ -94,7 +94,7 @@ def operator_sums(
         groups.add("calls", np.ones(int(rows.sum()), np.int64))
         groups.add("gpu_calls", busy[rows].astype(np.int64))
         host = ops.end - ops.start  # computed only here, because it would raise the peak memory of the grouping above
-        columns = {"host_self_ns": _own_time(ops), "host_total_ns": host, "gpu_self_ns": own, "gpu_total_ns": total}
+        columns = {"host_self_ns": _own_time(ops), "host_total_ns": host, "gpu_self_ns": own_gpu_ns, "gpu_total_ns": total}
         for name, values in columns.items():
             groups.add(name, values[rows])  # one column at a time, because all of them take as much memory as the trace
         groups.add("kernels", np.bincount(gpu.cpu_op[mine], minlength=len(ops))[rows])
@@ -107,9 +107,9 @@ def operator_sums(
 def _own_time(ops: CpuOps) -> I64:
     """Return each operator's host time outside the operators that it calls."""
     host, inner = ops.end - ops.start, ops.parent >= 0
-    own = host.copy()
-    np.subtract.at(own, ops.parent[inner], host[inner])
-    return own
+    own_ns = host.copy()
+    np.subtract.at(own_ns, ops.parent[inner], host[inner])
+    return own_ns
 
 
 def _added(place: I64, values: I64, count: int) -> I64:

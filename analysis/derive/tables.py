@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.derive.classes import AllClasses
-from sawtooth.analysis.derive.columns import named, nullable
+from sawtooth.analysis.derive.columns import categorical, nullable
 from sawtooth.analysis.derive.lost import ledger
 from sawtooth.analysis.derive.lost.losses import Losses
 from sawtooth.analysis.derive.parts.part import DerivedPart
@@ -51,7 +51,7 @@ def store_classes(con: duckdb.DuckDBPyConnection, classes: AllClasses) -> None:
     store_frame(con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
     # Almost all operations of a name have one owner. The others are listed, so that queries need not join all operations.
     ids, owners = classes.exceptions()
-    store_frame(con, "owner_exceptions", pd.DataFrame({"gpu_op_id": ids, "owner": named(owners, OWNER_KEYS)}))
+    store_frame(con, "owner_exceptions", pd.DataFrame({"gpu_op_id": ids, "owner": categorical(owners, OWNER_KEYS)}))
 
 
 def store_kernels(con: duckdb.DuckDBPyConnection) -> None:
@@ -84,7 +84,7 @@ def store_operations(con: duckdb.DuckDBPyConnection, work: ClassifiedWork) -> No
         {
             "gpu_op_id": part.recorded("gpu", np.arange(len(op_step))),
             "step": nullable(op_step),
-            "status": named(status, STATUS_NAMES),
+            "status": categorical(status, STATUS_NAMES),
             "category": work.classes.column("category"),
             "tensor_cores": work.classes.column("tensor_cores"),
             "flop_op_id": nullable(part.recorded("ops", work.flops.carrier_of)),
@@ -99,7 +99,7 @@ def store_segments(con: duckdb.DuckDBPyConnection, parts: dict[int, ledger.Segme
     """Append the owner of each moment of a part, by device, to ``segments``."""
     for device, of_device in parts.items():
         frame = pd.DataFrame({"device": device, "start_ns": of_device.starts + origin, "end_ns": of_device.ends + origin})
-        store_frame(con, "segments", frame.assign(owner=named(of_device.owner, OWNER_KEYS)))
+        store_frame(con, "segments", frame.assign(owner=categorical(of_device.owner, OWNER_KEYS)))
 
 
 def store_losses(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:

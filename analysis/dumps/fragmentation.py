@@ -98,13 +98,13 @@ def failed_at(
 
 def _segments_at(at: int, events: Sequence[AllocationEvent], segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
     """Return address, size and stream of the segments at event ``at``: today's, with later changes undone."""
-    there = {segment.address: (segment.total_size, segment.stream) for segment in segments}
+    by_address = {segment.address: (segment.total_size, segment.stream) for segment in segments}
     for event in reversed(events[at:]):
         if event.action in ("segment_alloc", "segment_map"):
-            there.pop(event.addr, None)
+            by_address.pop(event.addr, None)
         elif event.action in ("segment_free", "segment_unmap"):
-            there[event.addr] = (event.size, event.stream)
-    return [(address, size, stream) for address, (size, stream) in there.items()]
+            by_address[event.addr] = (event.size, event.stream)
+    return [(address, size, stream) for address, (size, stream) in by_address.items()]
 
 
 def _gaps(address: int, size: int, live: Sequence[tuple[int, int]]) -> list[int]:

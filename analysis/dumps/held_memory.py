@@ -79,7 +79,7 @@ def _of_device(device: int, snapshot: Snapshot) -> DeviceMemory:
     live = [a for a in allocations if a.start < peak and (a.end is None or a.end >= peak)]
     ranges = _Ranges([a for a in snapshot.external_annotations if a.device == device])
     stacks_recorded = any(event.frames for event in events)
-    purposes = [_purpose(each, events, ranges, stacks_recorded) for each in live]
+    purposes = [_purpose(allocation, events, ranges, stacks_recorded) for allocation in live]
     times = [event.time_us for event in events]
     first = next((time for time in times if time is not None), None)
     at = times[peak - 1] if peak else first
@@ -89,9 +89,9 @@ def _of_device(device: int, snapshot: Snapshot) -> DeviceMemory:
         int(in_use[peak]),
         (at - first) / 1e6 if at is not None and first is not None else None,
         int(in_use[-1]),
-        _held(live, [purpose.category for purpose in purposes]),
-        _held(live, [purpose.module for purpose in purposes]),
-        _held(live, [purpose.line for purpose in purposes]),
+        _holders(live, [purpose.category for purpose in purposes]),
+        _holders(live, [purpose.module for purpose in purposes]),
+        _holders(live, [purpose.line for purpose in purposes]),
         fragmentation_of(segments),
         tuple(failed_at(i, events, segments, allocations) for i, event in enumerate(events) if event.action == "oom"),
         _curve(in_use, times, first),
@@ -106,47 +106,52 @@ def rounded(size: int) -> int:
 def allocations_of(events: Sequence[AllocationEvent], segments: Sequence[Segment]) -> list[Allocation]:
     """Return every block in use at some time of the recording."""
     open_: dict[int, tuple[int, AllocationEvent]] = {}
-    done: list[Allocation] = []
+    allocations: list[Allocation] = []
     for i, event in enumerate(events):
         if event.action == "alloc":
             open_[event.addr] = (i, event)
         elif event.action == "free_requested":
             start, made = open_.pop(event.addr, (-1, None))
-            done.append(Allocation(event.addr, rounded(event.size), start, i, made.frames if made is not None else None))
-    done += [Allocation(address, rounded(made.size), start, None, made.frames) for address, (start, made) in open_.items()]
+            allocations.append(Allocation(event.addr, rounded(event.size), start, i, made.frames if made is not None else None))
+    allocations += [
+        Allocation(address, rounded(made.size), start, None, made.frames) for address, (start, made) in open_.items()
+    ]
     for segment in segments:
         for address, block in segment.placed:
             if block.state == "active_allocated" and address not in open_:
-                done.append(Allocation(address, block.size, -1, None, block.frames or None))
-    return done
+                allocations.append(Allocation(address, block.size, -1, None, block.frames or None))
+    return allocations
 
 
 def _in_use(allocations: Sequence[Allocation], events: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the bytes in use before the first event and after each event."""
     change = np.zeros(events + 1, np.int64)
-    for each in allocations:
-        change[each.start + 1] += each.size
-        if each.end is not None:
-            change[each.end + 1] -= each.size
+    for allocation in allocations:
+        change[allocation.start + 1] += allocation.size
+        if allocation.end is not None:
+            change[allocation.end + 1] -= allocation.size
     total: np.ndarray[Any, np.dtype[np.int64]] = np.cumsum(change)
     return total
 
 
-def _purpose(each: Allocation, events: Sequence[AllocationEvent], ranges: _Ranges, stacks_recorded: bool) -> Purpose:
-    frames = frames_of(each.frames)
-    if each.start < 0 and not frames:
+def _purpose(allocation: Allocation, events: Sequence[AllocationEvent], ranges: _Ranges, stacks_recorded: bool) -> Purpose:
+    frames = frames_of(allocation.frames)
+    if allocation.start < 0 and not frames:
         return Purpose(BEFORE)
-    time = events[each.start].time_us if each.start >= 0 else None
+    time = events[allocation.start].time_us if allocation.start >= 0 else None
     return purpose_of(
-        frames, lasts=each.end is None, range_name=ranges.at(time) if time is not None else "", stacks_recorded=stacks_recorded
+        frames,
+        lasts=allocation.end is None,
+        range_name=ranges.at(time) if time is not None else "",
+        stacks_recorded=stacks_recorded,
     )
 
 
-def _held(live: Sequence[Allocation], names: Sequence[str]) -> tuple[Holder, ...]:
+def _holders(live: Sequence[Allocation], names: Sequence[str]) -> tuple[Holder, ...]:
     sums: dict[str, list[int]] = {}
-    for each, name in zip(live, names, strict=True):
+    for allocation, name in zip(live, names, strict=True):
         row = sums.setdefault(name, [0, 0])
-        row[0] += each.size
+        row[0] += allocation.size
         row[1] += 1
     return tuple(sorted((Holder(name, *row) for name, row in sums.items()), key=lambda held: (-held.size, held.name)))
 
@@ -169,12 +174,12 @@ class _Ranges:
         self._times: list[int] = []
         self._names: list[str] = []
         open_: list[str] = []
-        for each in sorted(annotations, key=lambda annotation: annotation.time_us):
-            if each.stage == "START":
-                open_.append(each.name)
-            elif each.name in open_:
-                del open_[len(open_) - 1 - open_[::-1].index(each.name)]
-            self._times.append(each.time_us)
+        for allocation in sorted(annotations, key=lambda annotation: annotation.time_us):
+            if allocation.stage == "START":
+                open_.append(allocation.name)
+            elif allocation.name in open_:
+                del open_[len(open_) - 1 - open_[::-1].index(allocation.name)]
+            self._times.append(allocation.time_us)
             self._names.append(next((name for name in reversed(open_) if name.endswith(")")), ""))
 
     def at(self, time_us: int) -> str:

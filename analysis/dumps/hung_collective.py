@@ -68,13 +68,13 @@ class Hang:
 
     def in_state(self, state: str) -> tuple[int, ...]:
         """Return the ranks in ``state``."""
-        return tuple(each.rank for each in self.ranks if each.state == state)
+        return tuple(rank.rank for rank in self.ranks if rank.state == state)
 
     @property
     def waits_elsewhere(self) -> bool:
         """Whether all missing ranks wait in another group."""
-        missing = [each for each in self.ranks if each.state == "missing"]
-        return bool(missing) and all(each.waits_in is not None for each in missing)
+        missing = [rank for rank in self.ranks if rank.state == "missing"]
+        return bool(missing) and all(rank.waits_in is not None for rank in missing)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def _collective_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None
     if not still:
         return None
     seq = min(still)
-    there = {rank: entries[seq] for rank, entries in calls.items() if seq in entries}
-    waiting = {rank: entry for rank, entry in there.items() if not entry.done}
+    entry_of = {rank: entries[seq] for rank, entries in calls.items() if seq in entries}
+    waiting = {rank: entry for rank, entry in entry_of.items() if not entry.done}
     members = _members(group, by_rank)
     states = []
     for rank in members if UNKNOWN_RANK not in by_rank else (UNKNOWN_RANK,):
@@ -167,10 +167,10 @@ def _collective_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None
         states.append(RankState(rank, state, last_seq, last, elsewhere, tuple(shown.frames) if shown is not None else ()))
     first = next(iter(waiting.values()))
     operations: dict[str, list[int]] = {}
-    for rank, entry in there.items():
+    for rank, entry in entry_of.items():
         operations.setdefault(entry.operation, []).append(rank)
     by_size: dict[str, list[int]] = {}
-    for rank, entry in there.items():
+    for rank, entry in entry_of.items():
         by_size.setdefault(sizes_of(entry), []).append(rank)
     kind: Kind = "stuck"
     called = operations
@@ -203,29 +203,29 @@ def _p2p_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None:
     """
     members = _members(group, by_rank)
     still = [(entry, rank) for rank, dump in by_rank.items() for entry in _of_group(dump, group, p2p=True) if not entry.done]
-    alone: Hang | None = None
+    one_sided: Hang | None = None
     for entry, rank in sorted(still, key=lambda pair: pair[0].time_created_ns):
         match = P2P.search(entry.profiling_name)
-        if match is None or max(own := int(match.group(2)), other := int(match.group(3))) >= len(members):
+        if match is None or max(own_index := int(match.group(2)), other := int(match.group(3))) >= len(members):
             continue
         sends, partner = match.group(1) == "send", members[other]
         waiting = RankState(
-            members[own] if rank == UNKNOWN_RANK else rank, "waiting", entry.p2p_seq_id, entry, None, tuple(entry.frames)
+            members[own_index] if rank == UNKNOWN_RANK else rank, "waiting", entry.p2p_seq_id, entry, None, tuple(entry.frames)
         )
         if partner not in by_rank:
-            alone = alone or _p2p("alone", members, entry, sends, (waiting, RankState(partner, "no dump", 0)))
+            one_sided = one_sided or _p2p("alone", members, entry, sends, (waiting, RankState(partner, "no dump", 0)))
             continue
-        answer = ("recv" if sends else "send", other, own)
-        calls = [each for each in _of_group(by_rank[partner], group, p2p=True) if _direction(each) == answer]
-        if any(each.p2p_seq_id == entry.p2p_seq_id for each in calls):
+        answer = ("recv" if sends else "send", other, own_index)
+        calls = [call for call in _of_group(by_rank[partner], group, p2p=True) if _direction(call) == answer]
+        if any(call.p2p_seq_id == entry.p2p_seq_id for call in calls):
             continue
-        last, elsewhere = max(calls, key=lambda each: each.p2p_seq_id, default=None), _open_elsewhere(by_rank[partner], group)
+        last, elsewhere = max(calls, key=lambda call: call.p2p_seq_id, default=None), _open_elsewhere(by_rank[partner], group)
         shown = elsewhere or last
         missing = RankState(
             partner, "missing", last.p2p_seq_id if last else 0, last, elsewhere, tuple(shown.frames) if shown else ()
         )
         return _p2p("missing", members, entry, sends, (waiting, missing))
-    return alone
+    return one_sided
 
 
 def _p2p(kind: Kind, members: tuple[int, ...], entry: Entry, sends: bool, states: tuple[RankState, RankState]) -> Hang:
@@ -260,7 +260,7 @@ def _call_delays(group: str, by_rank: Mapping[int, RankDump]) -> list[CallDelay]
     }
     if len(times) < 2:
         return []
-    shared = sorted(set.intersection(*(set(each) for each in times.values())))
+    shared = sorted(set.intersection(*(set(sequence) for sequence in times.values())))
     if not shared:
         return []
     ranks = list(times)

@@ -70,10 +70,10 @@ class Purpose:
 def frames_of(raw: Any) -> list[Frame]:
     """Return the frames of a stack as it was written; anything that is not a frame is left out."""
     frames = []
-    for each in raw if isinstance(raw, Sequence) and not isinstance(raw, str | bytes) else ():
-        if isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get("filename"), str):
-            line = each.get("line")
-            frames.append(Frame(each["name"][:TEXT_MOST], each["filename"][:TEXT_MOST], line if isinstance(line, int) else 0))
+    for entry in raw if isinstance(raw, Sequence) and not isinstance(raw, str | bytes) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("filename"), str):
+            line = entry.get("line")
+            frames.append(Frame(entry["name"][:TEXT_MOST], entry["filename"][:TEXT_MOST], line if isinstance(line, int) else 0))
     return frames
 
 
@@ -148,5 +148,5 @@ def _module(python: Sequence[Frame], range_name: str) -> str:
 
 
 def _user_line(python: Sequence[Frame]) -> str:
-    own = next((frame for frame in python if is_user_line(frame.known_as)), None)
-    return f"{own.name} ({own.short_file}:{own.line})" if own is not None else ""
+    user_frame = next((frame for frame in python if is_user_line(frame.known_as)), None)
+    return f"{user_frame.name} ({user_frame.short_file}:{user_frame.line})" if user_frame is not None else ""

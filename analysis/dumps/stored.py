@@ -22,8 +22,8 @@ def memory_of(manifest: Manifest, library: Library, rank: int | None, device: in
         with library.open(ref.id, derived=False) as recording:
             memories = held_memory(_snapshot(recording))
         if memories:
-            same = [memory for memory in memories if memory.device == device and memory.peak_bytes]
-            return same[0] if same else max(memories, key=lambda memory: memory.peak_bytes)
+            of_device = [memory for memory in memories if memory.device == device and memory.peak_bytes]
+            return of_device[0] if of_device else max(memories, key=lambda memory: memory.peak_bytes)
     return None
 
 

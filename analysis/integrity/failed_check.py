@@ -40,20 +40,20 @@ def deciding(failed: Iterable[FailedCheck]) -> FailedCheck | None:
 
 def weakened(metrics: Mapping[str, Reading], failed: Iterable[FailedCheck]) -> dict[str, Reading]:
     """Return ``metrics`` with the effects of the failed checks."""
-    out = dict(metrics)
+    result = dict(metrics)
     for check in failed:
         for key, effect in check.effects.items():
-            out[key] = _weakened(key, out[key], effect, check.sentence)
-    return out
+            result[key] = _weakened(key, result[key], effect, check.sentence)
+    return result
 
 
-def _weakened(key: str, reading: Reading, effect: Effect, why: str) -> Reading:
+def _weakened(key: str, reading: Reading, effect: Effect, reason: str) -> Reading:
     if reading.value is None:
         return reading
     if effect == "unknown":
-        return missing(why)
+        return missing(reason)
     if effect == "caution":
-        return lowered(reading, "caution", why)
+        return lowered(reading, "caution", reason)
     low, high = (reading.value, METRICS[key].high) if effect == "least" else (METRICS[key].low, reading.value)
-    note = f"{LOWER_BOUND if effect == 'least' else UPPER_BOUND}: {why}"
+    note = f"{LOWER_BOUND if effect == 'least' else UPPER_BOUND}: {reason}"
     return replace(reading, trust="unusable", notes=(note, *reading.notes), low=low, high=high, bound=effect)

@@ -56,16 +56,16 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
     if facts.lost_launches and (facts.lost_share > TOLERATED or facts.lost_graphs):
         effects = OF_GPU_RECORDS if timed else OF_GPU_RECORDS | OF_STEP_TIME
         if 2 * facts.lost_graphs > facts.lost_launches:
-            what = f"{facts.lost_graphs:,} launches of CUDA graphs have no record of their kernels"
+            statement = f"{facts.lost_graphs:,} launches of CUDA graphs have no record of their kernels"
             headline, advice = "The kernels of CUDA graphs are missing: record their nodes too.", NODES
         elif 2 * facts.lost_unseen > facts.lost_launches:
-            what = f"Operators launched at least {facts.lost_launches:,} fewer GPU operations than in other steps with the same inputs"
+            statement = f"Operators launched at least {facts.lost_launches:,} fewer GPU operations than in other steps with the same inputs"
             headline, advice = "Launches and their kernels are missing: record again with fewer steps.", FEWER
         else:
-            what = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record"
+            statement = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record"
             headline = f"{_share(facts.lost_share)} of the GPU's records are missing: record again with fewer steps."
             advice = FEWER
-        sentence = f"{what}: the profiler lost them."
+        sentence = f"{statement}: the profiler lost them."
         return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, advice, headline, "error", EVIDENCE, effects)
     if facts.lost_launches:
         sentence = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record: the profiler lost them."
@@ -76,14 +76,14 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
         sentence = (
             f"Outside of the steps {facts.lost_anywhere:,} launches have no record on the GPU. No number here counts them."
         )
-    few = facts.lacking_steps > 0 and steps - facts.lacking_steps < FEW
-    if not few and facts.lacking_differ_by > DIFFERENT:
-        few, sentence = (
+    few_complete = facts.lacking_steps > 0 and steps - facts.lacking_steps < FEW
+    if not few_complete and facts.lacking_differ_by > DIFFERENT:
+        few_complete, sentence = (
             True,
             f"{sentence} They took the host another time than the counted ones, so the numbers may differ from the run's.",
         )
-    less: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few else {}
-    return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=less)
+    doubts: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few_complete else {}
+    return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=doubts)
 
 
 def check_without_records(launches: int, *, by_ranges: bool = False) -> FailedCheck | None:

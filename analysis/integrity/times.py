@@ -62,10 +62,10 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     if early > EARLY_SHARE * looked_at:
         yield _disagree(early, f"{early:,} of {looked_at:,} GPU operations begin before they are launched")
     elif late:
-        what = (
+        statement = (
             f"{late:,} GPU operations begin up to {in_words(latest_ns / 1e6)} after the call that waited for them had returned"
         )
-        yield _disagree(late, what)
+        yield _disagree(late, statement)
     shortest, events = recording.rows(_HOST)[0]
     if events >= FEWEST_OF_HOST and shortest > SLOWEST_NS:
         sentence = (
@@ -91,11 +91,11 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
 
 def _doubtful(recording: Recording, device: int) -> Iterator[FailedCheck]:
     """Yield the failed checks that lower the trust of the times of a device and do not withhold them."""
-    nothing, kernels, fractions = recording.rows(_NOTHING, {"device": device})[0]
-    if fractions and nothing > NOTHING_SHARE * kernels:
-        sentence = f"{nothing:,} of {kernels:,} kernels last 0 ns: their time is missing."
+    zero_length, kernels, fractions = recording.rows(_NOTHING, {"device": device})[0]
+    if fractions and zero_length > NOTHING_SHARE * kernels:
+        sentence = f"{zero_length:,} of {kernels:,} kernels last 0 ns: their time is missing."
         effects = {key: effect for key, effect in OF_GPU_RECORDS.items() if key in OF_DEVICE_TIME}
-        yield FailedCheck("durations_missing", nothing, sentence, UNITS, evidence=("gpu_records",), effects=effects)
+        yield FailedCheck("durations_missing", zero_length, sentence, UNITS, evidence=("gpu_records",), effects=effects)
     foreign, foreign_ns, all_ns, linked = recording.rows(_FOREIGN, {"device": device})[0]
     if linked and foreign_ns > FOREIGN_SHARE * all_ns:
         sentence = (
@@ -105,7 +105,7 @@ def _doubtful(recording: Recording, device: int) -> Iterator[FailedCheck]:
         yield FailedCheck("foreign_streams", foreign, sentence, ANOTHER, effects=OF_DEVICE_TIME)
 
 
-def _disagree(count: int, what: str) -> FailedCheck:
+def _disagree(count: int, statement: str) -> FailedCheck:
     headline = "The clocks of GPU and host do not agree: record again."
-    sentence = f"{what}: the clocks of GPU and host do not agree."
+    sentence = f"{statement}: the clocks of GPU and host do not agree."
     return FailedCheck("clocks_disagree", count, sentence, CLOCKS, headline, "error", EVIDENCE, WITHHELD)

@@ -61,16 +61,16 @@ def outermost(parent: NDArray[np.int64], counted: NDArray[np.bool_]) -> NDArray[
     ``aten::mm`` on some devices, and ``_scaled_dot_product_…`` contains ``_flash_attention_forward``. Only the outer operator
     counts.
     """
-    kept = counted.copy()
-    here = np.flatnonzero(counted)
-    around = parent[here]
-    while len(here):
-        inside = around >= 0
-        here, around = here[inside], around[inside]
-        nested = counted[around]
-        kept[here[nested]] = False
-        here, around = here[~nested], parent[around[~nested]]
-    return kept
+    outer = counted.copy()
+    counted_rows = np.flatnonzero(counted)
+    ancestors = parent[counted_rows]
+    while len(counted_rows):
+        inside = ancestors >= 0
+        counted_rows, ancestors = counted_rows[inside], ancestors[inside]
+        nested = counted[ancestors]
+        outer[counted_rows[nested]] = False
+        counted_rows, ancestors = counted_rows[~nested], parent[ancestors[~nested]]
+    return outer
 
 
 def operand_dtype(op_name: str, input_types: list[Any] | None) -> str | None:

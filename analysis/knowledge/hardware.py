@@ -155,8 +155,8 @@ def _sized(row: _HardwareRow, by: Literal["name", "shape"], name: str, sms: int 
     notes = [row.gpu.note] if row.gpu.note else []
     gpu = replace(row.gpu, identified_by=by)
     if by == "shape":
-        called = f"the trace calls it “{name}”" if name else "the trace does not name it"
-        notes.append(f"{called}; identified by its compute capability, SMs and memory")
+        reported_name = f"the trace calls it “{name}”" if name else "the trace does not name it"
+        notes.append(f"{reported_name}; identified by its compute capability, SMs and memory")
     share = (sms / row.sms) if sms else 1.0
     if sms and share < PARTIAL_DEVICE:
         memory = min(memory_bytes / _GIB / max(row.memory_gb), 1.0) if memory_bytes and "MIG" in name else share
@@ -177,10 +177,10 @@ def _by_formula(name: str, compute: tuple[int, int], sms: int, vendor: str | Non
         rate *= GEFORCE_HALF_RATE if professional else 1.0
         peak = rate * sms * formula.clock_mhz / 1e6
         dtype = "bf16" if compute[0] >= 8 else "fp16"
-        shown = name or f"{formula.vendor} {compute[0]}.{compute[1]}"
+        display_name = name or f"{formula.vendor} {compute[0]}.{compute[1]}"
         note = f"not in the table: estimated as {rate:g} FLOPs per SM and clock × {sms} SMs × {formula.clock_mhz:g} MHz ({formula.source})"
         return GpuPeaks(
-            name=shown,
+            name=display_name,
             vendor=formula.vendor,
             sms=sms,
             peaks=MappingProxyType({dtype: peak, **({"fp16": peak} if dtype == "bf16" else {})}),

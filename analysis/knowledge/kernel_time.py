@@ -2,10 +2,14 @@
 
     time = launch + ((compute · arithmetic)⁴ + (memory · traffic)⁴)^¼ + serial · traffic
 
-*Arithmetic* is the time of the work at the peak of its dtype, in whole tiles. A product is cut into tiles, so a GPU of 132 SMs
-needs as long for 133 tiles as for 264. Like its library, the model chooses the tile size that finishes first. *Traffic* is the
-time to read inputs once and write outputs once at the manufacturer's bandwidth. The fourth root models their overlap.
-Conversions before or after are serial.
+*Arithmetic* is the time of the work at the peak of its dtype, rounded up to whole waves of tiles: a GPU of 132 SMs needs as long
+for 133 tiles as for 264. Like cuBLAS, the model chooses the tile size that finishes first. *Traffic* is the time to read inputs
+once and write outputs once at the manufacturer's bandwidth. The factors are:
+
+    launch    time from the start of the kernel to its first work
+    compute   slowdown of the arithmetic against the peak
+    memory    slowdown of the traffic that overlaps with arithmetic; the fourth root models the overlap
+    serial    the same for traffic that does not overlap: conversions of layout or dtype around the kernel
 
 The factors are rows of ``kernel_time.toml`` with their residuals, written by ``sample_traces/fit_kernel_time.py``. An interval
 comes from those residuals, and is wider on GPUs that were not measured.
@@ -23,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 
 # Tile sizes (rows × columns) of 16-bit kernels seen on Hopper, and the splits of the inner dimension if there are few tiles.
@@ -40,22 +45,22 @@ TILES = (
     (32, 64),
 )
 SPLITS = (1, 2, 4, 8, 16)
-TILE_AREA = 128 * 128  # `epilogue_us` is the time to write a tile of this area
-WHOLE_WAVES = 4  # with more waves, a new tile starts as soon as one ends, so half a wave is lost instead of a whole one
-L2_SPEED_UP = 1.15  # the L2 of an H200 delivers 5.5 TB/s, its memory 4.8
-OVERLAP = 4.0
-ALIGNED_BYTES = 16  # the size of one load of a tensor-core tile
+LEAST_INNER = 64  # A tile processes at least this much of the inner dimension.
+TILE_AREA = 128 * 128  # `epilogue_us` is the time to write a tile of this area.
+WHOLE_WAVES = 4  # Up to this many waves, the last one counts as a full wave. Beyond, half a wave is lost on average.
+L2_SPEED_UP = 1.15  # The L2 of an H200 delivers 5.5 TB/s, its memory 4.8 TB/s.
+OVERLAP_EXPONENT = 4.0  # See the module's docstring.
 
-MEASURED = "H200"  # the GPU of the measured grids
-SAME_CHIP_WIDER = 1.4  # a Hopper with another memory or clock: the factors apply, intervals grow by two fifths
-OTHER_CHIP_WIDER = 2.5  # kernels of other libraries on other chips were not measured here
-OTHER_CHIP_MORE = 0.15  # 15 % more in both directions, whatever the row says
+MEASURED_GPU = "H200"  # The kernels of the grids were timed on this GPU.
+SAME_CHIP_WIDER = 1.4  # On a Hopper GPU with another memory or clock, the factors apply with wider intervals.
+OTHER_CHIP_WIDER = 2.5  # Kernels of other libraries on other chips were not measured.
+OTHER_CHIP_LOG_MARGIN = 0.15  # On other chips, this is added to both log quantiles.
 SAME_CHIP = ("H100", "H200", "GH200", "H800", "H20")
 
 
 @dataclass(frozen=True)
 class KernelTimeEstimate:
-    """A kernel's time in ms with the interval that contains four of five kernels."""
+    """A kernel's time in ms with its 80 % interval."""
 
     ms: float
     low: float
@@ -78,14 +83,14 @@ class Product:
 
 
 @dataclass(frozen=True)
-class KernelOperands:
+class KernelWork:
     """The work of a kernel, or of the few kernels of one operator.
 
-    ``row`` names the row of the table, ``dtype`` the peak that it uses. ``products`` run one after the other in tiles.
-    ``flops`` is arithmetic that is not cut into tiles. ``bytes`` is the memory traffic.
+    ``kind`` is the key of its fitted factors, ``dtype`` the dtype of the peak that it uses. ``products`` run one after the other
+    in tiles. ``flops`` is arithmetic that is not cut into tiles. ``bytes`` is the memory traffic.
     """
 
-    row: str
+    kind: str
     dtype: str
     bytes: float
     products: tuple[Product, ...] = ()
@@ -111,44 +116,48 @@ class FittedKernel:
     residuals: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
-def estimate(work: KernelOperands, gpu: GpuPeaks) -> KernelTimeEstimate | None:
+def estimate(work: KernelWork, gpu: GpuPeaks) -> KernelTimeEstimate | None:
     """Return the time of ``work`` on ``gpu``.
 
-    None where the table has no row for it, or the GPU's peak or bandwidth is unknown.
+    None if no factors were fitted for its kind, or if the GPU's peak, SM count or bandwidth is unknown.
     """
-    row = rows().get(work.row)
-    ms = time_ms(work, row, gpu) if row is not None else None
-    if row is None or ms is None:
+    fitted = fitted_kernels().get(work.kind)
+    if fitted is None:
         return None
-    wider, more = _widened(gpu)
-    low, high = min(row.log_low * wider, 0.0) - more, max(row.log_high * wider, 0.0) + more
+    ms = time_ms(work, fitted, gpu)
+    if ms is None:
+        return None
+    wider, margin = _widening(gpu)
+    # The interval always contains the estimate.
+    low, high = min(fitted.log_low * wider, 0.0) - margin, max(fitted.log_high * wider, 0.0) + margin
     return KernelTimeEstimate(ms, ms * math.exp(low), ms * math.exp(high))
 
 
-def time_ms(work: KernelOperands, row: FittedKernel, gpu: GpuPeaks) -> float | None:
-    """Return the time in ms by ``row``; None where the GPU has no rate for it."""
+def time_ms(work: KernelWork, fitted: FittedKernel, gpu: GpuPeaks) -> float | None:
+    """Return the time in ms by ``fitted`` factors; None if a rate of the GPU is unknown."""
     peak, bandwidth = gpu.peak_tflops(work.dtype), gpu.bandwidth_bytes_per_s
     if bandwidth is None or ((work.products or work.flops) and peak is None):
         return None
-    compute_us = row.compute * work.flops / (peak * 1e6) if peak else 0.0
+    compute_us = fitted.compute * work.flops / (peak * 1e6) if peak else 0.0
     if work.products and peak:
-        sms = gpu.sms or 1
-        flops_per_us = peak * 1e6 / sms / row.compute
-        bytes_per_us = bandwidth * L2_SPEED_UP / 1e6 / sms / row.l2 * (1 / _item_bytes(work.dtype)) if row.l2 else math.inf
+        if gpu.sms is None:
+            return None
+        flops_per_us = peak * 1e6 / gpu.sms / fitted.compute
+        bytes_per_us = bandwidth * L2_SPEED_UP / 1e6 / gpu.sms / fitted.l2 if fitted.l2 else math.inf
         compute_us += sum(
             tiled_us(
-                product=p,
-                sms=sms,
+                product=product,
+                sms=gpu.sms,
                 flops_per_us=flops_per_us,
-                items_per_us=bytes_per_us,
-                epilogue_us=row.epilogue_us,
-                split_us=row.split_us,
+                items_per_us=bytes_per_us * (1 / ITEM_BYTES[work.dtype]),
+                epilogue_us=fitted.epilogue_us,
+                split_us=fitted.split_us,
             )
-            for p in work.products
+            for product in work.products
         )
     traffic_us = work.bytes / bandwidth * 1e6
-    overlapped = (compute_us**OVERLAP + (row.memory * traffic_us) ** OVERLAP) ** (1 / OVERLAP)
-    return (row.launch_us + overlapped + row.serial * traffic_us) / 1e3
+    overlapped_us = _overlapped(compute_us, fitted.memory * traffic_us)
+    return (fitted.launch_us + overlapped_us + fitted.serial * traffic_us) / 1e3
 
 
 @lru_cache(maxsize=20_000)
@@ -156,15 +165,20 @@ def tiled_us(
     product: Product, sms: int, flops_per_us: float, items_per_us: float, epilogue_us: float, split_us: float
 ) -> float:
     """Return the µs of ``product`` with the tiles that finish first; the two rates are those of one SM."""
-    rows, columns, split, tiles = _cuts(product, sms)
-    inner = np.maximum(64.0, np.ceil(product.k / split))
-    area = rows * columns
+    tile_rows, tile_columns, split, tiles = _cuts(product, sms)
+    inner = np.maximum(float(LEAST_INNER), np.ceil(product.k / split))
+    area = tile_rows * tile_columns
     arithmetic = 2 * area * inner / flops_per_us
-    loads = (rows + columns) * inner / items_per_us
-    one = (arithmetic**OVERLAP + loads**OVERLAP) ** (1 / OVERLAP) + epilogue_us * area / TILE_AREA
+    loads = (tile_rows + tile_columns) * inner / items_per_us
+    tile_us = _overlapped(arithmetic, loads) + epilogue_us * area / TILE_AREA
     waves = np.ceil(tiles / sms)
     waves = np.where(waves <= WHOLE_WAVES, waves, tiles / sms + 0.5)
-    return float(np.min(waves * one + np.where(split > 1, split_us, 0.0)))
+    return float(np.min(waves * tile_us + np.where(split > 1, split_us, 0.0)))
+
+
+def _overlapped(a: Any, b: Any) -> Any:
+    """Return the time of two activities, of times ``a`` and ``b``, that overlap in part."""
+    return (a**OVERLAP_EXPONENT + b**OVERLAP_EXPONENT) ** (1 / OVERLAP_EXPONENT)
 
 
 @lru_cache(maxsize=20_000)
@@ -180,26 +194,23 @@ def _cuts(product: Product, sms: int) -> tuple[np.ndarray, ...]:
     return tuple(np.array(column, float) for column in zip(*cuts, strict=True))
 
 
-def _item_bytes(dtype: str) -> int:
-    return {"fp32": 4, "tf32": 4, "fp8": 1, "int8": 1, "fp64": 8}.get(dtype, 2)
-
-
-def _widened(gpu: GpuPeaks) -> tuple[float, float]:
-    if MEASURED in gpu.name and "GH" not in gpu.name:
+def _widening(gpu: GpuPeaks) -> tuple[float, float]:
+    """Return the factor of the log quantiles on ``gpu``, and the margin that is added to them."""
+    if MEASURED_GPU in gpu.name and "GH" not in gpu.name:  # "GH200" contains "H200"
         return 1.0, 0.0
     if any(name in gpu.name for name in SAME_CHIP):
         return SAME_CHIP_WIDER, 0.0
-    return OTHER_CHIP_WIDER, OTHER_CHIP_MORE
+    return OTHER_CHIP_WIDER, OTHER_CHIP_LOG_MARGIN
 
 
-def bits_of(dtype: str) -> str:
-    """Return the table's name of a dtype: bf16 and fp16 run equally fast."""
+def row_dtype(dtype: str) -> str:
+    """Return the name of a dtype in the table; bf16 and fp16 have one, because they run equally fast."""
     return "16bit" if dtype in ("bf16", "fp16") else dtype
 
 
 @cache
-def rows() -> Mapping[str, FittedKernel]:
-    """Return the fitted table."""
+def fitted_kernels() -> Mapping[str, FittedKernel]:
+    """Return the fitted factors by kind of kernel."""
     with Path(__file__).with_name("kernel_time.toml").open("rb") as file:
         table: dict[str, Any] = tomllib.load(file)["rows"]
     return {

@@ -13,13 +13,14 @@ from typing import Any
 
 from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND, ITEM_BYTES, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import convolution_output, parse_bool, parse_ints, parse_mask
-from sawtooth.analysis.knowledge.kernel_time import ALIGNED_BYTES, KernelOperands, Product, bits_of
+from sawtooth.analysis.knowledge.kernel_time import KernelWork, Product, row_dtype
 
 Shape = list[int]
-NARROW = 8  # a tensor-core convolution first pads channels in memory that are not a multiple of it
-CAUSAL_SHARE = 0.5  # share of the blocks of a causal attention that are computed
-HEAD_SIZES = (32, 64, 128, 256)  # kernels are compiled for these sizes; a head of 80 runs as 128
-QUERY_BLOCK = 128  # rows of queries in one block of an attention kernel
+ALIGNED_BYTES = 16  # The size of one load of a tensor-core tile.
+CHANNEL_MULTIPLE = 8  # A tensor-core convolution first pads channels in memory to a multiple of this.
+CAUSAL_SHARE = 0.5  # Causal attention computes this share of the blocks.
+HEAD_SIZES = (32, 64, 128, 256)  # Kernels are compiled for these sizes; a head of 80 runs as 128.
+QUERY_BLOCK = 128  # One block of an attention kernel has this many rows of queries.
 # The index of `is_causal` among the arguments.
 CAUSAL_AT = {
     "aten::_scaled_dot_product_flash_attention": 4,
@@ -33,7 +34,7 @@ CAUSAL_AT = {
 
 def product_work(
     operator: str, dims: Any, strides: Any, dtype: str, *, resized: Mapping[int, int] | None = None
-) -> KernelOperands | None:
+) -> KernelWork | None:
     """Return the work of a matrix product in ``dtype``; None if an operand is unknown or sparse.
 
     If ``resized`` is set, it has the new value of sizes that change; all rows are then aligned.
@@ -52,7 +53,7 @@ def product_work(
         m, n, k = (resized.get(size, size) for size in (m, n, k))
     size, out = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
     moved = batch * (size * (m * k + k * n) + out * m * n)
-    return KernelOperands(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))
+    return KernelWork(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))
 
 
 def _operands(operator: str, dims: Any) -> tuple[int, int, int, int] | None:
@@ -70,12 +71,12 @@ def _operands(operator: str, dims: Any) -> tuple[int, int, int, int] | None:
 
 def _product_row(dtype: str, aligned: bool, order: str | None) -> str:
     if not aligned and dtype != "fp8":
-        return f"gemm.{bits_of(dtype)}.odd"
-    return f"gemm.tf32.{order or 'any'}" if dtype == "tf32" else f"gemm.{bits_of(dtype)}"
+        return f"gemm.{row_dtype(dtype)}.odd"
+    return f"gemm.tf32.{order or 'any'}" if dtype == "tf32" else f"gemm.{row_dtype(dtype)}"
 
 
 def _order(strides: Any, first: int) -> str | None:
-    """Return NN, NT, TN or TT by which operand is a transposed view; None without recorded strides."""
+    """Return NN, NT, TN or TT by which operand is a transposed view; None if strides were not recorded."""
     try:
         letters = "".join("T" if s[-2] == 1 and s[-1] != 1 else "N" for s in (strides[first], strides[first + 1]))
     except (TypeError, IndexError):
@@ -100,7 +101,7 @@ def _aligned(strides: Any, first: int, dtype: str, n: int, k: int) -> bool:
 
 def convolution_work(
     operator: str, dims: Any, strides: Any, concrete: list[str] | None, dtype: str, *, layout: str | None = None
-) -> KernelOperands | None:
+) -> KernelWork | None:
     """Return the work of a convolution or of its backward pass in ``dtype`` and ``layout``.
 
     ``layout`` is NCHW or NHWC; None means as recorded.
@@ -113,21 +114,21 @@ def convolution_work(
         out = dims[0] if backward else convolution_output(dims, concrete)
         groups = int((parse_ints(concrete[9 if backward else 8]) or (1,))[0])
         transposed = parse_bool(concrete[7 if backward else 6])
-        wanted = (parse_mask(concrete[10]) or (True, True, False))[:2] if backward else (True,)
+        gradients = (parse_mask(concrete[10]) or (True, True, False))[:2] if backward else (True,)
     except (TypeError, IndexError, ValueError):
         return None
     if not out or transposed or len(image) < 3:
         return None
     layout = layout or _layout(strides, 1 if backward else 0)
-    products = _backward_products(image, weight, out, groups, wanted) if backward else _forward_products(weight, out, groups)
-    row = f"conv.{bits_of(dtype)}.{layout}.{_kind(image, weight, out, groups)}.{'backward' if backward else 'forward'}"
+    products = _backward_products(image, weight, out, groups, gradients) if backward else _forward_products(weight, out, groups)
+    row = f"conv.{row_dtype(dtype)}.{layout}.{_kind(image, weight, out, groups)}.{'backward' if backward else 'forward'}"
     seen = min(
         math.prod(image), math.prod(image[:2]) * math.prod(out[2:]) * math.prod(weight[2:])
     )  # a stride may skip most of it
-    moved = (seen + math.prod(weight) + math.prod(out)) * ITEM_BYTES[dtype] * len([w for w in wanted if w])
+    moved = (seen + math.prod(weight) + math.prod(out)) * ITEM_BYTES[dtype] * len([w for w in gradients if w])
     if groups > 1:
-        return KernelOperands(row, dtype, moved, flops=sum(p.flops for p in products))
-    return KernelOperands(row, dtype, moved, products)
+        return KernelWork(row, dtype, moved, flops=sum(p.flops for p in products))
+    return KernelWork(row, dtype, moved, products)
 
 
 def _layout(strides: Any, index: int) -> str:
@@ -141,7 +142,7 @@ def _layout(strides: Any, index: int) -> str:
 def _kind(image: Shape, weight: Shape, out: Shape, groups: int) -> str:
     if groups > 1:
         return "depthwise" if weight[1] == 1 else "grouped"
-    if image[1] % NARROW or weight[0] % NARROW:
+    if image[1] % CHANNEL_MULTIPLE or weight[0] % CHANNEL_MULTIPLE:
         return "narrow"
     return "pointwise" if math.prod(weight[2:]) == 1 and image[2:] == out[2:] else "spatial"
 
@@ -150,7 +151,9 @@ def _forward_products(weight: Shape, out: Shape, groups: int) -> tuple[Product, 
     return (Product(groups, out[0] * math.prod(out[2:]), weight[0] / groups, math.prod(weight[1:])),)
 
 
-def _backward_products(image: Shape, weight: Shape, out: Shape, groups: int, wanted: tuple[bool, ...]) -> tuple[Product, ...]:
+def _backward_products(
+    image: Shape, weight: Shape, out: Shape, groups: int, gradients: tuple[bool, ...]
+) -> tuple[Product, ...]:
     """Return the products of the image's gradient and of the weight's gradient.
 
     The first is a product over output channels and kernel, the second one over all positions.
@@ -159,12 +162,10 @@ def _backward_products(image: Shape, weight: Shape, out: Shape, groups: int, wan
     pixels = image[0] * math.prod(image[2:])
     to_image = Product(groups, pixels, weight[1], weight[0] / groups * kernel * places / pixels)
     to_weight = Product(groups, weight[0] / groups, math.prod(weight[1:]), places)
-    return tuple(product for product, bit in zip((to_image, to_weight), wanted, strict=False) if bit)
+    return tuple(product for product, bit in zip((to_image, to_weight), gradients, strict=False) if bit)
 
 
-def attention_work(
-    query: Shape, key: Shape, dtype: str, *, backend: str, causal: bool, backward: bool
-) -> KernelOperands | None:
+def attention_work(query: Shape, key: Shape, dtype: str, *, backend: str, causal: bool, backward: bool) -> KernelWork | None:
     """Return the work of attention of a (batch, heads, seq, head) ``query`` over ``key``.
 
     ``backend`` is flash, efficient or cudnn.
@@ -177,14 +178,14 @@ def attention_work(
     compiled = next((size for size in HEAD_SIZES if head <= size), None)
     if compiled is None:
         return None
-    row = f"attention.{backend}.{bits_of(dtype)}.{compiled}.{'backward' if backward else 'forward'}"
+    row = f"attention.{backend}.{row_dtype(dtype)}.{compiled}.{'backward' if backward else 'forward'}"
     share = CAUSAL_SHARE if causal and seq == past else 1.0
     flops = 4.0 * batch * heads * seq * past * compiled * share * (2.5 if backward else 1.0)
     moved = 2.0 * batch * heads * (seq + past) * head * ITEM_BYTES[dtype] * (2.0 if backward else 1.0)
-    return KernelOperands(row, dtype, moved, flops=flops)
+    return KernelWork(row, dtype, moved, flops=flops)
 
 
-def recorded_attention(operator: str, dims: Any, concrete: list[str] | None, dtype: str) -> KernelOperands | None:
+def recorded_attention(operator: str, dims: Any, concrete: list[str] | None, dtype: str) -> KernelWork | None:
     """Return the work of one of PyTorch's fused attention operators as recorded."""
     if operator not in CAUSAL_AT or not isinstance(dims, list):
         return None
@@ -198,12 +199,12 @@ def recorded_attention(operator: str, dims: Any, concrete: list[str] | None, dty
     return attention_work(query, key, dtype, backend=backend, causal=bool(causal), backward=backward)
 
 
-def moving_work(operator: str, moved_bytes: float, dtype: str, layout: str | None = None) -> KernelOperands:
+def moving_work(operator: str, moved_bytes: float, dtype: str, layout: str | None = None) -> KernelWork:
     """Return the work of an operator that only moves ``moved_bytes``: norm, activation, softmax or copy."""
     name = operator.removeprefix("aten::")
-    return KernelOperands(f"move.{bits_of(dtype)}.{name}" + (f".{layout}" if layout else ""), dtype, moved_bytes)
+    return KernelWork(f"move.{row_dtype(dtype)}.{name}" + (f".{layout}" if layout else ""), dtype, moved_bytes)
 
 
-def optimizer_work(name: str, kind: str, values: float) -> KernelOperands:
+def optimizer_work(name: str, kind: str, values: float) -> KernelWork:
     """Return the work of one optimizer step over ``values`` FP32 parameters; ``kind`` is foreach or fused."""
-    return KernelOperands(f"optimizer.{name}.{kind}", "fp32", values * 4.0 * (5 if name == "SGD" else 7))
+    return KernelWork(f"optimizer.{name}.{kind}", "fp32", values * 4.0 * (5 if name == "SGD" else 7))

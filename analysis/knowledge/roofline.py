@@ -69,20 +69,20 @@ def _place(table: pd.DataFrame, gpu: GpuPeaks, bandwidth: float) -> pd.DataFrame
     multiplies = table["flops"].to_numpy(float) > 0
     compute_s = np.where(multiplies, table["flops"].to_numpy(float) / peak, 0.0)
     memory_s = table["bytes"].to_numpy(float) / bandwidth
-    least = np.maximum(compute_s, memory_s)
+    attainable_s = np.maximum(compute_s, memory_s)
     intensity = table["flops"].to_numpy(float) / table["bytes"].to_numpy(float)
-    placed = table.assign(
+    rows = table.assign(
         category=[operator_category(name) or "other" for name in names],
         dtype=dtypes,
         intensity=intensity,
         bound=np.where(compute_s >= memory_s, "compute", "memory"),
         attainable_tflops=np.where(multiplies, np.minimum(peak, intensity * bandwidth) / 1e12, np.nan),
         achieved_tflops=np.where(multiplies, achieved / 1e12, np.nan),
-        attainable_ns=least * 1e9,
-        attained_share=least / seconds,
-        opportunity_ns=np.maximum(seconds - least, 0.0) * 1e9,
+        attainable_ns=attainable_s * 1e9,
+        attained_share=attainable_s / seconds,
+        opportunity_ns=np.maximum(seconds - attainable_s, 0.0) * 1e9,
     )
-    known = placed[np.isfinite(placed["attainable_ns"])]
+    known = rows[np.isfinite(rows["attainable_ns"])]
     return known.sort_values("opportunity_ns", ascending=False, ignore_index=True)
 
 

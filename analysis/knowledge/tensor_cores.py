@@ -75,9 +75,9 @@ def why_not_tensor_cores(
         return WhyNot(
             "misaligned", f"Dimensions not multiples of {alignment}: {sizes}. Pad them, and the library can load whole tiles."
         )
-    named = "TF32 is on" if dtype == "fp32" else f"The operands are {dtype}"
-    known = " and the sizes are aligned" if input_dims else ""
-    return WhyNot("fell_back", f"{named}{known}, yet the library chose a kernel of plain arithmetic.")
+    dtype_in_words = "TF32 is on" if dtype == "fp32" else f"The operands are {dtype}"
+    alignment_in_words = " and the sizes are aligned" if input_dims else ""
+    return WhyNot("fell_back", f"{dtype_in_words}{alignment_in_words}, yet the library chose a kernel of plain arithmetic.")
 
 
 def _has_tensor_cores(gpu: GpuPeaks) -> bool:

@@ -18,17 +18,21 @@ def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[SetupDifferen
     """
     if not a or not b:
         return ()
-    left, right = arguments_of(a), arguments_of(b)
-    changed = [flag for flag in (*right, *(flag for flag in left if flag not in right)) if left.get(flag) != right.get(flag)]
+    arguments_a, arguments_b = arguments_of(a), arguments_of(b)
+    changed = [
+        flag
+        for flag in (*arguments_b, *(flag for flag in arguments_a if flag not in arguments_b))
+        if arguments_a.get(flag) != arguments_b.get(flag)
+    ]
     programs = [("program", "Program", program_of(a), program_of(b))] if program_of(a) != program_of(b) else []
     rows = [*programs]
     for flag in changed:
         rows += (
-            _words(left.get(flag, ""), right.get(flag, ""))
+            _words(arguments_a.get(flag, ""), arguments_b.get(flag, ""))
             if flag == POSITIONAL
-            else [(flag, flag, _shown(flag, left), _shown(flag, right))]
+            else [(flag, flag, _with_flag(flag, arguments_a), _with_flag(flag, arguments_b))]
         )
-    return tuple(SetupDifference(f"argument {key}", what, before, after, (), ()) for key, what, before, after in rows)
+    return tuple(SetupDifference(f"argument {key}", label, value_a, value_b, (), ()) for key, label, value_a, value_b in rows)
 
 
 def _words(a: str, b: str) -> list[tuple[str, str, str, str]]:
@@ -36,14 +40,16 @@ def _words(a: str, b: str) -> list[tuple[str, str, str, str]]:
 
     They are compared by position if both sides have the same number of words. Otherwise all of them are one difference.
     """
-    left, right = a.split(), b.split()
-    if len(left) != len(right):
+    words_a, words_b = a.split(), b.split()
+    if len(words_a) != len(words_b):
         return [(POSITIONAL, "Arguments", a or ABSENT, b or ABSENT)]
-    places = [place for place, (before, after) in enumerate(zip(left, right, strict=True)) if before != after]
-    return [(f"{POSITIONAL} {n}", "Argument" if len(left) == 1 else f"Argument {n + 1}", left[n], right[n]) for n in places]
+    places = [place for place, (word_a, word_b) in enumerate(zip(words_a, words_b, strict=True)) if word_a != word_b]
+    return [
+        (f"{POSITIONAL} {n}", "Argument" if len(words_a) == 1 else f"Argument {n + 1}", words_a[n], words_b[n]) for n in places
+    ]
 
 
-def _shown(flag: str, arguments: dict[str, str]) -> str:
+def _with_flag(flag: str, arguments: dict[str, str]) -> str:
     value = arguments.get(flag)
     if value is None:
         return ABSENT

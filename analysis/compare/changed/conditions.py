@@ -81,15 +81,15 @@ def conditions_of(
     run: RunResult, library: Library, traits: Sequence[Trait], recording: Recording | None
 ) -> tuple[Condition, ...]:
     """Return the known conditions of a run in order. ``recording`` is its lead trace, or None."""
-    about = _set_up(recording)
+    set_up = _set_up(recording)
     return (
         *_command(run),
         *_machine(run, library),
-        *_versions(run, about),
+        *_versions(run, set_up),
         *_work(run, recording),
         *_layout(run),
         *(Condition(t.key, t.what, t.value, t.amount, kind=t.kind) for t in traits if t.key in OF_TRAITS),
-        *(Condition(f"variable {name}", name, text) for name, text in (about.get("environment") or {}).items()),
+        *(Condition(f"variable {name}", name, text) for name, text in (set_up.get("environment") or {}).items()),
     )
 
 
@@ -100,27 +100,31 @@ def condition_pairs(
 
     An environment variable differs if one side has it and the other side, which records variables, does not.
     """
-    left, right = ({condition.key: condition for condition in side} for side in (a, b))
-    typed = [ConditionPair(each.key, each.what, each.a, each.b, differs=True) for each in arguments if each.key != PROGRAM]
-    keys = [*left, *(key for key in right if key not in left)]
-    recorded = ENVIRONMENT in left and ENVIRONMENT in right
-    return (*typed, *(_pair(left.get(key), right.get(key), recorded=recorded) for key in keys))
+    conditions_a, conditions_b = ({condition.key: condition for condition in side} for side in (a, b))
+    typed = [
+        ConditionPair(condition_pair.key, condition_pair.what, condition_pair.a, condition_pair.b, differs=True)
+        for condition_pair in arguments
+        if condition_pair.key != PROGRAM
+    ]
+    keys = [*conditions_a, *(key for key in conditions_b if key not in conditions_a)]
+    recorded = ENVIRONMENT in conditions_a and ENVIRONMENT in conditions_b
+    return (*typed, *(_pair(conditions_a.get(key), conditions_b.get(key), recorded=recorded) for key in keys))
 
 
 def _pair(a: Condition | None, b: Condition | None, *, recorded: bool) -> ConditionPair:
-    one = a or b
-    assert one is not None
-    of_environment = one.key.startswith("variable ") and recorded
+    condition = a or b
+    assert condition is not None
+    of_environment = condition.key.startswith("variable ") and recorded
     absent = "not set" if of_environment else None
     differs = a.differs_from(b) if a is not None and b is not None else of_environment
-    return ConditionPair(one.key, one.what, a.value if a else absent, b.value if b else absent, differs)
+    return ConditionPair(condition.key, condition.what, a.value if a else absent, b.value if b else absent, differs)
 
 
 def shared_conditions(sides: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
     """Return the conditions of several runs of one side: equal ones once, different ones with all values."""
     joined = []
     for condition in sides[0]:
-        others = [next((one for one in side if one.key == condition.key), None) for side in sides[1:]]
+        others = [next((candidate for candidate in side if candidate.key == condition.key), None) for side in sides[1:]]
         if any(other is None for other in others):
             continue
         values = list(
@@ -168,15 +172,15 @@ def _of_telemetry(library: Library, recording_id: str, device: int) -> Iterator[
             yield Condition("power_limit", "Power limit", f"{watts:,.0f} W", float(watts))
 
 
-def _versions(run: RunResult, about: dict[str, Any]) -> Iterator[Condition]:
+def _versions(run: RunResult, set_up: dict[str, Any]) -> Iterator[Condition]:
     trace = run.lead.trace if run.lead is not None else None
     torch = trace.torch_version if trace is not None else None
-    if torch or about.get("torch"):
-        yield Condition("torch", "PyTorch", str(torch or about["torch"]))
-    runtime = about.get("runtime") or (trace.runtime_version if trace is not None else None)
+    if torch or set_up.get("torch"):
+        yield Condition("torch", "PyTorch", str(torch or set_up["torch"]))
+    runtime = set_up.get("runtime") or (trace.runtime_version if trace is not None else None)
     if runtime:
         yield Condition("runtime", "CUDA or HIP", _version(str(runtime)))
-    if "environment" in about:
+    if "environment" in set_up:
         yield Condition(ENVIRONMENT, "Environment variables", "recorded")
 
 
@@ -236,8 +240,8 @@ def _layout(run: RunResult) -> Iterator[Condition]:
 def _set_up(recording: Recording | None) -> dict[str, Any]:
     """Return what the recorder noted about the process in the trace; {} for a trace of another tool."""
     metadata = recording.rows("SELECT metadata FROM recording")[0][0] if recording is not None else None
-    about = _decoded(metadata).get(SET_UP_KEY)
-    return about if isinstance(about, dict) else {}
+    fields = _decoded(metadata).get(SET_UP_KEY)
+    return fields if isinstance(fields, dict) else {}
 
 
 def _decoded(text: str | None) -> dict[str, Any]:

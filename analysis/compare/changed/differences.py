@@ -103,9 +103,9 @@ def _of_sizes(resized: Mapping[int, int], advice: Sequence[Finding]) -> list[Set
     if not resized:
         return []
     order = sorted(resized, key=lambda size: (-abs(resized[size] / size - 1), size))[:SIZES]
-    before, after = (", ".join(f"{size:,}" for size in sizes) for sizes in (order, [resized[size] for size in order]))
+    sizes_a, sizes_b = (", ".join(f"{size:,}" for size in sizes) for sizes in (order, [resized[size] for size in order]))
     rules = tuple(finding.rule for finding in advice if PADDING in finding.explains.sets)
-    return [SetupDifference(PADDING, "Sizes of layers (padding)", before, after, rules, COMPUTE)]
+    return [SetupDifference(PADDING, "Sizes of layers (padding)", sizes_a, sizes_b, rules, COMPUTE)]
 
 
 def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
@@ -115,9 +115,9 @@ def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool
     example, without its cause no CUDA graph is needed, and B does not test what a graph would have gained.
     """
     values = {trait.key: trait for trait in a}
-    same = {trait.key for trait in b if trait.key in values and _same_choice(values[trait.key], trait)}
+    same_keys = {trait.key for trait in b if trait.key in values and _same_choice(values[trait.key], trait)}
     advised = {choice.partition(" ")[0] for choice in finding.explains.sets}
-    return bool(advised) and advised <= same
+    return bool(advised) and advised <= same_keys
 
 
 def _same_choice(a: Trait, b: Trait) -> bool:

@@ -32,12 +32,16 @@ def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], of_run: Sequ
     rules_a, rules_b = ({f.rule for run in side for f in run.findings} for side in (a, b))
     unchecked_a, unchecked_b = _unchecked(a, first_b), _unchecked(b, first_a)
     divided = first_b.lead is not None and len(first_b.lead.counted) > 0
-    gone = {f.rule for f in first_a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)}
-    fixed = tuple(f for f in first_a.findings if f.rule in gone or (f.rule not in rules_b | unchecked_b and not _remains(f, b)))
+    gone_rules = {
+        f.rule for f in first_a.findings if f.rule in unchecked_b and divided and f.claims == "gain" and is_gone(f, of_run)
+    }
+    fixed = tuple(
+        f for f in first_a.findings if f.rule in gone_rules or (f.rule not in rules_b | unchecked_b and not _remains(f, b))
+    )
     new = tuple(f for f in first_b.findings if f.rule not in rules_a | unchecked_a)
     if (first_a.lead is None) != (first_b.lead is None):  # Nearly all rules apply only to the side with GPU work.
         return FindingChanges(fixed if first_a.lead is None else (), new if first_b.lead is None else (), ())
-    one_sided = sorted(((rules_a & unchecked_b) - gone) | (rules_b & unchecked_a))
+    one_sided = sorted(((rules_a & unchecked_b) - gone_rules) | (rules_b & unchecked_a))
     return FindingChanges(fixed, new, tuple(one_sided))
 
 
@@ -46,8 +50,8 @@ def _unchecked(runs: Sequence[RunResult], other: RunResult) -> set[str]:
 
     They include the findings of ``other`` that rest on samples which ``runs`` do not have.
     """
-    named = set.intersection(*({n.rule for n in run.not_checked} for run in runs))
-    return named | {f.rule for f in other.findings if not any(_sampled_alike(f, run) for run in runs)}
+    unchecked = set.intersection(*({n.rule for n in run.not_checked} for run in runs))
+    return unchecked | {f.rule for f in other.findings if not any(_sampled_alike(f, run) for run in runs)}
 
 
 def _sampled_alike(finding: Finding, run: RunResult) -> bool:

@@ -29,7 +29,7 @@ def gradient_sync(recording: Recording, rank: RankResult) -> str | None:
         starts.setdefault(step, []).append(start_ns)
     rows, _ = load(recording, rank.device, rank.steps)
     rows = rows[rows["counted"] & (rows["name"] == "allreduce") & rows["launch_ns"].notna() & rows["step"].isin(list(starts))]
-    micro = round(float(np.median([len(each) for each in starts.values()]))) if starts else 0
+    micro = round(float(np.median([len(micro_starts) for micro_starts in starts.values()]))) if starts else 0
     if micro < 2 or rows.empty:
         return None
     size = rows["bytes"] if rows["bytes"].notna().all() else rows["dur_ns"]

@@ -83,17 +83,17 @@ def _made(
         if difference.finding is None
     ]
     # Several findings may advise the same change: use the finding with the largest predicted gain.
-    seen = [min(each, key=lambda finding: finding.predicted_step_ms or 0.0) for each in ways if each]
-    promised = [*seen, *(f for f in fixed if _promises(f) and f.rule not in shown)]
+    best_of_ways = [min(findings, key=lambda finding: finding.predicted_step_ms or 0.0) for findings in ways if findings]
+    promised = [*best_of_ways, *(f for f in fixed if _promises(f) and f.rule not in shown)]
     if measured_ms is None or not promised:
         return None
     # A CUDA graph hides the other findings about the work inside it.
-    whole = [finding for finding in seen if "cuda_graph" in finding.explains.topics]
-    if len(promised) == 1 or whole:
-        return _of_finding((whole or promised)[0], measured_ms)
+    graph_findings = [finding for finding in best_of_ways if "cuda_graph" in finding.explains.topics]
+    if len(promised) == 1 or graph_findings:
+        return _of_finding((graph_findings or promised)[0], measured_ms)
     rules = {finding.rule for finding in promised}
     first = tuple(takewhile(lambda step: step.rule in rules, (step for step in a.plan if not step.prepares)))
-    if first and (len(seen) != 1 or seen[0].rule in {step.rule for step in first}):
+    if first and (len(best_of_ways) != 1 or best_of_ways[0].rule in {step.rule for step in first}):
         last = first[-1]
         return Prediction(
             tuple(step.rule for step in first),
@@ -102,7 +102,7 @@ def _made(
             last.predicted_low_ms,
             last.predicted_high_ms,
         )
-    return _of_finding(seen[0], measured_ms) if len(seen) == 1 else None
+    return _of_finding(best_of_ways[0], measured_ms) if len(best_of_ways) == 1 else None
 
 
 def _as_advised(finding: Finding, difference: SetupDifference) -> bool:

@@ -98,8 +98,8 @@ def alike(a: Collection[str], b: Collection[str]) -> Fraction | None:
 
     Returns None if one side has too few shapes to identify a model.
     """
-    least = min(len(a), len(b))
-    return Fraction(len(set(a) & set(b)), least) if least >= FEWEST else None
+    fewest = min(len(a), len(b))
+    return Fraction(len(set(a) & set(b)), fewest) if fewest >= FEWEST else None
 
 
 def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None) -> Fraction | None:
@@ -113,8 +113,8 @@ def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None
         return None
     if (ratio := _scaled_by(a, b, work_ratio)) is not None:
         return ratio
-    back = _scaled_by(b, a, 1 / work_ratio)
-    return 1 / back if back is not None else None
+    reverse = _scaled_by(b, a, 1 / work_ratio)
+    return 1 / reverse if reverse is not None else None
 
 
 def _scaled_by(a: Collection[str], b: Collection[str], work_ratio: float) -> Fraction | None:
@@ -137,5 +137,5 @@ def _one_dimension(a: str, b: str) -> Fraction | None:
 
 def _changed_dimension(a: Collection[int], b: Collection[int]) -> Fraction | None:
     dims_a, dims_b = Counter(a), Counter(b)
-    gone, come = list((dims_a - dims_b).elements()), list((dims_b - dims_a).elements())
-    return Fraction(come[0], gone[0]) if len(gone) == len(come) == 1 and gone[0] else None
+    only_a, only_b = list((dims_a - dims_b).elements()), list((dims_b - dims_a).elements())
+    return Fraction(only_b[0], only_a[0]) if len(only_a) == len(only_b) == 1 and only_a[0] else None

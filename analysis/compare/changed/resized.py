@@ -20,24 +20,24 @@ def resized(a: Collection[str], b: Collection[str]) -> dict[int, int]:
     """
     only_a, only_b = ([_dims(shape) for shape in sorted(set(one) - set(other))] for one, other in ((a, b), (b, a)))
     counterparts = [(left, right) for left in only_a if (right := _counterpart(left, only_b)) is not None]
-    back = sum(_counterpart(right, only_a) is not None for right in only_b)
-    equal, least = len(set(a) & set(b)), min(len(set(a)), len(set(b)))
-    if not counterparts or equal + min(len(counterparts), back) < MATCHED * least:
+    matched_b = sum(_counterpart(right, only_a) is not None for right in only_b)
+    equal, fewest = len(set(a) & set(b)), min(len(set(a)), len(set(b)))
+    if not counterparts or equal + min(len(counterparts), matched_b) < MATCHED * fewest:
         return {}
     return dict(sorted({(x, y) for left, right in counterparts for x, y in zip(left, right, strict=True) if x != y}))
 
 
 def is_resized(a: Sequence[int], b: Sequence[int]) -> bool:
     """Return whether two shapes, with sorted dimensions, have equal or slightly different sizes."""
-    return len(a) == len(b) and all(x == y or _near(x, y) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(x == y or _similar_size(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _counterpart(shape: Sequence[int], others: Sequence[Sequence[int]]) -> Sequence[int] | None:
-    near = [other for other in others if is_resized(shape, other)]
-    return min(near, key=lambda other: sum(abs(x - y) for x, y in zip(shape, other, strict=True)), default=None)
+    candidates = [other for other in others if is_resized(shape, other)]
+    return min(candidates, key=lambda other: sum(abs(x - y) for x, y in zip(shape, other, strict=True)), default=None)
 
 
-def _near(a: int, b: int) -> bool:
+def _similar_size(a: int, b: int) -> bool:
     small, large = sorted((a, b))
     padded = large - small < PADDED_TO and (small % ALIGNED != 0) != (large % ALIGNED != 0)
     return small > 1 and (padded or large <= (1 + NEAR) * small)

@@ -28,10 +28,10 @@ def shared_kernels(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> float 
     template arguments, which change with dtype and shape.
     """
     times = [_by_kind(side) for side in (a, b)]
-    if any(len(side) < FEWEST for side in times) or any(_known(side) < KNOWN_LEAST for side in (a, b)):
+    if any(len(side) < FEWEST for side in times) or any(_named_share(side) < KNOWN_LEAST for side in (a, b)):
         return None
-    both = times[0].keys() & times[1].keys()
-    return max(sum(side[kind] for kind in both) / sum(side.values()) for side in times)
+    shared = times[0].keys() & times[1].keys()
+    return max(sum(side[kind] for kind in shared) / sum(side.values()) for side in times)
 
 
 def _by_kind(pieces: Sequence[PerStepWork]) -> dict[str, float]:
@@ -45,7 +45,7 @@ def _by_kind(pieces: Sequence[PerStepWork]) -> dict[str, float]:
     return {kind: ns for kind, ns in times.items() if ns > 0}
 
 
-def _known(pieces: Sequence[PerStepWork]) -> float:
+def _named_share(pieces: Sequence[PerStepWork]) -> float:
     kernels = [piece for piece in pieces if not _NO_KERNEL.match(piece.name)]
     total = sum(float(piece.ns) for piece in kernels)
     return sum(float(piece.ns) for piece in kernels if not _HIDDEN.match(piece.name)) / total if total else 0.0

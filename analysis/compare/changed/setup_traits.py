@@ -205,5 +205,5 @@ def _dtype(recording: Recording, device: int) -> str | None:
         on_tensor_cores += ns if dtype == "FP32" and category != "attention" and tensor_cores in ("yes", "likely") else 0
     if not times:
         return None
-    most = max(times, key=lambda name: times[name])
-    return "TF32" if most == "FP32" and on_tensor_cores > TF32_SHARE * times["FP32"] else most
+    longest = max(times, key=lambda name: times[name])
+    return "TF32" if longest == "FP32" and on_tensor_cores > TF32_SHARE * times["FP32"] else longest

@@ -90,9 +90,9 @@ def _dependence(phi: float, block: int) -> tuple[float, float]:
 
     ``block`` is the length of a block in steps.
     """
-    whole = (1 + phi) / (1 - phi)
-    kept = 1 + 2 * sum((1 - lag / block) * phi**lag for lag in range(1, block))
-    return whole, kept
+    variance_ratio = (1 + phi) / (1 - phi)
+    block_ratio = 1 + 2 * sum((1 - lag / block) * phi**lag for lag in range(1, block))
+    return variance_ratio, block_ratio
 
 
 def _seed(steps: F64) -> int:
@@ -144,10 +144,10 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
         longest.append(max(blocks))
         stretches.append(0.0)
         for steps, block in zip(runs, blocks, strict=True):
-            whole, kept = _dependence(lag_one_autocorrelation(steps), block)
-            stretches[-1] += len(steps) / max(block, whole)
+            variance_ratio, block_ratio = _dependence(lag_one_autocorrelation(steps), block)
+            stretches[-1] += len(steps) / max(block, variance_ratio)
             # In a run of one step, the block is the complete series.
-            missed = max(missed, whole / kept / (1 - min(block / len(steps), 0.5)))
+            missed = max(missed, variance_ratio / block_ratio / (1 - min(block / len(steps), 0.5)))
     middle = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
     ordered = np.sort(drawn[1] - drawn[0])
     tail = int(resamples * TAIL)

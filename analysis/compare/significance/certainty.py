@@ -180,12 +180,12 @@ def settled(by_steps: Verdict, evidence: ComparisonEvidence, source: str) -> Ver
     limits = [] if evidence.alike else [TWO_SOURCES]
     limits += [UNBOUNDED] if None in evidence.interval else []
     visible = _visible(by_steps, evidence)
-    why = " ".join((by_steps.why, source, *limits))
-    stated = replace(by_steps, ci95_ms=evidence.interval, smallest_visible_share=visible, why=why)
+    reason = " ".join((by_steps.why, source, *limits))
+    stated = replace(by_steps, ci95_ms=evidence.interval, smallest_visible_share=visible, why=reason)
     if (sure := sure_of_change(evidence)) is not None:
-        way: Word = "faster" if evidence.change_ms < 0 else "slower"
-        by = [by_steps.why] if by_steps.word == way else []
-        return replace(stated, word=way, confidence=sure, why=" ".join([*by, source, "It excludes 0.", *limits]))
+        direction: Word = "faster" if evidence.change_ms < 0 else "slower"
+        by = [by_steps.why] if by_steps.word == direction else []
+        return replace(stated, word=direction, confidence=sure, why=" ".join([*by, source, "It excludes 0.", *limits]))
     if by_steps.shown and not includes_zero(evidence.interval):
         return replace(stated, confidence="low")
     could = None if visible is None or None in evidence.interval else max(visible, evidence.floor)
@@ -193,7 +193,7 @@ def settled(by_steps: Verdict, evidence: ComparisonEvidence, source: str) -> Ver
         return replace(stated, word="no_difference_shown", confidence=sure_of_none(could))
     if by_steps.word == "no_difference_shown" and None not in evidence.interval:
         return stated
-    return replace(stated, word="inconclusive", confidence="low", why=f"{why} {NOT_KNOWN}" if by_steps.shown else why)
+    return replace(stated, word="inconclusive", confidence="low", why=f"{reason} {NOT_KNOWN}" if by_steps.shown else reason)
 
 
 def _visible(by_steps: Verdict, evidence: ComparisonEvidence) -> float | None:

@@ -26,7 +26,7 @@ def change_interval(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], chan
     The two sides' errors are assumed to be independent.
     """
     (down_a, up_a), (down_b, up_b) = _half_widths(a), _half_widths(b)
-    below, above = _together(up_a, down_b), _together(down_a, up_b)
+    below, above = _combined(up_a, down_b), _combined(down_a, up_b)
     return (None if below is None else change_ms - below, None if above is None else change_ms + above)
 
 
@@ -76,17 +76,17 @@ def _ratio_error(half_ms: float, widths: tuple[float, float], best_ms: tuple[flo
 
     ``widths`` divide the error between the sides. ``best_ms`` is negative for the side that gets shorter.
     """
-    whole = math.hypot(*widths)
-    shares = [width / whole for width in widths] if whole else [math.sqrt(0.5)] * 2
+    total = math.hypot(*widths)
+    shares = [width / total for width in widths] if total else [math.sqrt(0.5)] * 2
     moves = [1 + share * half_ms / ms for share, ms in zip(shares, best_ms, strict=True)]
     return math.hypot(*map(math.log, moves)) if min(moves) > 0 else None
 
 
 def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Interval:
     """Return an interval that covers both the steps' spread and the step times' own intervals."""
-    (low, high), (least, most) = by_steps, by_estimates
-    below = None if low is None or least is None else math.hypot(max(change_ms - low, 0.0), change_ms - least)
-    above = None if high is None or most is None else math.hypot(max(high - change_ms, 0.0), most - change_ms)
+    (low, high), (lowest, highest) = by_steps, by_estimates
+    below = None if low is None or lowest is None else math.hypot(max(change_ms - low, 0.0), change_ms - lowest)
+    above = None if high is None or highest is None else math.hypot(max(high - change_ms, 0.0), highest - change_ms)
     return (None if below is None else change_ms - below, None if above is None else change_ms + above)
 
 
@@ -114,8 +114,8 @@ def includes_zero(interval: Interval) -> bool:
 def _half_widths(runs: Sequence[MeasuredSteps]) -> tuple[float | None, float | None]:
     """Return how far the mean of a side's step times may extend below and above, at 95 %."""
     widths = [_half_width(run) for run in runs]
-    down, up = _together(*(width[0] for width in widths)), _together(*(width[1] for width in widths))
-    return None if down is None else down / len(runs), None if up is None else up / len(runs)
+    lower, upper = _combined(*(width[0] for width in widths)), _combined(*(width[1] for width in widths))
+    return None if lower is None else lower / len(runs), None if upper is None else upper / len(runs)
 
 
 def _half_width(run: MeasuredSteps) -> tuple[float | None, float | None]:
@@ -132,6 +132,6 @@ def _half_width(run: MeasuredSteps) -> tuple[float | None, float | None]:
     return half, half
 
 
-def _together(*halves: float | None) -> float | None:
+def _combined(*halves: float | None) -> float | None:
     known = [half for half in halves if half is not None]
     return math.hypot(*known) if len(known) == len(halves) else None

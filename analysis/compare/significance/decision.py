@@ -213,12 +213,12 @@ def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: flo
     runs, between = f"{len(a)} and {len(b)} runs, each counted once", (change - half, change + half)
     if abs(change) > half and share >= limit:
         sure: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
-        why = f"{runs}: the 95 % interval of the change excludes 0."
-        return Verdict(_word(change), sure, why, between, floor, smallest)
-    why = f"{runs}: {reasons.why_none(share, limit, includes_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
+        reason = f"{runs}: the 95 % interval of the change excludes 0."
+        return Verdict(_word(change), sure, reason, between, floor, smallest)
+    reason = f"{runs}: {reasons.why_none(share, limit, includes_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
     spread = math.sqrt(sum(float(side.var(ddof=1)) for side in sides) / 2) / min(mean_a, mean_b)
-    why += reasons.more_runs(spread, min(len(a), len(b)))
-    return Verdict("no_difference_shown", sure_of_none(smallest), why, between, floor, smallest)
+    reason += reasons.more_runs(spread, min(len(a), len(b)))
+    return Verdict("no_difference_shown", sure_of_none(smallest), reason, between, floor, smallest)
 
 
 def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: float, best_b: float, floor: float) -> Verdict:
@@ -255,13 +255,13 @@ def _by_ranges(pair: _SidePair, *, alike: bool = False) -> Verdict:
         few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
     middle_a, middle_b = float(np.median(a)), float(np.median(b))
-    apart = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))
-    smallest = max(limit, float(apart) / min(middle_a, middle_b))
+    distance = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))
+    smallest = max(limit, float(distance) / min(middle_a, middle_b))
     separate = bool(b.min() > a.max()) if pair.change > 0 else bool(b.max() < a.min())
     share = min(share_of_faster(pair.best_a, pair.best_b), share_of_faster(middle_a, middle_b))
     if separate and share >= limit:
-        why = f"{few}; {pair.between} no step of one side reaches the other's range."
-        return Verdict(_word(pair.change), "low", why, None, floor, smallest)
+        reason = f"{few}; {pair.between} no step of one side reaches the other's range."
+        return Verdict(_word(pair.change), "low", reason, None, floor, smallest)
     reason = (
         f"a change of {share:.1%} is below the {limit:.0%} that so few steps can show"
         if separate
@@ -285,15 +285,15 @@ def _by_interval(pair: _SidePair) -> Verdict:
     shown = interval.excludes_zero() and share >= limit
     if shown and agree:
         sure: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
-        why = f"The 95 % interval of the change {between} excludes 0; the variation between runs is not known from them."
-        return Verdict(_word(pair.change), sure, why, ends, floor, smallest)
+        reason = f"The 95 % interval of the change {between} excludes 0; the variation between runs is not known from them."
+        return Verdict(_word(pair.change), sure, reason, ends, floor, smallest)
     if shown:
-        why = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
-        return Verdict("inconclusive", "low", why, ends, floor, smallest)
+        reason = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
+        return Verdict("inconclusive", "low", reason, ends, floor, smallest)
     if share_of_faster(pair.best_a, pair.best_b) >= limit > share:
         note = "the median step does not change; a few long steps move the mean."
-        why = f"Between the medians, {note} {reasons.could_have_seen(smallest)}"
-        return Verdict("no_difference_shown", "low", why, ends, floor, smallest)
+        reason = f"Between the medians, {note} {reasons.could_have_seen(smallest)}"
+        return Verdict("no_difference_shown", "low", reason, ends, floor, smallest)
     note = reasons.why_none(share, limit, includes_zero=not interval.excludes_zero())
-    why = f"{between[0].upper()}{between[1:]}, {note} {reasons.could_have_seen(smallest)}"
-    return Verdict("no_difference_shown", sure_of_none(smallest), why, ends, floor, smallest)
+    reason = f"{between[0].upper()}{between[1:]}, {note} {reasons.could_have_seen(smallest)}"
+    return Verdict("no_difference_shown", sure_of_none(smallest), reason, ends, floor, smallest)

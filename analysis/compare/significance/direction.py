@@ -50,9 +50,9 @@ def direction(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> tuple[D
     if best is None or profiled is None or contradict(a, b):
         return None
     telemetry = all(run.source == "telemetry" for run in (*a, *b))
-    least = BOTH_AGREE_TELEMETRY if telemetry else BOTH_AGREE
-    if min(_factor(a, b, "best_ms"), _factor(a, b, "profiled_ms")) >= least:
-        return ("faster" if best > 1 else "slower"), AGREE.format(times=f"{least:g}")
+    threshold = BOTH_AGREE_TELEMETRY if telemetry else BOTH_AGREE
+    if min(_factor(a, b, "best_ms"), _factor(a, b, "profiled_ms")) >= threshold:
+        return ("faster" if best > 1 else "slower"), AGREE.format(times=f"{threshold:g}")
     kernels = _ratio(a, b, "kernels_ms")
     factors = [_factor(a, b, name) for name in ("best_ms", "profiled_ms", "kernels_ms")]
     if kernels is not None and (best > 1) == (kernels > 1) and min(factors) >= ALL_AGREE:

@@ -96,10 +96,10 @@ def before_profile(
     """
     if any(run.before_high_ms is None for run in (*a, *b)):
         return a, b
-    left, right = (
+    steps_a, steps_b = (
         tuple(replace(run, high_ms=run.before_high_ms) if run.marked_ms is None else run for run in side) for side in (a, b)
     )
-    return left, right
+    return steps_a, steps_b
 
 
 def without_drift(
@@ -112,14 +112,14 @@ def without_drift(
     runs = (*a, *b)
     if not any(run.marked_ms for run in runs) or any(run.source != "marks" for run in runs):
         return None
-    left, right = (
+    steps_a, steps_b = (
         tuple(
             replace(run, low_ms=run.marked_ms[0], high_ms=run.marked_ms[1], marked_ms=None) if run.marked_ms else run
             for run in side
         )
         for side in (a, b)
     )
-    return before_profile(left, right)
+    return before_profile(steps_a, steps_b)
 
 
 def mean_of_all(values: Sequence[float | None]) -> float | None:

@@ -53,9 +53,11 @@ def runs_needed(spread: float, change: float) -> int:
 
 def more_runs(spread: float, runs: int) -> str:
     """Return the sentence on how many runs would show smaller changes; "" if ``runs`` a side are enough."""
-    needed = {change: runs_needed(spread, change) for change in TO_SHOW}
-    wanted = [f"{number} runs a side for a change of {change:.0%}" for change, number in needed.items() if number > runs]
-    return f" Runs of one side differ by {spread:.1%}: record about {' or '.join(wanted)}." if wanted else ""
+    runs_by_change = {change: runs_needed(spread, change) for change in TO_SHOW}
+    sentences = [
+        f"{number} runs a side for a change of {change:.0%}" for change, number in runs_by_change.items() if number > runs
+    ]
+    return f" Runs of one side differ by {spread:.1%}: record about {' or '.join(sentences)}." if sentences else ""
 
 
 def could_have_seen(smallest: float) -> str:

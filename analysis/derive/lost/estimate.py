@@ -89,8 +89,8 @@ def estimate_unprofiled(
     error = _error(problem, device, counted, recorded)
     median_error = _error(with_median_latencies(problem), device, counted, recorded)
     if max(abs(error), abs(median_error)) > REPRODUCES_WITHIN:
-        why = f"The replay misses the recorded step by {100 * max(abs(error), abs(median_error)):.1f} %, so it explains too little to estimate from."
-        return UnprofiledEstimate(None, why, recorded, error, median_error)
+        reason = f"The replay misses the recorded step by {100 * max(abs(error), abs(median_error)):.1f} %, so it explains too little to estimate from."
+        return UnprofiledEstimate(None, reason, recorded, error, median_error)
     cost = recording_cost(events)
     changed = without_profiler(problem, cost)
     run = replay(changed)

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.derive.columns import named
+from sawtooth.analysis.derive.columns import categorical
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import HostFacts, matching
 from sawtooth.analysis.derive.lost.host_location import place_of
@@ -44,8 +44,8 @@ def describe(
     place = place_of(events, facts, view, pieces, lost.owner[pieces.gap] != OWNER_KEYS.index("idle"))
     table = pd.DataFrame(
         {
-            "gap": pieces.gap, "start": pieces.start, "end": pieces.end, "owner": named(lost.owner[pieces.gap], OWNER_KEYS),
-            "cause": named(pieces.cause, CAUSE_KEYS), "phase": named(phase_of_pieces(events, facts, view, pieces, place), PHASES),
+            "gap": pieces.gap, "start": pieces.start, "end": pieces.end, "owner": categorical(lost.owner[pieces.gap], OWNER_KEYS),
+            "cause": categorical(pieces.cause, CAUSE_KEYS), "phase": categorical(phase_of_pieces(events, facts, view, pieces, place), PHASES),
             "confidence": _confidence(events, facts, schedule, pieces), "step": _step_of(pieces.start, step_starts, step_ends),
             "next_gpu_op_id": pieces.next_op, "cpu_op_id": place.op, "call_id": place.call, "python_call_id": place.frame,
         }
@@ -76,14 +76,14 @@ def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, piece
     if matching(events.names, SYSTEM_CALL)[facts.python_name].all():
         level[cause == CODE["python_host"]] = medium  # no frames were recorded, so python_host is only the remainder
     carried = pieces.wait_call >= 0
-    far = (
+    is_far = (
         carried
         & (np.where(carried, pieces.start - events.calls.end[pieces.wait_call], 0) > 10 * (pieces.end - pieces.start).clip(1))
         if len(events.calls)
         else carried
     )
-    level[far] = medium  # the wait ended much earlier, and its lead was used up only here
+    level[is_far] = medium  # the wait ended much earlier, and its lead was used up only here
     for row in CAUSES:
         if row.confidence != "high":
             level[cause == CODE[row.key]] = CONFIDENCES.index(row.confidence)
-    return named(level, CONFIDENCES)
+    return categorical(level, CONFIDENCES)

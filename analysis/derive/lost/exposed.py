@@ -35,8 +35,8 @@ def explain_exposed(
     comm = lost.owner[rows] == OWNER_KEYS.index("exposed_comm")
     names, gpu = events.names, events.gpu
     op_of = np.full(len(rows), -1, dtype=np.int64)
-    for wanted, owner in ((~comm, "exposed_memcpy"), (comm, "exposed_comm")):
-        op_of[wanted] = _running(schedule, order[codes[order] == OWNER_KEYS.index(owner)], start[wanted])
+    for selected, owner in ((~comm, "exposed_memcpy"), (comm, "exposed_comm")):
+        op_of[selected] = _running(schedule, order[codes[order] == OWNER_KEYS.index(owner)], start[selected])
     cause = np.full(len(rows), CODE["unattributed"], dtype=np.int8)
     if len(gpu):
         call = np.where(op_of >= 0, gpu.call[op_of], -1)

@@ -92,7 +92,7 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
         )
     ]
 
-    def whole(mask: NDArray[np.bool_], start: I64, cause: NDArray[np.int8], call: I64 | None = None) -> None:
+    def explain_all(mask: NDArray[np.bool_], start: I64, cause: NDArray[np.int8], call: I64 | None = None) -> None:
         wait_call = np.full(int(mask.sum()), -1, dtype=np.int64) if call is None else call[mask]
         results.append(Pieces(rows[mask], start[mask], end[mask], cause[mask], next_op[mask], start[mask], wait_call))
 
@@ -101,12 +101,12 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
     latency_code = np.where(
         late, CODE["comm_wait"], np.where(started_late, CODE["unattributed"], CODE["launch_latency"])
     ).astype(np.int8)
-    whole(by_host & (host_end < end), host_end, latency_code)
+    explain_all(by_host & (host_end < end), host_end, latency_code)
     copied = queued & (np.where(known, read_back[next_op], -1) >= 0) if len(read_back) else np.zeros(len(rows), dtype=bool)
     cause = np.where(copied, CODE["host_sync"], latency_code).astype(np.int8)
-    whole(queued, begin, cause, np.where(copied, read_back[next_op], -1) if len(read_back) else None)
+    explain_all(queued, begin, cause, np.where(copied, read_back[next_op], -1) if len(read_back) else None)
     unlinked = known & ~linked
-    whole(
+    explain_all(
         unlinked, begin, np.where(end - begin <= OTHER_STREAM_NS, CODE["launch_latency"], CODE["unattributed"]).astype(np.int8)
     )
     return Pieces.joined(results)
@@ -178,19 +178,19 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
     line = np.where(pieces.next_op >= 0, op_line[pieces.next_op], 0) if len(op_line) else np.zeros(len(pieces), np.int32)
     line = line * parts + _part_of(window, pieces.start)
     wait_line = np.where(ended_in >= 0, waits.line * parts + ended_in, -1)
-    begun = np.searchsorted(np.maximum.accumulate(waits.start), np.maximum.accumulate(pieces.start), side="right")
+    started = np.searchsorted(np.maximum.accumulate(waits.start), np.maximum.accumulate(pieces.start), side="right")
     cut: list[_Charged] = []
     may_be_charged = np.flatnonzero(np.isin(pieces.cause, REMOVABLE_BY_RUNNING_AHEAD))
     of_line = positions_by(line[may_be_charged])
-    for own, mine in positions_by(wait_line).items():
-        rows = may_be_charged[of_line.get(own, _NONE)]
-        cut += _charged(pieces, rows, np.searchsorted(mine, begun[rows]), mine, waits)
+    for number, mine in positions_by(wait_line).items():
+        rows = may_be_charged[of_line.get(number, _NONE)]
+        cut += _charged(pieces, rows, np.searchsorted(mine, started[rows]), mine, waits)
     begin, end, index, payer = np.array(cut, dtype=np.int64).reshape(-1, 4).T
-    whole = np.ones(len(pieces), bool)
-    whole[index] = False
-    rest = np.flatnonzero(whole)
-    begin, end = np.concatenate([begin, pieces.start[rest]]), np.concatenate([end, pieces.end[rest]])
-    index, payer = np.concatenate([index, rest]), np.concatenate([payer, np.full(len(rest), -1)])
+    unexplained = np.ones(len(pieces), bool)
+    unexplained[index] = False
+    unexplained_rows = np.flatnonzero(unexplained)
+    begin, end = np.concatenate([begin, pieces.start[unexplained_rows]]), np.concatenate([end, pieces.end[unexplained_rows]])
+    index, payer = np.concatenate([index, unexplained_rows]), np.concatenate([payer, np.full(len(unexplained_rows), -1)])
     order = np.argsort(index, kind="stable")
     begin, end, index, payer = begin[order], end[order], index[order], payer[order]
     charged = payer >= 0
@@ -211,31 +211,31 @@ class _Charged(NamedTuple):
     wait: int
 
 
-def _charged(pieces: Pieces, rows: I64, begun: I64, mine: I64, waits: Waits) -> list[_Charged]:
+def _charged(pieces: Pieces, rows: I64, started: I64, mine: I64, waits: Waits) -> list[_Charged]:
     """Return the parts of ``rows`` that waits explain, in order.
 
-    ``mine`` are the possible waits, ``begun`` is the number of them that have begun by each row. Rows for which no wait is left
+    ``mine`` are the possible waits, ``started`` is the number of them that have begun by each row. Rows for which no wait is left
     are skipped.
     """
     cut: list[_Charged] = []
-    left: list[list[int]] = []  # unused waiting time, and the index of its wait
+    unused: list[list[int]] = []  # unused waiting time, and the index of its wait
     at = known = 0
     while at < len(rows):
-        for wait in mine[known : begun[at]].tolist():
-            left.append([int(waits.reached[wait] - waits.start[wait]), wait])
-        known = int(begun[at])
-        if not left:
-            at = int(np.searchsorted(begun, known, side="right"))
+        for wait in mine[known : started[at]].tolist():
+            unused.append([int(waits.reached[wait] - waits.start[wait]), wait])
+        known = int(started[at])
+        if not unused:
+            at = int(np.searchsorted(started, known, side="right"))
             continue
         row = int(rows[at])
         start, stop = int(pieces.start[row]), int(pieces.end[row])
-        while left and start < stop:
-            used = min(left[-1][0], stop - start)
-            cut.append(_Charged(start, start + used, row, left[-1][1]))
+        while unused and start < stop:
+            used = min(unused[-1][0], stop - start)
+            cut.append(_Charged(start, start + used, row, unused[-1][1]))
             start += used
-            left[-1][0] -= used
-            if left[-1][0] == 0:
-                left.pop()
+            unused[-1][0] -= used
+            if unused[-1][0] == 0:
+                unused.pop()
         if start < stop:
             cut.append(_Charged(start, stop, row, -1))
         at += 1

@@ -62,8 +62,8 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
     Where operations run at the same time, the first owner in the order of owners.OWNERS counts, and of one owner the operation
     that started first. So the result sums to the window's time without the idle time, exactly.
     """
-    own = np.zeros(len(start), np.int64)
-    taken = EMPTY
+    own_ns = np.zeros(len(start), np.int64)
+    owned = EMPTY
     for code in range(OWNER_KEYS.index("idle")):
         mine = np.flatnonzero(codes == code)
         if not len(mine):
@@ -71,16 +71,18 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
         mine = mine[np.argsort(start[mine], kind="stable")]
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[mine])[:-1]))
         begin = np.maximum(start[mine], reach)  # what an earlier operation covers is not its own
-        free = subtract(window, taken)
-        own[mine] = _covered(free, np.maximum(end[mine], begin)) - _covered(free, begin)
-        taken = union(np.concatenate((taken.starts, start[mine])), np.concatenate((taken.ends, end[mine])))
-    return own
+        free = subtract(window, owned)
+        own_ns[mine] = _covered(free, np.maximum(end[mine], begin)) - _covered(free, begin)
+        owned = union(np.concatenate((owned.starts, start[mine])), np.concatenate((owned.ends, end[mine])))
+    return own_ns
 
 
 def _covered(part: Intervals, until: I64) -> I64:
     """Return how much of ``part`` lies before each of the moments ``until``."""
     lengths = np.concatenate(([0], np.cumsum(part.ends - part.starts)))
     place = np.searchsorted(part.starts, until, side="right")
-    before = np.maximum(place - 1, 0)
-    inside = np.minimum(until, part.ends[before]) - part.starts[before] if len(part.starts) else np.zeros(len(until), np.int64)
-    return np.where(place > 0, lengths[before] + inside, 0)
+    previous = np.maximum(place - 1, 0)
+    inside = (
+        np.minimum(until, part.ends[previous]) - part.starts[previous] if len(part.starts) else np.zeros(len(until), np.int64)
+    )
+    return np.where(place > 0, lengths[previous] + inside, 0)

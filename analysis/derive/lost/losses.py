@@ -65,8 +65,8 @@ class Losses:
         if part.first:
             steps = StepTable.of(longest, _whole_steps(longest, part.steps))
             problem = build_problem(events, steps, facts, view, further=len(longest.table) - len(steps.number))
-        every = recorded_waits(events, StepTable.of(longest), facts, view) if problem is None or problem.notes else problem
-        recorded = schedule_of(events, view, every, None)
+        all_waits = recorded_waits(events, StepTable.of(longest), facts, view) if problem is None or problem.notes else problem
+        recorded = schedule_of(events, view, all_waits, None)
         for device in part.devices:
             parts = ledgers[device.device]
             lost = lost_time(parts, device.window)
@@ -87,8 +87,8 @@ class Losses:
             self._count(part, device, owned(parts, device.window), totals(pieces, lost))
             sums = phase_sums(events, view, device, pieces, lost, None if part.parts == 1 else part.host_time)
             known = self._phases.setdefault(device.device, {})
-            for name, more in sums.items():
-                known[name] = known[name] + more if name in known else more
+            for name, added in sums.items():
+                known[name] = known[name] + added if name in known else added
         if problem is not None and any(estimate.replay_error is not None for estimate in self._estimates.values()):
             quicker = _recorded(part, without_profiler(problem, recording_cost(events)))
             explains = any(estimate.step_ns is not None for estimate in self._estimates.values())
@@ -151,7 +151,10 @@ def _gap_rows(rows: pd.DataFrame, part: DerivedPart, device: int, gaps_before: i
     frame["gap"] += gaps_before
     kinds = {"next_gpu_op_id": "gpu", "cpu_op_id": "ops", "call_id": "calls", "python_call_id": "python"}
     ids = {column: part.recorded(kind, frame[column].to_numpy(np.int64)) for column, kind in kinds.items()}
-    return frame.assign(step=nullable(frame["step"].to_numpy(np.int64)), **{column: nullable(of) for column, of in ids.items()})
+    return frame.assign(
+        step=nullable(frame["step"].to_numpy(np.int64)),
+        **{column: nullable(ids_of_column) for column, ids_of_column in ids.items()},
+    )
 
 
 def _cause_rows(

@@ -51,19 +51,19 @@ def phase_of_ops(events: TraceEvents, view: HostView) -> NDArray[np.int8]:
     It follows from its own name, else from its ancestors; -1 if none has a phase.
     """
     ops, names = events.ops, events.names
-    own = np.full(len(ops), -1, dtype=np.int8)
+    own_phase = np.full(len(ops), -1, dtype=np.int8)
     for phase, pattern in reversed(USER_PHASES):
-        own[matching(names, pattern)[ops.name] & ops.annotation] = PHASES.index(phase)
+        own_phase[matching(names, pattern)[ops.name] & ops.annotation] = PHASES.index(phase)
     for phase, pattern in reversed(MARKED_PHASES):
-        own[matching(names, pattern)[ops.name]] = PHASES.index(phase)
-    own = _without_closures(events, own)
+        own_phase[matching(names, pattern)[ops.name]] = PHASES.index(phase)
+    own_phase = _without_closures(events, own_phase)
     engine_thread = view.lines.engine[ops.thread]
-    result = _inherited(own, ops.parent)
+    result = _inherited(own_phase, ops.parent)
     result[(result < 0) & engine_thread] = PHASES.index("backward")
     return result
 
 
-def _without_closures(events: TraceEvents, own: NDArray[np.int8]) -> NDArray[np.int8]:
+def _without_closures(events: TraceEvents, own_phase: NDArray[np.int8]) -> NDArray[np.int8]:
     """Remove the optimizer's phase from a closure that runs inside ``Optimizer.step``.
 
     That is everything that begins before the closure's backward pass has ended. An annotation of such an optimizer without a
@@ -72,21 +72,21 @@ def _without_closures(events: TraceEvents, own: NDArray[np.int8]) -> NDArray[np.
     ops = events.ops
     nodes = np.flatnonzero(matching(events.names, ENGINE_OP)[ops.name]) if len(ops) else np.zeros(0, np.int64)
     if not len(nodes):
-        return own
+        return own_phase
     latest = np.maximum.accumulate(ops.end[nodes])
     steps = np.flatnonzero(matching(events.names, OPTIMIZER_STEP)[ops.name] & ops.annotation)
     first, last = (np.searchsorted(ops.start[nodes], edge[steps]) for edge in (ops.start, ops.end))
-    own[steps[np.isin(ops.name[steps], ops.name[steps[last > first]])]] = -1
+    own_phase[steps[np.isin(ops.name[steps], ops.name[steps[last > first]])]] = -1
     for step, passed in zip(steps[last > first], latest[last[last > first] - 1], strict=True):
-        rest = np.arange(*np.searchsorted(ops.start, (passed, ops.end[step])))
-        own[rest[(ops.parent[rest] == step) & (own[rest] < 0)]] = PHASES.index("optimizer")
-    return own
+        later_ops = np.arange(*np.searchsorted(ops.start, (passed, ops.end[step])))
+        own_phase[later_ops[(ops.parent[later_ops] == step) & (own_phase[later_ops] < 0)]] = PHASES.index("optimizer")
+    return own_phase
 
 
-def _inherited(own: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
+def _inherited(own_phase: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
     """Return each entry's value, or that of its nearest ancestor if it has none (-1)."""
-    known = nearest(own >= 0, parent, np.arange(len(own)))
-    return np.where(known >= 0, own[known], own) if len(own) else own.copy()
+    known = nearest(own_phase >= 0, parent, np.arange(len(own_phase)))
+    return np.where(known >= 0, own_phase[known], own_phase) if len(own_phase) else own_phase.copy()
 
 
 def phase_of_pieces(
@@ -98,18 +98,18 @@ def phase_of_pieces(
     """
     of_op = phase_of_ops(events, view)
 
-    def of(index: I64) -> NDArray[np.int8]:
+    def phase_at(index: I64) -> NDArray[np.int8]:
         return np.where(index >= 0, of_op[index], -1).astype(np.int8) if len(of_op) else np.full(len(index), -1, np.int8)
 
     trains = (of_op == PHASES.index("backward")).any()
     phase = np.full(len(pieces), PHASES.index("forward" if trains else "other"), dtype=np.int8)
-    for candidate in (of(place.launch_op), of(place.around), of(place.op)):
+    for candidate in (phase_at(place.launch_op), phase_at(place.around), phase_at(place.op)):
         phase = np.where(candidate >= 0, candidate, phase)
     if len(facts.python_start):
-        own = np.full(len(facts.python_start), -1, dtype=np.int8)
+        own_phase = np.full(len(facts.python_start), -1, dtype=np.int8)
         for name, pattern in FRAME_PHASES:
-            own[matching(events.names, pattern)[facts.python_name]] = PHASES.index(name)
-        of_frame = _inherited(own, facts.python_parent)
+            own_phase[matching(events.names, pattern)[facts.python_name]] = PHASES.index(name)
+        of_frame = _inherited(own_phase, facts.python_parent)
         in_frame = np.where(place.frame >= 0, of_frame[place.frame], -1)
         phase = np.where(in_frame >= 0, in_frame, phase)
     for cause in CAUSES:

@@ -52,11 +52,11 @@ def phases(sums: dict[str, PhaseSums], steps: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
             "name": name,
-            "host_ms_per_step": of.host / steps / 1e6,
-            "device_ms_per_step": of.device / steps / 1e6,
-            "idle_ms_per_step": of.idle / steps / 1e6,
+            "host_ms_per_step": ns.host / steps / 1e6,
+            "device_ms_per_step": ns.device / steps / 1e6,
+            "idle_ms_per_step": ns.idle / steps / 1e6,
         }
-        for name, of in sums.items()
+        for name, ns in sums.items()
     ]
     rows.sort(key=lambda r: (-r["host_ms_per_step"], r["name"]))
     return rows[:MAX_PHASES]
@@ -104,20 +104,22 @@ def _spans(events: TraceEvents, view: HostView) -> dict[str, Intervals]:
     Names that differ only in a trailing number are one phase.
     """
     ops, names = events.ops, events.names
-    here = view.lines.of_thread[ops.thread] == 0 if len(ops) else np.zeros(0, bool)
+    on_main_line = view.lines.of_thread[ops.thread] == 0 if len(ops) else np.zeros(0, bool)
     marked = (
-        np.flatnonzero(ops.annotation & here & ~matching(names, NOT_A_PHASE)[ops.name]) if len(ops) else np.zeros(0, np.int64)
+        np.flatnonzero(ops.annotation & on_main_line & ~matching(names, NOT_A_PHASE)[ops.name])
+        if len(ops)
+        else np.zeros(0, np.int64)
     )
     rows: dict[str, list[int]] = {}
     label = {n: COUNTER.sub("", names[n]) or names[n] for n in np.unique(ops.name[marked]).tolist()}
     for index in marked.tolist():
         rows.setdefault(label[int(ops.name[index])], []).append(index)
     spans = {name: union(ops.start[index], ops.end[index]) for name, index in rows.items()}
-    passes = _backward_passes(events, here)
+    passes = _backward_passes(events, on_main_line)
     return {**spans, BACKWARD: passes} if len(passes.starts) else spans
 
 
-def _backward_passes(events: TraceEvents, here: NDArray[np.bool_]) -> Intervals:
+def _backward_passes(events: TraceEvents, on_main_line: NDArray[np.bool_]) -> Intervals:
     """Join autograd's operators into backward passes.
 
     Operators of one pass are less than a millisecond apart, and no other operator begins between them.
@@ -127,8 +129,8 @@ def _backward_passes(events: TraceEvents, here: NDArray[np.bool_]) -> Intervals:
         return EMPTY
     by_engine = matching(events.names, ENGINE_OP)[ops.name]
     outermost = (ops.parent < 0) | ops.annotation[ops.parent]
-    others = np.sort(ops.start[here & outermost & ~by_engine])
-    parts = union(ops.start[here & by_engine], ops.end[here & by_engine])
+    others = np.sort(ops.start[on_main_line & outermost & ~by_engine])
+    parts = union(ops.start[on_main_line & by_engine], ops.end[on_main_line & by_engine])
     if not len(parts.starts):
         return EMPTY
     between = np.searchsorted(others, parts.starts[1:]) - np.searchsorted(others, parts.ends[:-1])

@@ -103,10 +103,10 @@ class Pieces:
 
 def lost_time(parts: Segments, window: Intervals) -> Lost:
     """Return the lost segments of a device inside ``window``."""
-    wanted = np.isin(parts.owner, [OWNER_KEYS.index(name) for name in LOST_OWNERS])
-    begin, end, index, _ = overlaps(Intervals(parts.starts[wanted], parts.ends[wanted]), window)
+    is_lost = np.isin(parts.owner, [OWNER_KEYS.index(name) for name in LOST_OWNERS])
+    begin, end, index, _ = overlaps(Intervals(parts.starts[is_lost], parts.ends[is_lost]), window)
     order = np.argsort(begin, kind="stable")
-    return Lost(begin[order], end[order], parts.owner[wanted][index[order]], window)
+    return Lost(begin[order], end[order], parts.owner[is_lost][index[order]], window)
 
 
 def schedule_of(
@@ -162,13 +162,17 @@ def schedule_of(
 
 def merged(pieces: Pieces) -> Pieces:
     """Join neighbours of one gap with the same cause and the same wait, and drop empty pieces."""
-    kept = pieces.rows(pieces.end > pieces.start)
-    if not len(kept):
-        return kept
-    same = (kept.gap[1:] == kept.gap[:-1]) & (kept.cause[1:] == kept.cause[:-1]) & (kept.wait_call[1:] == kept.wait_call[:-1])
-    first = np.concatenate([[True], ~(same & (kept.start[1:] == kept.end[:-1]))])
+    nonempty = pieces.rows(pieces.end > pieces.start)
+    if not len(nonempty):
+        return nonempty
+    continues = (
+        (nonempty.gap[1:] == nonempty.gap[:-1])
+        & (nonempty.cause[1:] == nonempty.cause[:-1])
+        & (nonempty.wait_call[1:] == nonempty.wait_call[:-1])
+    )
+    first = np.concatenate([[True], ~(continues & (nonempty.start[1:] == nonempty.end[:-1]))])
     last = np.concatenate([first[1:], [True]])
-    return replace(kept.rows(first), end=kept.end[last])
+    return replace(nonempty.rows(first), end=nonempty.end[last])
 
 
 def totals(pieces: Pieces, lost: Lost) -> dict[tuple[str, str], int]:

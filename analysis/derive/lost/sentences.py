@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.columns import named
+from sawtooth.analysis.derive.columns import categorical
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.lost.schedule import Schedule
@@ -51,12 +51,12 @@ def readable(name: str) -> str:
 
 
 def sentences(
-    events: TraceEvents, facts: HostFacts, schedule: Schedule, table: pd.DataFrame, most: int = MAX_SENTENCES
+    events: TraceEvents, facts: HostFacts, schedule: Schedule, table: pd.DataFrame, limit: int = MAX_SENTENCES
 ) -> pd.Categorical:
-    """Return the evidence for each of the longest ``most`` pieces, in words; None for the others."""
+    """Return the evidence for each of the longest ``limit`` pieces, in words; None for the others."""
     names, ops, calls, gpu = events.names, events.ops, events.calls, events.gpu
     length = (table["end"] - table["start"]).to_numpy()
-    rows = np.sort(np.argsort(-length, kind="stable")[:most])
+    rows = np.sort(np.argsort(-length, kind="stable")[:limit])
     table = table.iloc[rows]
     next_op, op, call, frame = (
         table[c].to_numpy(np.int64) for c in ("next_gpu_op_id", "cpu_op_id", "call_id", "python_call_id")
@@ -77,7 +77,7 @@ def sentences(
     columns = {
         "kernel": texts(gpu.name, next_op, "the end of the window"),
         "call": called,
-        "doing": [doing or own for doing, own in zip(texts(ops.name, op, ""), called, strict=True)],
+        "doing": [doing or own_name for doing, own_name in zip(texts(ops.name, op, ""), called, strict=True)],
         "where": [f" at {place}" if place else "" for place in texts(facts.python_name, frame, "")],
         "took": length[rows].tolist(),
         "lead": lead.tolist(),
@@ -98,4 +98,4 @@ def sentences(
         ]
         filled = [template % row for row in zip(*texts_of_keys, strict=True)] if keys else [template] * len(pieces)
         of_piece[rows[pieces]] = [numbers.setdefault(sentence, len(numbers)) for sentence in filled]
-    return named(of_piece, list(numbers))
+    return categorical(of_piece, list(numbers))

@@ -60,8 +60,8 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Der
         host = with_marks_of_gpu(con, find_host_steps(events))
         devices, left_out = analysed(events.gpu.device)
         lost = lost_launches(con, events.origin_ns, Intervals(host.starts, host.ends))
-        placed = [device_steps(events, host, d, lost) for d in devices]
-        yield whole(events, load_host_facts(con, events.origin_ns), host, placed, left_out)
+        device_steps_list = [device_steps(events, host, d, lost) for d in devices]
+        yield whole(events, load_host_facts(con, events.origin_ns), host, device_steps_list, left_out)
         return
     for number in range(len(cut.borders) + 1):
         yield load(con, cut.spine, cut.host, cut.devices, cut.left_out, cut.stretch(number))
@@ -118,10 +118,10 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
     That is the case if it is small or cannot be derived in parts.
     """
     rows = {table: int(con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]) for table in KEYS}
-    every = sum(rows[table] for table in ("gpu_ops", "runtime_calls", "cpu_ops"))
-    wanted = max(every // PART_ROWS, rows["gpu_ops"] // PART_OPERATIONS if every > 2 * PART_ROWS else 0)
+    total_rows = sum(rows[table] for table in ("gpu_ops", "runtime_calls", "cpu_ops"))
+    part_count = max(total_rows // PART_ROWS, rows["gpu_ops"] // PART_OPERATIONS if total_rows > 2 * PART_ROWS else 0)
     # Up to this number of operations the replay may use all steps, so its result is exact.
-    if wanted < 2 or rows["gpu_ops"] <= USUAL_EVENTS or _has_modules(con):
+    if part_count < 2 or rows["gpu_ops"] <= USUAL_EVENTS or _has_modules(con):
         return None
     if not all(in_order(con, table, key) for table, key in KEYS.items()):
         return None
@@ -138,7 +138,7 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
         return None
     largest = max(("gpu_ops", "runtime_calls", "cpu_ops"), key=rows.__getitem__)
     begins = tables[0]["start"].to_numpy(np.int64) if largest == "gpu_ops" else host.starts
-    borders = _borders(begins, _moments(con, spine.origin_ns, largest, rows[largest], wanted))
+    borders = _borders(begins, _moments(con, spine.origin_ns, largest, rows[largest], part_count))
     return _Cut(Spine.of(spine, devices), host, [_narrow(device) for device in devices], left_out, borders) if borders else None
 
 
@@ -175,9 +175,9 @@ def _spine(con: duckdb.DuckDBPyConnection) -> TraceEvents:
     )
 
 
-def _moments(con: duckdb.DuckDBPyConnection, origin: int, table: str, rows: int, wanted: int) -> I64:
-    """Return the start times of the ``wanted`` equal parts of a table, without the first."""
-    places = ", ".join(str(rows * k // wanted) for k in range(1, wanted))
+def _moments(con: duckdb.DuckDBPyConnection, origin: int, table: str, rows: int, count: int) -> I64:
+    """Return the start times of the ``count`` equal parts of a table, without the first."""
+    places = ", ".join(str(rows * k // count) for k in range(1, count))
     sql = f"SELECT start_ns - {origin} AS start FROM {table} WHERE {KEYS[table]} IN ({places}) ORDER BY 1"
     return columns_of(con, sql)["start"].astype(np.int64)
 

@@ -142,8 +142,8 @@ def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProbl
     shrunk = _scaled(parts[:, slowed], np.minimum(new, old))
     parts[:, slowed] = np.where(host.paced[:, None], shrunk, parts[:, slowed])
     parts[:, HOST_CAUSES.index("profiler")] = 0
-    own = np.maximum((LEAST_SHARE * host.own).astype(np.int64), host.own - inside)
-    return with_gap_parts(replace(problem, host=replace(host, own=own)), parts)
+    own_ns = np.maximum((LEAST_SHARE * host.own).astype(np.int64), host.own - inside)
+    return with_gap_parts(replace(problem, host=replace(host, own=own_ns)), parts)
 
 
 def _scaled(parts: I64, total: I64) -> I64:
@@ -152,8 +152,8 @@ def _scaled(parts: I64, total: I64) -> I64:
     Each value is the difference of rounded running sums.
     """
     running = np.cumsum(parts, axis=1)
-    whole = np.maximum(running[:, -1:], 1) if parts.shape[1] else running
-    ends = (running.astype(np.float64) * (total[:, None] / whole)).round().astype(np.int64)
+    row_sums = np.maximum(running[:, -1:], 1) if parts.shape[1] else running
+    ends = (running.astype(np.float64) * (total[:, None] / row_sums)).round().astype(np.int64)
     ends[:, -1] = np.where(running[:, -1] > 0, total, 0)
     return np.diff(np.minimum(ends, ends[:, -1:]), axis=1, prepend=0)
 
@@ -168,18 +168,18 @@ def with_gap_parts(problem: ReplayProblem, parts: I64) -> ReplayProblem:
 def without_cause(problem: ReplayProblem, cause: str) -> ReplayProblem:
     """Return ``problem`` with one cause of lost time removed, as its ``removal`` defines."""
     host, ops, removal = problem.host, problem.ops, CAUSE_OF[cause].removal
-    parts, own = host.gap_parts.copy(), host.own
+    parts, own_ns = host.gap_parts.copy(), host.own
     if "latencies" in removal:
         zeroed = {name: np.minimum(getattr(ops, name), 0) for name in ("after_stream", "after_launch", "after_dep")}
         ops = replace(ops, **zeroed)
     if "host_time" in removal:
         parts[:, HOST_CAUSES.index(cause)] = 0
     if "call_time" in removal:
-        own = np.zeros_like(own)
+        own_ns = np.zeros_like(own_ns)
     wait_ptr, wait_op = host.wait_ptr, host.wait_op
     if "waits" in removal:
         node = np.repeat(np.arange(len(host)), np.diff(wait_ptr))
-        stay = host.wait_cause[node] != WAIT_CAUSES.index(cause)
-        wait_ptr, wait_op = np.searchsorted(node[stay], np.arange(len(host) + 1)).astype(np.int64), wait_op[stay]
-    host = replace(host, own=own, wait_ptr=wait_ptr, wait_op=wait_op)
+        remains = host.wait_cause[node] != WAIT_CAUSES.index(cause)
+        wait_ptr, wait_op = np.searchsorted(node[remains], np.arange(len(host) + 1)).astype(np.int64), wait_op[remains]
+    host = replace(host, own=own_ns, wait_ptr=wait_ptr, wait_op=wait_op)
     return with_gap_parts(replace(problem, host=host, ops=ops), parts)

@@ -23,9 +23,9 @@ def queue_depths(ops: DeviceOps, start: I64, end: I64) -> I64:
     if not len(known) or np.bincount(ops.node[known]).max() > 1:
         return depth  # a graph takes one place for all of its operations
     for mine in positions_by(ops.stream[known]).values():
-        here = known[mine]
-        node = ops.node[here]
-        waiting = np.arange(len(here)) - np.searchsorted(np.sort(ops.fixed_start[here]), end[node])
+        launches = known[mine]
+        node = ops.node[launches]
+        waiting = np.arange(len(launches)) - np.searchsorted(np.sort(ops.fixed_start[launches]), end[node])
         blocked = (end[node] - start[node] > BLOCKED_LAUNCH_NS) & (waiting >= LEAST_SHARE * QUEUE_DEPTH)
         depth[node[blocked]] = np.minimum(waiting[blocked] + 1, QUEUE_DEPTH)  # the last one that started gave the place
     return depth

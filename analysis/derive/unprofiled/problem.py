@@ -88,14 +88,14 @@ def blocking_copies(events: TraceEvents) -> NDArray[np.bool_]:
     sync = matching(events.names, SYNC_CALL)[calls.name]
     order = np.lexsort((calls.start, calls.thread))
     order = order[(sync | (calls.gpu_ops > 0))[order]]
-    before, after = order[:-1], order[1:]
-    same = (
-        (calls.thread[before] == calls.thread[after])
-        & (calls.cpu_op[before] == calls.cpu_op[after])
-        & (calls.cpu_op[after] >= 0)
+    earlier, later = order[:-1], order[1:]
+    same_thread = (
+        (calls.thread[earlier] == calls.thread[later])
+        & (calls.cpu_op[earlier] == calls.cpu_op[later])
+        & (calls.cpu_op[later] >= 0)
     )
-    pair = same & sync[after] & launches_copy[before]
-    marked[before[pair]] = marked[after[pair]] = True
+    pair = same_thread & sync[later] & launches_copy[earlier]
+    marked[earlier[pair]] = marked[later[pair]] = True
     return marked
 
 
@@ -188,10 +188,10 @@ def _choose_steps(events: TraceEvents, steps: StepTable, max_events: int | None,
     usual, most = (
         int(np.searchsorted(size - size[0], limit, side="right")) for limit in (min(USUAL_EVENTS, max_events), max_events)
     )
-    kept = order[: max(usual, min(FEWEST_STEPS, most), min(3, len(order)))]
-    every = len(order) + further
-    notes = [] if len(kept) == every else [f"the replay covers the first {len(kept)} of {every} steps"]
-    return kept.astype(np.int64), notes
+    chosen = order[: max(usual, min(FEWEST_STEPS, most), min(3, len(order)))]
+    total = len(order) + further
+    notes = [] if len(chosen) == total else [f"the replay covers the first {len(chosen)} of {total} steps"]
+    return chosen.astype(np.int64), notes
 
 
 def _device_ops(events: TraceEvents, steps: StepTable, call: I64) -> tuple[DeviceOps, tuple[tuple[int, int], ...]]:
@@ -266,13 +266,13 @@ def _predecessors(events: TraceEvents, view: HostView, call: I64) -> tuple[I64, 
 def _gap_of_operator(events: TraceEvents, call: I64, gap: I64) -> NDArray[np.float64]:
     """Return the share of the gap before each call inside the call's outermost operator; 0 for none."""
     ops, start = events.ops, events.calls.start[call]
-    around = events.calls.cpu_op[call].astype(np.int64)
+    enclosing = events.calls.cpu_op[call].astype(np.int64)
     if not len(ops):
         return np.zeros(len(call))
-    around[ops.annotation[np.maximum(around, 0)]] = -1
-    while (climb := (around >= 0) & (ops.parent[around] >= 0) & ~ops.annotation[ops.parent[around]]).any():
-        around[climb] = ops.parent[around[climb]]
-    inside = np.where(around >= 0, start - np.maximum(start - gap, ops.start[around]), 0)
+    enclosing[ops.annotation[np.maximum(enclosing, 0)]] = -1
+    while (climb := (enclosing >= 0) & (ops.parent[enclosing] >= 0) & ~ops.annotation[ops.parent[enclosing]]).any():
+        enclosing[climb] = ops.parent[enclosing[climb]]
+    inside = np.where(enclosing >= 0, start - np.maximum(start - gap, ops.start[enclosing]), 0)
     return np.clip(inside / np.maximum(gap, 1), 0.0, 1.0)
 
 
@@ -288,12 +288,12 @@ def _gaps(
     line = view.lines.of_thread[calls.thread[call]]
     begin = np.where(pred >= 0, start - gap, start)
     parts = np.zeros((len(call), len(HOST_CAUSES)), dtype=np.int64)
-    begun = np.zeros((3, len(call)), dtype=np.int64)
+    started = np.zeros((3, len(call)), dtype=np.int64)
     for number, paint in enumerate(view.paints):
         mine = line == number
         parts[mine] = paint.within(begin[mine], start[mine])
         recorded = ((ops.start, ops.thread), (calls.start, calls.thread), (facts.python_start, facts.python_thread))
-        for count, (moments, thread) in zip(begun, recorded, strict=True):
+        for count, (moments, thread) in zip(started, recorded, strict=True):
             ordered = np.sort(moments[view.lines.of_thread[thread] == number])
             count[mine] += np.searchsorted(ordered, start[mine]) - np.searchsorted(ordered, begin[mine])
-    return parts, line == 0, begun
+    return parts, line == 0, started

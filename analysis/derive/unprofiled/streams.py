@@ -42,12 +42,12 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
     # Operations are removed from the last launched on, so the remaining ones were launched before. Place 0 means none.
     # ``nearest`` is a union-find structure: the closest place, at or before each, whose operation is not removed.
     nearest = list(range(len(ops) + 1))
-    left = len(ops)
+    remaining = len(ops)
     places = position.tolist()
     for i, place in zip(late.tolist(), upto.tolist(), strict=True):
-        while left > i:
-            left -= 1
-            nearest[places[left]] = places[left] - 1
+        while remaining > i:
+            remaining -= 1
+            nearest[places[remaining]] = places[remaining] - 1
         while nearest[place] != place:
             nearest[place] = nearest[nearest[place]]
             place = nearest[place]
@@ -81,11 +81,11 @@ def _handed_over(events: TraceEvents, ops: DeviceOps, launched: NDArray[np.bool_
         if communicates[i]:
             dep[i] = last.get(of_caller, -1)
         elif mine >= 0:
-            before = launches.setdefault(mine, [last.get(of_caller, -1)])
+            earlier = launches.setdefault(mine, [last.get(of_caller, -1)])
             if (mine, line) not in reached:
-                dep[i] = next((j for j in reversed(before) if end[j] <= start[i]), before[0])
+                dep[i] = next((j for j in reversed(earlier) if end[j] <= start[i]), earlier[0])
                 reached.add((mine, line))
-            before.append(i)
+            earlier.append(i)
             if of_caller >= 0:
                 last[of_caller] = latest[mine]
         else:

@@ -90,8 +90,8 @@ def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.boo
     slot = queue_slots(ops, bounds, depth)
     queued = ~waits & (duration > BLOCKED_LAUNCH_NS) & (slot >= 0) & (np.where(slot >= 0, op_start[slot], NEVER) > start)
     own_typical = _typical(np.where(waits | queued, -1, duration), name, 5_000)
-    own = np.where(waits | queued, np.minimum(own_typical, duration), duration)
-    own = np.where(staging >= 0, staging, own)
+    own_ns = np.where(waits | queued, np.minimum(own_typical, duration), duration)
+    own_ns = np.where(staging >= 0, staging, own_ns)
     resume = np.where(waits, end - reached, -1)
     resume = np.where(waits, resume, _typical(resume, name, 0))
     idle_limit = np.where((reached > NEVER) & ~waits, end - reached, resume)
@@ -100,10 +100,10 @@ def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.boo
     slot_resume = np.where(queued, np.maximum(end - slot_start, 0), -1)
     slot_resume = np.where(queued, slot_resume, int(np.median(slot_resume[queued])) if queued.any() else 0)
     slot_resume = np.where(
-        slot >= 0, np.minimum(slot_resume, np.where(queued, slot_resume, start + own - slot_start)), slot_resume
+        slot >= 0, np.minimum(slot_resume, np.where(queued, slot_resume, start + own_ns - slot_start)), slot_resume
     )
     wait_ptr, wait_op = _listed(targets, len(call))
-    return NodeWaits(own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own), depth)
+    return NodeWaits(own_ns, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own_ns), depth)
 
 
 def waited_for(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> tuple[I64, I64]:
@@ -182,7 +182,7 @@ def _sync_targets(
         matching(names, EVENT_SYNC)[calls.name[call[nodes]]],
     )
     known_stream = dict(zip(facts.sync_call.tolist(), facts.sync_stream.tolist(), strict=True))
-    before = np.searchsorted(ops.node, nodes)  # number of operations launched before each node
+    launched_before = np.searchsorted(ops.node, nodes)
     lines = sorted(positions_by(ops.stream).values(), key=lambda mine: int(mine[0]))
     opens = np.array([mine[0] for mine in lines], np.int64)
     line, earlier = np.empty(len(ops), np.int64), np.full(len(ops), -1, np.int64)
@@ -190,7 +190,7 @@ def _sync_targets(
         line[mine], earlier[mine[1:]] = number, mine[:-1]
     with_id = positions_by(events.gpu.stream[ops.op[opens]])
     by_thread = _launched_by_thread(events, call, ops)
-    ends, back = op_end.tolist(), earlier.tolist()
+    ends, earlier_ops = op_end.tolist(), earlier.tolist()
 
     def ended(newest: I64, limit: int) -> I64:
         """Return, by stream, the newest operation, or the latest one before it, that had ended at ``limit``.
@@ -201,17 +201,19 @@ def _sync_targets(
         for at in np.flatnonzero(op_end[newest] > limit).tolist():
             op = int(latest[at])
             while op >= 0 and ends[op] > limit:
-                op = back[op]
+                op = earlier_ops[op]
             latest[at] = op
         return latest[latest >= 0]
 
     targets: dict[int, I64] = {}
     last = np.full(len(lines), -1, np.int64)  # by stream: the last operation launched before the call
-    seen = 0
+    position = 0
     for at, (n, c) in enumerate(zip(nodes.tolist(), call[nodes].tolist(), strict=True)):
-        launched = int(before[at])
-        last[line[seen:launched]] = np.arange(seen, launched)  # if a stream occurs several times, the last value remains
-        seen = launched
+        launched = int(launched_before[at])
+        last[line[position:launched]] = np.arange(
+            position, launched
+        )  # if a stream occurs several times, the last value remains
+        position = launched
         if not launched:
             continue
         if everything[at]:
@@ -220,10 +222,10 @@ def _sync_targets(
             newest = last[with_id.get(known_stream[c], _NONE)] if c in known_stream else _NONE
             newest = newest[newest >= 0]
             if not len(newest):
-                own = by_thread.get(int(calls.thread[c]), _NONE)
-                own = own[: np.searchsorted(own, launched)]
+                of_thread = by_thread.get(int(calls.thread[c]), _NONE)
+                of_thread = of_thread[: np.searchsorted(of_thread, launched)]
                 of_all = last[: np.searchsorted(opens, launched)]
-                newest = own[-1:] if len(own) else of_all[[np.argmax(op_end[of_all])]]
+                newest = of_thread[-1:] if len(of_thread) else of_all[[np.argmax(op_end[of_all])]]
         end = int(calls.end[c])
         awaited = ended(newest, end)
         if event_sync[at] and len(awaited) and end - op_end[awaited[0]] > BLOCKED_LAUNCH_NS < end - calls.start[c]:
@@ -260,7 +262,7 @@ def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) ->
     by_launch = ~by_dep & linked & (ready > free)
     by_stream = ~by_dep & ~by_launch & (free > NEVER)
     lines = positions_by(ops.stream)
-    after = {}
+    after_stream_ns = {}
     for key, bound, base, fallback in (
         ("after_stream", by_stream, free, 0),
         ("after_launch", by_launch, ready, DEFAULT_AFTER_LAUNCH_NS),
@@ -278,7 +280,7 @@ def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) ->
         known = base > NEVER
         latency[known] = np.where(bound, start - base, np.minimum(latency, start - base))[known]
         latency[~known] = NEVER if key == "after_launch" else 0
-        after[key] = latency
+        after_stream_ns[key] = latency
     return DeviceOps(
-        op=ops.op, node=ops.node, stream=ops.stream, dur=ops.dur, fixed_start=ops.fixed_start, after_stream=after["after_stream"], after_launch=after["after_launch"], dep=dep, after_dep=after["after_dep"], step=ops.step
+        op=ops.op, node=ops.node, stream=ops.stream, dur=ops.dur, fixed_start=ops.fixed_start, after_stream=after_stream_ns["after_stream"], after_launch=after_stream_ns["after_launch"], dep=dep, after_dep=after_stream_ns["after_dep"], step=ops.step
     )  # fmt: skip

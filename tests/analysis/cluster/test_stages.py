@@ -72,7 +72,7 @@ def matched(work_ms: Callable[[int, int, int, int], float]) -> pd.DataFrame:
 def judged(work_ms: Callable[[int, int, int, int], float]) -> Unequal:
     rows = matched(work_ms)
     ranks = WIDE * STAGES
-    result = unequal(RecordedJob.of(rows, ranks), peers(rows, ranks), list(range(ranks)), [None] * ranks)
+    result = unequal(RecordedJob.from_rows(rows, ranks), peers(rows, ranks), list(range(ranks)), [None] * ranks)
     assert result is not None
     return result
 
