@@ -25,7 +25,7 @@ def in_reading_order(result: RunResult, whatif: WhatIf | None) -> RunResult:
     ``result.findings`` are in the order of ``findings.ordering``.
     """
     lead = leading(result)
-    first = [*_needed(lead, result), lead] if lead is not None else []
+    first = [*_prerequisites(lead, result), lead] if lead is not None else []
     findings = [*first, *(finding for finding in result.findings if finding not in first)]
     plan = plan_of(whatif, result.lead.best, findings) if result.lead is not None else ()
     return _sorted(replace(result, findings=findings, plan=plan), lead)
@@ -48,15 +48,15 @@ def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
 
     ordered = sorted(result.findings, key=place)
     for finding in result.findings:
-        for needed in _needed(finding, result):  # it gains nothing alone, but must be done before the other
-            ordered.remove(needed)
-            ordered.insert(ordered.index(finding), needed)
+        for prerequisite in _prerequisites(finding, result):  # it gains nothing alone, but must be done before the other
+            ordered.remove(prerequisite)
+            ordered.insert(ordered.index(finding), prerequisite)
     return replace(result, findings=ordered)
 
 
-def _needed(finding: Finding, result: RunResult) -> list[Finding]:
-    needed = prepared_by(finding, result)
-    return [needed] if needed is not None and is_advice(needed) else []
+def _prerequisites(finding: Finding, result: RunResult) -> list[Finding]:
+    prerequisite = prepared_by(finding, result)
+    return [prerequisite] if prerequisite is not None and is_advice(prerequisite) else []
 
 
 def is_advice(finding: Finding) -> bool:
@@ -122,8 +122,8 @@ def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
 
 def same_as_delay(result: RunResult, finding: Finding) -> bool:
     """Return whether a finding on the lead describes the same time as a finding about its lateness."""
-    named = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
-    if not named or "late_rank" in finding.explains.topics or result.communication is None:
+    delay_is_reported = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
+    if not delay_is_reported or "late_rank" in finding.explains.topics or result.communication is None:
         return False
     return any(
         late.reason in finding.explains.causes and any(result.ranks[position] is result.lead for position in late.positions)

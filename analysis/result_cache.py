@@ -50,8 +50,8 @@ def result_of(manifest: Manifest, library: Library) -> RunResult:
 
     Raises the same errors as ``analyse``.
     """
-    if (kept := cached_result(manifest, library.folder)) is not None:
-        return kept
+    if (cached := cached_result(manifest, library.folder)) is not None:
+        return cached
     result = analyse(manifest, library)
     remove_cached(library.folder, manifest.id)
     with contextlib.suppress(OSError):  # a full disk costs time, but the page still works
@@ -77,14 +77,14 @@ def cached_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:
     return None
 
 
-def cached_file(folder: DataFolder, manifest: Manifest, what: str) -> Path:
+def cached_file(folder: DataFolder, manifest: Manifest, kind: str) -> Path:
     """Return the path of a cached part of the analysis.
 
     Its name depends on the recordings, the user's facts, the calibration of GPUs on this machine and our code.
     """
     inputs = msgspec.json.encode((manifest.recordings, manifest.facts, analysis_code())) + calibrated(folder)
     inputs += (manifest.summaries or "").encode()
-    return folder.derived / f"{manifest.id}.{hashlib.sha256(inputs).hexdigest()[:12]}.{what}"
+    return folder.derived / f"{manifest.id}.{hashlib.sha256(inputs).hexdigest()[:12]}.{kind}"
 
 
 def analysed_before(folder: DataFolder, manifest: Manifest) -> bool:

@@ -168,7 +168,9 @@ def _diagnostics(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck,
         repeated.add(NO_GPU)
     of_ranks = trust.diagnostics_of(job.ranks)
     noted = [diagnostic for diagnostic in (*inputs.noted, *summaries, *of_ranks) if diagnostic.key not in repeated]
-    elsewhere = [Diagnostic("telemetry_elsewhere", "error", each, 1) for each in _elsewhere(job.ranks, inputs.telemetry)]
+    elsewhere = [
+        Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(job.ranks, inputs.telemetry)
+    ]
     unknown = inputs.telemetry.unknown
     unattributed = [Diagnostic("telemetry_not_attributed", "info", unknown, 1)] if unknown is not None else []
     return [*noted, *doubts.diagnostics_of(failed), *elsewhere, *unattributed]
@@ -249,10 +251,10 @@ def _run_metrics(
     if len(ranks) == 1:
         return lead.metrics
     which = f"rank {lead.rank}, device {lead.device}" if lead.rank is not None else f"device {lead.device}"
-    where = f"Of {which}: the slowest of {len(ranks)}."
+    rank_in_words = f"Of {which}: the slowest of {len(ranks)}."
     if communication is not None and communication.stragglers:
         late = communication.stragglers[0]
         name = who(late, ranks)
         takes = "take" if late.kind == "set" else "takes"
-        where += f" {name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of a step longer than the others."
-    return {k: replace(r, notes=(*r.notes, where)) for k, r in lead.metrics.items()}
+        rank_in_words += f" {name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of a step longer than the others."
+    return {k: replace(r, notes=(*r.notes, rank_in_words)) for k, r in lead.metrics.items()}

@@ -100,9 +100,9 @@ def staircase_of(library: Library, result: RunResult, *, every_choice: bool = Tr
     owner_of = np.full(max((int(op) for op, _ in owners), default=-1) + 2, "", dtype=object)
     for op, owner in owners:
         owner_of[op] = owner
-    wanted = [(1 << count) - 1 for count in range(1, len(planned) + 1)]
+    shown_choices = [(1 << count) - 1 for count in range(1, len(planned) + 1)]
     if every_choice or not planned:
-        wanted = list(range(1, 1 << len(changes)))
+        shown_choices = list(range(1, 1 << len(changes)))
     at = {rule: place for place, rule in enumerate(changes)}
     needs = [
         {at[first] for first in by_rule[rule].needs_first if first in at} if by_rule[rule].pays_later else set()
@@ -110,7 +110,7 @@ def staircase_of(library: Library, result: RunResult, *, every_choice: bool = Tr
     ]
     builder = _Builder(whatif, rank.best, now, edits, needs, owner_of)
     choices: dict[int, StairStep] = {0: now}
-    for choice in wanted:
+    for choice in shown_choices:
         if (step := builder.step(choice, choices)) is None:
             return Staircase((), 0, {0: now})
         choices[choice] = step
@@ -120,8 +120,8 @@ def staircase_of(library: Library, result: RunResult, *, every_choice: bool = Tr
 def _now(rank: RankResult, parts: Sequence[tuple[str, str | None, float]]) -> StairStep:
     """Return the step without changes, its parts scaled to the run's step time."""
     ms, reading = rank.best.ms or 0.0, rank.metrics["best_step_time_ms"]
-    whole = math.fsum(part[2] for part in parts) or 1.0
-    return StairStep(ms, reading.low, reading.high, tuple((owner, cause, part * ms / whole) for owner, cause, part in parts))
+    total_ms = math.fsum(part[2] for part in parts) or 1.0
+    return StairStep(ms, reading.low, reading.high, tuple((owner, cause, part * ms / total_ms) for owner, cause, part in parts))
 
 
 @dataclass(frozen=True)
@@ -140,29 +140,31 @@ class _Builder:
         chosen = {i for i in range(len(self.edits)) if choice >> i & 1}
         members = sorted(i for i in chosen if self.needs[i] <= chosen)
         edits = tuple(dict.fromkeys(edit for i in members for edit in self.edits[i]))
-        before = [choice & ((1 << i) - 1) for i in members]
+        earlier_choices = [choice & ((1 << i) - 1) for i in members]
         if not edits:
-            return known.get(before[-1], self.now) if before else self.now
+            return known.get(earlier_choices[-1], self.now) if earlier_choices else self.now
         ms = self.whatif.predict_ms(self.best, edits)
         then = self.whatif.parts_of(self.best, edits, self.owner_of) if ms is not None else None
         if ms is None or ms <= 0:
             return None
         parts = self._parts(ms, then)
-        return StairStep(ms, *self._interval(ms, edits, [known[c] for c in before if c and c in known], members), parts)
+        return StairStep(
+            ms, *self._interval(ms, edits, [known[c] for c in earlier_choices if c and c in known], members), parts
+        )
 
     def _interval(
-        self, ms: float, edits: tuple[Edit, ...], before: Sequence[StairStep], members: Sequence[int]
+        self, ms: float, edits: tuple[Edit, ...], earlier_steps: Sequence[StairStep], members: Sequence[int]
     ) -> tuple[float, float]:
-        """Return the interval of the step with ``edits`` after the steps ``before`` it, as the plan has it."""
-        steps = [PlanStep("", 0.0, step.ms, step.low_ms or step.ms, step.high_ms or step.ms) for step in before]
-        least = self.whatif.least_ms(self.best, edits)
+        """Return the interval of the step with ``edits`` after the ``earlier_steps``, as in the plan."""
+        steps = [PlanStep("", 0.0, step.ms, step.low_ms or step.ms, step.high_ms or step.ms) for step in earlier_steps]
+        least_ms = self.whatif.least_ms(self.best, edits)
         in_order = members == list(range(len(members)))
         if in_order or len(members) == 1 or self._events <= MANY_EVENTS:
             between = self.whatif.predict_range_ms(self.best, edits) or (ms, ms)
             step = PlanStep("", 0.0, ms, *self.whatif.of_another_run(self.best, edits, between))
         else:
             step = PlanStep("", 0.0, ms, ms, ms)
-        step = with_doubt(step, steps, least)
+        step = with_doubt(step, steps, least_ms)
         return min(step.predicted_low_ms, ms), max(step.predicted_high_ms, ms)
 
     @property
@@ -174,38 +176,42 @@ class _Builder:
 
         They sum to ``ms``. If the replay's waits are shorter than the predicted ones, the difference is not explained.
         """
-        before = self.whatif.parts_of(self.best, (), self.owner_of)
-        if before is None or then is None:
+        recorded = self.whatif.parts_of(self.best, (), self.owner_of)
+        if recorded is None or then is None:
             return (*UNEXPLAINED, ms),  # fmt: skip
-        work = {(o, c): own * _ratio(before.work, then.work, o) for o, c, own in self.now.parts if o not in LOST_OWNERS}
-        work = {key: own for key, own in work.items() if key[0] != OUTSIDE_PROFILE}
+        work = {
+            (o, c): part_ms * _ratio(recorded.work, then.work, o) for o, c, part_ms in self.now.parts if o not in LOST_OWNERS
+        }
+        work = {key: part_ms for key, part_ms in work.items() if key[0] != OUTSIDE_PROFILE}
         works = math.fsum(work.values())
         if works > ms:
-            work, works = {key: own * ms / works for key, own in work.items()}, ms
-        waits = {(o, c): own * self._wait_ratio(before, then, o, c) for o, c, own in self.now.parts if (o, c) not in work}
+            work, works = {key: part_ms * ms / works for key, part_ms in work.items()}, ms
+        waits = {
+            (o, c): part_ms * self._wait_ratio(recorded, then, o, c) for o, c, part_ms in self.now.parts if (o, c) not in work
+        }
         known = {cause for _, cause in waits}
         for cause, wait in then.waits.items():  # a wait that nothing shows today
-            if cause not in known and wait > 0 and not before.waits.get(cause):
+            if cause not in known and wait > 0 and not recorded.waits.get(cause):
                 waits["idle", cause] = wait
-        waiting, left = math.fsum(waits.values()), ms - works
-        if waiting > left:
-            waits = {key: own * left / waiting for key, own in waits.items()}
+        waiting, idle_ms = math.fsum(waits.values()), ms - works
+        if waiting > idle_ms:
+            waits = {key: part_ms * idle_ms / waiting for key, part_ms in waits.items()}
         else:
-            waits[UNEXPLAINED] = waits.get(UNEXPLAINED, 0.0) + left - waiting
-        return tuple((owner, cause, own) for (owner, cause), own in (work | waits).items() if own > 0)
+            waits[UNEXPLAINED] = waits.get(UNEXPLAINED, 0.0) + idle_ms - waiting
+        return tuple((owner, cause, part_ms) for (owner, cause), part_ms in (work | waits).items() if part_ms > 0)
 
-    def _wait_ratio(self, before: ReplayedStep, then: ReplayedStep, owner: str, cause: str | None) -> float:
+    def _wait_ratio(self, recorded: ReplayedStep, then: ReplayedStep, owner: str, cause: str | None) -> float:
         """Return the share of a wait of today that stays: as the replay's own, else as all of its waits."""
         if owner == OUTSIDE_PROFILE and not self.best.represented:
             return 1.0
-        if owner != "idle" and before.work.get(owner):
-            return _ratio(before.work, then.work, owner)
-        if cause is not None and before.waits.get(cause):
-            return _ratio(before.waits, then.waits, cause)
-        waits_before, waits_then = math.fsum(before.waits.values()), math.fsum(then.waits.values())
+        if owner != "idle" and recorded.work.get(owner):
+            return _ratio(recorded.work, then.work, owner)
+        if cause is not None and recorded.waits.get(cause):
+            return _ratio(recorded.waits, then.waits, cause)
+        waits_before, waits_then = math.fsum(recorded.waits.values()), math.fsum(then.waits.values())
         return min(waits_then / waits_before, 1.0) if waits_before else 1.0
 
 
-def _ratio(before: Mapping[str, float], then: Mapping[str, float], key: str) -> float:
+def _ratio(recorded: Mapping[str, float], then: Mapping[str, float], key: str) -> float:
     """Return the part ``key`` after relative to before; 1 if it was not there before."""
-    return then.get(key, 0.0) / before[key] if before.get(key) else 1.0
+    return then.get(key, 0.0) / recorded[key] if recorded.get(key) else 1.0

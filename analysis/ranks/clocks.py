@@ -69,8 +69,8 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
     pairs: dict[int, list[_ClockOffset]] = {}
     for pair in _pairs(firm if len(firm) else ends):
         pairs.setdefault(pair.rank, []).append(pair)
-        back = _ClockOffset(pair.other, pair.rank, -pair.offset_ns, -pair.drift, pair.error_ns)
-        pairs.setdefault(pair.other, []).append(back)
+        reverse = _ClockOffset(pair.other, pair.rank, -pair.offset_ns, -pair.drift, pair.error_ns)
+        pairs.setdefault(pair.other, []).append(reverse)
     clocks: list[RankClock | None] = [None] * ranks
     reach = [_Reach(0.0, 0, 0.0, 0.0)]
     while reach:
@@ -106,15 +106,15 @@ def _from_first(group: I64, ends: I64) -> list[_ClockOffset]:
 
     ``ends`` has one row per collective and one column per member.
     """
-    at, apart = ends[:, 0], (ends[:, 1:] - ends[:, :1]).astype(np.float64)
-    offset, drift = np.median(apart, axis=0), np.zeros(len(group) - 1)
+    at, later_ends = ends[:, 0], (ends[:, 1:] - ends[:, :1]).astype(np.float64)
+    offset, drift = np.median(later_ends, axis=0), np.zeros(len(group) - 1)
     if len(at) >= FEWEST_FOR_DRIFT:
         order = np.argsort(at)
         early, late = order[: len(at) // 2], order[len(at) // 2 :]
         span = float(np.median(at[late] - at[0]) - np.median(at[early] - at[0]))
-        change = np.median(apart[late], axis=0) - np.median(apart[early], axis=0)
+        change = np.median(later_ends[late], axis=0) - np.median(later_ends[early], axis=0)
         drift = np.where(np.abs(change) >= LEAST_DRIFT_NS, change / span, 0.0) if span > 0 else drift
-        apart = apart - drift * (at - np.median(at))[:, None]
-    scatter = MAD_TO_SIGMA * np.median(np.abs(apart - np.median(apart, axis=0)), axis=0) / len(at) ** 0.5
+        later_ends = later_ends - drift * (at - np.median(at))[:, None]
+    scatter = MAD_TO_SIGMA * np.median(np.abs(later_ends - np.median(later_ends, axis=0)), axis=0) / len(at) ** 0.5
     columns = zip(group[1:].tolist(), offset.tolist(), drift.tolist(), scatter.tolist(), strict=True)
     return [_ClockOffset(int(group[0]), *column) for column in columns]

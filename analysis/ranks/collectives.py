@@ -64,10 +64,10 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     frame["forward"], frame["after_backward"] = _around_backward(recording, device, frame)
     exposed = _exposed(recording, device)
     ends = frame["start_ns"].to_numpy(np.int64) + frame["dur_ns"].to_numpy(np.int64)
-    begun, ended, op, _ = overlaps(Intervals(frame["start_ns"].to_numpy(np.int64), ends), exposed)
-    own = np.zeros(len(frame), np.int64)
-    np.add.at(own, op, ended - begun)
-    frame["exposed_ns"] = own
+    starts, stops, op, _ = overlaps(Intervals(frame["start_ns"].to_numpy(np.int64), ends), exposed)
+    exposed_ns = np.zeros(len(frame), np.int64)
+    np.add.at(exposed_ns, op, stops - starts)
+    frame["exposed_ns"] = exposed_ns
     label = dict(zip(steps["step"], step_labels(steps), strict=True))
     counted = set(steps.loc[steps["counted"].astype(bool), "step"])
     numbers = [None if pd.isna(s) else int(s) for s in frame["step"]]
@@ -75,13 +75,13 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     frame["counted"] = np.array([s in counted for s in numbers], dtype=bool)
     frame["bytes"] = pd.array([_bytes(row) for row in frame.to_dict("records")], dtype="Int64")
     frame["has_arguments"] = frame["name"].notna()
-    called = frame["name"].fillna("").astype(str)
+    lower_names = frame["name"].fillna("").astype(str)
     frame["name"] = [_kind(n if isinstance(n, str) else k) for n, k in zip(frame["name"], frame["kernel"], strict=True)]
     ranks = frame["group_ranks"].fillna("").astype(str)
     frame["group"] = frame["group_name"].fillna("").astype(str) + ranks.where(ranks == "", " " + ranks)
     frame["description"] = frame["group_description"]
-    frame["sends"] = called.str.contains("send").astype("int64")
-    frame["receives"] = called.str.contains("recv").astype("int64")
+    frame["sends"] = lower_names.str.contains("send").astype("int64")
+    frame["receives"] = lower_names.str.contains("recv").astype("int64")
     frame["peer"] = pd.array([pd.NA] * len(frame), dtype="Int64")
     _point_to_point(recording, frame)
     return frame.drop(columns=["cpu_op_id", "group_name", "group_ranks", "group_description", "thread_id"]), exposed
@@ -135,8 +135,8 @@ def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:
             row = mine.index[int(at)]
             sent = batch["name"] == "send"
             kernels.loc[row, ["sends", "receives"]] = [int(sent.sum()), int((~sent).sum())]
-            each = batch.groupby(sent)["bytes"].sum(min_count=1)
-            kernels.loc[row, "bytes"] = int(each.max()) if each.notna().any() else pd.NA
+            batch_bytes = batch.groupby(sent)["bytes"].sum(min_count=1)
+            kernels.loc[row, "bytes"] = int(batch_bytes.max()) if batch_bytes.notna().any() else pd.NA
             peer = batch["peer_rank"].dropna().unique()
             kernels.loc[row, "peer"] = int(peer[0]) if len(peer) == 1 else pd.NA
 
@@ -149,13 +149,13 @@ def step_labels(steps: pd.DataFrame) -> pd.Series:
 
 
 def _exposed(recording: Recording, device: int) -> Intervals:
-    def of(sql: str) -> Intervals:
+    def intervals(sql: str) -> Intervals:
         rows = recording.frame(sql, [device])
         return union(rows["start_ns"], rows["end_ns"]) if len(rows) else EMPTY
 
     return intersect(
-        of("SELECT start_ns, end_ns FROM segments WHERE device = ? AND owner = 'exposed_comm'"),
-        of("SELECT start_ns, end_ns FROM windows WHERE device = ?"),
+        intervals("SELECT start_ns, end_ns FROM segments WHERE device = ? AND owner = 'exposed_comm'"),
+        intervals("SELECT start_ns, end_ns FROM windows WHERE device = ?"),
     )
 
 
@@ -175,9 +175,9 @@ def _bytes(row: dict[str, Any]) -> int | None:
 
     This is the full size that a gather or scatter moves.
     """
-    each = DTYPE_BYTES.get(str(row["dtype"]).lower()) if isinstance(row["dtype"], str) else None
+    item_bytes = DTYPE_BYTES.get(str(row["dtype"]).lower()) if isinstance(row["dtype"], str) else None
     counts = [int(n) for n in (row["in_elements"], row["out_elements"]) if pd.notna(n)]
-    return each * max(counts) if each and counts else None
+    return item_bytes * max(counts) if item_bytes and counts else None
 
 
 def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Intervals]:
@@ -189,10 +189,10 @@ def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Interval
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)
     come = end - rows["shortest_ns"].to_numpy(np.int64)
-    transfer, known = union(come, end), union(start, end)
+    transfer, explained = union(come, end), union(start, end)
     parts = {
-        "comm_wait": intersect(subtract(known, transfer), exposed),
+        "comm_wait": intersect(subtract(explained, transfer), exposed),
         "comm_transfer": intersect(transfer, exposed),
-        "unattributed": subtract(exposed, known),
+        "unattributed": subtract(exposed, explained),
     }
     return {cause: part for cause, part in parts.items() if part.total}

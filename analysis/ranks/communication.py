@@ -53,9 +53,9 @@ def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[
         exposed.append(mine)
     numbers, worlds = [rank.rank for rank in ranks], [rank.trace.world_size for rank in ranks]
     matched, clocks, notes = match(kernels, numbers, worlds)
-    whole = max((world for world in worlds if world), default=None)
-    if missing := absent(numbers, whole):
-        notes += (absent_note(missing, whole),)
+    world = max((world for world in worlds if world), default=None)
+    if missing := absent(numbers, world):
+        notes += (absent_note(missing, world),)
     matched["exposed_wait_ns"] = 0
     for position in range(len(ranks)):
         mine_at = matched.index[matched["position"] == position]
@@ -69,26 +69,26 @@ def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[
 def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResult:
     """Replace the ledger's exposed communication without a cause by waiting, transfer and the rest."""
     causes = exposed_causes(rows, exposed)
-    whole = [row for row in rank.ledger if row.owner == "exposed_comm"]
-    if not whole or not any(cause in causes for cause in BETWEEN_RANKS):
+    exposed_rows = [row for row in rank.ledger if row.owner == "exposed_comm"]
+    if not exposed_rows or not any(cause in causes for cause in BETWEEN_RANKS):
         return rank
     total = exposed.total
-    estimates = [row.ms_per_step_unprofiled_est for row in whole if row.ms_per_step_unprofiled_est is not None]
+    estimates = [row.ms_per_step_unprofiled_est for row in exposed_rows if row.ms_per_step_unprofiled_est is not None]
     counted = len(rank.counted)
-    rest = [row for row in rank.ledger if row.owner != "exposed_comm"]
+    other_rows = [row for row in rank.ledger if row.owner != "exposed_comm"]
     split = [
         replace(
-            whole[0],
+            exposed_rows[0],
             cause=cause,
             ns=part.total,
             ms_per_step=part.total / counted / 1e6 if counted else None,
-            # the replay keeps each collective as long as recorded, so the recorded proportions apply to its column
+            # The replay does not change the length of collectives, so the recorded proportions apply.
             ms_per_step_unprofiled_est=sum(estimates) * part.total / total if estimates else None,
             share=part.total / rank.window_ns,
         )
         for cause, part in causes.items()
     ]
-    return replace(rank, ledger=sorted([*rest, *split], key=lambda row: -row.ns), exposed_causes=causes)
+    return replace(rank, ledger=sorted([*other_rows, *split], key=lambda row: -row.ns), exposed_causes=causes)
 
 
 def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
@@ -98,10 +98,10 @@ def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["wait_ns"].to_numpy(np.int64)
-    before = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
-    begun, ended, row, _ = overlaps(Intervals(np.minimum(np.maximum(start, before), end), end), exposed)
+    previous_end = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
+    starts, stops, row, _ = overlaps(Intervals(np.minimum(np.maximum(start, previous_end), end), end), exposed)
     exposed_ns = np.zeros(len(rows), np.int64)
-    np.add.at(exposed_ns, row, ended - begun)
+    np.add.at(exposed_ns, row, stops - starts)
     return exposed_ns
 
 
@@ -133,10 +133,10 @@ def collectives_of(library: Library, rank: RankResult) -> Communication:
     """Return the collectives of one rank alone: their durations contain the waits for other ranks."""
     with library.open(rank.recording_id) as recording:
         rows, _ = load(recording, rank.device, rank.steps)
-    alone = rows.assign(
+    rank_rows = rows.assign(
         collective=range(len(rows)), position=0, shortest_ns=rows["dur_ns"], wait_ns=0, last=False, exposed_wait_ns=0, ranks=1
     )
-    return Communication(alone, (), 0)
+    return Communication(rank_rows, (), 0)
 
 
 def communicates(library: Library, recording_id: str) -> bool:
@@ -154,22 +154,22 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
     Bandwidths are decimal GB/s of the shortest duration over the ranks; None if size or kind is unknown.
     """
     rows = communication.rows[communication.rows["counted"]] if steps else communication.rows
-    out = []
+    table = []
     kinds = rows.fillna({"dtype": "", "group": ""}).groupby(["name", "dtype", "group", "bytes", "group_size"], dropna=False)
     for (name, dtype, group, size, members), mine in kinds:
-        once = mine.drop_duplicates("collective")
-        transfer_ns = float(once["shortest_ns"].median())
+        collectives = mine.drop_duplicates("collective")
+        transfer_ns = float(collectives["shortest_ns"].median())
         known = pd.notna(size) and size > 0 and transfer_ns > 0
         algorithm = float(size) / transfer_ns if known else None
         factor = BUS_FACTORS.get(str(name)) if pd.notna(members) and members > 1 else None
-        out.append(
+        table.append(
             {
                 "name": name,
                 "dtype": dtype or None,
                 "group": group or None,
                 "group_size": int(members) if pd.notna(members) else None,
                 "bytes": int(size) if pd.notna(size) else None,
-                "calls_per_step": len(once) / max(steps, 1),
+                "calls_per_step": len(collectives) / max(steps, 1),
                 "transfer_ms": transfer_ns / 1e6,
                 "mean_wait_ms": float(mine["wait_ns"].mean()) / 1e6,
                 "longest_wait_ms": float(mine["wait_ns"].max()) / 1e6,
@@ -183,7 +183,7 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
                 else None,
             }
         )
-    return pd.DataFrame(out, columns=list(_TABLE)).sort_values("wait_ms_per_step", ascending=False, ignore_index=True)
+    return pd.DataFrame(table, columns=list(_TABLE)).sort_values("wait_ms_per_step", ascending=False, ignore_index=True)
 
 
 _TABLE = (

@@ -45,20 +45,20 @@ class Kernels:
 
 def kernels_of(recording: Recording, device: int) -> Kernels:
     """Return the kernels of a device that belong to its steps."""
-    every = recording.frame(
+    table = recording.frame(
         "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS talks, "
         "n.name AS name, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes) AS shape "
         "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) WHERE g.device = ?",
         [device],
     )
-    talks = every["talks"].to_numpy(bool)
-    ops = every[~talks & every["step"].notna()].drop(columns="talks").reset_index(drop=True)
-    talk = union(every.loc[talks, "start_ns"], every.loc[talks, "end_ns"])
-    beside = np.zeros(len(ops), bool)
-    beside[overlaps(_spans(ops), talk)[2]] = True
-    ops["beside"] = beside
-    quiet = ops[~beside].groupby(["name", "shape"])["dur_ns"].agg(["median", "size"])
-    communication = every.loc[talks, "gpu_op_id"].to_numpy(np.int64)
+    talks = table["talks"].to_numpy(bool)
+    ops = table[~talks & table["step"].notna()].drop(columns="talks").reset_index(drop=True)
+    talk = union(table.loc[talks, "start_ns"], table.loc[talks, "end_ns"])
+    overlapping = np.zeros(len(ops), bool)
+    overlapping[overlaps(_spans(ops), talk)[2]] = True
+    ops["beside"] = overlapping
+    quiet = ops[~overlapping].groupby(["name", "shape"])["dur_ns"].agg(["median", "size"])
+    communication = table.loc[talks, "gpu_op_id"].to_numpy(np.int64)
     return Kernels(
         ops, communication, {(str(name), str(shape)): (float(m), int(n)) for (name, shape), m, n in quiet.itertuples()}
     )
@@ -66,23 +66,23 @@ def kernels_of(recording: Recording, device: int) -> Kernels:
 
 def quietest(ranks: Sequence[Kernels]) -> dict[Shape, float]:
     """Return the smallest median time of each kernel shape over the ranks, in ns, without communication."""
-    least: dict[Shape, float] = {}
+    shortest: dict[Shape, float] = {}
     for rank in ranks:
         for shape, (median, _) in rank.quiet.items():
-            least[shape] = min(median, least.get(shape, median))
-    return least
+            shortest[shape] = min(median, shortest.get(shape, median))
+    return shortest
 
 
-def held_ms(rank: Kernels, counted: NDArray[np.int32], least: Mapping[Shape, float]) -> float:
+def held_ms(rank: Kernels, counted: NDArray[np.int32], shortest: Mapping[Shape, float]) -> float:
     """Return the ms of a counted step for which single kernels were interrupted.
 
     Such a kernel takes milliseconds longer than the same kernel elsewhere. This happens if another process takes turns on the
     GPU.
     """
     ops = rank.ops[rank.ops["step"].isin(counted) & (rank.ops["dur_ns"] > CONTENTION_NS)]
-    took, usual = ops["dur_ns"].to_numpy(np.float64), _usual(ops, {}, least)
-    over = took - usual
-    return float(over[(over > CONTENTION_NS) & (took > CONTENTION_FACTOR * usual)].sum()) / max(len(counted), 1) / 1e6
+    took, usual = ops["dur_ns"].to_numpy(np.float64), _usual(ops, {}, shortest)
+    excess = took - usual
+    return float(excess[(excess > CONTENTION_NS) & (took > CONTENTION_FACTOR * usual)].sum()) / max(len(counted), 1) / 1e6
 
 
 def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Series]:
@@ -91,30 +91,30 @@ def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Ser
     The times are ns by gpu_op_id. ``rows`` are the matched collectives (of ``matching.match``). Each of them waits first, and
     transfers once all its members have arrived.
     """
-    least = quietest(ranks)
+    shortest = quietest(ranks)
     slowed = []
     for position, rank in enumerate(ranks):
         mine = rows[rows["position"] == position]
         start = mine["start_ns"].to_numpy(np.int64)
         waiting = union(start, start + mine["wait_ns"].to_numpy(np.int64))
-        begun, ended, op, _ = overlaps(_spans(rank.ops), waiting)
-        under = np.zeros(len(rank.ops))
-        np.add.at(under, op, ended - begun)
-        hit = rank.ops[under > 0]
-        usual, took = _usual(hit, rank.quiet, least), hit["dur_ns"].to_numpy(np.float64)
-        off = np.maximum(took - usual, 0.0) * np.minimum(under[under > 0] / np.maximum(took, 1.0), 1.0)
-        off[took > SLOWED_TIMES * usual] = 0.0
-        slowed.append(pd.Series(np.rint(off).astype(np.int64), index=hit["gpu_op_id"].to_numpy(np.int64)))
+        starts, stops, op, _ = overlaps(_spans(rank.ops), waiting)
+        waiting_ns = np.zeros(len(rank.ops))
+        np.add.at(waiting_ns, op, stops - starts)
+        hit = rank.ops[waiting_ns > 0]
+        usual, took = _usual(hit, rank.quiet, shortest), hit["dur_ns"].to_numpy(np.float64)
+        slowdown = np.maximum(took - usual, 0.0) * np.minimum(waiting_ns[waiting_ns > 0] / np.maximum(took, 1.0), 1.0)
+        slowdown[took > SLOWED_TIMES * usual] = 0.0
+        slowed.append(pd.Series(np.rint(slowdown).astype(np.int64), index=hit["gpu_op_id"].to_numpy(np.int64)))
     return slowed
 
 
-def _usual(ops: pd.DataFrame, quiet: Quiet, least: Mapping[Shape, float]) -> NDArray[np.float64]:
+def _usual(ops: pd.DataFrame, quiet: Quiet, shortest: Mapping[Shape, float]) -> NDArray[np.float64]:
     """Return the kernels' times without communication, in ns.
 
     They are the times on the same rank, else on the fastest rank; infinity if no kernel of the shape ran without communication.
     """
     shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
-    return np.array([quiet[s][0] if s in quiet else least.get(s, np.inf) for s in shapes], np.float64)
+    return np.array([quiet[s][0] if s in quiet else shortest.get(s, np.inf) for s in shapes], np.float64)
 
 
 def _spans(ops: pd.DataFrame) -> Intervals:

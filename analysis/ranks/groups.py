@@ -68,7 +68,7 @@ def with_parallelism(ranks: Sequence[RankResult], communication: Communication) 
     schedule = None
     if len(works) == len(ranks):
         work_ms = [work.kernel_ns / 1e6 for work in works]
-        offsets_ns = [each.clock_offset_ns or 0 for each in communication.ranks]
+        offsets_ns = [rank.clock_offset_ns or 0 for rank in communication.ranks]
         steps_ms = [rank.best.ms for rank in ranks if rank.best.ms is not None]
         schedule = pipeline_of(rows, offsets_ns, max(steps_ms, default=None), peers(rows, len(ranks)), work_ms)
     places = [RankLocation(rank.host, rank.device, rank.gpu.name if rank.gpu else None, len(rank.counted)) for rank in ranks]
@@ -93,10 +93,10 @@ def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[Grou
         return ()
     p2p = (counted["name"] == SEND_RECEIVE).to_numpy()
     counted = counted.assign(key=pd.factorize(counted["group"])[0] * 2 + p2p)  # sends and receives are separate
-    once = counted.drop_duplicates("collective")
-    facts = once.groupby("key").agg(size=("group_size", "max"), ranks=("ranks", "max"))
+    collectives = counted.drop_duplicates("collective")
+    facts = collectives.groupby("key").agg(size=("group_size", "max"), ranks=("ranks", "max"))
     facts["size"] = facts["size"].fillna(facts["ranks"]).astype(int)
-    facts["parallelism"] = parallelisms(once).where(facts.index % 2 == 0, "pp")
+    facts["parallelism"] = parallelisms(collectives).where(facts.index % 2 == 0, "pp")
     facts["within_host"] = _within_hosts(counted, places)
     facts["kind"] = facts.groupby(["parallelism", "size", "within_host"], dropna=False, sort=False).ngroup()
     kinds = facts["kind"].reindex(counted["key"]).to_numpy()
@@ -105,31 +105,31 @@ def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[Grou
     return tuple(sorted(uses, key=lambda use: -use.transfer_ms))
 
 
-def parallelisms(once: pd.DataFrame) -> pd.Series:
+def parallelisms(collectives: pd.DataFrame) -> pd.Series:
     """Return, by ``key`` of a group, the kind of parallelism that its collectives serve.
 
-    ``once`` has one row per collective. A value is None if neither the name nor the collectives show it.
+    ``collectives`` has one row per collective. A value is None if neither the name nor the collectives show it.
     """
-    reduces = once["forward"].fillna(False).astype(bool) & once["name"].isin(("allreduce", "reducescatter"))
-    groups = once.assign(early=reduces).groupby("key")
+    reduces = collectives["forward"].fillna(False).astype(bool) & collectives["name"].isin(("allreduce", "reducescatter"))
+    groups = collectives.assign(early=reduces).groupby("key")
     names = groups.agg(description=("description", "first"), group=("group", "first"))
     early = groups["early"].sum() >= FEWEST_CALLS * groups["step"].nunique().clip(lower=1)
-    spent = once.groupby(["key", once["name"].astype(str)])["shortest_ns"].sum()
-    most = (
+    spent = collectives.groupby(["key", collectives["name"].astype(str)])["shortest_ns"].sum()
+    largest = (
         spent.reset_index()
         .sort_values("shortest_ns", kind="stable")
         .drop_duplicates("key", keep="last")
         .set_index("key")["name"]
     )
-    kinds = [_called(row.description) or _called(row.group) for row in names.itertuples()]
+    kinds = [_named_parallelism(row.description) or _named_parallelism(row.group) for row in names.itertuples()]
     kinds = [
         kind or ("ep" if does == "alltoall" else "tp" if often else "dp" if does in REDUCED else None)
-        for kind, does, often in zip(kinds, most.reindex(names.index), early, strict=True)
+        for kind, does, often in zip(kinds, largest.reindex(names.index), early, strict=True)
     ]
     return pd.Series(kinds, names.index, dtype=object)
 
 
-def _called(text: object) -> Parallelism | None:
+def _named_parallelism(text: object) -> Parallelism | None:
     """Return the parallelism that a group's description or name contains."""
     name = text.split(" [", 1)[0] if isinstance(text, str) else ""
     return None if name in UNSAID else next((kind for kind, words in CALLED.items() if words.search(name)), None)
@@ -144,18 +144,18 @@ def _within_hosts(rows: pd.DataFrame, places: Sequence[RankLocation]) -> pd.Seri
     members["host"] = [places[position].host for position in members["position"]]
     members["device"] = [places[position].device for position in members["position"]]
     groups = members.groupby("key")
-    known, apart = groups["host"].count() == groups.size(), groups["device"].nunique() == groups.size()
-    one = (groups["host"].nunique() == 1).astype(object)
-    return one.where(known, apart.map({True: True, False: None}).astype(object))
+    complete, distinct_devices = groups["host"].count() == groups.size(), groups["device"].nunique() == groups.size()
+    single_host = (groups["host"].nunique() == 1).astype(object)
+    return single_host.where(complete, distinct_devices.map({True: True, False: None}).astype(object))
 
 
 def _use(rows: pd.DataFrame, fact: pd.Series, places: Sequence[RankLocation]) -> GroupUse:
-    once = rows.drop_duplicates("collective")
+    collectives = rows.drop_duplicates("collective")
     members = rows[["group", "position"]].drop_duplicates()
     members["steps"] = [max(places[position].steps, 1) for position in members["position"]]
     rank_steps = int(members.drop_duplicates("position")["steps"].sum())
     group_steps = int(members.groupby("group")["steps"].max().sum())
-    sized = once[once["bytes"].notna() & (once["shortest_ns"] > 0)]
+    sized = collectives[collectives["bytes"].notna() & (collectives["shortest_ns"] > 0)]
     moved, took = float(sized["bytes"].sum()), float(sized["shortest_ns"].sum())
     factors = [BUS_FACTORS[name](int(fact["size"])) if name in BUS_FACTORS else 1.0 for name in sized["name"]]
     on_wire = float((sized["bytes"].astype(float) * factors).sum())
@@ -169,7 +169,7 @@ def _use(rows: pd.DataFrame, fact: pd.Series, places: Sequence[RankLocation]) ->
         groups=rows["group"].nunique(),
         group_size=int(fact["size"]),
         within_host=within,
-        kinds=tuple(once["name"].astype(str).value_counts().index),
+        kinds=tuple(collectives["name"].astype(str).value_counts().index),
         calls_per_step=len(rows) / rank_steps,
         bytes_per_step=moved / group_steps if len(sized) else None,
         smallest_bytes=int(sized["bytes"].min()) if len(sized) else None,

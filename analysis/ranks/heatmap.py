@@ -75,14 +75,14 @@ def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
 
     None if these are most of the counted steps, or if the excess varies without clear stalls.
     """
-    own = heat.pivot(index="step", columns="rank", values="own_ms")
-    if rank not in own or len(own.columns) < 2:
+    own_ms = heat.pivot(index="step", columns="rank", values="own_ms")
+    if rank not in own_ms or len(own_ms.columns) < 2:
         return None
-    excess = own[rank] - own.drop(columns=rank).median(axis=1)
+    excess = own_ms[rank] - own_ms.drop(columns=rank).median(axis=1)
     long = excess >= STALLS * excess.max()
-    if not excess.max() > 0 or long.sum() > len(own) / 2 or excess[~long].max() > QUIET * excess.max():
+    if not excess.max() > 0 or long.sum() > len(own_ms) / 2 or excess[~long].max() > QUIET * excess.max():
         return None
-    return Stalls(int(long.sum()), len(own), float(excess[long].mean()))
+    return Stalls(int(long.sum()), len(own_ms), float(excess[long].mean()))
 
 
 def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = None) -> pd.DataFrame:
@@ -96,9 +96,9 @@ def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = No
     names = list(dict.fromkeys(known[level]))
     if most_rows is None:
         most_rows = min(MOST_ROWS, max(MOST_SQUARES // max(known["step"].nunique(), 1), ALWAYS_ROWS))
-    each = -(-len(names) // most_rows) if names else 1
-    row_of = {name: i // each for i, name in enumerate(names)}
-    labels = [_label(level, names[i : i + each]) for i in range(0, len(names), each)]
+    ranks_per_row = -(-len(names) // most_rows) if names else 1
+    row_of = {name: i // ranks_per_row for i, name in enumerate(names)}
+    labels = [_label(level, names[i : i + ranks_per_row]) for i in range(0, len(names), ranks_per_row)]
     order = {step: i for i, step in enumerate(dict.fromkeys(known["step"]))}
     keyed = known.assign(row=known[level].map(row_of).astype("int64"), column=known["step"].map(order).astype("int64"))
     table = keyed.groupby(["row", "column"], as_index=False).agg(
@@ -109,8 +109,8 @@ def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = No
 
 def _label(level: Level, names: Sequence[object]) -> str:
     first, last = names[0], names[-1]
-    of = f"{first}" if len(names) == 1 else f"{first} to {last}"
-    return of if level == "host" and len(names) == 1 else f"{level} {of}"
+    range_text = f"{first}" if len(names) == 1 else f"{first} to {last}"
+    return range_text if level == "host" and len(names) == 1 else f"{level} {range_text}"
 
 
 def waits_between(ranks: Sequence[RankResult], communication: Communication) -> tuple[Level, pd.DataFrame]:
@@ -141,8 +141,8 @@ def waits_between(ranks: Sequence[RankResult], communication: Communication) -> 
     involved = (
         pd.concat([sums.groupby("waiter")["wait_ms"].sum(), sums.groupby("late")["wait_ms"].sum()]).groupby(level=0).max()
     )
-    kept = set(involved.nlargest(MOST_SIDES).index)
+    shown = set(involved.nlargest(MOST_SIDES).index)
     in_order = sorted(range(len(ranks)), key=lambda i: i if (rank := ranks[i].rank) is None else rank)
     order = {name: i for i, name in enumerate(dict.fromkeys(side[position] for position in in_order))}
-    sums = sums[sums["waiter"].isin(kept) & sums["late"].isin(kept)]
+    sums = sums[sums["waiter"].isin(shown) & sums["late"].isin(shown)]
     return level, sums.sort_values(["waiter", "late"], key=lambda names_: names_.map(order), ignore_index=True)

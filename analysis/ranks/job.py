@@ -65,52 +65,52 @@ class ReplayedJob:
         from the replays. Without a joint replay, they come from the recorded collectives and the host's times between calls.
         """
         alike = peers(self.communication.rows, len(self.ranks))
-        many = max(map(len, alike)) >= FEWEST_ALIKE
-        recorded = RecordedJob.of(self.communication.rows, len(self.ranks))
+        enough_alike = max(map(len, alike)) >= FEWEST_ALIKE
+        recorded = RecordedJob.from_rows(self.communication.rows, len(self.ranks))
         numbers, hosts = [rank.rank for rank in self.ranks], [rank.host for rank in self.ranks]
         recorded_ms = float(np.median([rank.best.mean_ms or 0.0 for rank in self.ranks]))
-        late = outliers(recorded, self._losses, alike, numbers, hosts, recorded_ms) if many else ()
+        late = outliers(recorded, self._losses, alike, numbers, hosts, recorded_ms) if enough_alike else ()
         communication = self.communication
         if self.joint is not None:
             paced = _paced(self.joint, measured_ms)
             communication = replace(communication, paced_ms=paced.step_ms())
             late = late or self._blamed(paced)
-        if not late and None in self.problems and not many:
-            own = _own_times(self.library, self.ranks, self.problems, self.kernels)
-            late = blame_recorded(recorded, own, alike, numbers, hosts, recorded_ms) if own is not None else ()
+        if not late and None in self.problems and not enough_alike:
+            own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
+            late = blame_recorded(recorded, own_times, alike, numbers, hosts, recorded_ms) if own_times is not None else ()
         if not late:
             notes = tuple(NOT_REPLAYED if note == NO_JOINT_REPLAY else note for note in communication.notes)
             communication = replace(communication, notes=notes)
         telemetry = [rank.telemetry for rank in self.ranks]
-        late = tuple(with_reason(each, telemetry, alike) for each in late)
+        late = tuple(with_reason(straggler, telemetry, alike) for straggler in late)
         split = None if late else split_of(recorded, alike, numbers, hosts, recorded_ms)
         return replace(communication, stragglers=late, split=split)
 
     def _losses(self, positions: Sequence[int]) -> dict[int, RankLosses]:
         """Return the losses of some ranks, by position."""
-        least, shown = quietest(self.kernels), {}
+        shortest, shown = quietest(self.kernels), {}
         for position in positions:
             with self.library.open(self.ranks[position].recording_id) as recording:
-                shown[position] = RankLosses.of(recording, self.ranks[position], self.kernels[position], least)
+                shown[position] = RankLosses.from_recording(recording, self.ranks[position], self.kernels[position], shortest)
         return shown
 
     def _blamed(self, paced: JointReplay) -> tuple[Straggler, ...]:
         """Return the stragglers of the replay, whose hosts are as fast as measured."""
         kernels = [self.kernels[position] for position in self.included]
         waits = self.communication.ranks
-        own = [
+        own_times = [
             own_time(of_rank, member, waits[position].held_ms, _begins_ns(self.ranks[position]))
             for of_rank, member, position in zip(kernels, paced.members, self.included, strict=True)
         ]
         late = blame(
             job=paced,
-            recorded=RecordedJob.of(self.rows, len(self.included)),
-            own=as_quiet_as_others(own),
+            recorded=RecordedJob.from_rows(self.rows, len(self.included)),
+            own=as_quiet_as_others(own_times),
             peers=peers(self.rows, len(self.included)),
             ranks=[self.ranks[position].rank for position in self.included],
             hosts=[self.ranks[position].host for position in self.included],
         )
-        return tuple(replace(each, positions=tuple(self.included[i] for i in each.positions)) for each in late)
+        return tuple(replace(straggler, positions=tuple(self.included[i] for i in straggler.positions)) for straggler in late)
 
 
 def replay_job(
@@ -143,11 +143,11 @@ def replay_job(
     chosen = [kernels[position] for position in included]
     slowed = slowed_by_waits(chosen, rows)
     members = [
-        _member(ranks[position], problem, off, communication.ranks[position])
-        for position, off in zip(included, slowed, strict=True)
+        _member(ranks[position], problem, slowdown, communication.ranks[position])
+        for position, slowdown in zip(included, slowed, strict=True)
         if (problem := problems[position]) is not None
     ]
-    job = JointReplay(members, Meetings.of(rows, len(members)))
+    job = JointReplay(members, Meetings.from_rows(rows, len(members)))
     times = _replayed_times(chosen, members, slowed, job.waits_ms())
     of_rank = dict(zip(included, times, strict=True))
     replayed = replace(
@@ -173,9 +173,9 @@ def _replayed_times(
 
     All are ms per step. Waiting kernels slow others, and another process on the GPU holds them.
     """
-    least = quietest(kernels)
+    shortest = quietest(kernels)
     for of_rank, member, off_ns, wait_ms in zip(kernels, members, slowed, waits_ms, strict=True):
-        yield wait_ms, _per_step_ms(of_rank, member, off_ns), held_ms(of_rank, member.counted, least)
+        yield wait_ms, _per_step_ms(of_rank, member, off_ns), held_ms(of_rank, member.counted, shortest)
 
 
 def _paced(job: JointReplay, measured_ms: float | None) -> JointReplay:
@@ -209,8 +209,8 @@ def _own_times(
 
     None if a trace has no replay at all.
     """
-    least = quietest(kernels)
-    own = []
+    shortest = quietest(kernels)
+    own_times = []
     for rank, problem, mine in zip(ranks, problems, kernels, strict=True):
         if problem is None:
             with library.open(rank.recording_id) as recording:
@@ -219,8 +219,10 @@ def _own_times(
                 return None
             problem = replay_store.load(rows[0][0])
         counted = rank.counted["step"].to_numpy(np.int32)
-        own.append(own_time(mine, Member(problem, rank.device, counted, 0), held_ms(mine, counted, least), _begins_ns(rank)))
-    return as_quiet_as_others(own)
+        own_times.append(
+            own_time(mine, Member(problem, rank.device, counted, 0), held_ms(mine, counted, shortest), _begins_ns(rank))
+        )
+    return as_quiet_as_others(own_times)
 
 
 def _begins_ns(rank: RankResult) -> NDArray[np.int64]:
@@ -239,8 +241,8 @@ def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:
 
 def _quicker(problem: ReplayProblem, off_ns: pd.Series) -> ReplayProblem:
     """Return ``problem`` with operations shortened by ``off_ns`` (by gpu_op_id)."""
-    off = off_ns.reindex(problem.ops.op, fill_value=0).to_numpy(np.int64)
-    return replace(problem, ops=replace(problem.ops, dur=problem.ops.dur - off))
+    removed_ns = off_ns.reindex(problem.ops.op, fill_value=0).to_numpy(np.int64)
+    return replace(problem, ops=replace(problem.ops, dur=problem.ops.dur - removed_ns))
 
 
 def _per_step_ms(kernels: Kernels, member: Member, off_ns: pd.Series) -> float:

@@ -45,8 +45,8 @@ def at_job_step(
     lead = leading(ranks, communication)
     if lead is None or communication is None or communication.step_ms is None:
         return [replace(r, metrics=trust.unsure_of_waits(r.metrics, _may_wait_ms(r), r.best.source)) for r in ranks]
-    own = own_works(ranks, communication)
-    best = job_step_time(ranks, lead, own, communication.step_ms, _by_gpus(library, ranks, communication, telemetry))
+    works = own_works(ranks, communication)
+    best = job_step_time(ranks, lead, works, communication.step_ms, _by_gpus(library, ranks, communication, telemetry))
     results = []
     for rank, of_rank in zip(ranks, measured, strict=True):
         mine = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
@@ -62,7 +62,7 @@ def measured_ms(
     library: Library, ranks: Sequence[RankResult], communication: Communication, telemetry: RunTelemetry
 ) -> float | None:
     """Return the job's step from the run's own marks, else from its GPUs' utilization, else None."""
-    marks = _most(w for rank in ranks for w in rank.best.witnesses if w.source == "marks")
+    marks = _highest(w for rank in ranks for w in rank.best.witnesses if w.source == "marks")
     evidence = marks or _by_gpus(library, ranks, communication, telemetry)
     return evidence.ms if evidence is not None else None
 
@@ -70,10 +70,10 @@ def measured_ms(
 def _by_gpus(
     library: Library, ranks: Sequence[RankResult], communication: Communication, telemetry: RunTelemetry
 ) -> StepTimeEvidence | None:
-    own = own_works(ranks, communication)
-    if len(own) < len(ranks):
+    works = own_works(ranks, communication)
+    if len(works) < len(ranks):
         return None
-    workers = [TracedDevice(rank.recording_id, rank.device, work) for rank, work in zip(ranks, own, strict=True)]
+    workers = [TracedDevice(rank.recording_id, rank.device, work) for rank, work in zip(ranks, works, strict=True)]
     shared = [rank.trace for rank in ranks if all(clock.shares(rank.trace.clock) for clock in telemetry.clocks.values())]
     profiles = [trace.span_ns for trace in shared if trace.span_ns is not None]
     if any(elsewhere(sampled, profile) for sampled in telemetry.devices for profile in profiles):
@@ -84,8 +84,8 @@ def _by_gpus(
 
 def _shared(communication: Communication) -> bool:
     """Return whether another process takes turns on a GPU of the job, so that utilization includes it."""
-    *others, most = sorted(waits.held_ms for waits in communication.ranks)
-    return most - median(others) >= LEAST_SHARE * (communication.step_ms or 0.0) > 0
+    *shorter, longest = sorted(waits.held_ms for waits in communication.ranks)
+    return longest - median(shorter) >= LEAST_SHARE * (communication.step_ms or 0.0) > 0
 
 
 def _may_wait_ms(rank: RankResult) -> float:
@@ -104,7 +104,7 @@ def leading(ranks: Sequence[RankResult], communication: Communication | None) ->
     steps alone do not show it. Without a joint replay, profiled waits are used.
     """
     late = communication.stragglers if communication is not None else ()
-    if (first := next((position for each in late for position in each.positions), None)) is not None:
+    if (first := next((position for straggler in late for position in straggler.positions), None)) is not None:
         return ranks[first]
     if communication is None or communication.step_ms is None:
         return max(ranks, key=_step_ms_and_device) if ranks else None
@@ -149,23 +149,23 @@ def job_step_time(
     """
     work = None
     if own:
-        most = max(own, key=lambda each: each.occupied_ns)
+        largest = max(own, key=lambda candidate: candidate.occupied_ns)
         work = replace(
-            most,
+            largest,
             hidden_loader=any(w.hidden_loader for w in own),
             loading_ns=max(w.loading_ns for w in own),
             loading_least_ns=max(w.loading_least_ns for w in own),
         )
     notes = [*lead.best.estimate.notes, TOGETHER.format(ranks=len(ranks))]
-    witnesses = [evidence for rank in ranks for evidence in rank.best.witnesses]
-    user = next((evidence.ms for evidence in witnesses if evidence.source == "user"), None)
+    candidates = [evidence for rank in ranks for evidence in rank.best.witnesses]
+    user = next((evidence.ms for evidence in candidates if evidence.source == "user"), None)
     return choose_step_time(
         lead.steps,
         StepEstimate(step_ms * 1e6, notes=tuple(notes)),
         user,
         work=work,
-        telemetry=telemetry or _most(w for w in witnesses if w.source == "telemetry" and w.ms is None),
-        marks=_most(w for w in witnesses if w.source == "marks"),
+        telemetry=telemetry or _highest(w for w in candidates if w.source == "telemetry" and w.ms is None),
+        marks=_highest(w for w in candidates if w.source == "marks"),
     )
 
 
@@ -188,5 +188,5 @@ def in_job(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     return at_best(brought_to(rows, job_ms), best)
 
 
-def _most(witnesses: Iterable[StepTimeEvidence]) -> StepTimeEvidence | None:
-    return max(witnesses, key=lambda w: w.ms if w.ms is not None else w.low_ms, default=None)
+def _highest(candidates: Iterable[StepTimeEvidence]) -> StepTimeEvidence | None:
+    return max(candidates, key=lambda w: w.ms if w.ms is not None else w.low_ms, default=None)

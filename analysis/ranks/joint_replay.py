@@ -37,17 +37,17 @@ class Meetings:
     members: Mapping[int, int]
 
     @staticmethod
-    def of(rows: pd.DataFrame, ranks: int) -> Meetings:
+    def from_rows(rows: pd.DataFrame, ranks: int) -> Meetings:
         """Return the collectives in ``rows`` (of ``matching.match``)."""
         of_op: list[dict[int, int]] = [{} for _ in range(ranks)]
         for position, op, collective in rows[["position", "gpu_op_id", "collective"]].itertuples(index=False):
             of_op[position][int(op)] = int(collective)
-        once = rows.drop_duplicates("collective")
-        keys = once["collective"].tolist()
+        collectives = rows.drop_duplicates("collective")
+        keys = collectives["collective"].tolist()
         return Meetings(
             tuple(of_op),
-            dict(zip(keys, once["shortest_ns"].astype(int).tolist(), strict=True)),
-            dict(zip(keys, once["ranks"].astype(int).tolist(), strict=True)),
+            dict(zip(keys, collectives["shortest_ns"].astype(int).tolist(), strict=True)),
+            dict(zip(keys, collectives["ranks"].astype(int).tolist(), strict=True)),
         )
 
 
@@ -100,10 +100,10 @@ class JointReplay:
 
     def steps_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> NDArray[np.float64] | None:
         """Return the job's counted steps in ms; a step of the job ends when the last rank ends it."""
-        key = tuple((position, tuple(each)) for position, each in sorted((edits or {}).items()))
+        key = tuple((position, tuple(rank_edits)) for position, rank_edits in sorted((edits or {}).items()))
         if key not in self._kept:
             changed = [apply(m.problem, tuple((edits or {}).get(i, ()))) for i, m in enumerate(self.members)]
-            runs, abandoned = together(changed, [m.offset_ns for m in self.members], self.meetings)
+            runs, abandoned = replay_together(changed, [m.offset_ns for m in self.members], self.meetings)
             if not key:
                 self.abandoned, self.unchanged = abandoned, runs
             self._kept[key] = _steps_ms(self.members, changed, runs)
@@ -133,12 +133,14 @@ class JointReplay:
         step_ms = self.step_ms()
         if not step_ms:
             return 0.0
-        alone = [self._alone_ms(i) for i in range(len(self.members))]
-        steps = min(len(each) for each in alone)
+        single_ms = [self._alone_ms(i) for i in range(len(self.members))]
+        steps = min(len(steps_of_rank) for steps_of_rank in single_ms)
         if not steps:
             return 0.0
         at_once = min(max(round(window_ms / step_ms), 1), steps)
-        windows = np.lib.stride_tricks.sliding_window_view([each[:steps] for each in alone], at_once, axis=1)
+        windows = np.lib.stride_tricks.sliding_window_view(
+            [steps_of_rank[:steps] for steps_of_rank in single_ms], at_once, axis=1
+        )
         return float(windows.mean(axis=2).min(axis=0).mean())
 
     def _alone_ms(self, position: int) -> NDArray[np.float64]:
@@ -161,9 +163,11 @@ class JointReplay:
 
 def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.float64]:
     """Return, by group, the ns that its intervals cover; overlaps count once."""
-    apart = int(end.max(initial=0)) - int(start.min(initial=0)) + 1  # a shift large enough that no group reaches into the next
+    group_shift = (
+        int(end.max(initial=0)) - int(start.min(initial=0)) + 1
+    )  # a shift large enough that no group reaches into the next
     order = np.lexsort((start, group))
-    start, end, group = (start + group * apart)[order], (end + group * apart)[order], group[order]
+    start, end, group = (start + group * group_shift)[order], (end + group * group_shift)[order], group[order]
     reached = np.maximum.accumulate(np.concatenate(([start.min(initial=0)], end[:-1])))
     covered = np.zeros(groups)
     np.add.at(covered, group, np.maximum(end - np.maximum(start, reached), 0))
@@ -190,16 +194,18 @@ def _steps_ms(
     return steps_ms
 
 
-def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings) -> tuple[list[Replayed], int]:
+def replay_together(
+    problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings
+) -> tuple[list[Replayed], int]:
     """Replay all ``problems`` together; return the runs, each on its own clock, and the number given up.
 
     That is the number of collectives that were left without all members.
     """
     runs: list[Run] = []
     for problem, of_op in zip(problems, meetings.of_op, strict=True):
-        there = {i: of_op[op] for i, op in enumerate(problem.ops.op.tolist()) if op in of_op and problem.ops.node[i] >= 0}
-        runs.append(stepwise(problem, there))
-    done: list[Replayed | None] = [None] * len(runs)
+        node_of = {i: of_op[op] for i, op in enumerate(problem.ops.op.tolist()) if op in of_op and problem.ops.node[i] >= 0}
+        runs.append(stepwise(problem, node_of))
+    results: list[Replayed | None] = [None] * len(runs)
     come: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by collective: (rank position, arrival on the job's clock)
     present = _present(problems, meetings)
     abandoned = 0
@@ -210,7 +216,7 @@ def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meeti
             try:
                 meeting, start = next(runs[position]) if end is None else runs[position].send(end + offsets_ns[position])
             except StopIteration as finished:
-                done[position] = finished.value
+                results[position] = finished.value
                 continue
             come[meeting].append((position, start - offsets_ns[position]))
             if len(come[meeting]) == present[meeting]:
@@ -221,7 +227,7 @@ def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meeti
         first = min(come, key=lambda meeting: min(at for _, at in come[meeting]))
         present[first] -= len(come[first])
         going += _leave(come, first, meetings)
-    return [run for run in done if run is not None], abandoned
+    return [run for run in results if run is not None], abandoned
 
 
 def _present(problems: Sequence[ReplayProblem], meetings: Meetings) -> dict[int, int]:

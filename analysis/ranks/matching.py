@@ -89,9 +89,9 @@ def with_places(rows: pd.DataFrame) -> pd.DataFrame:
     """
     rows = rows.sort_values(["position", "start_ns"], kind="stable")
     rank = rows["position"]
-    before = (rows["start_ns"] + rows["dur_ns"]).groupby(rank).shift()
-    own = (rows["start_ns"] - before).fillna(0.0)
-    return rows.assign(nth=rows.groupby(rank).cumcount(), own_until_ns=own.groupby(rank).cumsum())
+    previous_end = (rows["start_ns"] + rows["dur_ns"]).groupby(rank).shift()
+    own_ns = (rows["start_ns"] - previous_end).fillna(0.0)
+    return rows.assign(nth=rows.groupby(rank).cumcount(), own_until_ns=own_ns.groupby(rank).cumsum())
 
 
 def _paired(rows: pd.DataFrame) -> pd.DataFrame:
@@ -113,14 +113,14 @@ def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
     """
     numbered, pair = rows["sequence"].notna(), rows["name"] == SEND_RECEIVE
     # a column that does not distinguish collectives gets the same value in all rows
-    apart = {
+    separate = {
         "group": rows["group"],
         "name": rows["name"],
         "sequence": rows["sequence"],
         "step": rows["step"].mask(numbered),
         **{column: rows[column].mask(numbered | pair) for column in ("in_elements", "out_elements", "dtype")},
     }
-    codes = pd.DataFrame({column: pd.factorize(values)[0] for column, values in apart.items()}, index=rows.index)
+    codes = pd.DataFrame({column: pd.factorize(values)[0] for column, values in separate.items()}, index=rows.index)
     rows = rows.assign(key=codes.groupby(list(codes)).ngroup())
     calls = rows.groupby(["key", "position"]).size()
     spread = calls.groupby("key").agg(["min", "max", "size"])
@@ -145,16 +145,16 @@ def _ends_together(
         return rows, (NONE_SHARED,)
     ends = (rows["start_ns"] + rows["dur_ns"]).to_numpy(np.int64)
     known = [clock or RankClock(0, 0.0, 0) for clock in clocks]
-    offset, drift = (np.array([getattr(c, of) for c in known])[rows["position"]] for of in ("offset_ns", "drift"))
+    offset, drift = (np.array([getattr(c, name) for c in known])[rows["position"]] for name in ("offset_ns", "drift"))
     aligned = pd.Series(ends - offset - (drift * (ends - np.median(ends))).astype(np.int64), index=rows.index)
     end = aligned.groupby(rows["collective"])
     between = end.transform("max") - end.transform("min")
     if exactly and (between > ENDS_ALIKE_NS).mean() > 1 - NEARLY_ALL:
         return rows[:0], (NONE_SHARED,)
-    apart = between > ENDS_APART_NS
-    lost = np.array([clock is None for clock in clocks])[rows["position"]]
-    unknown = pd.Series(lost, index=rows.index).groupby(rows["collective"]).transform("any")
-    bad = apart & ~unknown.astype(bool) & ~rows["name"].isin(ROOTED)
+    separate = between > ENDS_APART_NS
+    without_clock = np.array([clock is None for clock in clocks])[rows["position"]]
+    unknown = pd.Series(without_clock, index=rows.index).groupby(rows["collective"]).transform("any")
+    bad = separate & ~unknown.astype(bool) & ~rows["name"].isin(ROOTED)
     if bad.mean() > MOSTLY:
         return rows[:0], (
             "The ranks' collectives end at different times, so they were not matched: are these traces of one run?",

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 NAMED = 8  # names in the sentence; of more ranks, only the number is given
 
 
-def absent(here: Iterable[int | None], world: int | None) -> list[int]:
-    """Return which of the job's ``world`` ranks are not ``here``.
+def absent(ranks: Iterable[int | None], world: int | None) -> list[int]:
+    """Return which of the job's ``world`` ranks are not in ``ranks``.
 
     The result is empty if a rank's number is unknown.
     """
-    numbers = set(here)
+    numbers = set(ranks)
     return [rank for rank in range(world or 0) if rank not in numbers] if numbers and None not in numbers else []
 
 

@@ -17,7 +17,9 @@ def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
     """
     sent = rows["name"] == SEND_RECEIVE
     pipeline = _joined(_members(rows[sent]), ranks)
-    of_stage = (each for each in _members(rows[~sent]) if len({pipeline[position] for position in each}) == len(each))
+    of_stage = (
+        members for members in _members(rows[~sent]) if len({pipeline[position] for position in members}) == len(members)
+    )
     root = _joined(of_stage, ranks)
     alike: dict[int, list[int]] = {}
     for position in range(ranks):
@@ -35,7 +37,7 @@ def one_step(rows: pd.DataFrame, ranks: int) -> bool:
 
 def _members(rows: pd.DataFrame) -> set[tuple[int, ...]]:
     """Return the positions of the ranks that meet in each collective of ``rows``."""
-    return set(rows.groupby("collective")["position"].agg(lambda each: tuple(sorted(each))))
+    return set(rows.groupby("collective")["position"].agg(lambda positions: tuple(sorted(positions))))
 
 
 def _joined(sets: Iterable[tuple[int, ...]], ranks: int) -> list[int]:
@@ -50,7 +52,7 @@ def _joined(sets: Iterable[tuple[int, ...]], ranks: int) -> list[int]:
             position = joined[position]
         return position
 
-    for together in sets:
-        for position in together[1:]:
-            joined[root(position)] = root(together[0])
+    for members in sets:
+        for position in members[1:]:
+            joined[root(position)] = root(members[0])
     return [root(position) for position in range(ranks)]

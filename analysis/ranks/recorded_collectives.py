@@ -40,7 +40,7 @@ class RecordedJob:
     ranks: int
 
     @staticmethod
-    def of(rows: pd.DataFrame, ranks: int) -> RecordedJob:
+    def from_rows(rows: pd.DataFrame, ranks: int) -> RecordedJob:
         """Return the job with the matched ``rows`` (of ``matching.match``)."""
         rows = rows.sort_values(["position", "start_ns"], kind="stable")
         rows = rows.assign(own=rows.groupby("position")["own_until_ns"].diff().fillna(0.0))
@@ -97,9 +97,9 @@ class RecordedJob:
         A step lasts from the end of the last collective before it to the end of its own last collective.
         """
         now = np.zeros(self.ranks)
-        left = np.zeros((self.ranks, len(self.counted) + 1))
+        departure = np.zeros((self.ranks, len(self.counted) + 1))
         for late, ns in (lost_ns or {}).items():
-            left[late, :-1][self.counted] = ns
+            departure[late, :-1][self.counted] = ns
         ends = np.zeros(len(self.counted) + 1)
         row_of = np.append(self.first, len(self.position))
         for begin, stop in pairwise([*self.level.tolist(), len(self.first)]):
@@ -108,8 +108,8 @@ class RecordedJob:
             position, step = self.position[rows], np.repeat(self.step[begin:stop], size)
             arrive = now[position] + self.own[rows]
             if lost_ns:
-                cut = np.minimum(np.maximum(self.excess[rows], 0.0), left[position, step])
-                left[position, step] -= cut
+                cut = np.minimum(np.maximum(self.excess[rows], 0.0), departure[position, step])
+                departure[position, step] -= cut
                 arrive -= cut
             leave = np.maximum.reduceat(arrive, row_of[begin:stop] - row_of[begin]) + self.transfer[begin:stop]
             now[position] = np.repeat(leave, size)
@@ -130,17 +130,17 @@ def _levels(position: I64, collective: I64) -> I64:
     at, now = begin.copy(), 0
     had = np.zeros(len(members), bool)
     while (going := at < stop).any():
-        here = meeting[at[going]]
-        present = np.bincount(here, minlength=len(members))
+        current = meeting[at[going]]
+        present = np.bincount(current, minlength=len(members))
         ready = (present == members) & (present > 0)
         if not ready.any():
             first = np.where(present > 0, present, -1).argmax()
             ready[first] = True
-            others = np.flatnonzero((meeting == first) & (level < 0))
-            level[others] = now  # these members get the level now, although their rank reaches the collective later
+            participants = np.flatnonzero((meeting == first) & (level < 0))
+            level[participants] = now  # these members get the level now, although their rank reaches the collective later
         had |= ready
-        at[going] += ready[here]
-        level[at[going][ready[here]] - 1] = now
+        at[going] += ready[current]
+        level[at[going][ready[current]] - 1] = now
         while (passed := (at < stop) & had[meeting[np.minimum(at, len(meeting) - 1)]]).any():
             at[passed] += 1
         now += 1

@@ -9,10 +9,10 @@ from collections.abc import Callable
 def turning_point(
     holds: Callable[[float], bool], low: float, high: float, *, halvings: int, geometric: bool = False
 ) -> tuple[float, float]:
-    """Return the part of ``low`` to ``high`` that contains the turning point, after ``halvings``.
+    """Return the interval that contains the turning point after ``halvings`` bisections.
 
-    Above that point, ``holds`` is false. ``holds`` is assumed to be true at ``low`` and false at ``high``, and is not called
-    there. ``geometric`` halves ratios instead of differences, for a factor that may be below or above 1.
+    ``holds`` is assumed to be true at ``low`` and false at ``high``, and is not called there. Above the turning point, it is
+    false. ``geometric`` splits at √(low · high), for factors.
     """
     for _ in range(halvings):
         middle = math.sqrt(low * high) if geometric else (low + high) / 2

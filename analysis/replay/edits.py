@@ -136,8 +136,8 @@ def _with_times(problem: ReplayProblem, edits: Sequence[ScaledOps | TimedOps]) -
         if isinstance(edit, ScaledOps):
             new = np.rint(ops.dur * edit.factor).astype(np.int64)
         else:
-            new, wanted = ops.dur.copy(), dict(zip(edit.ops, edit.dur_ns, strict=True))
-            new[hit] = [wanted[op] for op in ops.op[hit].tolist()]
+            new, new_time_of = ops.dur.copy(), dict(zip(edit.ops, edit.dur_ns, strict=True))
+            new[hit] = [new_time_of[op] for op in ops.op[hit].tolist()]
         dur = np.where(hit, np.where(changed, np.minimum(dur, new), new), dur)
         changed |= hit
     return replace(problem, ops=replace(ops, dur=dur)) if edits else problem
@@ -147,18 +147,18 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
     host, ops = problem.host, problem.ops
     match edit:
         case WithoutHostCause(cause, keep_share, calls):
-            return _without_host_cause(problem, cause, keep_share, _before(host, calls))
+            return _without_host_cause(problem, cause, keep_share, _up_to_calls(host, calls))
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
             loader = np.array([key == "data_wait" for key in HOST_CAUSES])  # the next batch is still requested
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
-            gap, own = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
-            quick = replace(host, gap=gap, gap_parts=parts, own=own)
+            gap, own_ns = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
+            quick = replace(host, gap=gap, gap_parts=parts, own=own_ns)
             ours = (ops.node >= 0) & hit[np.maximum(ops.node, 0)]
             return without_ops(_without_waits(replace(problem, host=quick), hit), ours)
         case WithoutWaits(calls):
-            return _without_waits(problem, _before(host, calls))
+            return _without_waits(problem, _up_to_calls(host, calls))
         case ScaledOps() | TimedOps():
             return problem  # these times are set already
         case WithoutOps(which, host_too):
@@ -166,7 +166,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case AsGraph():
             return _as_graph(problem, edit)
         case FasterHost(factor, calls):
-            quicker = np.where(_before(host, calls), factor, 1.0)
+            quicker = np.where(_up_to_calls(host, calls), factor, 1.0)
             parts = (host.gap_parts * quicker[:, None]).astype(np.int64)
             gap = np.where(host.pred >= 0, (host.gap * quicker).astype(np.int64), host.gap)
             return replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=(host.own * quicker).astype(np.int64)))
@@ -175,7 +175,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
     raise TypeError(f"unknown edit {edit!r}")
 
 
-def _before(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[np.bool_]:
+def _up_to_calls(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[np.bool_]:
     """Mark the nodes of ``calls``; all nodes if it is None."""
     return np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls, np.int64))
 
@@ -186,14 +186,14 @@ def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> Repla
     usual = host.launches & (host.pred >= 0)
     if not usual.any():
         return problem
-    each = min(int(np.median((host.gap + host.own)[usual])), BETWEEN_CALLS_NS)
-    more = np.zeros(len(host), np.int64)
+    launch_ns = min(int(np.median((host.gap + host.own)[usual])), BETWEEN_CALLS_NS)
+    added_ns = np.zeros(len(host), np.int64)
     hit = np.isin(ops.op, np.array(list(launches), np.int64)) & (ops.node >= 0)
-    np.add.at(more, ops.node[hit], [each * launches[op] for op in ops.op[hit].tolist()])
-    more[host.pred < 0] = 0
+    np.add.at(added_ns, ops.node[hit], [launch_ns * launches[op] for op in ops.op[hit].tolist()])
+    added_ns[host.pred < 0] = 0
     parts = host.gap_parts.copy()
-    parts[:, HOST_CAUSES.index("launch_bound")] += more
-    return replace(problem, host=replace(host, gap=host.gap + more, gap_parts=parts))
+    parts[:, HOST_CAUSES.index("launch_bound")] += added_ns
+    return replace(problem, host=replace(host, gap=host.gap + added_ns, gap_parts=parts))
 
 
 def _without_host_cause(problem: ReplayProblem, cause: str, keep_share: float, hit: NDArray[np.bool_]) -> ReplayProblem:
@@ -215,22 +215,22 @@ def _without_waits(problem: ReplayProblem, hit: NDArray[np.bool_]) -> ReplayProb
     """Remove the waits of the marked nodes, and the own time of those that launch nothing."""
     host = problem.host
     owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))
-    kept = ~hit[owner]
-    wait_ptr = np.searchsorted(owner[kept], np.arange(len(host) + 1)).astype(np.int64)
+    remains = ~hit[owner]
+    wait_ptr = np.searchsorted(owner[remains], np.arange(len(host) + 1)).astype(np.int64)
     launches = np.zeros(len(host), bool)
     launches[problem.ops.node[problem.ops.node >= 0]] = True
-    own = np.where(hit & ~launches, 0, host.own)
-    return replace(problem, host=replace(host, wait_ptr=wait_ptr, wait_op=host.wait_op[kept], own=own))
+    own_ns = np.where(hit & ~launches, 0, host.own)
+    return replace(problem, host=replace(host, wait_ptr=wait_ptr, wait_op=host.wait_op[remains], own=own_ns))
 
 
 def _without_ops(problem: ReplayProblem, hit: NDArray[np.bool_], host_too: bool) -> ReplayProblem:
     host, ops = problem.host, problem.ops
     if host_too:
-        total, gone = np.zeros(len(host), np.int64), np.zeros(len(host), np.int64)
+        total, removed = np.zeros(len(host), np.int64), np.zeros(len(host), np.int64)
         launched = ops.node >= 0
         np.add.at(total, ops.node[launched], 1)
-        np.add.at(gone, ops.node[launched & hit], 1)
-        emptied = (total > 0) & (gone == total)
+        np.add.at(removed, ops.node[launched & hit], 1)
+        emptied = (total > 0) & (removed == total)
         parts = np.where(emptied[:, None], _beside_launching(host), host.gap_parts)
         gap = np.where(host.pred >= 0, parts.sum(axis=1), host.gap)
         problem = replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=np.where(emptied, 0, host.own)))
@@ -245,9 +245,9 @@ def _beside_launching(host: HostNodes) -> I64:
     parts[:, launching] -= in_operator
     spare = np.full(len(parts), BETWEEN_CALLS_NS, np.int64)
     for column in (launching, HOST_CAUSES.index("python_host")):
-        taken = np.minimum(parts[:, column], spare)
-        parts[:, column] -= taken
-        spare -= taken
+        overlapped = np.minimum(parts[:, column], spare)
+        parts[:, column] -= overlapped
+        spare -= overlapped
     return parts
 
 
@@ -277,24 +277,24 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
     waits = np.diff(host.wait_ptr) > 0
     if waits_stay and not len(first_ops):
         launching = np.flatnonzero(step_of_node >= 0)
-        before: I64 = (np.cumsum(waits) - waits)[launching]  # a call that waits itself counts only for its successors
-        first[launching[1:][np.diff(before) > 0]] = True
+        earlier_waits: I64 = (np.cumsum(waits) - waits)[launching]  # a call that waits itself counts only for its successors
+        first[launching[1:][np.diff(earlier_waits) > 0]] = True
     inside = (step_of_node >= 0) & ~first & ~(waits & waits_stay)
     if not waits_stay:
         inside |= waits & (step_of_node < 0)  # a wait inside the captured part is not captured
     moving = host.pred >= 0
     # Between two graph launches, the loader and its Python code still run; only captured work is removed.
     stays = [_beside_graph(key) for key in HOST_CAUSES]
-    everywhere, between = (np.array([stay == where for stay in stays]) for where in ("all", "between"))
+    everywhere, between = (np.array([stay == position for stay in stays]) for position in ("all", "between"))
     eager |= (step_of_node < 0) & bool(len(first_ops))
     parts = np.where(everywhere | (between & first[:, None]) | eager[:, None], host.gap_parts, 0)
     python = HOST_CAUSES.index("python_host")  # time above that of calling the next operator is work that no graph replays
     parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)
     gap = np.where(moving, parts.sum(axis=1), host.gap)
-    own = np.where(first, GRAPH_LAUNCH_NS, np.where((waits & waits_stay) | eager, host.own, 0))
+    own_ns = np.where(first, GRAPH_LAUNCH_NS, np.where((waits & waits_stay) | eager, host.own, 0))
     free = _without_waits(problem, inside)
     captured = launched & ~eager[np.maximum(ops.node, 0)]
     after_stream = np.where(captured & (ops.after_stream > GRAPH_NODE_GAP_NS), GRAPH_NODE_GAP_NS, ops.after_stream)
     return replace(
-        free, host=replace(free.host, gap=gap, gap_parts=parts, own=own), ops=replace(free.ops, after_stream=after_stream)
+        free, host=replace(free.host, gap=gap, gap_parts=parts, own=own_ns), ops=replace(free.ops, after_stream=after_stream)
     )

@@ -37,12 +37,12 @@ def replayed_step(
     if not len(starts):
         return None
     window = union(starts, ends)
-    mine = np.array([of == device for of, _ in problem.streams], dtype=bool)[problem.ops.stream]
+    mine = np.array([owner_device == device for owner_device, _ in problem.streams], dtype=bool)[problem.ops.stream]
     per = 1e6 * len(starts)
-    begun, ended, owners = run.op_start[mine], run.op_end[mine], owner_of[problem.ops.op[mine]]
-    inside = np.maximum(np.minimum(ended, ends.max()) - np.maximum(begun, starts.min()), 0)
+    op_starts, op_ends, owners = run.op_start[mine], run.op_end[mine], owner_of[problem.ops.op[mine]]
+    inside = np.maximum(np.minimum(op_ends, ends.max()) - np.maximum(op_starts, starts.min()), 0)
     work = {str(owner): float(inside[owners == owner].sum()) / per for owner in np.unique(owners[inside > 0])}
-    idle = intersect(complement(union(begun, ended), int(starts.min()), int(ends.max())), window)
+    idle = intersect(complement(union(op_starts, op_ends), int(starts.min()), int(ends.max())), window)
     return ReplayedStep(work, {cause: ns / per for cause, ns in _waits(problem, run, mine, idle).items()})
 
 
@@ -59,8 +59,8 @@ def _waits(problem: ReplayProblem, run: Replayed, mine: NDArray[np.bool_], idle:
     late = (place < len(index)) & (node >= 0) & (submitted > idle.starts)
     until = np.where(late, np.minimum(submitted, idle.ends), idle.starts)
     latency = float((idle.ends - until).sum())
-    done = _host_work(problem, run, idle.starts[late], until[late])
-    return {LATENCY: latency, **done}
+    work = _host_work(problem, run, idle.starts[late], until[late])
+    return {LATENCY: latency, **work}
 
 
 def _host_work(problem: ReplayProblem, run: Replayed, starts: I64, ends: I64) -> dict[str, float]:
@@ -76,19 +76,19 @@ def _host_work(problem: ReplayProblem, run: Replayed, starts: I64, ends: I64) ->
         spent[:, column] += _overlap(run.host_start - gaps, run.host_start, share[:, column], starts, ends)
     spent[:, LAUNCHING] += _overlap(run.host_start, run.host_submit, np.ones(len(host)), starts, ends)
     waited = run.waited > 0
-    after = np.zeros((len(starts), len(WAIT_CAUSES)), dtype=bool)
+    is_after = np.zeros((len(starts), len(WAIT_CAUSES)), dtype=bool)
     for cause in range(len(WAIT_CAUSES)):
         chosen = waited & (host.wait_cause == cause)
         if chosen.any():
             begins, returns = run.host_submit[chosen], run.host_end[chosen]
             spent[:, len(HOST_CAUSES) + cause] += _overlap(begins, returns, np.ones(len(begins)), starts, ends)
             last = np.sort(returns)
-            after[:, cause] = np.searchsorted(last, starts, side="right") < np.searchsorted(last, ends, side="right")
+            is_after[:, cause] = np.searchsorted(last, starts, side="right") < np.searchsorted(last, ends, side="right")
     total = spent.sum(axis=1)
     spent *= ((ends - starts) / np.maximum(total, 1e-9))[:, None]
     ahead = np.array([_runs_ahead(name) for name in HOST_CAUSES])
-    moved = after.any(axis=1)
-    cause = after.argmax(axis=1)
+    moved = is_after.any(axis=1)
+    cause = is_after.argmax(axis=1)
     gained = spent[:, : len(HOST_CAUSES)][:, ahead].sum(axis=1)
     spent[np.flatnonzero(moved), len(HOST_CAUSES) + cause[moved]] += gained[moved]
     spent[np.ix_(moved, np.flatnonzero(ahead))] = 0.0

@@ -155,10 +155,10 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
         np.diff(bounds), host.wait_ptr[:-1], host.wait_ptr[1:], host.resume,
     )  # fmt: skip
     # comparisons instead of max(), whose calls would take half of the time
-    for before, lead, place, slot_resume, launches, wait, waits_end, resume in zip(
+    for predecessor, lead, place, slot_resume, launches, wait, waits_end, resume in zip(
         *(of_each.tolist() for of_each in nodes), strict=True
     ):
-        submit = host_end[before] + lead
+        submit = host_end[predecessor] + lead
         if place >= 0 and (at := op_start[place] + slot_resume) > submit:
             submit = at
         if launches:
@@ -175,13 +175,13 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
                 op_end.append(end)
                 if end > free[line]:
                     free[line] = end
-        done = submit
+        returned = submit
         if wait < waits_end:
             for op in wait_op[wait:waits_end]:
-                if (at := op_end[op] + resume) > done:
-                    done = at
+                if (at := op_end[op] + resume) > returned:
+                    returned = at
         host_submit.append(submit)
-        host_end.append(done)
+        host_end.append(returned)
     submits, ends = np.array(host_submit, dtype=np.int64), np.array(host_end, dtype=np.int64)
     starts = ends[host.pred + 1] + host.gap
     of_ops = (np.array(of_each, dtype=np.int64) for of_each in (op_start, op_end))
@@ -222,16 +222,16 @@ def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32)
     others. The trace of a single step is timed from its own start.
     """
     ends = step_ends(problem, run, device)
-    wanted = np.isin(problem.steps, counted)
-    usable = wanted & ~problem.new_cycle
+    selected = np.isin(problem.steps, counted)
+    usable = selected & ~problem.new_cycle
     usable[:1] = False
     index = np.flatnonzero(usable)
     index = index[ends[index - 1] > NEVER] if len(index) else index
     if len(index):
         return ends[index - 1], ends[index]
-    alone = np.flatnonzero(wanted & (ends > NEVER))
-    begins = _beginnings(problem, run, device)[alone]
-    return begins[begins > NEVER], ends[alone][begins > NEVER]
+    single = np.flatnonzero(selected & (ends > NEVER))
+    begins = _beginnings(problem, run, device)[single]
+    return begins[begins > NEVER], ends[single][begins > NEVER]
 
 
 def _beginnings(problem: ReplayProblem, run: Replayed, device: int) -> I64:
@@ -265,9 +265,9 @@ def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
         known = launched & (values > NEVER)
         if name == "after_dep":
             known &= ops.dep >= 0
-        there = np.flatnonzero(known)
-        for mine in positions_by(ops.stream[there]).values():
-            values[there[mine]] = int(np.median(values[there[mine]]))
+        indices = np.flatnonzero(known)
+        for mine in positions_by(ops.stream[indices]).values():
+            values[indices[mine]] = int(np.median(values[indices[mine]]))
         columns[name] = values
     return replace(problem, ops=replace(ops, **columns))
 
@@ -287,13 +287,13 @@ def without_ops(problem: ReplayProblem, drop: NDArray[np.bool_]) -> ReplayProble
     renumber = np.cumsum(keep) - 1
 
     def moved(targets: I64) -> I64:
-        there = np.where(targets >= 0, stand_in[np.maximum(targets, 0)], -1)
-        return np.where(there >= 0, renumber[np.maximum(there, 0)], -1).astype(np.int64)
+        moved_to = np.where(targets >= 0, stand_in[np.maximum(targets, 0)], -1)
+        return np.where(moved_to >= 0, renumber[np.maximum(moved_to, 0)], -1).astype(np.int64)
 
     fields = {name: getattr(ops, name)[keep] for name in DeviceOps.__dataclass_fields__}
     fields["dep"] = moved(ops.dep)[keep]
     targets = moved(host.wait_op)
-    kept = targets >= 0
-    owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))[kept]
+    remains = targets >= 0
+    owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))[remains]
     wait_ptr = np.searchsorted(owner, np.arange(len(host) + 1)).astype(np.int64)
-    return replace(problem, ops=DeviceOps(**fields), host=replace(host, wait_ptr=wait_ptr, wait_op=targets[kept]))
+    return replace(problem, ops=DeviceOps(**fields), host=replace(host, wait_ptr=wait_ptr, wait_op=targets[remains]))

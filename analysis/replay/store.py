@@ -15,14 +15,14 @@ def dump(problem: ReplayProblem) -> bytes:
     """Return ``problem`` as compressed numpy arrays."""
     arrays = {f"host_{name}": getattr(problem.host, name) for name in HostNodes.__dataclass_fields__}
     arrays |= {f"ops_{name}": getattr(problem.ops, name) for name in DeviceOps.__dataclass_fields__}
-    rest = {"streams": problem.streams, "notes": problem.notes}
+    fields = {"streams": problem.streams, "notes": problem.notes}
     buffer = io.BytesIO()
     np.savez(
         buffer,
         **arrays,
         steps=problem.steps,
         new_cycle=problem.new_cycle,
-        rest=np.frombuffer(json.dumps(rest).encode(), np.uint8),
+        rest=np.frombuffer(json.dumps(fields).encode(), np.uint8),
     )
     return isal_zlib.compress(buffer.getvalue(), 2)  # a fifth of zlib's time, and no more bytes
 
@@ -30,12 +30,12 @@ def dump(problem: ReplayProblem) -> bytes:
 def load(content: bytes) -> ReplayProblem:
     """Return the problem that ``dump`` wrote; ``content`` is from a derived file, never from an upload."""
     with np.load(io.BytesIO(isal_zlib.decompress(content)), allow_pickle=False) as arrays:
-        rest = json.loads(arrays["rest"].tobytes())
+        fields = json.loads(arrays["rest"].tobytes())
         return ReplayProblem(
             host=HostNodes(*(arrays[f"host_{name}"] for name in HostNodes.__dataclass_fields__)),
             ops=DeviceOps(*(arrays[f"ops_{name}"] for name in DeviceOps.__dataclass_fields__)),
-            streams=tuple((int(d), int(s)) for d, s in rest["streams"]),
+            streams=tuple((int(d), int(s)) for d, s in fields["streams"]),
             steps=arrays["steps"],
             new_cycle=arrays["new_cycle"],
-            notes=tuple(rest["notes"]),
+            notes=tuple(fields["notes"]),
         )

@@ -127,7 +127,7 @@ class WhatIf:
         if best.ms > now.ms and _take_the_rest(edits):
             carried = then.ms
         work = ((now.work_ms, then.work_ms), (now.dispatched_ms, then.dispatched_ms))
-        return max(carried, *(after * min(1.0, best.ms / before) for before, after in work if before))
+        return max(carried, *(after_ms * min(1.0, best.ms / before_ms) for before_ms, after_ms in work if before_ms))
 
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
         """Return the interval in ms of ``predict_ms``; None if that is None.
@@ -142,7 +142,7 @@ class WhatIf:
         now, then = self._step(()), self._step(edits)
         if best.ms is None or middle is None or low is None or high is None or now is None or then is None:
             return None
-        off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
+        error_ms = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
         if any(isinstance(edit, (WithoutWaits, WithoutCalls)) for edit in edits):
             low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, then.work_ms))
         if best.ms > now.ms:
@@ -151,7 +151,7 @@ class WhatIf:
             # stays.
             stays = _carried(best.ms, now, then) if _take_the_rest(edits) else best.ms - (now.ms - then.ms)
             low, high = min(low, then.ms), max(high, stays)
-        low, high = max(min(low, middle) - off, self.least_ms(best, edits)), max(high, middle) + off
+        low, high = max(min(low, middle) - error_ms, self.least_ms(best, edits)), max(high, middle) + error_ms
         if not best.represented and best.estimate.high is None and not loader_edits(edits) and not _take_the_rest(edits):
             high = max(high, best.ms)  # as far as is known, the loader's workers limit the step
         if self._waits_for_workers_ms(best, edits, "most"):
@@ -269,10 +269,10 @@ class WhatIf:
         overlap.
         """
         spans = step_spans(self.problem, self._unchanged, self.device, self.counted)
-        here = np.array([device == self.device for device, _ in edited.streams], bool)[edited.ops.stream]
+        on_device = np.array([device == self.device for device, _ in edited.streams], bool)[edited.ops.stream]
         start = self._unchanged.op_start[np.isin(self.problem.ops.op, edited.ops.op)]
-        before = np.maximum(edited.ops.after_stream, GRAPH_NODE_GAP_NS) if dispatched else 0
-        covered = union((start - before)[here], (start + edited.ops.dur)[here])
+        dispatch_ns = np.maximum(edited.ops.after_stream, GRAPH_NODE_GAP_NS) if dispatched else 0
+        covered = union((start - dispatch_ns)[on_device], (start + edited.ops.dur)[on_device])
         return intersect(covered, union(*spans)).total / len(spans[0])
 
 

@@ -89,8 +89,8 @@ def _most_frequent(entries: list[CompileReason]) -> tuple[CompileReason, ...]:
 
     Each of several logs may have that many.
     """
-    kept = sorted(sorted(range(len(entries)), key=lambda i: -entries[i].times)[:MOST_PLACES])
-    return tuple(entries[i] for i in kept)
+    frequent = sorted(sorted(range(len(entries)), key=lambda i: -entries[i].times)[:MOST_PLACES])
+    return tuple(entries[i] for i in frequent)
 
 
 def _broken(entry: CompileReason) -> CompileReason:

@@ -289,10 +289,11 @@ def report_schema() -> dict[str, Any]:
     """Return the JSON Schema of the report: these types, with every metric named and defined."""
     (reference,), parts = msgspec.json.schema_components([ReportPart], ref_template="#/$defs/{name}")
     metric = {"$ref": "#/$defs/MetricPart"}
-    named = {key: {**metric, "title": m.label, "description": f"{m.unit}. {m.definition}"} for key, m in METRICS.items()}
-    named = with_aliases(named)
+    schemas = with_aliases(
+        {key: {**metric, "title": m.label, "description": f"{m.unit}. {m.definition}"} for key, m in METRICS.items()}
+    )
     for part in ("ReportPart", "RankPart", "OneRank"):
         if part in parts:
-            parts[part]["properties"]["metrics"] = {"type": "object", "properties": named, "additionalProperties": metric}
+            parts[part]["properties"]["metrics"] = {"type": "object", "properties": schemas, "additionalProperties": metric}
     parts["ReportPart"]["properties"]["report_version"] = {"const": REPORT_VERSION}
     return {"$schema": SCHEMA_DIALECT, "title": "sawtooth report --format json", **reference, "$defs": parts}

@@ -134,15 +134,15 @@ def _step(
         return with_doubt(reading, evidence.pauses)
     if not step_ns:
         return missing(NO_STEPS)
-    middle, every = statistics.median(step_ns), [*([first_ns] if first_ns is not None else ()), *step_ns]
-    mean = statistics.fmean(every)
-    slow = [ns for ns in every if ns > OF_A_RHYTHM * middle]
+    middle, all_steps_ns = statistics.median(step_ns), [*([first_ns] if first_ns is not None else ()), *step_ns]
+    mean = statistics.fmean(all_steps_ns)
+    slow = [ns for ns in all_steps_ns if ns > OF_A_RHYTHM * middle]
     if mean * OF_A_RHYTHM < middle:  # most steps are slow
-        slow = [ns for ns in every if ns > mean]
-        middle = statistics.fmean(ns for ns in every if ns <= mean)
+        slow = [ns for ns in all_steps_ns if ns > mean]
+        middle = statistics.fmean(ns for ns in all_steps_ns if ns <= mean)
     if len(slow) < FEWEST_SLOW or mean <= OF_A_RHYTHM * middle:
         return Reading(middle / 1e6, trust="caution", notes=(UNPROFILED_IS_SHORTER,))
     often = RHYTHM.format(
-        slow=len(slow), steps=len(every), takes=in_words(statistics.fmean(slow) / 1e6), others=in_words(middle / 1e6)
+        slow=len(slow), steps=len(all_steps_ns), takes=in_words(statistics.fmean(slow) / 1e6), others=in_words(middle / 1e6)
     )
     return Reading(mean / 1e6, trust="caution", notes=(often, UNPROFILED_IS_SHORTER))

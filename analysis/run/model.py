@@ -296,5 +296,5 @@ class RunResult:
     @property
     def gpus(self) -> int:
         """The job's number of GPUs, which a trace or a rank summary may state if the run lacks ranks."""
-        whole = self.communication.job_ranks if self.communication is not None else None
-        return max(whole or 0, len(self.ranks), *(rank.trace.world_size or 0 for rank in self.ranks))
+        job_ranks = self.communication.job_ranks if self.communication is not None else None
+        return max(job_ranks or 0, len(self.ranks), *(rank.trace.world_size or 0 for rank in self.ranks))

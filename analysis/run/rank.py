@@ -171,12 +171,12 @@ class RankTrace:
             if loading and inline
             else 0
         )
-        least = min(loading, max(waits - inside / counted * MOST_RECORDING_NS, 0.0))
-        beside, sum_ns, moves, moves_ns = self.recording.rows(_SQL["resident"], on_device)[0]
+        least_loading_ns = min(loading, max(waits - inside / counted * MOST_RECORDING_NS, 0.0))
+        overlap_ns, sum_ns, moves, moves_ns = self.recording.rows(_SQL["resident"], on_device)[0]
         kernel_ns = sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS)
         return StepWork(
             kernel_ns=kernel_ns,
-            dispatched=(facts.kernels_in_counted_steps - facts.graph_kernels_in_counted_steps - beside + moves) / counted,
+            dispatched=(facts.kernels_in_counted_steps - facts.graph_kernels_in_counted_steps - overlap_ns + moves) / counted,
             moves_ns=float(moves_ns) / counted,
             in_graphs=facts.graph_kernels_in_counted_steps / counted,
             beside_ns=0.0
@@ -188,7 +188,7 @@ class RankTrace:
             allocating_ns=float(allocating) / counted,
             waits_ns=waits,
             loading_ns=0.0 if workers else loading,
-            loading_least_ns=0.0 if workers else least,
+            loading_least_ns=0.0 if workers else least_loading_ns,
             hidden_loader=bool(workers) and waits < NEVER_WAITED * sum(owned.values()),
             dispatch=gpu.dispatch if gpu is not None else UNMEASURED_DISPATCH,
         )
@@ -229,8 +229,8 @@ def _outside_ns(recording: Recording, row: RecordingRow, device: int) -> int:
         return 0
     first, last = row.span_ns
     launched, began, ended = recording.rows(_SQL["asked"], [device])[0]
-    asked = launched if launched is not None and began - launched > QUEUED_NS else began
-    return max(asked - first, 0) + max(last - ended, 0)
+    start_ns = launched if launched is not None and began - launched > QUEUED_NS else began
+    return max(start_ns - first, 0) + max(last - ended, 0)
 
 
 def _ledger(recording: Recording, device: int, window_ns: int, counted: int, outside_ns: int) -> list[LedgerRow]:

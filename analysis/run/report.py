@@ -26,7 +26,7 @@ from sawtooth.analysis.version import TOOL_VERSION
 def report_json(result: RunResult) -> ReportPart:
     """Return the report as plain data."""
     lead = result.lead
-    out: ReportPart = {
+    report: ReportPart = {
         "report_version": REPORT_VERSION,
         "tool_version": TOOL_VERSION,
         "run": {
@@ -74,7 +74,7 @@ def report_json(result: RunResult) -> ReportPart:
         "stragglers": _stragglers(result),
     }
     if result.failed:
-        out["failed_checks"] = [
+        report["failed_checks"] = [
             {
                 "check": check.key,
                 "count": check.count,
@@ -86,14 +86,15 @@ def report_json(result: RunResult) -> ReportPart:
             for check in result.failed
         ]
     if result.statements:
-        out["telemetry_statements"] = [
-            {"statement": one.statement, "state": one.state, "because": one.because} for one in result.statements
+        report["telemetry_statements"] = [
+            {"statement": statement.statement, "state": statement.state, "because": statement.because}
+            for statement in result.statements
         ]
     if result.host is not None:
-        out["host"] = _host(result.host)
+        report["host"] = _host(result.host)
     if len(result.ranks) > 1:
-        out["ranks"] = [{"rank": r.rank, "device": r.device, **_rank_part(r, r.metrics)} for r in result.ranks]
-    return out
+        report["ranks"] = [{"rank": r.rank, "device": r.device, **_rank_part(r, r.metrics)} for r in result.ranks]
+    return report
 
 
 def _host(work: HostWork) -> HostPart:
@@ -145,9 +146,9 @@ def finding_json(finding: Finding) -> FindingPart:
 
 
 def _devices(result: RunResult) -> list[DevicePart]:
-    seen: dict[int, DevicePart] = {}
+    device_parts: dict[int, DevicePart] = {}
     for rank in result.ranks:
-        seen.setdefault(
+        device_parts.setdefault(
             rank.device,
             {
                 "index": rank.device,
@@ -156,7 +157,7 @@ def _devices(result: RunResult) -> list[DevicePart]:
                 "peak_source": rank.gpu.source if rank.gpu else None,
             },
         )
-    return [seen[index] for index in sorted(seen)]
+    return [device_parts[index] for index in sorted(device_parts)]
 
 
 def _rank_part(rank: RankResult | None, metrics: dict[str, Reading]) -> RankPart:

@@ -43,20 +43,20 @@ def brought_to(ledger: Sequence[LedgerRow], step_ms: float, *, slower_host: bool
     lost = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if row.owner in LOST_OWNERS)
     works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known) - lost
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
-    left = max(step_ms - works, 0.0)
-    own = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if _of_the_gpu(row))
-    shown = min(left, max(lost, recorded) if slower_host and _of_the_host(known) > NOTHING_MS else lost)
+    idle_ms = max(step_ms - works, 0.0)
+    estimated_ms = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if _of_the_gpu(row))
+    shown = min(idle_ms, max(lost, recorded) if slower_host and _of_the_host(known) > NOTHING_MS else lost)
     of_lost = shown / lost if lost > NOTHING_MS else 0.0
     of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
     grows = shown > lost
-    of_host = (shown - own) / (lost - own) if grows else of_lost
+    of_host = (shown - estimated_ms) / (lost - estimated_ms) if grows else of_lost
     rows = []
     for row in ledger:
         if (ms := row.ms_per_step_unprofiled_est) is not None:
             by = of_work if row.owner not in LOST_OWNERS else 1.0 if grows and _of_the_gpu(row) else of_host
             row = replace(row, ms_per_step_unprofiled_est=ms * by)
         rows.append(row)
-    return _with_unseen(rows, left - shown)
+    return _with_unseen(rows, idle_ms - shown)
 
 
 def _of_the_gpu(row: LedgerRow) -> bool:

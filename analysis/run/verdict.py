@@ -217,13 +217,13 @@ def _largest_loss(parts: Sequence[StepPart]) -> StepPart | None:
     lost = [p for p in parts if p.lost and (p.cause not in NOT_RANKED_FIRST or p.cause == UNATTRIBUTED)]
     if not lost:
         return None
-    whole = math.fsum(p.ms for p in lost)
+    lost_ms = math.fsum(p.ms for p in lost)
     first = next((p for p in lost if not _unexplained(p)), None)
-    if first is not None and first.ms >= OWNS_MOST * whole:
+    if first is not None and first.ms >= OWNS_MOST * lost_ms:
         return first
     unexplained = math.fsum(p.ms for p in lost if _unexplained(p))
-    cause = UNATTRIBUTED if unexplained >= OWNS_MOST * whole else None
-    return StepPart("idle", cause, whole, math.fsum(p.share for p in lost), math.fsum(p.transfer_ms for p in lost))
+    cause = UNATTRIBUTED if unexplained >= OWNS_MOST * lost_ms else None
+    return StepPart("idle", cause, lost_ms, math.fsum(p.share for p in lost), math.fsum(p.transfer_ms for p in lost))
 
 
 def _unexplained(part: StepPart) -> bool:

@@ -1,4 +1,4 @@
-"""Open a rank of an analysed run: its recording, with lost time by cause as all ranks show it."""
+"""Open one rank of a run, with the causes of its lost time that only other ranks reveal."""
 
 from __future__ import annotations
 
@@ -14,31 +14,34 @@ from sawtooth.analysis.store.rank_view import RankView
 
 @contextmanager
 def open_rank(library: Library, rank: RankResult, *, sums: bool = False) -> Iterator[RankView]:
-    """Open a rank; ``sums`` and the errors are those of ``Library.open``."""
+    """Open a rank, with the stored ``sums`` of screens on request.
+
+    Raises the errors of ``Library.open``.
+    """
     with library.open(rank.recording_id, sums=sums, causes=causes_of([rank])) as recording:
         yield RankView(recording, rank.device, len(rank.counted), rank.gpu)
 
 
 def causes_of(ranks: Sequence[RankResult]) -> RankCauses | None:
-    """Return the exposed communication of the ranks of one recording by cause.
+    """Return the exposed communication by cause, for each of the ranks (devices) of one recording.
 
-    None where no other rank shows the cause.
+    None if other ranks explain none of it.
     """
-    # A rank whose GPU records a failed check withdrew has no ledger.
-    parts = [_pieces(rank, cause) for rank in ranks if rank.ledger for cause in rank.exposed_causes]
+    # The ledger is empty if a failed check made the GPU records unusable.
+    parts = [_intervals_of_cause(rank, cause) for rank in ranks if rank.ledger for cause in rank.exposed_causes]
     return RankCauses(tuple(parts)) if parts else None
 
 
-def _pieces(rank: RankResult, cause: str) -> CausePieces:
-    line = next(row for row in rank.ledger if (row.owner, row.cause) == ("exposed_comm", cause))
-    estimate_ms = line.ms_per_step_unprofiled_est
+def _intervals_of_cause(rank: RankResult, cause: str) -> CausePieces:
+    row = next(row for row in rank.ledger if (row.owner, row.cause) == ("exposed_comm", cause))
+    estimate_ms = row.ms_per_step_unprofiled_est
     starts, ends = rank.exposed_causes[cause]
     return CausePieces(
         device=rank.device,
         cause=cause,
         starts_ns=starts.tolist(),
         ends_ns=ends.tolist(),
-        ns=line.ns,
+        ns=row.ns,
         unprofiled_ns_per_step=None if estimate_ms is None else estimate_ms * 1e6,
         evidence=CAUSE_OF[cause].across_ranks,
     )

@@ -86,8 +86,8 @@ class Recording:
 
         Columns that are newer than the recording become NULL.
         """
-        there = self.columns(table)
-        return ", ".join(column if column in there else f"NULL::DOUBLE AS {column}" for column in columns)
+        existing = self.columns(table)
+        return ", ".join(column if column in existing else f"NULL::DOUBLE AS {column}" for column in columns)
 
     def columns(self, table: str) -> set[str]:
         """Return the names of the columns that this recording's ``table`` has."""
@@ -266,14 +266,16 @@ class Library:
         if wrong is not None and attached is not None:
             with self._lock:
                 attached.abandoned = True
-                self._attached = {key: kept for key, kept in self._attached.items() if kept is not attached}
+                self._attached = {key: recording for key, recording in self._attached.items() if recording is not attached}
         return wrong
 
     def forget(self, recording_id: str) -> None:
         """Detach a recording that is about to be deleted or replaced, unless it is in use."""
         self._without_sums.discard(recording_id)
         with self._lock:
-            for key in [key for key, kept in self._attached.items() if key.startswith(recording_id) and kept.users == 0]:
+            for key in [
+                key for key, recording in self._attached.items() if key.startswith(recording_id) and recording.users == 0
+            ]:
                 self._detach(self._attached.pop(key))
 
 

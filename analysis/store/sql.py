@@ -137,8 +137,8 @@ def _frame(answer: Answer) -> pd.DataFrame:
     """Return the rows as a table; whole numbers stay whole where some are missing."""
     names: list[str] = []
     for name in answer.columns:  # a join may have the same name twice, a table may not
-        taken = sum(known == name or known.startswith(f"{name} (") for known in names)
-        names.append(f"{name} ({taken + 1})" if taken else name)
+        duplicates = sum(known == name or known.startswith(f"{name} (") for known in names)
+        names.append(f"{name} ({duplicates + 1})" if duplicates else name)
     frame = pd.DataFrame(answer.rows, columns=names, dtype=object)
     for name, kind in zip(names, answer.types, strict=True):
         frame[name] = _typed(frame[name], kind)

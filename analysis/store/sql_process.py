@@ -164,9 +164,9 @@ def _limit_this_process(processor_seconds: int) -> None:
         resource.RLIMIT_CPU: processor_seconds,
         resource.RLIMIT_CORE: 0,
     }
-    for which, wanted in limits.items():
+    for which, limit in limits.items():
         hard = resource.getrlimit(which)[1]
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
             resource.setrlimit(which, (value, value))
 
@@ -176,12 +176,12 @@ def _first_rows(con: duckdb.DuckDBPyConnection, order: Order, columns: list[str]
     if len(columns) > COLUMNS_MOST:
         return Answer(problem=f"The answer has {len(columns):,} columns; {COLUMNS_MOST} are the most.")
     rows: list[list[Cell]] = []
-    left = order.answer_bytes
+    remaining_bytes = order.answer_bytes
     while chunk := con.fetchmany(256):
         for row in chunk:
             cells = [_cell(value) for value in row]
-            left -= sum(len(cell) if isinstance(cell, str) else 12 for cell in cells)
-            if len(rows) == order.rows or left < 0:
+            remaining_bytes -= sum(len(cell) if isinstance(cell, str) else 12 for cell in cells)
+            if len(rows) == order.rows or remaining_bytes < 0:
                 return Answer(columns, types, rows, more=True)
             rows.append(cells)
     return Answer(columns, types, rows)

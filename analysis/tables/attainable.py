@@ -12,7 +12,7 @@ import pandas as pd
 
 from sawtooth.analysis.knowledge.dtypes import dtype_of_type
 from sawtooth.analysis.knowledge.hardware import GpuPeaks, Link, crossed_by, link_of
-from sawtooth.analysis.knowledge.kernel_time import KernelOperands, KernelTimeEstimate, estimate
+from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, KernelWork, estimate
 from sawtooth.analysis.knowledge.kernel_work import convolution_work, moving_work, product_work, recorded_attention
 from sawtooth.analysis.knowledge.roofline import roofline
 from sawtooth.analysis.nulls import decoded
@@ -39,14 +39,14 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
     """
     used = rank.frame(_SQL["worked_for"], name=kernel, listed=LISTED)
     if crossed_by(kernel) is not None:
-        over = link(rank, kernel)
-        rows = [_copied(one, over, rank.per) for one in used.to_dict("records")]
+        host_link = link(rank, kernel)
+        rows = [_copied(row, host_link, rank.per) for row in used.to_dict("records")]
     else:
         names = list(used["name"].unique())
         operators = rank.frame(_SQL["operators"], names=names) if names else pd.DataFrame()
-        placed = roofline(operators, rank.gpu) if len(operators) else operators
-        by_call = {(row["name"], row["signature_id"]): row for row in placed.to_dict("records")}
-        rows = [_row(one, by_call.get((one["name"], one["signature_id"])), rank) for one in used.to_dict("records")]
+        roof_rows = roofline(operators, rank.gpu) if len(operators) else operators
+        by_call = {(row["name"], row["signature_id"]): row for row in roof_rows.to_dict("records")}
+        rows = [_row(row, by_call.get((row["name"], row["signature_id"])), rank) for row in used.to_dict("records")]
     table = pd.DataFrame(rows, columns=["operator", "shapes", *TIMES]).astype(dict.fromkeys(TIMES, float))
     table = table.assign(**{c: pd.to_numeric(used[c]).astype(float) for c in ("launches", "bytes")})
     # Inputs with equal text (of two dtypes, for example) become one row. A value that neither has stays missing.
@@ -69,39 +69,39 @@ def longest_launch(rank: RankView, kernel: str) -> TimelineSpan | None:
     return TimelineSpan(int(rows[0][0]), int(rows[0][1])) if rows else None
 
 
-def _copied(one: dict[Any, Any], over: Link | None, per: int) -> tuple[object, ...]:
-    least_ms = one["bytes"] / over.gb_s / 1e6 / per if over is not None and one["bytes"] else None
-    return one["name"], shapes_text(one["input_dims"]), one["ns"] / 1e6 / per, None, None, None, None, least_ms
+def _copied(row: dict[Any, Any], host_link: Link | None, per: int) -> tuple[object, ...]:
+    least_ms = row["bytes"] / host_link.gb_s / 1e6 / per if host_link is not None and row["bytes"] else None
+    return row["name"], shapes_text(row["input_dims"]), row["ns"] / 1e6 / per, None, None, None, None, least_ms
 
 
-def _row(one: dict[Any, Any], placed: dict[Any, Any] | None, rank: RankView) -> tuple[object, ...]:
-    kernel_ms, shapes = one["ns"] / 1e6 / rank.per, shapes_text(one["input_dims"])
-    if placed is None or rank.gpu is None:
-        return one["name"], shapes, kernel_ms, None, None, None, None, None
-    time = _expected(placed, rank.gpu)
-    calls = placed["gpu_calls"] / rank.per
+def _row(row: dict[Any, Any], roof_row: dict[Any, Any] | None, rank: RankView) -> tuple[object, ...]:
+    kernel_ms, shapes = row["ns"] / 1e6 / rank.per, shapes_text(row["input_dims"])
+    if roof_row is None or rank.gpu is None:
+        return row["name"], shapes, kernel_ms, None, None, None, None, None
+    time = _expected(roof_row, rank.gpu)
+    calls = roof_row["gpu_calls"] / rank.per
     expected = (time.ms * calls, time.low * calls, time.high * calls) if time is not None else (None, None, None)
     per_ns = 1e6 * rank.per
-    return one["name"], shapes, kernel_ms, placed["time_ns"] / per_ns, *expected, placed["attainable_ns"] / per_ns
+    return row["name"], shapes, kernel_ms, roof_row["time_ns"] / per_ns, *expected, roof_row["attainable_ns"] / per_ns
 
 
-def _expected(placed: dict[Any, Any], gpu: GpuPeaks) -> KernelTimeEstimate | None:
-    work = _work(placed)
+def _expected(roof_row: dict[Any, Any], gpu: GpuPeaks) -> KernelTimeEstimate | None:
+    work = _work(roof_row)
     return estimate(work, gpu) if work is not None else None
 
 
-def _work(placed: dict[Any, Any]) -> KernelOperands | None:
+def _work(roof_row: dict[Any, Any]) -> KernelWork | None:
     """Return the work of one call of an operator in the roofline table."""
-    name, dtype = placed["name"], placed["dtype"]
+    name, dtype = roof_row["name"], roof_row["dtype"]
     dims, types, strides, concrete = (
-        decoded(placed[c]) for c in ("input_dims", "input_types", "input_strides", "concrete_inputs")
+        decoded(roof_row[c]) for c in ("input_dims", "input_types", "input_strides", "concrete_inputs")
     )
-    if not placed["flops"] > 0:
+    if not roof_row["flops"] > 0:
         moved = dtype_of_type(types[0]) if types else None
-        return moving_work(name, placed["bytes"] / placed["gpu_calls"], moved) if moved else None
+        return moving_work(name, roof_row["bytes"] / roof_row["gpu_calls"], moved) if moved else None
     if not isinstance(dtype, str):
         return None
-    if placed["category"] == "attention":
+    if roof_row["category"] == "attention":
         return recorded_attention(name, dims, concrete, dtype)
     if name.startswith("aten::convolution"):
         return convolution_work(name, dims, strides, concrete, dtype)

@@ -37,14 +37,14 @@ def called_from(rank: RankView) -> pd.DataFrame:
     ops = read_cpu_ops(rank.recording.cursor, 0)
     made_by = forward_operators(ops)
     node = nearest(made_by >= 0, ops.parent, np.arange(len(ops)))
-    asked = np.where(node >= 0, made_by[np.maximum(node, 0)], np.arange(len(ops)))
+    callers = np.where(node >= 0, made_by[np.maximum(node, 0)], np.arange(len(ops)))
     call = innermost(
         thread=facts.python_thread,
         start=facts.python_start,
         end=facts.python_end,
         parent=facts.python_parent,
-        at_thread=ops.thread[asked],
-        at=ops.start[asked],
+        at_thread=ops.thread[callers],
+        at=ops.start[callers],
     )
     frame = nearest(user[facts.python_name], facts.python_parent, call)
     launched = rank.frame(_LAUNCHED)

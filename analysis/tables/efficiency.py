@@ -103,7 +103,7 @@ def _operator_row(
             vendor=vendor,
             compute_major=major,
         )
-        why = why_not_tensor_cores(
+        reason = why_not_tensor_cores(
             op_name=operator,
             input_types=types,
             input_dims=dims,
@@ -113,11 +113,11 @@ def _operator_row(
             tf32_on=category in tf32_on,
             input_strides=strides,
         )
-        if why is not None and why.code == "helper":
+        if reason is not None and reason.code == "helper":
             helper_ns += int(duration)
-        elif why is not None:
-            reasons.append((kernel, why))
-    kernel, why = reasons[0] if reasons else (None, None)
+        elif reason is not None:
+            reasons.append((kernel, reason))
+    kernel, reason = reasons[0] if reasons else (None, None)
     return {
         "operator": operator,
         "input_dims": first["input_dims"] if isinstance(first["input_dims"], str) else None,
@@ -128,6 +128,6 @@ def _operator_row(
         "helper_ns": helper_ns,
         "unknown_ns": int(ns.get("unknown", 0)),
         "launches": int(part["launches"].sum()),
-        "code": why.code if why else None,
-        "why": why.sentence if why else None,
+        "code": reason.code if reason else None,
+        "why": reason.sentence if reason else None,
     }

@@ -82,9 +82,9 @@ def holders(rank: RankView, use: MemoryUse) -> pd.DataFrame:
     allocation was allocated before the recording began, usually weights and the optimizer's state.
     """
     rows = rank.frame(_SQL["holders"], peak=use.peak_ns).astype({"bytes": float})
-    before = use.peak_bytes - float(rows["bytes"].sum())
-    if before > 0:
-        rows.loc[len(rows)] = [BEFORE, before, 0]
+    other_bytes = use.peak_bytes - float(rows["bytes"].sum())
+    if other_bytes > 0:
+        rows.loc[len(rows)] = [BEFORE, other_bytes, 0]
     rows = rows.sort_values("bytes", ascending=False, ignore_index=True)
     return rows.assign(share=rows["bytes"] / use.peak_bytes if use.peak_bytes else 0.0)
 

@@ -46,12 +46,12 @@ def module_changes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     Modules that only B has come last, without a position in the tree.
     """
     sums = ["total_gpu_ms", "gpu_ms"]
-    left, right = (tree.astype(dict.fromkeys(sums, float)).fillna(dict.fromkeys(sums, 0.0)) for tree in (a, b))
-    there = right.groupby("path")[sums].sum().add_suffix("_b")
-    both = left[["name", "path", "module", "parent", *sums]].join(there, on="path")
-    new = right[~right["path"].isin(left["path"])][["name", "path", *sums]]
+    tree_a, tree_b = (tree.astype(dict.fromkeys(sums, float)).fillna(dict.fromkeys(sums, 0.0)) for tree in (a, b))
+    sums_b = tree_b.groupby("path")[sums].sum().add_suffix("_b")
+    joined = tree_a[["name", "path", "module", "parent", *sums]].join(sums_b, on="path")
+    new = tree_b[~tree_b["path"].isin(tree_a["path"])][["name", "path", *sums]]
     new = new.rename(columns={column: f"{column}_b" for column in sums})
-    rows = pd.concat([both, new], ignore_index=True).fillna(dict.fromkeys([*sums, "total_gpu_ms_b", "gpu_ms_b"], 0.0))
+    rows = pd.concat([joined, new], ignore_index=True).fillna(dict.fromkeys([*sums, "total_gpu_ms_b", "gpu_ms_b"], 0.0))
     rows["own_change_ms"] = rows.pop("gpu_ms_b") - rows.pop("gpu_ms")
     return rows.rename(columns={"total_gpu_ms": "ms_a", "total_gpu_ms_b": "ms_b"})
 

@@ -17,12 +17,12 @@ def owners(rank: RankView) -> pd.DataFrame:
     """Return the time of each step by owner and, for lost time of counted steps, cause, as recorded.
 
     Columns: step, start_ns, end_ns (device clock), counted, owner, cause, ms. A step's rows sum to its length where the GPU's
-    work covers it. If there are more than ``LISTED`` steps, the table has the longest of each group of ``every`` steps.
+    work covers it. If there are more than ``LISTED`` steps, the table has the longest of each group of ``stride`` steps.
     """
     (steps,) = rank.rows("SELECT count(*) FROM steps WHERE device = $device AND end_ns > start_ns")[0]
-    return rank.frame(_SQL["owners"].format(lost=LOST_OWNERS), every=every(steps))
+    return rank.frame(_SQL["owners"].format(lost=LOST_OWNERS), every=stride(steps))
 
 
-def every(steps: int) -> int:
+def stride(steps: int) -> int:
     """Return the size of the groups of which ``owners`` shows the longest step."""
     return max(-(-steps // LISTED), 1)

@@ -116,10 +116,10 @@ class InView:
 
 def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
     """Return the sums of the view; None if it is outside the device's first and last operation."""
-    owned = {owner: ns for owner, _, ns in _lost(rank, timeline_store.SEGMENTS, "segments", view)}
+    owned = {owner: ns for owner, _, ns in _lost_slices(rank, timeline_store.SEGMENTS, "segments", view)}
     if not owned:
         return None
-    lost = [(owner, cause, ns / 1e6) for owner, cause, ns in _lost(rank, timeline_store.GAPS, "gaps", view)]
+    lost = [(owner, cause, ns / 1e6) for owner, cause, ns in _lost_slices(rank, timeline_store.GAPS, "gaps", view)]
     if not lost:
         lost = [(o, None, owned[o] / 1e6) for o in LOST_OWNERS if owned.get(o)]
     busy = sum(ns for owner, ns in owned.items() if owner != "idle")
@@ -128,16 +128,16 @@ def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
 
 def owners_in_view(rank: RankView, view: TimelineSpan) -> list[tuple[str, int]]:
     """Return the owners of a view with their nanoseconds, largest first."""
-    return [(owner, ns) for owner, _, ns in _lost(rank, timeline_store.SEGMENTS, "segments", view)]
+    return [(owner, ns) for owner, _, ns in _lost_slices(rank, timeline_store.SEGMENTS, "segments", view)]
 
 
-def _lost(rank: RankView, pieces: str, source: str, view: TimelineSpan) -> list[tuple[str, str | None, int]]:
+def _lost_slices(rank: RankView, pieces: str, source: str, view: TimelineSpan) -> list[tuple[str, str | None, int]]:
     """Return owner, kind and their nanoseconds in the view."""
-    whole = extent(rank.recording)
+    recorded = extent(rank.recording)
     long = pieces if is_small(rank.recording) else _OF_SOURCE.format(table="long_slices", source=source)
     parts = timeline_store.parts_in_view(
         pieces, _OF_SOURCE.format(table="lane_sums", source=source), long, "owner, kind", f"device = {int(rank.device)}",
-        origin_ns=whole.start_ns, cell=timeline_store.cell_ns(whole.ns), start_ns=view.start_ns, end_ns=view.end_ns,
+        origin_ns=recorded.start_ns, cell=timeline_store.cell_ns(recorded.ns), start_ns=view.start_ns, end_ns=view.end_ns,
     )  # fmt: skip
     return rank.recording.rows(f"SELECT owner, kind, sum(busy_ns)::BIGINT FROM ({parts}) GROUP BY ALL ORDER BY 3 DESC, 1, 2")
 
@@ -161,10 +161,10 @@ def operators_in_view(recording: Recording, view: TimelineSpan) -> pd.DataFrame:
 
 def _by_name(recording: Recording, view: TimelineSpan, pieces: str, of_source: str, count: str) -> pd.DataFrame:
     """Return ``pieces`` in the view by name; ``of_source`` selects their rows of ``name_sums``."""
-    whole = extent(recording)
+    recorded = extent(recording)
     parts = timeline_store.parts_in_view(
         pieces, f"(SELECT * FROM name_sums WHERE {of_source})", pieces, "name_id, kind", "true",
-        origin_ns=whole.start_ns, cell=timeline_store.cell_ns(whole.ns, timeline_store.NAME_CELLS),
+        origin_ns=recorded.start_ns, cell=timeline_store.cell_ns(recorded.ns, timeline_store.NAME_CELLS),
         start_ns=view.start_ns, end_ns=view.end_ns, longest=True,
     )  # fmt: skip
     return recording.frame(_SQL["by_name"].format(count=count, parts=parts))

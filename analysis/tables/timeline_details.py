@@ -52,57 +52,62 @@ def slice_details(rank: RankView, source: str, slice_id: int) -> Details:
     if source not in _ID:
         raise UsageError("There are no such slices on the timeline.")
     origin = timeline.extent(rank.recording).start_ns
-    row = _one(rank, _SQL[source], id=slice_id, origin=origin)
+    row = _single_row(rank, _SQL[source], id=slice_id, origin=origin)
     if row is None:
         raise NotFoundError("This slice is not in the recording.")
     links = _links(rank, source, row, origin)
     at = next((link for link in links if link["role"] == "launch"), row if source != "gpu" else None)
     stack = _stack(rank, at) if at is not None else []
-    same = _one(rank, _SQL["same"].format(rows=store.SLICES[source], of_device=_of(rank, source)), name=row["name_id"]) or {}
+    same = (
+        _single_row(
+            rank, _SQL["same"].format(rows=store.SLICES[source], of_device=_device_condition(rank, source)), name=row["name_id"]
+        )
+        or {}
+    )
     return Details(row, links, stack, same, _roof(rank, row) if source in ("gpu", "operators") else None)
 
 
-def _of(rank: RankView, source: str) -> str:
+def _device_condition(rank: RankView, source: str) -> str:
     return f"device = {int(rank.device)}" if source in ("gpu", "gaps") else "true"
 
 
-def _one(rank: RankView, sql: str, **parameters: Any) -> dict[str, Any] | None:
+def _single_row(rank: RankView, sql: str, **parameters: Any) -> dict[str, Any] | None:
     """Return the first row as plain data, NULL as None."""
     frame = _frame(rank, sql, **parameters)
     return plain_rows(frame)[0] if len(frame) else None
 
 
 def _frame(rank: RankView, sql: str, **parameters: Any) -> pd.DataFrame:
-    named = {name: value for name, value in {**parameters, "device": rank.device}.items() if f"${name}" in sql}
-    return rank.recording.frame(sql, named)
+    used_parameters = {name: value for name, value in {**parameters, "device": rank.device}.items() if f"${name}" in sql}
+    return rank.recording.frame(sql, used_parameters)
 
 
 def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> list[dict[str, Any]]:
     """Return slices that belong to this one: its launch and operator, or the kernels that it launched."""
-    wanted: list[tuple[str, str, str]] = []  # role, source, condition
+    sources: list[tuple[str, str, str]] = []  # role, source, condition
     if source == "gpu":
-        wanted.append(("launch", "calls", f"call_id = {row['call_id']}" if row["call_id"] is not None else ""))
-        wanted.append(("operator", "operators", f"cpu_op_id = {row['cpu_op_id']}" if row["cpu_op_id"] is not None else ""))
+        sources.append(("launch", "calls", f"call_id = {row['call_id']}" if row["call_id"] is not None else ""))
+        sources.append(("operator", "operators", f"cpu_op_id = {row['cpu_op_id']}" if row["cpu_op_id"] is not None else ""))
     elif source == "calls":
-        wanted.append(("kernel", "gpu", f"call_id = {row['id']}"))
-        wanted.append(("operator", "operators", f"cpu_op_id = {row['cpu_op_id']}" if row["cpu_op_id"] is not None else ""))
+        sources.append(("kernel", "gpu", f"call_id = {row['id']}"))
+        sources.append(("operator", "operators", f"cpu_op_id = {row['cpu_op_id']}" if row["cpu_op_id"] is not None else ""))
     elif source == "operators":
         end = row["start"] + row["dur"]
         calls = f"SELECT call_id FROM runtime_calls WHERE thread_id = {row['lane']} AND start_ns >= {row['start'] + origin} AND start_ns < {end + origin}"
-        wanted.append(("kernel", "gpu", f"call_id IN ({calls})"))
-    return _linked(rank, wanted, origin)
+        sources.append(("kernel", "gpu", f"call_id IN ({calls})"))
+    return _linked(rank, sources, origin)
 
 
-def _linked(rank: RankView, wanted: list[tuple[str, str, str]], origin: int) -> list[dict[str, Any]]:
-    """Return the slices of ``wanted`` (role, source, condition), each with its role and source.
+def _linked(rank: RankView, sources: list[tuple[str, str, str]], origin: int) -> list[dict[str, Any]]:
+    """Return the slices of ``sources`` (role, source, condition), each with its role and source.
 
     A condition "" selects no slice.
     """
     links: list[dict[str, Any]] = []
-    for role, of, condition in wanted:
+    for role, source, condition in sources:
         if condition:
-            sql = _SQL["linked"].format(rows=_with_condition(of, condition), most=LINKS_MOST, origin=origin)
-            links += [{**link, "role": role, "source": of} for link in plain_rows(_frame(rank, sql))]
+            sql = _SQL["linked"].format(rows=_with_condition(source, condition), most=LINKS_MOST, origin=origin)
+            links += [{**link, "role": role, "source": source} for link in plain_rows(_frame(rank, sql))]
     return links
 
 
@@ -132,11 +137,11 @@ def _roof(rank: RankView, row: dict[str, Any]) -> dict[str, Any] | None:
     table = roofline_table(rank)
     if table.empty:
         return None
-    of = table[
+    kernel_rows = table[
         (table["name_id"] == name)
         & (table["signature_id"].eq(signature) if signature is not None else table["signature_id"].isna())
     ]
-    return plain_rows(of.head(1))[0] if len(of) else None
+    return plain_rows(kernel_rows.head(1))[0] if len(kernel_rows) else None
 
 
 def gap_details(rank: RankView, start: int) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
     and operator. Raises NotFoundError if no piece begins there.
     """
     origin = timeline.extent(rank.recording).start_ns
-    row = _one(rank, _SQL["gap"], start=start + origin, origin=origin)
+    row = _single_row(rank, _SQL["gap"], start=start + origin, origin=origin)
     if row is None:
         raise NotFoundError("No lost time begins here.")
     call = row["python_call_id"]
@@ -155,12 +160,12 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
         parent, name = rank.recording.rows("SELECT parent_id, name FROM named_python_calls WHERE python_call_id = ?", [call])[0]
         frames.append(str(name))
         call = parent
-    wanted = [
+    sources = [
         ("end", "gpu", row["next_gpu_op_id"]),
         ("call", "calls", row["call_id"]),
         ("operator", "operators", row["cpu_op_id"]),
     ]
-    links = [(role, of, f"{_ID[of]} = {int(slice_id)}") for role, of, slice_id in wanted if slice_id is not None]
+    links = [(role, source, f"{_ID[source]} = {int(slice_id)}") for role, source, slice_id in sources if slice_id is not None]
     return {**row, "stack": frames, "links": _linked(rank, links, origin)}
 
 
@@ -202,9 +207,9 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
     ]
     if not ids:
         return {"count": 0, "position": 0, "hit": None}
-    named = ", ".join(map(str, ids))
+    id_list = ", ".join(map(str, ids))
     union = " UNION ALL ".join(
-        _SQL["named"].format(source=s, rows=_matching_rows(s), of_device=_of(rank, s), names=named) for s in _ID
+        _SQL["named"].format(source=s, rows=_matching_rows(s), of_device=_device_condition(rank, s), names=id_list) for s in _ID
     )
     order = "ORDER BY start_ns, source, id" if forwards else "ORDER BY start_ns DESC, source DESC, id DESC"
     for sign in ((">" if forwards else "<"), None):  # past the end: start again from the other end
@@ -215,11 +220,11 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
     if hits.empty:
         return {"count": 0, "position": 0, "hit": None}
     hit = plain_rows(hits)[0]
-    count, before = rank.recording.rows(
+    count, count_before = rank.recording.rows(
         f"SELECT count(*), count(*) FILTER ((start_ns, source, id) < ({hit['start_ns']}, '{hit['source']}', {hit['id']})) FROM ({union})"
     )[0]
-    row = _one(rank, _SQL["place"].format(rows=store.SLICES[hit["source"]]), id=hit["id"], origin=origin)
-    return {"count": count, "position": before + 1, "hit": {**(row or {}), "source": hit["source"]}}
+    row = _single_row(rank, _SQL["place"].format(rows=store.SLICES[hit["source"]]), id=hit["id"], origin=origin)
+    return {"count": count, "position": count_before + 1, "hit": {**(row or {}), "source": hit["source"]}}
 
 
 def _matching_rows(source: str) -> str:
@@ -228,13 +233,13 @@ def _matching_rows(source: str) -> str:
     return f"(SELECT {_ID[source]} AS id, {device}, name_id, start_ns FROM {table})"
 
 
-def occurrences(rank: RankView, causes: tuple[str, ...], most: int) -> list[tuple[int, int]]:
+def occurrences(rank: RankView, causes: tuple[str, ...], limit: int) -> list[tuple[int, int]]:
     """Return start and end of each gap with time lost to ``causes``, in order of time.
 
-    If there are more than ``most``, these are the longest.
+    If there are more than ``limit``, these are the longest.
     """
     origin = timeline.extent(rank.recording).start_ns
-    rows = rank.rows(_SQL["occurrences"], causes=list(causes), most=most, origin=origin)
+    rows = rank.rows(_SQL["occurrences"], causes=list(causes), most=limit, origin=origin)
     return sorted((int(start), int(end)) for start, end in rows)
 
 

@@ -132,7 +132,7 @@ class _Read:
 
     def slices(self, least_ns: int) -> pd.DataFrame:
         """Return the slices at least as long as ``least_ns`` that touch the tile."""
-        wanted = ("long_slices", "short_slices") if least_ns < self.cell else ("long_slices",)
-        parts = [self.recording.frame(_SQL[name].format(**self.places, least=least_ns, most=MOST)) for name in wanted]
+        tables = ("long_slices", "short_slices") if least_ns < self.cell else ("long_slices",)
+        parts = [self.recording.frame(_SQL[name].format(**self.places, least=least_ns, most=MOST)) for name in tables]
         filled = [part for part in parts if len(part)]
         return pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0] if filled else parts[0]

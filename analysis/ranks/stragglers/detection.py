@@ -95,15 +95,15 @@ def blame(
     if not step_ms:
         return ()
     own_times = (_late(i, own, peers[i], LEAST_SHARE * step_ms * 1e6) for i in range(len(own)))
-    late = [each for each in own_times if each.own_ms >= LEAST_SHARE * step_ms]
+    late = [rank for rank in own_times if rank.own_ms >= LEAST_SHARE * step_ms]
     if not late:
         return ()
-    late = [replace(each, shared_work_ms=ms) for each, ms in zip(late, shared_work_ms(late, peers), strict=True)]
+    late = [replace(rank, shared_work_ms=ms) for rank, ms in zip(late, shared_work_ms(late, peers), strict=True)]
     if _gain(job, recorded, late, step_ms) < LEAST_SHARE * step_ms:
         return _hidden_by_slow_hosts(job, late, ranks, hosts)
-    seen = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
-    stragglers = stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
-    return tuple(replace(each, as_recorded=seen) for each in stragglers)
+    recorded_gain_larger = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
+    stragglers = stragglers_of(late, ranks, hosts, lambda subset: _gain(job, recorded, subset, step_ms))
+    return tuple(replace(rank, as_recorded=recorded_gain_larger) for rank in stragglers)
 
 
 def blame_recorded(
@@ -124,23 +124,23 @@ def blame_recorded(
     late = [_late(i, own, peers[i], least_ms * 1e6) for i in range(len(own))]
     late = [
         replace(
-            each,
-            excess={p: ns for p, ns in each.excess.items() if p.long or p.cause == WORK or not CAUSE_OF[p.cause].slowed},
+            rank,
+            excess={p: ns for p, ns in rank.excess.items() if p.long or p.cause == WORK or not CAUSE_OF[p.cause].slowed},
         )
-        for each in late
+        for rank in late
     ]
     delay = recorded.delay_ms()
     comes_late = delay.sum(axis=1) >= least_ms * delay.shape[1]  # a rank that is never late waits while its host is idle
-    late = [each for each in late if each.own_ms >= least_ms > 0 and comes_late[each.position]]
-    kept = shared_work_ms(late, peers)
+    late = [rank for rank in late if rank.own_ms >= least_ms > 0 and comes_late[rank.position]]
+    shared_ms = shared_work_ms(late, peers)
 
-    def gain_ms(some: Sequence[_ExcessTime]) -> float:
-        lost_ms = {each.position: each.own_ms - ms for each, ms in zip(late, kept, strict=True) if each in some}
+    def gain_ms(subset: Sequence[_ExcessTime]) -> float:
+        lost_ms = {rank.position: rank.own_ms - ms for rank, ms in zip(late, shared_ms, strict=True) if rank in subset}
         return min(recorded.gain_ms({p: ms * 1e6 for p, ms in lost_ms.items()}), max(lost_ms.values()))
 
     if not late or gain_ms(late) < least_ms:
         return ()
-    return tuple(replace(each, as_recorded=True) for each in stragglers_of(late, ranks, hosts, gain_ms))
+    return tuple(replace(rank, as_recorded=True) for rank in stragglers_of(late, ranks, hosts, gain_ms))
 
 
 def _hidden_by_slow_hosts(
@@ -150,28 +150,28 @@ def _hidden_by_slow_hosts(
 
     The hosts are as fast as their error allows.
     """
-    works = [(ns, each, part) for each in late for part, ns in each.excess.items() if part.cause == WORK]
+    works = [(ns, rank, part) for rank in late for part, ns in rank.excess.items() if part.cause == WORK]
     if not works:
         return ()
     ns, worst, part = max(works, key=lambda work: work[0])
-    alone = replace(worst, excess={part: ns})
+    single = replace(worst, excess={part: ns})
     quick: dict[int, list[Edit]] = {position: [FasterHost(1 - HOST_ERROR)] for position in range(len(job.members))}
-    whole = job.step_ms(quick)
-    without = job.step_ms({**quick, worst.position: [*quick[worst.position], *alone.edits()]})
-    if whole is None or without is None or whole - without < LEAST_SHARE * whole:
+    all_ms = job.step_ms(quick)
+    replayed_ms = job.step_ms({**quick, worst.position: [*quick[worst.position], *single.edits()]})
+    if all_ms is None or replayed_ms is None or all_ms - replayed_ms < LEAST_SHARE * all_ms:
         return ()
-    return (replace(straggler("rank", [alone], hosts[worst.position], ranks, whole - without), at_most=True),)
+    return (replace(straggler("rank", [single], hosts[worst.position], ranks, all_ms - replayed_ms), at_most=True),)
 
 
 def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _ExcessTime:
     mine, others = own[position], tuple(own[p] for p in peers if p != position)
     excess = {}
     for part in mine.parts:
-        over = _excess(part, mine, others, least_ns) if others else None
-        if over is not None:
-            excess[part] = over
-        if over is not None and part.long and not (part.cause == UNRECORDED and _hide_waiting(mine, others, over)):
-            excess[part] = min(over, _longer_ns(part.cause, mine, others))
+        excess_ns = _excess(part, mine, others, least_ns) if others else None
+        if excess_ns is not None:
+            excess[part] = excess_ns
+        if excess_ns is not None and part.long and not (part.cause == UNRECORDED and _hide_waiting(mine, others, excess_ns)):
+            excess[part] = min(excess_ns, _longer_ns(part.cause, mine, others))
         if part.long and others and CAUSE_OF[part.cause].slowed:
             single = _longer_by_gap_ns(part.cause, mine, others, least_ns)
             excess[part] = max(excess.get(part, 0.0), min(single, float(part.ns.mean())))
@@ -185,8 +185,8 @@ def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     of work.
     """
     own = mine.long_gaps_ns.get(cause, 0.0)
-    over = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
-    return over if over > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
+    excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
+    return excess if excess > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
 
 
 def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float:
@@ -200,16 +200,16 @@ def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], leas
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
     slowdown = max(mine.short_ns / max(float(np.median([other.short_ns for other in others])), 1.0), 1.0)
-    over = np.zeros(len(common))
+    excess = np.zeros(len(common))
     for (i, step), pause in product(enumerate(common), pauses):
         gaps = mine.longest_ns[pause][mine.steps.index(step)]
         theirs = np.zeros((len(others), len(gaps)))
         for row, other in zip(theirs, others, strict=True):
-            each = other.longest_ns[pause][other.steps.index(step)][: len(gaps)] if pause in other.longest_ns else ()
-            row[: len(each)] = each
+            other_gaps = other.longest_ns[pause][other.steps.index(step)][: len(gaps)] if pause in other.longest_ns else ()
+            row[: len(other_gaps)] = other_gaps
         usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
-        over[i] += np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
-    return float(over.mean()) if len(over) and (over >= least_ns).mean() > PERSISTENT else 0.0
+        excess[i] += np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
+    return float(excess.mean()) if len(excess) and (excess >= least_ns).mean() > PERSISTENT else 0.0
 
 
 def _excess(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float | None:
@@ -228,15 +228,15 @@ def _excess(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_n
         [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)]
     )
     usual = np.median(table, axis=0)
-    over: F64 = part.ns[at] - usual
+    excess: F64 = part.ns[at] - usual
     limit = np.median(errors, axis=0) if part.cause == WORK else part.error_ns[at] + np.median(errors, axis=0)
     if len(others) >= FEWEST_TO_SCATTER:
         limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
     if part.cause != WORK and not CAUSE_OF[part.cause].slowed:
-        recurs = int((over > np.maximum(limit, least_ns)).sum()) >= min(RECURS, len(common))
-        return float(over.mean()) if recurs and over.mean() >= least_ns else None
-    exceeds = over > limit
-    return float(np.maximum(over, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT else None
+        recurs = int((excess > np.maximum(limit, least_ns)).sum()) >= min(RECURS, len(common))
+        return float(excess.mean()) if recurs and excess.mean() >= least_ns else None
+    exceeds = excess > limit
+    return float(np.maximum(excess, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT else None
 
 
 def _like(part: OwnTimePart, other: OwnTime) -> OwnTimePart | None:
@@ -273,8 +273,8 @@ def _wait_before(late: _ExcessTime) -> bool:
     part = max(late.excess, key=lambda p: late.excess[p])
     if part.cause != UNRECORDED or not part.long:
         return False
-    theirs = float(np.median([peer.pauses_ns(UNRECORDED, begun=False) for peer in late.peers]))
-    return theirs - late.own.pauses_ns(UNRECORDED, begun=False) >= HIDES * late.excess[part]
+    theirs = float(np.median([peer.pauses_ns(UNRECORDED, started=False) for peer in late.peers]))
+    return theirs - late.own.pauses_ns(UNRECORDED, started=False) >= HIDES * late.excess[part]
 
 
 def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], step_ms: float) -> float:
@@ -285,16 +285,16 @@ def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], 
     as the late rank loses, the gain comes from the recorded collectives.
     """
     gain_ms = _replayed_gain(job, late, step_ms)
-    worst = max(late, key=lambda each: each.own_ms)
-    before = _wait_before(worst)
-    if gain_ms >= LEAST_SHARE * step_ms and not before:
+    worst = max(late, key=lambda rank: rank.own_ms)
+    wait = _wait_before(worst)
+    if gain_ms >= LEAST_SHARE * step_ms and not wait:
         return gain_ms
-    if not (before or _hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
+    if not (wait or _hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
         return gain_ms
-    seen_ms = min(recorded.gain_ms({each.position: each.own_ms * 1e6 for each in late}), worst.own_ms)
-    return max(gain_ms, seen_ms) if before else seen_ms
+    seen_ms = min(recorded.gain_ms({rank.position: rank.own_ms * 1e6 for rank in late}), worst.own_ms)
+    return max(gain_ms, seen_ms) if wait else seen_ms
 
 
 def _replayed_gain(job: JointReplay, late: Sequence[_ExcessTime], step_ms: float) -> float:
-    without = job.step_ms({each.position: each.edits() for each in late})
-    return max(step_ms - without, 0.0) if without is not None else 0.0
+    replayed_ms = job.step_ms({rank.position: rank.edits() for rank in late})
+    return max(step_ms - replayed_ms, 0.0) if replayed_ms is not None else 0.0

@@ -49,10 +49,10 @@ class RankLosses:
     shapes: Set[Shape]
 
     @staticmethod
-    def of(recording: Recording, rank: RankResult, kernels: Kernels, least: Mapping[Shape, float]) -> RankLosses:
+    def from_recording(recording: Recording, rank: RankResult, kernels: Kernels, shortest: Mapping[Shape, float]) -> RankLosses:
         """Return the times in the trace of ``rank``.
 
-        ``least`` is the shortest time of each kernel over the ranks (of ``contention.quietest``).
+        ``shortest`` is the shortest time of each kernel over the ranks (of ``contention.quietest``).
         """
         counted = rank.counted["step"].to_numpy(np.int32)
         steps = max(len(counted), 1)
@@ -61,15 +61,15 @@ class RankLosses:
             "WHERE device = ? AND owner = 'idle' AND list_contains(?, step) GROUP BY cause",
             [LONG_GAP_NS, rank.device, counted.tolist()],
         )
-        lost: dict[str, float] = {}
-        for cause, long, whole in rows:
+        lost_ms: dict[str, float] = {}
+        for cause, long, total in rows:
             # host time after a wait for the GPU is the host's own: all ranks wait like this, but only the late rank's GPU runs
             # out of work
-            of = UNRECORDED if cause == "host_sync" else cause
-            lost[of] = lost.get(of, 0.0) + float((long if CAUSE_OF[of].slowed else whole) or 0) / steps / 1e6
+            key = UNRECORDED if cause == "host_sync" else cause
+            lost_ms[key] = lost_ms.get(key, 0.0) + float((long if CAUSE_OF[key].slowed else total) or 0) / steps / 1e6
         work, _, loud = kernel_work(kernels, tuple(counted.tolist()))
-        lost[WORK] = float(work.sum()) / steps / 1e6
-        return RankLosses(lost, held_ms(kernels, counted, least), kernels.quiet, kernels.quiet.keys() | loud.keys())
+        lost_ms[WORK] = float(work.sum()) / steps / 1e6
+        return RankLosses(lost_ms, held_ms(kernels, counted, shortest), kernels.quiet, kernels.quiet.keys() | loud.keys())
 
 
 @dataclass(frozen=True)
@@ -117,19 +117,21 @@ def outliers(
     """
     late_ms = _late_ms(recorded.delay_ms(), peers, LEAST_SHARE * step_ms)
     compared = {position: _compared(position, peers[position]) for position in late_ms}
-    shown = traces(sorted({p for position, some in compared.items() for p in (position, *some)})) if late_ms else {}
-    explained = (_explained(position, comes, shown, compared[position]) for position, comes in late_ms.items())
-    late = [each for each in explained if each is not None]
-    late.sort(key=lambda each: -1 if (rank := ranks[each.position]) is None else rank)
+    trace_of = traces(sorted({p for position, subset in compared.items() for p in (position, *subset)})) if late_ms else {}
+    explained = (_explained(position, comes, trace_of, compared[position]) for position, comes in late_ms.items())
+    late = [arrival for arrival in explained if arrival is not None]
+    late.sort(key=lambda arrival: -1 if (rank := ranks[arrival.position]) is None else rank)
     if not late:
         return ()
 
-    kept = {each.position: ms for each, ms in zip(late, shared_work_ms(late, peers), strict=True)}
+    shared_ms = {arrival.position: ms for arrival, ms in zip(late, shared_work_ms(late, peers), strict=True)}
 
-    def gain_ms(some: Sequence[_LateArrival]) -> float:
-        return recorded.gain_ms({each.position: np.maximum(each.over_ms - kept[each.position], 0.0) * 1e6 for each in some})
+    def gain_ms(subset: Sequence[_LateArrival]) -> float:
+        return recorded.gain_ms(
+            {arrival.position: np.maximum(arrival.over_ms - shared_ms[arrival.position], 0.0) * 1e6 for arrival in subset}
+        )
 
-    return tuple(replace(each, as_recorded=True) for each in stragglers_of(late, ranks, hosts, gain_ms))
+    return tuple(replace(straggler, as_recorded=True) for straggler in stragglers_of(late, ranks, hosts, gain_ms))
 
 
 def _late_ms(delay: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _Comes]:
@@ -138,9 +140,9 @@ def _late_ms(delay: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dic
     for alike in {id(alike): alike for alike in peers if len(alike) >= FEWEST_ALIKE}.values():
         mine = delay[alike]
         # all are compared at once first, because few of thousands are late and each single median takes as long as this one
-        over = mine - np.median(mine, axis=0)
-        near = ((over >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2) | (over.mean(axis=1) >= least_ms / 2)
-        for position in np.asarray(alike)[near | (len(alike) < MANY)].tolist():
+        excess = mine - np.median(mine, axis=0)
+        candidates = ((excess >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2) | (excess.mean(axis=1) >= least_ms / 2)
+        for position in np.asarray(alike)[candidates | (len(alike) < MANY)].tolist():
             comes = _comes(delay, position, alike, least_ms)
             if comes is not None:
                 late[position] = comes
@@ -154,12 +156,12 @@ def _comes(delay: F64, position: int, alike: Sequence[int], least_ms: float) -> 
     """
     others = delay[[p for p in alike if p != position]]
     usual = np.median(others, axis=0)
-    over: F64 = delay[position] - usual
+    excess: F64 = delay[position] - usual
     limit = np.maximum(OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(others - usual), axis=0), least_ms)
-    beyond = over > limit
-    if not over.size or beyond.sum() < min(RECURS, over.size) or over.mean() < least_ms:
+    beyond = excess > limit
+    if not excess.size or beyond.sum() < min(RECURS, excess.size) or excess.mean() < least_ms:
         return None
-    return _Comes(over, bool(beyond.mean() > PERSISTENT))
+    return _Comes(excess, bool(beyond.mean() > PERSISTENT))
 
 
 def _compared(position: int, alike: Sequence[int]) -> list[int]:

@@ -76,12 +76,12 @@ class OwnTime:
         """The shapes of all its kernels."""
         return self.quiet.keys() | self.loud.keys()
 
-    def pauses_ns(self, cause: str, *, begun: bool) -> float:
+    def pauses_ns(self, cause: str, *, started: bool) -> float:
         """Return host time per step in long gaps of ``cause``.
 
-        With ``begun``, only the part after the start of a step in the gap counts, else only the rest.
+        With ``started``, only the part after the start of a step in the gap counts, else only the rest.
         """
-        of_steps = self.longest_ns.get((cause, begun), ())
+        of_steps = self.longest_ns.get((cause, started), ())
         return sum(float(gaps.sum()) for gaps in of_steps) / max(len(self.steps), 1)
 
     def edit_of(self, part: OwnTimePart, keep_share: float) -> Edit:
@@ -106,33 +106,33 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
     host = problem.host
     long = (host.gap >= LONG_GAP_NS) & (host.pred >= 0)
     recorded = host.start - host.end[np.maximum(host.pred, 0)]
-    taken = np.where(host.pred >= 0, np.maximum(recorded - host.gap, 0), 0)
+    reduction = np.where(host.pred >= 0, np.maximum(recorded - host.gap, 0), 0)
     talks = np.isin(problem.ops.op, kernels.communication)
     idle = _drained_share(problem, np.ones(len(talks), bool))
     parts = [OwnTimePart(WORK, work, DEVICE_ERROR * work)]
     unrecorded = host.gap_parts[:, HOST_CAUSES.index(UNRECORDED)]
-    known = host.pred >= 0
-    cost = COST_ERROR * _by_step(taken, node_step, known, steps)
+    linked = host.pred >= 0
+    cost = COST_ERROR * _by_step(reduction, node_step, linked, steps)
     # hosts of one balanced job differ in all times of a cause, including gaps of 2 ms
-    errors = [cost + HOST_ERROR * _by_step(ns, node_step, known, steps) for ns in host.gap_parts.T]
+    errors = [cost + HOST_ERROR * _by_step(ns, node_step, linked, steps) for ns in host.gap_parts.T]
     for which in (True, False):
         # a long gap delays the rank while its GPU has no work or does nothing; many short gaps slow it everywhere
         share = np.maximum(idle, _paused_share(problem)) if which else np.ones(len(idle))
         for column, cause in enumerate(HOST_CAUSES):
-            ns = _by_step(host.gap_parts[:, column] * share, node_step, known & (long == which), steps)
+            ns = _by_step(host.gap_parts[:, column] * share, node_step, linked & (long == which), steps)
             if ns.any() and cause != "profiler":
                 parts.append(OwnTimePart(cause, ns, errors[column] if CAUSE_OF[cause].slowed else np.zeros(len(steps)), which))
     hidden = _by_step(unrecorded * (_drained_share(problem, ~talks) - idle), node_step, long, steps)
-    whole = {
+    totals = {
         cause: float(_by_step(host.gap_parts[:, i], node_step, long, steps).mean()) if steps else 0.0
         for i, cause in enumerate(HOST_CAUSES)
     }
     behind = np.zeros(len(host)) if begins_ns is None else _behind_begin(host, begins_ns)
     longest = {
-        (cause, begun): tuple(_descending((ns * share)[long & (node_step == step)]) for step in steps)
+        (cause, started): tuple(_descending((ns * share)[long & (node_step == step)]) for step in steps)
         for cause, ns in zip(HOST_CAUSES, host.gap_parts.T, strict=True)
-        if whole[cause]
-        for begun, share in ((False, 1 - behind), (True, behind))
+        if totals[cause]
+        for started, share in ((False, 1 - behind), (True, behind))
     }
     long_calls, short_calls = (tuple(host.call[long == which].tolist()) for which in (True, False))
     hidden_ns = float(hidden.mean()) if len(hidden) else 0.0
@@ -144,7 +144,7 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
         compute=compute,
         long_calls=long_calls,
         short_calls=short_calls,
-        long_gaps_ns=whole,
+        long_gaps_ns=totals,
         hidden_ns=hidden_ns,
         held_ms=held_ms,
         longest_ns=longest,
@@ -159,10 +159,10 @@ def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
     host, ops = problem.host, problem.ops
     ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: the latest end of the operations launched before it
     np.maximum.at(ends, ops.node[which] + 1, (ops.fixed_start + ops.dur)[which])
-    done = np.maximum.accumulate(ends)[:-1]
-    before = host.end[np.maximum(host.pred, 0)]
-    gap = np.where(host.pred >= 0, np.maximum(host.start - before, 0), 0)
-    return np.clip(host.start - np.maximum(before, done), 0, gap) / np.maximum(gap, 1)
+    earlier_end = np.maximum.accumulate(ends)[:-1]
+    previous_end = host.end[np.maximum(host.pred, 0)]
+    gap = np.where(host.pred >= 0, np.maximum(host.start - previous_end, 0), 0)
+    return np.clip(host.start - np.maximum(previous_end, earlier_end), 0, gap) / np.maximum(gap, 1)
 
 
 def _paused_share(problem: ReplayProblem) -> F64:
@@ -185,11 +185,11 @@ def _behind_begin(host: HostNodes, begins_ns: I64) -> F64:
 
     It is 0 if no step starts in the gap.
     """
-    before = host.end[np.maximum(host.pred, 0)]
+    previous_end = host.end[np.maximum(host.pred, 0)]
     at = np.searchsorted(begins_ns, host.start, side="right") - 1
     begin = np.where(at >= 0, begins_ns[np.maximum(at, 0)], NEVER) if len(begins_ns) else np.full(len(host), NEVER, np.int64)
-    within = (host.pred >= 0) & (begin > before)
-    return np.where(within, (host.start - begin) / np.maximum(host.start - before, 1), 0.0)
+    within = (host.pred >= 0) & (begin > previous_end)
+    return np.where(within, (host.start - begin) / np.maximum(host.start - previous_end, 1), 0.0)
 
 
 def _descending(ns: F64) -> F64:
@@ -205,11 +205,11 @@ def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
     step = np.full(len(problem.host), -1, np.int32)
     launched = problem.ops.node >= 0
     step[problem.ops.node[launched]] = problem.ops.step[launched]
-    known = np.maximum.accumulate(np.where(step >= 0, np.arange(len(step)), -1)) if len(step) else step
-    return np.where(known >= 0, step[np.maximum(known, 0)], -1).astype(np.int32)
+    linked = np.maximum.accumulate(np.where(step >= 0, np.arange(len(step)), -1)) if len(step) else step
+    return np.where(linked >= 0, step[np.maximum(linked, 0)], -1).astype(np.int32)
 
 
-class KernelWork(NamedTuple):
+class StepKernelWork(NamedTuple):
     """Kernel time by step, its operations, and the loud kernels by shape (as in ``OwnTime``)."""
 
     by_step: F64
@@ -217,21 +217,21 @@ class KernelWork(NamedTuple):
     loud: dict[Shape, tuple[F64, F64]]
 
 
-def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> KernelWork:
+def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> StepKernelWork:
     """Return the kernel time of a rank in ``steps``.
 
     Communication slows kernels that run at the same time, most on the rank that waits. They count with the time of the same
     kernels without communication.
     """
     ops = kernels.ops[kernels.ops["step"].isin(steps)]
-    beside = ops["beside"].to_numpy(bool)
+    overlapping = ops["beside"].to_numpy(bool)
     shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
     usual = np.array([kernels.quiet.get(shape, (np.nan, 0))[0] for shape in shapes], np.float64)
     took = ops["dur_ns"].to_numpy(np.float64)
-    took = np.where(beside & ~np.isnan(usual), np.fmin(took, usual), took)
+    took = np.where(overlapping & ~np.isnan(usual), np.fmin(took, usual), took)
     by_step = pd.Series(took).groupby(ops["step"].to_numpy()).sum()
     work = np.array([float(by_step.get(step, 0.0)) for step in steps])
-    unknown = ops[beside & np.isnan(usual)]
+    unknown = ops[overlapping & np.isnan(usual)]
     sums = unknown.groupby(["name", "shape", "step"])["dur_ns"].agg(["sum", "size"]).reset_index()
     loud = {
         (str(name), str(shape)): tuple(
@@ -239,7 +239,7 @@ def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> KernelWork:
         )
         for (name, shape), mine in sums.groupby(["name", "shape"])
     }
-    return KernelWork(work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud)
+    return StepKernelWork(work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud)
 
 
 def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
@@ -251,27 +251,27 @@ def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
     for rank in ranks:
         for shape, (median, _) in rank.quiet.items():
             quiet[shape] = min(median, quiet.get(shape, median))
-    out = []
+    times = []
     for rank in ranks:
-        off = np.zeros(len(rank.steps))
+        removed = np.zeros(len(rank.steps))
         for shape, (ns, count) in rank.loud.items():
             if shape in quiet:
-                off += np.maximum(ns - count * quiet[shape], 0.0)
+                removed += np.maximum(ns - count * quiet[shape], 0.0)
         parts = tuple(
-            replace(part, ns=part.ns - off, error_ns=DEVICE_ERROR * (part.ns - off)) if part.cause == WORK else part
+            replace(part, ns=part.ns - removed, error_ns=DEVICE_ERROR * (part.ns - removed)) if part.cause == WORK else part
             for part in rank.parts
         )
-        out.append(replace(rank, parts=parts))
-    return out
+        times.append(replace(rank, parts=parts))
+    return times
 
 
 def same_kernels_ratio(mine: Quiet, theirs: Quiet) -> tuple[float, float]:
     """Return the time ratio of kernels that both run in the same shape, and their share of ``mine``."""
     shared = mine.keys() & theirs.keys()
-    here = sum(mine[key][0] * mine[key][1] for key in shared)
-    there = sum(theirs[key][0] * mine[key][1] for key in shared)
+    own_ns = sum(mine[key][0] * mine[key][1] for key in shared)
+    other_ns = sum(theirs[key][0] * mine[key][1] for key in shared)
     total = sum(median * n for median, n in mine.values())
-    return (here / there if there else 1.0), (here / total if total else 0.0)
+    return (own_ns / other_ns if other_ns else 1.0), (own_ns / total if total else 0.0)
 
 
 def same_launches_share(mine: Quiet, theirs: Set[Shape]) -> float:

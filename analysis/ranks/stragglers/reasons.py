@@ -106,12 +106,12 @@ def shared_work_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> 
     The work of another batch size does not disappear when it is balanced. Kernels that the peers do not run at all do
     disappear. ``peers`` is by position; each rank is among its own peers.
     """
-    kept = []
-    for each in late:
-        alike = peers[each.position]
-        together = sum(other.shared_ms for other in late if other.position in alike)
-        kept.append(min(together / max(len(alike), 1), each.shared_ms))
-    return kept
+    shares = []
+    for rank in late:
+        alike = peers[rank.position]
+        shared_ms = sum(other.shared_ms for other in late if other.position in alike)
+        shares.append(min(shared_ms / max(len(alike), 1), rank.shared_ms))
+    return shares
 
 
 def shares_work(mine: RunsKernels, others: Sequence[RunsKernels]) -> bool:
@@ -131,24 +131,24 @@ def stragglers_of(
     the job's step without the losses of some of the ranks.
     """
     stragglers, single = [], list(late)
-    for host in _slow_hosts([each.position for each in late], hosts):
-        of_host = [each for each in late if hosts[each.position] == host]
-        single = [each for each in single if each not in of_host]
+    for host in _slow_hosts([rank.position for rank in late], hosts):
+        of_host = [rank for rank in late if hosts[rank.position] == host]
+        single = [rank for rank in single if rank not in of_host]
         stragglers.append(straggler("host", of_host, host, ranks, gain_ms(of_host)))
     if len(single) <= MOST_REPLAYED:
-        stragglers += [straggler("rank", [each], hosts[each.position], ranks, gain_ms([each])) for each in single]
+        stragglers += [straggler("rank", [rank], hosts[rank.position], ranks, gain_ms([rank])) for rank in single]
     if len(stragglers) != 1:
         stragglers.append(straggler("set", late, None, ranks, gain_ms(late)))
-    return tuple(sorted(stragglers, key=lambda each: (-each.gain_ms, -each.own_ms)))
+    return tuple(sorted(stragglers, key=lambda rank: (-rank.gain_ms, -rank.own_ms)))
 
 
 def straggler(
     kind: StragglerKind, late: Sequence[LateRank], host: str | None, ranks: Sequence[int | None], gain_ms: float
 ) -> Straggler:
     """Return ``late`` as one straggler, with their reason if they have the same one."""
-    positions = tuple(each.position for each in late)
-    worst = max(late, key=lambda each: each.own_ms)
-    alike = len({(each.reason, each.kernel_ratio is None) for each in late}) == 1
+    positions = tuple(rank.position for rank in late)
+    worst = max(late, key=lambda rank: rank.own_ms)
+    alike = len({(rank.reason, rank.kernel_ratio is None) for rank in late}) == 1
     return Straggler(
         kind=kind,
         positions=positions,
@@ -156,7 +156,7 @@ def straggler(
         host=host,
         reason=worst.reason if alike else None,
         kernel_ratio=worst.kernel_ratio if alike else None,
-        own_ms=float(np.median([each.own_ms for each in late])),
+        own_ms=float(np.median([rank.own_ms for rank in late])),
         gain_ms=gain_ms,
     )
 

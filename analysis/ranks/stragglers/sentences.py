@@ -28,10 +28,10 @@ def who(straggler: Straggler | RankGroup, ranks: Sequence[RankResult]) -> str:
         return f"host {straggler.host} with its {len(straggler.ranks)} {kind}s"
     listed = f"{kind} {names[0]}" if len(names) == 1 else f"{kind}s {_listed(names)}"
     if len(straggler.ranks) > NAMED_RANKS:
-        known = straggler.positions if len(straggler.positions) == len(straggler.ranks) else ()
-        hosts = sorted({ranks[p].host or "" for p in known})
-        named = all(hosts) and 1 < len(hosts) <= NAMED_RANKS
-        listed = f"{len(straggler.ranks)} {kind}s{f' on hosts {_listed(hosts)}' if named else ''}"
+        positions = straggler.positions if len(straggler.positions) == len(straggler.ranks) else ()
+        hosts = sorted({ranks[p].host or "" for p in positions})
+        name_hosts = all(hosts) and 1 < len(hosts) <= NAMED_RANKS
+        listed = f"{len(straggler.ranks)} {kind}s{f' on hosts {_listed(hosts)}' if name_hosts else ''}"
     return f"the pipeline stage of {listed}" if straggler.kind == "stage" else listed
 
 
@@ -43,8 +43,8 @@ def why(straggler: Straggler) -> str | None:
     """Return the cause of the lost time, to follow "it is …"; None if it is unknown."""
     several = straggler.kind != "host" and len(straggler.ranks) > 1
     if straggler.kernel_ratio is not None and straggler.reason is None:
-        gpus, most = ("their GPUs", "up to ") if len(straggler.ranks) > 1 else ("its GPU", "")
-        return f"equal kernels that take {most}{straggler.kernel_ratio:.2f} times as long on {gpus}"
+        gpus, prefix = ("their GPUs", "up to ") if len(straggler.ranks) > 1 else ("its GPU", "")
+        return f"equal kernels that take {prefix}{straggler.kernel_ratio:.2f} times as long on {gpus}"
     if straggler.reason is None:
         return None
     reason = REASONS.get(straggler.reason) or CAUSE_OF[straggler.reason].late_rank

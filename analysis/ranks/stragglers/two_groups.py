@@ -40,18 +40,22 @@ def split_of(
         early, late = mine[:cut], mine[cut:]
         if len(late) < max(FEWEST_LATE, len(early)):
             continue
-        apart = late.min(axis=0) - early.max(axis=0)  # by step
+        distance = late.min(axis=0) - early.max(axis=0)  # by step
         spread = max(float(np.ptp(mean[:cut])), float(np.ptp(mean[cut:])))
         scatter = np.median(np.abs(np.concatenate([mean[:cut] - np.median(mean[:cut]), mean[cut:] - np.median(mean[cut:])])))
-        least = max(LEAST_SHARE * step_ms, APART * spread, OUTLIER_MADS * MAD_TO_SIGMA * float(scatter))
-        if mean[cut] - mean[cut - 1] >= least and (apart > 0).mean() > PERSISTENT:
+        least_ms = max(LEAST_SHARE * step_ms, APART * spread, OUTLIER_MADS * MAD_TO_SIGMA * float(scatter))
+        if mean[cut] - mean[cut - 1] >= least_ms and (distance > 0).mean() > PERSISTENT:
             behind_ms = float(np.median(mean[cut:]) - np.median(mean[:cut]))
             splits.append(Split(_side(positions[:cut], ranks, hosts), _side(positions[cut:], ranks, hosts), behind_ms))
-    return max(splits, key=lambda each: each.behind_ms, default=None)
+    return max(splits, key=lambda split: split.behind_ms, default=None)
 
 
-def _side(some: NDArray[np.int64], ranks: Sequence[int | None], hosts: Sequence[str | None]) -> RankGroup:
-    positions = sorted(some.tolist(), key=lambda p: (-1 if (rank := ranks[p]) is None else rank, p))
+def _side(positions_of: NDArray[np.int64], ranks: Sequence[int | None], hosts: Sequence[str | None]) -> RankGroup:
+    positions = sorted(positions_of.tolist(), key=lambda p: (-1 if (rank := ranks[p]) is None else rank, p))
     host = hosts[positions[0]]
-    whole = host is not None and len(positions) > 1 and {p for p, name in enumerate(hosts) if name == host} == set(positions)
-    return RankGroup("host" if whole else "set", tuple(positions), tuple(ranks[p] for p in positions), host if whole else None)
+    full_host = (
+        host is not None and len(positions) > 1 and {p for p, name in enumerate(hosts) if name == host} == set(positions)
+    )
+    return RankGroup(
+        "host" if full_host else "set", tuple(positions), tuple(ranks[p] for p in positions), host if full_host else None
+    )
