@@ -10,7 +10,7 @@ import pandas as pd
 
 from sawtooth.analysis.knowledge.dtypes import dtype_of_type
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
-from sawtooth.analysis.knowledge.kernel_time import KernelOperands, KernelTimeEstimate, estimate
+from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, KernelWork, estimate
 from sawtooth.analysis.knowledge.kernel_work import (
     convolution_work,
     moving_work,
@@ -45,7 +45,7 @@ CUDNN_DEPTHWISE = (0.8, 0.17, 1.56)
 MANY_VALUES = 1e8
 
 
-def flop_work(row: Any, dtype: str, *, resized: Mapping[int, int] | None = None) -> KernelOperands | None:
+def flop_work(row: Any, dtype: str, *, resized: Mapping[int, int] | None = None) -> KernelWork | None:
     """Return the work of a row's FLOP operator in ``dtype``; None if it is unknown.
 
     ``resized`` has the new value of sizes that change: of products, and of the head size of attention.

@@ -24,7 +24,7 @@ def waited_for_ms(communication: Communication, late: Straggler) -> float:
 
     0 if most of the job's waiting is for other ranks.
     """
-    waits = {each.position: each.late_ms for each in communication.ranks}
+    waits = {rank.position: rank.late_ms for rank in communication.ranks}
     of_late = math.fsum(waits.get(position, 0.0) for position in late.positions)
     return of_late if of_late > LEADS * math.fsum(waits.values()) else 0.0
 
@@ -36,8 +36,8 @@ def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Findi
     alone, but the ranks that wait for it do not get faster.
     """
     late = _late(findings)
-    alone = _lost_alone(context) if late is not None else frozenset()
-    return [_bounded(f, late) if late is not None and alone & set(f.explains.causes) else f for f in findings]
+    single = _lost_alone(context) if late is not None else frozenset()
+    return [_bounded(f, late) if late is not None and single & set(f.explains.causes) else f for f in findings]
 
 
 def is_seen_to_be_late(context: RuleContext, late: Finding, _host: Finding) -> bool:
@@ -64,9 +64,9 @@ def _lost_alone(context: RuleContext) -> frozenset[str]:
     mine = (context.rank.recording_id, context.rank.device)
     at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == mine), -1)
     late = communication.stragglers if communication is not None else ()
-    everyone = {position for each in late for position in each.positions}
+    everyone = {position for straggler in late for position in straggler.positions}
     others = [rank for i, rank in enumerate(ranks) if i not in everyone]
-    reasons = {each.reason for each in late if at in each.positions and each.reason in CAUSE_OF}
+    reasons = {rank.reason for rank in late if at in rank.positions and rank.reason in CAUSE_OF}
     return frozenset(
         reason
         for reason in reasons

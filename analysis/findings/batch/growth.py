@@ -14,7 +14,7 @@ from sawtooth.analysis.findings.batch.memory import Shape
 from sawtooth.analysis.findings.recorded.counted_operations import numel, product_dtype
 from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
-from sawtooth.analysis.knowledge.kernel_time import KernelOperands, estimate
+from sawtooth.analysis.knowledge.kernel_time import KernelWork, estimate
 from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_work, product_work
 from sawtooth.analysis.knowledge.recurrent import RECURRENT, layers_and_directions
 from sawtooth.analysis.knowledge.traffic import operator_bytes
@@ -188,7 +188,7 @@ def _more_tiles(row: Any, times: float) -> float | None:
     return math.ceil(times * rows / int(tile[1])) / math.ceil(rows / int(tile[1]))
 
 
-def _work(row: Any, dims: list[Any], dtype: str) -> KernelOperands | None:
+def _work(row: Any, dims: list[Any], dtype: str) -> KernelWork | None:
     if row.category == "conv":
         return convolution_work(row.flop_operator, dims, row.flop_strides, row.flop_concrete, dtype)
     return product_work(row.flop_operator, dims, row.flop_strides, dtype)

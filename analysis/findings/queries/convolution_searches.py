@@ -1,4 +1,4 @@
-"""Convolutions in which cuDNN tries algorithms."""
+"""Convolutions for which cuDNN benchmarks algorithms (``cudnn.benchmark``)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import CountedEvents, operators
 
 CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
-# Kernels of one convolution. It needs one to five, including both gradients and layout conversions; a search tries twenty or
-# more.
-SEARCHES = 12
-# Many kernels alone do not show a search: an FFT convolution launches three kernels for each part of its batch. A search
-# measures each algorithm, so the host waits for the GPU inside the operator.
+LEAST_SEARCH_KERNELS = 12  # A convolution launches 1 to 5 kernels, with gradients and layout conversions, a search 20 or more.
+# Many kernels alone do not show a search, because an FFT convolution launches three kernels for each part of its batch. But a
+# search measures each algorithm, so the host waits for the GPU inside the operator.
 _SEARCHING = (
     "SELECT o.cpu_op_id FROM named_cpu_ops o JOIN gpu_ops g USING (cpu_op_id) "
     "WHERE regexp_matches(o.name, ?) AND g.kind = 'kernel' "
@@ -20,19 +18,19 @@ _SEARCHING = (
 
 @once
 def searching_convolutions(context: RuleContext) -> CountedEvents:
-    """Return the convolutions of the counted steps in which cuDNN tries algorithms."""
-    if not context.recording.named(CONVOLUTION):
+    """Return the convolutions of the counted steps for which cuDNN benchmarks algorithms."""
+    if not context.recording.named(CONVOLUTION):  # The query below would take longer.
         return operators(context, CONVOLUTION)
-    ids = [int(row[0]) for row in context.recording.rows(_SEARCHING, [CONVOLUTION, SEARCHES])]
+    ids = [int(row[0]) for row in context.recording.rows(_SEARCHING, [CONVOLUTION, LEAST_SEARCH_KERNELS])]
     convolutions = operators(context, CONVOLUTION)
     return convolutions.where(convolutions.frame["id"].isin(ids))
 
 
 def calls_of_searches(context: RuleContext) -> set[int]:
-    """Return the calls made inside convolutions in which cuDNN tries algorithms, in any step."""
+    """Return the calls inside such convolutions, also outside of counted steps."""
     if not context.recording.named(CONVOLUTION):
         return set()
     rows = context.recording.rows(
-        f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, SEARCHES]
+        f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, LEAST_SEARCH_KERNELS]
     )
     return {int(row[0]) for row in rows}

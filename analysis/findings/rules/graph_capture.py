@@ -4,9 +4,8 @@ What it checks
     Calls that begin, end or instantiate a capture (``cudaStreamBeginCapture``, ``cudaGraphInstantiate``) in the counted
     steps.
 Why it costs time
-    During a capture, launched work does not run, so the GPU is idle. The launches in the trace do not show how the run
-    continues. A capture usually happens once. A loop that captures again every few steps (other shapes) pays for it each
-    time.
+    Launches recorded during a capture are not executed, so the GPU is idle and the profiled step is not typical. A capture
+    usually happens once. A loop that captures again for each new input shape pays each time.
 What to do
     Profile after the warm-up: use ``schedule(skip_first=…)`` until graphs are captured. If captures repeat, pad shapes to a
     few sizes.
@@ -25,6 +24,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import calls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
+# The end of a capture is evidence, but does not decide.
 CAPTURES = r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)"
 
 CHANGES = (
@@ -38,27 +38,27 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if a CUDA graph is captured in a counted step."""
-    captures = calls(context, CAPTURES)
-    begun = captures.where(captures.frame["name"].str.contains("Begin|Instantiate"))
-    captured = begun.frame["step"].nunique()
-    if not captured:
+    events = calls(context, CAPTURES)
+    starts = events.where(events.frame["name"].str.contains("Begin|Instantiate"))
+    steps_with_capture = starts.frame["step"].nunique()
+    if not steps_with_capture:
         return
     yield Evidence(
         Advice(
-            f"A CUDA graph is captured in {captured} of {captures.steps} profiled steps: what is launched meanwhile does not run",
+            f"A CUDA graph is captured in {steps_with_capture} of {events.steps} profiled steps: work launched during a capture does not run",
             Action(
-                "Profile", "later", ", when graphs have been captured; pad shapes to a few sizes where a loop keeps capturing."
+                "Profile", "later", ", when graphs have been captured; pad shapes to a few sizes if the loop keeps capturing."
             ),
-            note="Not predicted: steps without a capture were not recorded."
-            if captured == captures.steps
-            else "Not predicted: see the steps without a capture.",
-            risk="None.",
+            note="No prediction: every recorded step contains a capture."
+            if steps_with_capture == events.steps
+            else "No prediction: the other profiled steps show the step time without a capture.",
+            risk="No risk.",
             changes=CHANGES,
         ),
         confidence="high",
         severity="warning",
-        rows=captures.rows(),
-        places=captures.places(),
+        rows=events.rows(),
+        places=events.places(),
     )
 
 

@@ -34,7 +34,7 @@ from sawtooth.analysis.findings.queries.calls import CELLS, calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
-from sawtooth.analysis.knowledge.kernel_time import KernelOperands, KernelTimeEstimate, estimate
+from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, KernelWork, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.replay.edits import Edit, FasterHost, TimedOps, WithoutHostCause, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -160,7 +160,7 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: GpuPea
 
 
 def _time_products(
-    part: pd.DataFrame, work: KernelOperands, batches: set[float], gpu: GpuPeaks, kept: list[int], edges: dict[str, list[int]]
+    part: pd.DataFrame, work: KernelWork, batches: set[float], gpu: GpuPeaks, kept: list[int], edges: dict[str, list[int]]
 ) -> None:
     """Add the remaining kernels of one step's products of one shape, with their new times.
 
@@ -186,7 +186,7 @@ def _keep(row: Any, time: KernelTimeEstimate | None, recorded_ns: int, kept: lis
         durations.append(max(min(round(getattr(time, edge) * 1e6), recorded_ns), 1) if time is not None else recorded_ns)
 
 
-def _batched(work: KernelOperands, times: int, of_weights: bool) -> KernelOperands:
+def _batched(work: KernelWork, times: int, of_weights: bool) -> KernelWork:
     product = work.products[0]
     longer = replace(product, k=product.k * times) if of_weights else replace(product, m=product.m * times)
     return replace(work, products=(longer,), bytes=work.bytes * times)

@@ -1,18 +1,18 @@
 """The samples of a batch go through the model one by one.
 
 What it checks
-    Weights of layers and convolutions that are used many times per step, each time with a batch of one. Autograd accumulates
-    one gradient per weight, independently of the number of uses.
+    Weights of linear and convolution layers that are used many times per step, each time with a batch of one. Autograd
+    accumulates one gradient per weight, independently of the number of uses.
 Why it costs time
     Every sample launches all kernels of the model, forward and backward, with too little work to fill the GPU. Every use of a
-    weight adds another gradient of the whole weight to the last one.
+    weight adds a full-size gradient to its accumulated gradient.
 What to do
     Stack the samples and call the model once. Pad samples of different sizes and mask the padding. If the code must handle
     one sample, use ``torch.func.vmap``.
 When it is wrong
-    A call needs the result of the previous call: words generated one after the other, a simulation, a recurrence with a batch
-    of one. A trace does not show where a tensor comes from. Products with vectors only, and loops that read from the GPU, may
-    be such cases. Samples of very different sizes also cannot be stacked well.
+    A call needs the result of the previous call: autoregressive decoding, a simulation, a recurrence with a batch of one. A
+    trace does not show where a tensor comes from. Two signs of such a dependence lower the confidence: all products are matrix
+    × vector, or the loop reads values from the GPU. Samples of very different sizes also cannot be stacked well.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.vmap.html
 """
@@ -38,8 +38,9 @@ from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-READS = "^aten::_local_scalar_dense$"
-MAY_DEPEND = "Where a sample's call needs what the one before left, they cannot be done at once."
+HOST_READ_OPERATORS = "^aten::_local_scalar_dense$"
+READS_PER_SAMPLE = 0.5  # A loop that reads a value after at least every second sample probably depends on it.
+MAY_DEPEND = "If one call needs the result of the previous call, the samples cannot be stacked."
 
 CHANGES = (
     CodeChange(
@@ -57,22 +58,23 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     launched = [_launched(context, part["cpu_op_id"].tolist()) for _, part in loop.calls.groupby("step")]
     work = pd.concat(launched)
-    work = work[~work.index.duplicated()]  # In a damaged trace, equal sequence numbers can join the passes of several steps.
-    edits = _at_once(context, work, loop.samples)
+    # In a damaged trace, autograd sequence numbers repeat, so a kernel may appear in the passes of two steps.
+    work = work[~work.index.duplicated()]
+    edits = _stacking_edits(context, work, loop.samples)
     predicted = context.predict_ms(edits) if edits else None
     if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
         return
     steps = context.work_steps
-    unsure = loop.vectors or operators(context, READS).count >= loop.samples / 2
-    place = _place(context, loop)
+    unsure = loop.vectors or operators(context, HOST_READ_OPERATORS).count >= READS_PER_SAMPLE * loop.samples
+    loop_line = _loop_line(context, loop)
     yield Evidence(
         Advice(
-            f"{loop.samples} samples of a batch go through the model one by one{f', at {place}' if place else ''}: {count_in_words(work, steps)} and "
+            f"{loop.samples} samples of a batch go through the model one by one{f', at {loop_line}' if loop_line else ''}: {count_in_words(work, steps)} and "
             f"{in_words(ms_per_step(work, steps))} of the GPU's work in each step",
             Action("Stack", "the samples and call the model once for all of them", "; pad and mask where their sizes differ."),
-            note=f"The kernels of one sample, at {loop.samples} times their batch; the launches of the others go, and so do the sums of their gradients."
+            note=f"Predicted with the kernels of one sample at {loop.samples} times the batch, without the other samples' launches and gradient sums."
             + (f" {MAY_DEPEND}" if unsure else ""),
-            risk="Batch norms then see the whole batch; sums run in another order.",
+            risk="Batch norm then uses statistics of the whole batch; results differ by rounding.",
             changes=CHANGES,
         ),
         lost_ms=context.step_ms - predicted,
@@ -85,37 +87,38 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _launched(context: RuleContext, calls: Sequence[int]) -> pd.DataFrame:
-    """Return the launches from the first to the last of a step's ``calls``, with their backward pass.
+    """Return the GPU operations launched between a step's first and last model call, forward and backward.
 
     The column ``backward`` separates the two.
     """
-    both = passes(context, context.launches.begun_between(np.array(calls, np.int64)).tolist())
-    return pd.concat([both.forward.assign(backward=False), both.backward.assign(backward=True)])
+    both_passes = passes(context, context.launches.begun_between(np.array(calls, np.int64)).tolist())
+    return pd.concat([both_passes.forward.assign(backward=False), both_passes.backward.assign(backward=True)])
 
 
-def _at_once(context: RuleContext, work: pd.DataFrame, samples: int) -> list[Edit]:
+def _stacking_edits(context: RuleContext, work: pd.DataFrame, samples: int) -> list[Edit]:
     """Return the edits that run one sample's kernels of each operator with ``samples`` times the batch.
 
     The sums of the other samples' gradients disappear.
     """
     kept: list[int] = []
-    gone: list[int] = []
+    removed: list[int] = []
     for _, part in work.sort_values("start_ns").groupby(["step", "backward", "operator"], dropna=False):
         ids = part["gpu_op_id"].to_numpy(np.int64)
-        if len(ids) >= samples - 1:  # Each use of a weight except the first adds its gradient.
-            stay = len(ids) // samples
-            place = samples // 2 * stay  # Skips the first sample, whose launches wait for cold caches.
-            kept += ids[place : place + stay].tolist()
-            gone += np.delete(ids, slice(place, place + stay)).tolist()
-    if not gone:
+        # Sums of gradients occur samples − 1 times, because the first use only stores its gradient. None of them is kept.
+        if len(ids) >= samples - 1:
+            per_sample = len(ids) // samples
+            first = samples // 2 * per_sample  # Launches of the first sample wait for cold caches, so a middle one is kept.
+            kept += ids[first : first + per_sample].tolist()
+            removed += np.delete(ids, slice(first, first + per_sample)).tolist()
+    if not removed:
         return []
     rows = context.work[context.work["gpu_op_id"].isin(kept)]
     larger = [kernels_at(context, rows, samples)] if len(rows) else []
-    return [*larger, *without_freeing(context, gone), WithoutOps(tuple(gone))]
+    return [*larger, *without_freeing(context, removed), WithoutOps(tuple(removed))]
 
 
-def _place(context: RuleContext, loop: SampleLoop) -> str | None:
-    """Return the line that calls the model sample by sample, None without Python calls."""
+def _loop_line(context: RuleContext, loop: SampleLoop) -> str | None:
+    """Return the line that calls the model sample by sample; None if the trace has no Python stacks."""
     if not context.rank.trace.with_stack:
         return None
     first = loop.calls[loop.calls["step"] == loop.calls["step"].min()]["cpu_op_id"].to_numpy(np.int64)
