@@ -51,8 +51,8 @@ def of_kernels(
         return
 
     def explained(advice: Advice, judgement: Judgement) -> Advice:
-        more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * cost
-        return replace(advice, note=f"{advice.note} {NO_LAUNCHES}".strip()) if more else advice
+        gains_more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * cost
+        return replace(advice, note=f"{advice.note} {NO_LAUNCHES}".strip()) if gains_more else advice
 
     yield Evidence(
         replace(advice, title=advice.title.format(cost=in_words(cost), kernels=count_in_words(rows, steps))),
@@ -85,10 +85,10 @@ def of_waits(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> It
     costs = _costs(context, calls, lost)
 
     def named(advice: Advice, judgement: Judgement) -> Advice:
-        more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * lost
+        gains_more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * lost
         title = advice.title.format(
             cost=in_words(max(judgement.gain_ms, lost)),
-            costs=LEAD_LOST.format(cost=in_words(judgement.gain_ms)) if more else costs,
+            costs=LEAD_LOST.format(cost=in_words(judgement.gain_ms)) if gains_more else costs,
             times="once" if round(count) == 1 else f"{count:.0f} times",
             place=place,
         )
@@ -122,19 +122,19 @@ def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
     return edits
 
 
-def without_freeing(context: RuleContext, gone: Sequence[int]) -> list[Edit]:
-    """Return the edit that removes the time in which Python frees the tensors of the operators ``gone``.
+def without_freeing(context: RuleContext, removed: Sequence[int]) -> list[Edit]:
+    """Return the edit without the time in which Python frees the tensors of the ``removed`` operations.
 
-    ``gone`` are the GPU operations that these operators launched. A step's graph is freed in one go, outside any operator;
-    the time grows with the number of operators. If all remaining Python time is short enough for this, it shrinks in
-    proportion to the removed operations, at least down to no change. If it is longer, the result is empty.
+    A step's graph is freed in one go, outside any operator; the time grows with the number of operators. If all remaining
+    Python time is short enough for this, it shrinks in proportion to the removed operations, at least down to no change. If it
+    is longer, the result is empty.
     """
     rows = context.recording.rows(
         "SELECT o.call_id, sum(g.end_ns - g.start_ns) FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id WHERE g.device = ? "
         "AND g.cause = 'python_host' AND o.call_id IS NOT NULL AND o.gpu_op_id NOT IN (SELECT unnest(?::BIGINT[])) GROUP BY 1 ORDER BY 1",
-        [context.rank.device, list(gone)],
+        [context.rank.device, list(removed)],
     )
-    if not rows or sum(int(ns) for _, ns in rows) > FREED_NS * len(gone):
+    if not rows or sum(int(ns) for _, ns in rows) > FREED_NS * len(removed):
         return []
-    stays = 1 - len(gone) / max(len(context.work), 1)
+    stays = 1 - len(removed) / max(len(context.work), 1)
     return [WithoutHostCause("python_host", stays, tuple(int(call) for call, _ in rows), keep_at_most=1.0)]

@@ -101,12 +101,15 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
         findings = [_doubted(finding, doubt) if "host_pace" in finding.explains.topics else finding for finding in findings]
     findings = bounded_by_late(context, [_as_sure_as_the_profile(context, finding) for finding in findings])
     findings = ordered(context, findings, rules)
-    later = [_with_ranks(context, _of_this_run(each, rules, names)) for each in later_findings(context, findings, small)]
+    later = [
+        _with_ranks(context, _of_this_run(finding_later, rules, names))
+        for finding_later in later_findings(context, findings, small)
+    ]
     below: dict[str, float] = {}
     for rule, evidence in small:
         below[rule.slug] = below.get(rule.slug, 0.0) + (evidence.lost_ms or evidence.cost_ms or 0.0)
-    placed = [with_own_places(context.recording, context.rank.device, finding) for finding in (*findings, *later)]
-    return CheckedRules(placed, not_checked, below)
+    located = [with_own_places(context.recording, context.rank.device, finding) for finding in (*findings, *later)]
+    return CheckedRules(located, not_checked, below)
 
 
 def found_by(rule: Rule, context: RuleContext) -> list[Finding]:
@@ -120,7 +123,7 @@ def _advised(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) ->
 
 def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
     """Return what ``rule`` measures, each judged for the run's own step; None is below the threshold."""
-    measured = [left for evidence in rule.measure(context) if (left := beside_acting(context, evidence)) is not None]
+    measured = [remaining for evidence in rule.measure(context) if (remaining := beside_acting(context, evidence)) is not None]
     return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in measured]
 
 

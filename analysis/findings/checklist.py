@@ -144,7 +144,7 @@ def _checked(technique: Technique, run: RunResult, recording: Recording) -> tupl
 
 
 def _without_findings(technique: Technique, run: RunResult, recording: Recording) -> Checked:
-    lacking = {left.rule: left.because for left in run.not_checked if left.rule in technique.rules}
+    lacking = {note.rule: note.because for note in run.not_checked if note.rule in technique.rules}
     undone = technique.undone is not None and _name(recording, technique.undone) is not None
     if technique.done and not undone and (name := _name(recording, technique.done)):
         return Checked(technique, "done", f"the trace has {named(name)}{_in_part(lacking)}")
@@ -154,8 +154,8 @@ def _without_findings(technique: Technique, run: RunResult, recording: Recording
     if technique.why_not is not None:
         return Checked(technique, "not checked", technique.why_not)
     if lacking:
-        seen = "" if len(lacking) == len(technique.rules) else "; what can be seen shows nothing"
-        return Checked(technique, "not checked", f"{next(iter(lacking.values()))}{seen}", next(iter(lacking)))
+        qualifier = "" if len(lacking) == len(technique.rules) else "; what can be seen shows nothing"
+        return Checked(technique, "not checked", f"{next(iter(lacking.values()))}{qualifier}", next(iter(lacking)))
     if (unseen := _unseen(technique, run, recording)) is not None:
         return Checked(technique, "not checked", unseen, technique.rules[0])
     if undone and technique.undone is not None and (ms := _ms_per_step(recording, technique.undone, run)) is not None:

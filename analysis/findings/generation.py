@@ -52,8 +52,8 @@ def generation(context: RuleContext) -> Generation | None:
         spans = context.rank.steps[context.rank.steps["step"] == step]
         before_ns += int(part["start_ns"].to_numpy(np.int64)[first[0]]) - int(spans["start_ns"].iloc[0])
     counted = context.rank.counted
-    whole = counted[counted["step"].isin(work["step"].unique())]
-    lasts_ns = int((whole["end_ns"] - whole["start_ns"]).sum())
+    steps_with_work = counted[counted["step"].isin(work["step"].unique())]
+    lasts_ns = int((steps_with_work["end_ns"] - steps_with_work["start_ns"]).sum())
     tokens = np.concatenate(begins)
     return Generation(tuple(tokens.tolist()), len(tokens) / len(begins), max(before_ns, 0) / lasts_ns if lasts_ns > 0 else 0.0)
 

@@ -75,11 +75,11 @@ def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
     start, end = (columns[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
     phases = phases_of(rank, columns["gpu_op_id"].to_numpy(np.int64), columns["category"])
     inside = np.searchsorted(starts, start, side="right") > np.searchsorted(ends, start, side="right")
-    own = own_times(start, end, columns["owner"].to_numpy(np.int8), window)
+    own_ns = own_times(start, end, columns["owner"].to_numpy(np.int8), window)
     columns = columns.assign(
         phase=phases if phases is not None else "",
-        own_ns=own,
-        beside_ns=_in_window(start, end, window) - own,
+        own_ns=own_ns,
+        beside_ns=_in_window(start, end, window) - own_ns,
         launches=inside.astype(np.int64),
     )
     group = columns.groupby(_KEYS, sort=False, observed=True)
@@ -91,7 +91,7 @@ def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
         if len(touched := _touched(finding, columns["gpu_op_id"].to_numpy(np.int64), start, end))
     }
     tree = modules(rank)
-    named = _named(rows, rank, tree)
+    named = _with_names(rows, rank, tree)
     return GpuWork(named, rank.per, len(tree) > 1, phases is not None, bool((named["operator"] != NO_OPERATOR).any()), changes)
 
 
@@ -113,7 +113,7 @@ def _touched(finding: Finding, ids: I64, start: I64, end: I64) -> NDArray[np.int
     return np.flatnonzero(at | np.isin(ids, changed))
 
 
-def _named(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.DataFrame:
+def _with_names(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with texts for ids, and with their least time."""
     texts = dict(rank.recording.rows("SELECT name_id, name FROM names"))
     signatures = [int(i) for i in pd.unique(rows["signature"]) if i >= 0]
@@ -121,13 +121,13 @@ def _named(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.DataFra
     paths = {int(m): str(p) for m, p in zip(tree["module"], tree["path"], strict=True) if pd.notna(m)}
     roof = roofline_table(rank)
     rates = (roof["flops"] / roof["time_ns"]).astype(float)
-    least = {
+    least_ns = {
         (name, -1 if pd.isna(signature) else int(signature)): (share, rate)
         for name, signature, share, rate in zip(roof["name"], roof["signature_id"], roof["attained_share"], rates, strict=True)
     }
     worked = (rows["own_ns"] + rows["beside_ns"]).to_numpy(float)
     works_for = zip(map(texts.get, rows["flop_operator"]), rows["flop_signature"], strict=True)
-    known = [least.get((name, int(signature)), (np.nan, 0.0)) for name, signature in works_for]
+    known = [least_ns.get((name, int(signature)), (np.nan, 0.0)) for name, signature in works_for]
     share, rate = np.array(known, float).reshape(-1, 2).T
     path = pd.Series([paths.get(module, OUTSIDE) for module in rows["module"]], rows.index, dtype=object)
     return rows.assign(
@@ -162,14 +162,14 @@ def grouped(work: GpuWork, by: Grouping, rows: pd.DataFrame | None = None) -> pd
     total = chosen[_SUMS].groupby([chosen[key] for key in keys], sort=False, dropna=False).sum().reset_index()
     mostly = chosen.sort_values("own_ns", ascending=False, kind="stable").drop_duplicates(keys)
     total = total.merge(mostly[list(dict.fromkeys([*keys, "category", "owner"]))], on=keys)
-    whole, worked = float(work.rows["own_ns"].sum()), (total["own_ns"] + total["beside_ns"]).astype(float)
+    total_ns, worked = float(work.rows["own_ns"].sum()), (total["own_ns"] + total["beside_ns"]).astype(float)
     known = (total["roofed_ns"] >= KNOWN_ROOF * worked) & (worked > 0)
     per_ms = 1e6 * work.per
     table = total.assign(
         name=total[keys[0]],
         ms=total["own_ns"] / per_ms,
         beside_ms=(total["beside_ns"] / per_ms).where(total["beside_ns"] > 0),
-        share=total["own_ns"] / whole if whole else 0.0,
+        share=total["own_ns"] / total_ns if total_ns else 0.0,
         tensor_core_share=total["tensor_core_ns"] / total["own_ns"].where(total["own_ns"] > 0),
         launches_per_step=total["launches"] / work.per,
         mean_us=worked / total["launches"].where(total["launches"] > 0) / 1e3,
@@ -189,8 +189,8 @@ def nested(work: GpuWork, outer: Grouping, inner: Grouping) -> pd.DataFrame:
     """
     sums = work.rows.groupby([outer, inner, "owner"], as_index=False, sort=False)["own_ns"].sum()
     sums = sums.sort_values("own_ns", ascending=False, kind="stable")
-    whole = sums.groupby([outer, inner], sort=False)["own_ns"].transform("sum")
-    table = sums.assign(ms=whole / 1e6 / work.per).drop_duplicates([outer, inner])
+    group_ns = sums.groupby([outer, inner], sort=False)["own_ns"].transform("sum")
+    table = sums.assign(ms=group_ns / 1e6 / work.per).drop_duplicates([outer, inner])
     return table.drop(columns="own_ns").reset_index(drop=True)
 
 

@@ -153,14 +153,14 @@ def _by_operator(
     """
     calls = f"{prefix or 'cpu_'}op_id"
     estimates: dict[Any, KernelTimeEstimate] = {}
-    asked: dict[Any, KernelTimeEstimate | None] = {}
+    by_signature: dict[Any, KernelTimeEstimate | None] = {}
     for row in (
         rows.sort_values("dur_ns", ascending=False).drop_duplicates(calls).itertuples()
     ):  # The longest kernel of the call determines the dtype.
         key = (getattr(row, f"{prefix}operator"), getattr(row, f"{prefix}signature_id"))
-        if key not in asked:
-            asked[key] = time_of(row)
-        answer = asked[key]
+        if key not in by_signature:
+            by_signature[key] = time_of(row)
+        answer = by_signature[key]
         if answer is not None:
             estimates[getattr(row, calls)] = answer
     return estimates
@@ -176,8 +176,8 @@ def _timed(rows: pd.DataFrame, times: dict[Any, KernelTimeEstimate], *, slower: 
     share = recorded / rows.groupby(calls)["dur_ns"].transform("sum").to_numpy(float)
     shortest = np.minimum(recorded, SHORTEST_KERNEL_NS)
     new = [np.array([getattr(times[op], edge) for op in rows[calls]]) * 1e6 for edge in ("ms", "low", "high")]
-    wanted = [np.maximum(each * share, shortest) for each in new]
+    edges_ns = [np.maximum(kernel_ns * share, shortest) for kernel_ns in new]
     if not slower:
-        wanted = [np.minimum(each, recorded) for each in wanted]
-    middle, low, high = (tuple(np.rint(each).astype(np.int64).tolist()) for each in wanted)
+        edges_ns = [np.minimum(kernel_ns, recorded) for kernel_ns in edges_ns]
+    middle, low, high = (tuple(np.rint(kernel_ns).astype(np.int64).tolist()) for kernel_ns in edges_ns)
     return TimedOps(tuple(rows["gpu_op_id"].tolist()), middle, low, high)

@@ -236,11 +236,11 @@ def loader_keeps_up(context: RuleContext, host: HostLoad | None) -> tuple[list[E
     if not step or free is None or step <= free or not workers or not cores:
         return [WithoutHostCause("data_wait")], ""
     core_ms = step * workers * busy / 100
-    kept, most = (_remaining_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
-    if not most:
+    full_share, shared_share = (_remaining_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
+    if not shared_share:
         return [WithoutHostCause("data_wait")], ""
     bound = f" A step's samples take {in_words(core_ms)} of a core: {cores:.0f} cores need {in_words(core_ms / cores)}, and {in_words(core_ms / cores / SHARED_CORES)} where two share one."
-    return [WithoutHostCause("data_wait", kept, None, most)], bound
+    return [WithoutHostCause("data_wait", full_share, None, shared_share)], bound
 
 
 def _remaining_share(context: RuleContext, wanted_ms: float) -> float:

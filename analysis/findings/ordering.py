@@ -33,11 +33,11 @@ def check_relations(rules: Iterable[Rule]) -> None:
     pairs = [(first, then) for rule in known.values() for first, then in _declared(rule)]
     if unknown := {slug for pair in pairs for slug in pair} - set(known):
         raise ValueError(f"relations are declared to rules that are not there: {', '.join(sorted(unknown))}")
-    before: dict[str, set[str]] = defaultdict(set)
+    predecessors: dict[str, set[str]] = defaultdict(set)
     for first, then in pairs:
-        before[then].add(first)
+        predecessors[then].add(first)
     try:
-        graphlib.TopologicalSorter(before).prepare()
+        graphlib.TopologicalSorter(predecessors).prepare()
     except graphlib.CycleError as error:
         raise ValueError(f"each of these rules comes before the next one: {' → '.join(error.args[1])}") from None
 
@@ -51,9 +51,9 @@ def _declared(rule: Rule) -> list[tuple[str, str]]:
 def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
     """Return the rules whose change must be made before that of ``slug``, as either side declares it."""
     by_slug = {rule.slug: rule for rule in rules}
-    own = [other.to for other in by_slug[slug].needs] if slug in by_slug else []
+    needed = [other.to for other in by_slug[slug].needs] if slug in by_slug else []
     others = [rule.slug for rule in by_slug.values() for other in rule.comes_before if other.to == slug and not other.behind]
-    return tuple(dict.fromkeys((*own, *others)))
+    return tuple(dict.fromkeys((*needed, *others)))
 
 
 def rank(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
@@ -109,19 +109,19 @@ class _Order:
         They are in order of rank, each after the findings that must come before it. Followers come directly after their
         leader.
         """
-        done: list[int] = []
-        begun: set[int] = set()
+        finished: list[int] = []
+        visiting: set[int] = set()
 
         def place(at: int) -> None:
-            if at in begun:
+            if at in visiting:
                 return
-            if (leader := self.leader.get(at)) is not None and leader not in begun:
+            if (leader := self.leader.get(at)) is not None and leader not in visiting:
                 place(leader)
                 return
-            begun.add(at)
+            visiting.add(at)
             for first in sorted(self.firsts[at]):
                 place(first)
-            done.append(at)
+            finished.append(at)
             for follower in self.followers[at]:
                 place(follower)
 
@@ -130,7 +130,7 @@ class _Order:
                 place(at)
         for at in range(len(self.findings)):  # Followers whose leader was placed after their turn.
             place(at)
-        return [self.findings[at] for at in done]
+        return [self.findings[at] for at in finished]
 
 
 def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[Rule]) -> list[Finding]:

@@ -26,19 +26,19 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
     made: tuple[Edit, ...] = ()
     tried = [(finding.rule, finding.edits) for finding in findings if finding.edits and finding.confidence != "low"]
     for _ in range(2):
-        left = []
+        remaining = []
         for rule, its_edits in tried:
             edits = tuple(dict.fromkeys((*made, *its_edits)))
             now_ms = steps[-1].predicted_step_ms if steps else best.ms
             after_ms = whatif.predict_ms(best, edits)
             between = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
             if after_ms is None or between is None or between[1] * (1 + RUNS_DIFFER) >= most_ms:
-                left.append((rule, its_edits))  # No faster than before, or only at the good end of the interval.
+                remaining.append((rule, its_edits))  # No faster than before, or only at the good end of the interval.
                 continue
-            another = whatif.of_another_run(best, edits, between)
-            steps.append(with_doubt(PlanStep(rule, now_ms, after_ms, *another), steps, whatif.least_ms(best, edits)))
+            prediction = whatif.of_another_run(best, edits, between)
+            steps.append(with_doubt(PlanStep(rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)))
             made, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
-        tried = left
+        tried = remaining
     return tuple(_with_needed(steps, findings))
 
 
@@ -64,19 +64,19 @@ def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding
     return [f for f in findings[: findings.index(finding)] if f.rule in finding.needs_first]
 
 
-def with_doubt(step: PlanStep, before: Sequence[PlanStep], least_ms: float) -> PlanStep:
+def with_doubt(step: PlanStep, earlier: Sequence[PlanStep], least_ms: float) -> PlanStep:
     """Return ``step`` with an interval that is relatively as wide as that of any step before it.
 
     The interval does not go above the previous step's, and not below ``least_ms``, the GPU's own work after this step. The
     uncertainty of a change remains after further changes.
     """
-    if not before:
+    if not earlier:
         return step
-    least = min(done.predicted_low_ms / done.predicted_step_ms for done in before)
-    most = max(done.predicted_high_ms / done.predicted_step_ms for done in before)
-    low, high = step.predicted_step_ms * least, step.predicted_step_ms * most
+    low_ratio = min(earlier_step.predicted_low_ms / earlier_step.predicted_step_ms for earlier_step in earlier)
+    high_ratio = max(earlier_step.predicted_high_ms / earlier_step.predicted_step_ms for earlier_step in earlier)
+    low, high = step.predicted_step_ms * low_ratio, step.predicted_step_ms * high_ratio
     return replace(
         step,
         predicted_low_ms=min(step.predicted_low_ms, max(low, least_ms)),
-        predicted_high_ms=min(max(step.predicted_high_ms, high), max(before[-1].predicted_high_ms, step.predicted_step_ms)),
+        predicted_high_ms=min(max(step.predicted_high_ms, high), max(earlier[-1].predicted_high_ms, step.predicted_step_ms)),
     )

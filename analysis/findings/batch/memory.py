@@ -149,15 +149,15 @@ def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> n
     parameters take. The scratch memory of a recurrent layer is the largest block that it frees again, and has extra space for
     each layer and direction.
     """
-    own = frozenset(parameters_of(recording, device))
+    parameter_shapes = frozenset(parameters_of(recording, device))
     signatures = recording.rows("SELECT signature_id, input_dims, input_types FROM signatures WHERE input_dims IS NOT NULL")
-    sizes = {int(key): size for key, dims, types in signatures if (size := _bytes(dims, types, own))}
+    sizes = {int(key): size for key, dims, types in signatures if (size := _bytes(dims, types, parameter_shapes))}
     operators = recording.frame(
         "SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, signature_id, name FROM named_cpu_ops "
         "WHERE starts_with(name, 'aten::') AND signature_id IN (SELECT unnest($1::INTEGER[])) ORDER BY start_ns, end_ns DESC",
         [list(sizes)],
     )
-    kept, innermost = np.zeros(len(blocks)), _within(operators, blocks)
+    kept_bytes, innermost = np.zeros(len(blocks)), _within(operators, blocks)
     inside = np.flatnonzero(innermost >= 0)
     mine = operators.iloc[innermost[inside]]
     held = np.array([sizes[int(key)] for key in mine["signature_id"]], float)
@@ -170,8 +170,8 @@ def _of_parameters(recording: Recording, device: int, blocks: pd.DataFrame) -> n
     bytes_freed = pd.Series(np.where(freed, blocks["bytes"].to_numpy(float)[inside], 0.0))
     largest = bytes_freed.groupby(innermost[inside]).transform("max").eq(bytes_freed).to_numpy(bool)
     of_cast = (mine["name"] == "aten::_to_copy").to_numpy(bool)
-    kept[inside] = np.where(of_cast, np.inf, np.where(freed & (largest | ~recurrent), held, 0.0))
-    return kept
+    kept_bytes[inside] = np.where(of_cast, np.inf, np.where(freed & (largest | ~recurrent), held, 0.0))
+    return kept_bytes
 
 
 @lru_cache(maxsize=2000)

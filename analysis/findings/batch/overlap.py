@@ -35,7 +35,7 @@ class Overlap:
         at = edges[order]
         running = np.cumsum(np.repeat([1, -1], len(start))[order])[:-1]
         lasts = np.diff(at)
-        beside, part = (np.concatenate([[0.0], np.cumsum(lasts * each)]) for each in (running, 1 / np.maximum(running, 1)))
+        beside, part = (np.concatenate([[0.0], np.cumsum(lasts * weight)]) for weight in (running, 1 / np.maximum(running, 1)))
         first, last = (np.searchsorted(at, edge) for edge in (start, end))
         return Overlap(np.maximum((beside[last] - beside[first]) / np.maximum(end - start, 1), 1.0), part[last] - part[first])
 

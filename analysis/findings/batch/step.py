@@ -178,12 +178,12 @@ def _step(
     else:
         paces = (own, own / HOST_VARIES, own * HOST_VARIES)
     now = _paced_ms(whatif, own)
-    steps = [_paced_ms(whatif, host_factor, each) for host_factor, each in zip(paces, edges, strict=True)]
+    steps = [_paced_ms(whatif, host_factor, edge_edits) for host_factor, edge_edits in zip(paces, edges, strict=True)]
     quick = _paced_ms(whatif, paces[1], edges[0])
     if filled is not None:
         dur_ns, count = context.work["dur_ns"].to_numpy(float), 1e6 * max(context.work["step"].nunique(), 1)
         now, *floors = (
-            filled.filled_ns(dur_ns, np.array(each, float)) / count for each in (dur_ns, *(e.dur_ns for e in edges))
+            filled.filled_ns(dur_ns, np.array(edge_edits, float)) / count for edge_edits in (dur_ns, *(e.dur_ns for e in edges))
         )
         *steps, quick = (
             max(step, floor) if step else None for step, floor in zip((*steps, quick), (*floors, floors[0]), strict=True)
@@ -192,13 +192,13 @@ def _step(
     if len(known) < len(edges) or not now:
         return None
     ms, low, high = known
-    off = STEP_OFF * ms
-    least, most = ((edge or best.ms) / best.ms for edge in (best.reading.low, best.reading.high))
-    longest = (max(high, ms) + off) * max(most, 1 + RUNS_DIFFER)
+    error_ms = STEP_OFF * ms
+    low_ratio, high_ratio = ((edge or best.ms) / best.ms for edge in (best.reading.low, best.reading.high))
+    longest = (max(high, ms) + error_ms) * max(high_ratio, 1 + RUNS_DIFFER)
     if slow_host > 1:  # Less work does not take longer.
-        longest = min(longest, best.ms * max(most, 1 + RUNS_DIFFER))
+        longest = min(longest, best.ms * max(high_ratio, 1 + RUNS_DIFFER))
     limits = quick is not None and best.ms * quick / now < (1 - HOST_LIMITS) * ms
-    return _Between(ms, (min(low, ms) - off) * min(least, 1 - RUNS_DIFFER), longest, limits)
+    return _Between(ms, (min(low, ms) - error_ms) * min(low_ratio, 1 - RUNS_DIFFER), longest, limits)
 
 
 def _paced_ms(whatif: WhatIf, host_factor: float, edit: TimedOps | None = None) -> float | None:
@@ -209,8 +209,8 @@ def _paced_ms(whatif: WhatIf, host_factor: float, edit: TimedOps | None = None) 
     """
     host = (FasterHost(host_factor),)
     step = whatif.step_ms((*host, edit) if edit else host)
-    alone = whatif.step_ms((*host, ScaledOps(tuple(whatif.problem.ops.op.tolist()), HARDLY)))
-    return max(step, alone) if step and alone else step
+    host_only_ms = whatif.step_ms((*host, ScaledOps(tuple(whatif.problem.ops.op.tolist()), HARDLY)))
+    return max(step, host_only_ms) if step and host_only_ms else step
 
 
 def on_this_host(times: float, rate: float, step_ms: float, low_ms: float) -> tuple[float, float]:
@@ -218,8 +218,8 @@ def on_this_host(times: float, rate: float, step_ms: float, low_ms: float) -> tu
 
     The step is not shorter than today's step on the same host. ``low_ms`` is the lower bound for any host.
     """
-    least = max(low_ms, rate * step_ms / max(times, 1.0))
-    return least, rate * step_ms / max(least, 1e-6)
+    least_ms = max(low_ms, rate * step_ms / max(times, 1.0))
+    return least_ms, rate * step_ms / max(least_ms, 1e-6)
 
 
 def sentence(larger: Sequence[AtBatch]) -> str:

@@ -212,11 +212,11 @@ def beside_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
     acts = acting(context) if evidence.edits else None
     if acts is None:
         return evidence
-    edits = [left for edit in evidence.edits if (left := _left(context, edit, acts)) is not None]
+    edits = [remaining for edit in evidence.edits if (remaining := _remaining_edit(context, edit, acts)) is not None]
     return replace(evidence, edits=tuple(edits)) if edits else None
 
 
-def _left(context: RuleContext, edit: Edit, acts: Acting) -> Edit | None:
+def _remaining_edit(context: RuleContext, edit: Edit, acts: Acting) -> Edit | None:
     """Return the part of ``edit`` outside the acting passes; None if nothing is left."""
     match edit:
         case AsGraph():
@@ -224,11 +224,11 @@ def _left(context: RuleContext, edit: Edit, acts: Acting) -> Edit | None:
             return None if acts.acts_after_update or not starts else AsGraph(first_ops=starts)
         case WithoutHostCause() | WithoutWaits() | FasterHost() | WithoutCalls():
             calls = edit.calls if edit.calls is not None else _every_call(context)
-            kept = tuple(call for call in calls if call not in acts.calls)
-            return _with(edit, calls=kept) if kept else None
+            remaining_ids = tuple(call for call in calls if call not in acts.calls)
+            return _with(edit, calls=remaining_ids) if remaining_ids else None
         case WithoutOps() | ScaledOps():
-            kept = tuple(op for op in edit.ops if op not in acts.ops)
-            return _with(edit, ops=kept) if kept else None
+            remaining_ids = tuple(op for op in edit.ops if op not in acts.ops)
+            return _with(edit, ops=remaining_ids) if remaining_ids else None
         case TimedOps() | MoreLaunches():
             stays = [place for place, op in enumerate(edit.ops) if op not in acts.ops]
             columns = ("ops", "dur_ns", "low_ns", "high_ns") if isinstance(edit, TimedOps) else ("ops", "launches")

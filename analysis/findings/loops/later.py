@@ -39,6 +39,6 @@ def later_findings(
             continue
         now_ms = max(context.step.gain_ms(evidence.edits) or 0.0, 0.0)
         finding = advise(rule.slug, evidence, Judgement("info", evidence.confidence, now_ms), rule.explains)
-        after = f"after “{first.action.short}” it saves ≈ {in_words(gain_ms)} of each {in_words(step.ms)} step"
+        condition = f"after “{first.action.short}” it saves ≈ {in_words(gain_ms)} of each {in_words(step.ms)} step"
         note = " ".join(filter(None, (finding.prediction_note, BELOW.format(now=in_words(now_ms)))))
-        yield replace(finding, title=f"{finding.title}; {after}", prediction_note=note, pays_later=True)
+        yield replace(finding, title=f"{finding.title}; {condition}", prediction_note=note, pays_later=True)

@@ -52,22 +52,22 @@ class DriverCalls:
 @once
 def driver_calls(context: RuleContext) -> DriverCalls:
     """Return the allocator's driver calls with its memory state at these calls."""
-    every = calls(context, CALLS)
-    if not every.count:
-        return DriverCalls(every, 0)
-    if _uncached(context, every.frame):
-        return DriverCalls(every, 0, uncached=True)
-    asked = _asked(context, every.frame)
-    retried = int(asked.loc[asked["again"], "step"].nunique())
+    all_calls = calls(context, CALLS)
+    if not all_calls.count:
+        return DriverCalls(all_calls, 0)
+    if _uncached(context, all_calls.frame):
+        return DriverCalls(all_calls, 0, uncached=True)
+    requests = _requests(context, all_calls.frame)
+    retried = int(requests.loc[requests["again"], "step"].nunique())
     notes = metadata_of(context.recording).get("cuda_allocator")
     notes = notes if isinstance(notes, dict) else {}
     expandable = "expandable_segments:true" in str(notes.get("settings", "")).lower()
-    held = _memory_state(context, asked)
+    held = _memory_state(context, requests)
     if held is None and retried:
         held = _by_counters(notes)
     if held is None:
-        return DriverCalls(every, retried, expandable=expandable)
-    return DriverCalls(every, retried, *held, expandable=expandable)
+        return DriverCalls(all_calls, retried, expandable=expandable)
+    return DriverCalls(all_calls, retried, *held, expandable=expandable)
 
 
 def _uncached(context: RuleContext, frame: pd.DataFrame) -> bool:
@@ -85,7 +85,7 @@ def _uncached(context: RuleContext, frame: pd.DataFrame) -> bool:
     return bool(asking > NEARLY_ALL * empty)
 
 
-def _asked(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:
+def _requests(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the operators in which the allocator called the driver for memory.
 
     Columns: step, thread_id, start_ns (of the first allocating call), end_ns (of the last one) and ``again``. ``again`` is
@@ -99,13 +99,13 @@ def _asked(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:
     gives = inside["name"].str.contains(GIVES_BACK)
     rows = []
     for _, part in inside.groupby("cpu_op_id"):
-        back, takes = part[gives[part.index]], part[~gives[part.index]]
+        returned, takes = part[gives[part.index]], part[~gives[part.index]]
         if takes.empty:
             continue
         first, last = takes["start_ns"].iloc[0], takes["start_ns"].iloc[-1]
-        again = bool(back["start_ns"].between(first, last).any())
+        repeats = bool(returned["start_ns"].between(first, last).any())
         head = part.iloc[0]
-        rows.append((head["step"], head["thread_id"], first, takes["end_ns"].iloc[-1], again))
+        rows.append((head["step"], head["thread_id"], first, takes["end_ns"].iloc[-1], repeats))
     return pd.DataFrame(rows, columns=["step", "thread_id", "start_ns", "end_ns", "again"]).astype({"again": bool})
 
 
@@ -118,16 +118,16 @@ SELECT request.bytes, before.total_allocated_bytes AS allocated, before.total_re
     ASOF JOIN events before ON before.time_ns <= asked.start_ns"""
 
 
-def _memory_state(context: RuleContext, asked: pd.DataFrame) -> tuple[bool, float, float] | None:
+def _memory_state(context: RuleContext, requests: pd.DataFrame) -> tuple[bool, float, float] | None:
     """Return the memory state from the allocator's events, None if there are no events.
 
     The tuple has: whether the free memory was large enough for most requests, the median free bytes, the median reserved
     bytes.
     """
-    if asked.empty:
+    if requests.empty:
         return None
     columns = {
-        key: asked[name].tolist() for key, name in (("threads", "thread_id"), ("starts", "start_ns"), ("ends", "end_ns"))
+        key: requests[name].tolist() for key, name in (("threads", "thread_id"), ("starts", "start_ns"), ("ends", "end_ns"))
     }
     rows = context.recording.frame(_MEMORY_STATE_SQL, {**columns, "device": context.rank.device})
     rows = rows[rows["bytes"] >= LARGE]

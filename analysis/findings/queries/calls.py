@@ -43,9 +43,9 @@ class CountedEvents:
     steps: int
 
     @classmethod
-    def none(cls, steps: int, *more: str) -> CountedEvents:
-        """Return an empty ``CountedEvents`` whose frame also has the columns ``more``."""
-        return cls(_no_rows(*more), steps)
+    def none(cls, steps: int, *columns: str) -> CountedEvents:
+        """Return an empty ``CountedEvents`` whose frame also has the ``columns``."""
+        return cls(_no_rows(*columns), steps)
 
     @property
     def count(self) -> float:
@@ -70,11 +70,11 @@ class CountedEvents:
             for r in longest.to_dict("records")
         ]
 
-    def places(self, most: int = PLACES_MOST) -> tuple[tuple[int, int], ...]:
-        """Return the start and end of the longest ``most`` events, absolute ns, in order of time."""
+    def places(self, limit: int = PLACES_MOST) -> tuple[tuple[int, int], ...]:
+        """Return the start and end of the longest ``limit`` events, absolute ns, in order of time."""
         spans = self.frame[["start_ns", "end_ns"]]
-        if len(spans) > most:
-            spans = spans.loc[(spans["end_ns"] - spans["start_ns"]).nlargest(most).index]
+        if len(spans) > limit:
+            spans = spans.loc[(spans["end_ns"] - spans["start_ns"]).nlargest(limit).index]
         return tuple(sorted((int(start), int(end)) for start, end in spans.itertuples(index=False)))
 
     def where(self, mask: Any) -> CountedEvents:
@@ -125,13 +125,13 @@ def frames(context: RuleContext, pattern: str) -> CountedEvents:
 
 
 @once
-def _begun(context: RuleContext, table: str, key: str, pattern: str, *more: str) -> CountedEvents:
-    """Return the rows of a host event table that began in a counted step, with the columns ``more``."""
+def _begun(context: RuleContext, table: str, key: str, pattern: str, *columns: str) -> CountedEvents:
+    """Return the rows of a host event table that began in a counted step, with the ``columns``."""
     names = context.recording.named(pattern)
     if not names:
-        return CountedEvents.none(len(context.rank.counted), *more)
+        return CountedEvents.none(len(context.rank.counted), *columns)
     frame = context.recording.frame(
-        f"SELECT {', '.join((f'e.{key} AS id, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step', *more))} FROM named_{table} e "
+        f"SELECT {', '.join((f'e.{key} AS id, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step', *columns))} FROM named_{table} e "
         "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
         f"WHERE e.name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY e.{key}",
         [context.rank.device, names],
@@ -140,9 +140,9 @@ def _begun(context: RuleContext, table: str, key: str, pattern: str, *more: str)
 
 
 @cache
-def _no_rows(*more: str) -> pd.DataFrame:
-    columns = {"id": np.int64, "name": "str", "start_ns": np.int64, "end_ns": np.int64, "step": np.int32}
-    return pd.DataFrame([], columns=[*columns, *more]).astype(columns | dict.fromkeys(more, np.int64))
+def _no_rows(*columns: str) -> pd.DataFrame:
+    types = {"id": np.int64, "name": "str", "start_ns": np.int64, "end_ns": np.int64, "step": np.int32}
+    return pd.DataFrame([], columns=[*types, *columns]).astype(types | dict.fromkeys(columns, np.int64))
 
 
 def calls_of(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
@@ -166,5 +166,5 @@ def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...], *, own
         "FROM gaps WHERE device = ? AND cause = ? AND owner = coalesce(?, owner)",
         [list(ids), context.rank.device, cause, owner],
     )
-    ours, whole = rows[0]
-    return context.lost_ms(cause, owner=owner) * float(ours) / float(whole) if whole else 0.0
+    ours, total_ns = rows[0]
+    return context.lost_ms(cause, owner=owner) * float(ours) / float(total_ns) if total_ns else 0.0

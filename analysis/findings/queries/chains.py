@@ -166,19 +166,21 @@ def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0)
     its guards and launches from Python, and of three loops that the host limited none became faster (docs/evidence/advice.md).
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
-    kept, timed, gone = [], [], []
+    kept, timed, removed = [], [], []
     for rows in joined:
         longest = np.argsort(-durations[rows], kind="stable")
-        left = np.sort(rows[longest[:COMPILED_KERNELS]])
-        kept += ids[left].tolist()
+        remaining = np.sort(rows[longest[:COMPILED_KERNELS]])
+        kept += ids[remaining].tolist()
         timed += (
-            (durations[left] * (fused_ns(durations[rows], shortest_ns) / max(durations[left].sum(), 1)))
+            (durations[remaining] * (fused_ns(durations[rows], shortest_ns) / max(durations[remaining].sum(), 1)))
             .astype(np.int64)
             .tolist()
         )
-        gone += ids[rows[longest[COMPILED_KERNELS:]]].tolist()
+        removed += ids[rows[longest[COMPILED_KERNELS:]]].tolist()
     return (
-        [TimedOps(tuple(kept), tuple(timed)), *([WithoutOps(tuple(gone), host_may_stay=True)] if gone else [])] if kept else []
+        [TimedOps(tuple(kept), tuple(timed)), *([WithoutOps(tuple(removed), host_may_stay=True)] if removed else [])]
+        if kept
+        else []
     )
 
 
@@ -274,16 +276,16 @@ def _as_kernels(work: pd.DataFrame, parts: list[tuple[np.ndarray, int]]) -> list
     narrowest kernel.
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
-    kept, timed, least, gone = [], [], [], []
+    kept, timed, least_ns, removed = [], [], [], []
     for rows, kernels in parts:
         kept += ids[rows[:kernels]].tolist()
         part = durations[rows]
-        each = min(int(part.max() * FUSED_COST), int(part.sum()) // kernels)
+        kernel_ns = min(int(part.max() * FUSED_COST), int(part.sum()) // kernels)
         narrow = int(part[part >= NARROW * part.max()].min())
-        timed += [each] * len(rows[:kernels])
-        least += [min(int(LEAST_FUSED * each), int(FUSED_COST * narrow))] * len(rows[:kernels])
-        gone += ids[rows[kernels:]].tolist()
-    return [TimedOps(tuple(kept), tuple(timed), tuple(least)), WithoutOps(tuple(gone))] if kept else []
+        timed += [kernel_ns] * len(rows[:kernels])
+        least_ns += [min(int(LEAST_FUSED * kernel_ns), int(FUSED_COST * narrow))] * len(rows[:kernels])
+        removed += ids[rows[kernels:]].tolist()
+    return [TimedOps(tuple(kept), tuple(timed), tuple(least_ns)), WithoutOps(tuple(removed))] if kept else []
 
 
 # The sequence number of the operator that launched a kernel, or of the nearest enclosing operator with such a number.

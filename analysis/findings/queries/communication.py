@@ -57,11 +57,11 @@ def purpose_of(context: RuleContext) -> Purpose | None:
     """
     rows = collectives(context)
     rows = rows[rows["exposed_ns"] > 0]
-    whole = float(rows["exposed_ns"].sum())
-    if not whole:
+    total_ns = float(rows["exposed_ns"].sum())
+    if not total_ns:
         return None
     updating = rows["gpu_op_id"].isin(launched_by_optimizer(context.recording, context.rank.device))
-    if float(rows.loc[updating, "exposed_ns"].sum()) > whole / 2:
+    if float(rows.loc[updating, "exposed_ns"].sum()) > total_ns / 2:
         return "optimizer"
     keyed = rows.assign(key=pd.factorize(rows["group"])[0], shortest_ns=rows["dur_ns"])
     sent = "pp" if context.recording.named(SENDS) else None  # Older NCCL also names the kernels of an all-to-all SendRecv.
@@ -76,9 +76,9 @@ def purpose_of(context: RuleContext) -> Purpose | None:
 def overlap_limit_ms(context: RuleContext) -> float:
     """Return the most that overlap can hide, ms a step: computation beside which nothing communicates."""
     rows = collectives(context)
-    beside = float((rows["dur_ns"] - rows["exposed_ns"]).sum()) / 1e6 / max(len(context.rank.counted), 1)
+    overlapped_ms = float((rows["dur_ns"] - rows["exposed_ns"]).sum()) / 1e6 / max(len(context.rank.counted), 1)
     computes = {owner.key for owner in OWNERS if owner.computes}
-    return max(sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner in computes) - beside, 0.0)
+    return max(sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner in computes) - overlapped_ms, 0.0)
 
 
 def bus_gb_s(context: RuleContext) -> float | None:
@@ -113,8 +113,8 @@ def by_pass(context: RuleContext, rows: pd.DataFrame, annotation: str) -> pd.Dat
         int(np.searchsorted(starts[step], at, side="right")) - 1
         for step, at in zip(known["step"], known["launch_ns"], strict=True)
     ]
-    placed = known.assign(nth=np.array(nth, np.int64), passes=[len(starts[step]) for step in known["step"]])
-    return placed[placed["nth"] >= 0]
+    numbered = known.assign(nth=np.array(nth, np.int64), passes=[len(starts[step]) for step in known["step"]])
+    return numbered[numbered["nth"] >= 0]
 
 
 def calls_inside(context: RuleContext, *names: str) -> pd.DataFrame:

@@ -40,14 +40,14 @@ def regions(recording: Recording) -> pd.DataFrame:
         "WHERE starts_with(o.name, ?) ORDER BY o.thread_id, o.start_ns, o.cpu_op_id",
         [REGION],
     )
-    around: list[str | None] = []
+    enclosing: list[str | None] = []
     open_: list[tuple[int, int, str]] = []
     for name, thread, start, end in entered[["name", "thread_id", "start_ns", "end_ns"]].itertuples(index=False):
         while open_ and (open_[-1][0] != thread or open_[-1][1] <= start):
             open_.pop()
-        around.append(open_[-1][2] if open_ else None)
+        enclosing.append(open_[-1][2] if open_ else None)
         open_.append((thread, end, name))
-    return entered.assign(within=pd.Series(around, dtype=object, index=entered.index)).sort_values(
+    return entered.assign(within=pd.Series(enclosing, dtype=object, index=entered.index)).sort_values(
         ["start_ns", "id"], ignore_index=True
     )
 
@@ -71,15 +71,15 @@ class Breaks:
     def calls(self) -> tuple[int, ...]:
         """The first launch after each break, and in each further piece of the backward pass, in all steps."""
         recording = self.context.recording
-        every = regions(recording)
-        after = every[every["within"].notna()][["thread_id", "start_ns"]]
+        all_regions = regions(recording)
+        inner = all_regions[all_regions["within"].notna()][["thread_id", "start_ns"]]
         pieces = recording.frame(
             "SELECT o.thread_id, o.start_ns FROM named_cpu_ops o JOIN steps t ON t.device = ? AND o.start_ns >= t.host_start_ns "
             "AND o.start_ns < t.host_end_ns WHERE o.name = ? QUALIFY row_number() OVER (PARTITION BY t.step ORDER BY o.start_ns) > 1 "
             "AND row_number() OVER (PARTITION BY t.step ORDER BY o.start_ns) <= 1 + ?",
             [self.context.rank.device, BACKWARD, round(self.per_step)],
         )
-        first = self._first_launches(pd.concat([after, pieces]))
+        first = self._first_launches(pd.concat([inner, pieces]))
         return tuple(sorted({int(call) for call in first if call >= 0}))
 
     def _first_launches(self, moments: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -94,9 +94,9 @@ class Breaks:
         first = np.full(len(moments), -1, np.int64)
         threads = moments["thread_id"].to_numpy()
         for thread in np.unique(threads):
-            own, here = launches[launches["thread_id"] == thread], threads == thread
-            place = np.searchsorted(own["start_ns"].to_numpy(np.int64), moments["start_ns"].to_numpy(np.int64)[here])
-            first[here] = np.append(own["call_id"].to_numpy(np.int64), -1)[place]
+            of_thread, in_thread = launches[launches["thread_id"] == thread], threads == thread
+            place = np.searchsorted(of_thread["start_ns"].to_numpy(np.int64), moments["start_ns"].to_numpy(np.int64)[in_thread])
+            first[in_thread] = np.append(of_thread["call_id"].to_numpy(np.int64), -1)[place]
         return first
 
     @cached_property
@@ -108,10 +108,10 @@ class Breaks:
         if self.context.whatif is None or not self.calls:
             return []
         host = self.context.whatif.problem.host
-        after = np.isin(host.call, np.array(self.calls)) & (host.pred >= 0)
+        follows = np.isin(host.call, np.array(self.calls)) & (host.pred >= 0)
         gap = self._dynamo(host.gap_parts)
-        usual = gap[~after & host.launches & (host.pred >= 0)]
-        mean = float(gap[after].mean()) if after.any() else 0.0
+        usual = gap[~follows & host.launches & (host.pred >= 0)]
+        mean = float(gap[follows].mean()) if follows.any() else 0.0
         keep = min(1.0, float(np.median(usual)) / mean) if len(usual) and mean else 1.0
         return [WithoutHostCause(cause, keep, self.calls) for cause in DYNAMO_CAUSES] if keep < 1 else []
 

@@ -117,10 +117,10 @@ def checkpoint_copies(context: RuleContext) -> CountedEvents:
     return CountedEvents(frame[frame["step"].isin(steps)].reset_index(drop=True), to_host.steps)
 
 
-def _steps_that_copy(frame: pd.DataFrame, least: int, least_bytes: int) -> set[int]:
-    """Return the steps of ``frame`` with at least ``least`` copies of together ``least_bytes``."""
+def _steps_that_copy(frame: pd.DataFrame, least_copies: int, least_bytes: int) -> set[int]:
+    """Return the steps of ``frame`` with at least ``least_copies`` copies of together ``least_bytes``."""
     totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
-    return set(totals[(totals["count"] >= least) & (totals["sum"] >= least_bytes)].index)
+    return set(totals[(totals["count"] >= least_copies) & (totals["sum"] >= least_bytes)].index)
 
 
 @once

@@ -52,7 +52,7 @@ def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
 def _pairs(context: RuleContext, sql: str, parameter: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the two columns of a query, with -1 for a missing second value."""
     columns = context.recording.cursor.execute(sql, [parameter]).fetchnumpy().values()
-    first, second = (np.ma.filled(of.astype(np.int64), -1) for of in columns)
+    first, second = (np.ma.filled(column.astype(np.int64), -1) for column in columns)
     return first, second
 
 

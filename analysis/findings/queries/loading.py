@@ -201,8 +201,8 @@ def _best(facts: UserFacts, cost: SampleCost) -> int:
 
 def _paced(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause:
     rate, samples = _rate(facts, cost, workers), facts.samples_per_step or cost.batch
-    likely, least, most = (1e3 * samples / per_s for per_s in (rate.value, rate.high, rate.low))
-    return WithoutHostCause("data_wait", paced_ms=likely, paced_at_least=least, paced_at_most=most)
+    likely, low_ms, high_ms = (1e3 * samples / per_s for per_s in (rate.value, rate.high, rate.low))
+    return WithoutHostCause("data_wait", paced_ms=likely, paced_at_least=low_ms, paced_at_most=high_ms)
 
 
 def _rate(facts: UserFacts, cost: SampleCost, workers: int) -> LoaderRate:

@@ -61,8 +61,8 @@ def first_shape(dims: list[Any] | None) -> tuple[int, ...]:
 
 def run_again(context: RuleContext) -> pd.DataFrame:
     """Return the rows of ``RuleContext.work`` that recompute the forward pass inside a backward pass."""
-    again = {int(row[0]) for row in context.recording.rows(_AGAIN)}
-    return context.work[context.work["gpu_op_id"].isin(again)]
+    repeated = {int(row[0]) for row in context.recording.rows(_AGAIN)}
+    return context.work[context.work["gpu_op_id"].isin(repeated)]
 
 
 def in_backward(context: RuleContext) -> set[int]:
@@ -78,11 +78,11 @@ def at_once(rows: pd.DataFrame, times: int) -> list[Edit]:
     """
     kept: list[int] = []
     timed: list[int] = []
-    gone: list[int] = []
+    removed: list[int] = []
     for _, part in rows.sort_values("start_ns").groupby("step"):
         ids, durations = part["gpu_op_id"].to_numpy(np.int64), part["dur_ns"].to_numpy(np.int64)
-        left = max(len(ids) // max(times, 1), 1)
-        kept += ids[:left].tolist()
-        timed += [max(int(durations.sum()) // left, 1)] * left
-        gone += ids[left:].tolist()
-    return [TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(gone))] if gone else []
+        per_pass = max(len(ids) // max(times, 1), 1)
+        kept += ids[:per_pass].tolist()
+        timed += [max(int(durations.sum()) // per_pass, 1)] * per_pass
+        removed += ids[per_pass:].tolist()
+    return [TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(removed))] if removed else []

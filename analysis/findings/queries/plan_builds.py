@@ -42,8 +42,8 @@ def plan_builds(context: RuleContext) -> CountedEvents:
     Adds the columns input_dims, own_ns (the operator's own time) and excess_ns (beyond the usual time). An operator that does
     this in only one step is left out, because a run may do so once.
     """
-    of = {"device": context.rank.device, "least": AT_LEAST_NS, "times": TIMES_USUAL}
-    builds = CountedEvents(context.recording.frame(_BUILDS, of), len(context.rank.counted))
+    parameters = {"device": context.rank.device, "least": AT_LEAST_NS, "times": TIMES_USUAL}
+    builds = CountedEvents(context.recording.frame(_BUILDS, parameters), len(context.rank.counted))
     steps = builds.frame.groupby("name")["step"].nunique()
     return builds.where(builds.frame["name"].isin(steps[steps > 1].index))
 

@@ -22,5 +22,5 @@ def unlike_steps(context: RuleContext) -> pd.Series | None:
     if len(flops) < LEAST_STEPS or flops.max() < UNLIKE * flops.min():
         return None
     products = work[work["flop_op_id"].notna()].drop_duplicates("flop_op_id").sort_values(["step", "start_ns"])
-    named = products.groupby("step")["flop_operator"].agg(tuple)
-    return None if named.nunique() > 1 else flops  # Steps with other operators are steps of several kinds.
+    operators_of_step = products.groupby("step")["flop_operator"].agg(tuple)
+    return None if operators_of_step.nunique() > 1 else flops  # Steps with other operators are steps of several kinds.

@@ -83,9 +83,9 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
         "WHERE flops IS NOT NULL GROUP BY ALL"
     )
     work = work.merge(flops, on=["flop_operator", "flop_signature_id"], how="left")
-    together = work.groupby("flop_op_id")["dur_ns"].transform("sum")
+    group_ns = work.groupby("flop_op_id")["dur_ns"].transform("sum")
     alike = work.groupby(list(ALIKE), dropna=False, sort=False).ngroup()
-    work = work.assign(flops=work["each"] * work["dur_ns"] / together, alike=alike).drop(columns="each")
+    work = work.assign(flops=work["each"] * work["dur_ns"] / group_ns, alike=alike).drop(columns="each")
     # The first row of each number; the numbers ascend in this order.
     examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)
     work["example"] = examples[alike.to_numpy()]
@@ -161,15 +161,15 @@ def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> N
     return columns["gpu_op_id"].to_numpy(np.int64)
 
 
-def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
-    """Return the rows of ``step_work`` for which ``wanted`` (of a named tuple) is true.
+def chosen(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.DataFrame:
+    """Return the rows of ``step_work`` for which ``is_selected`` (of a named tuple) is true.
 
-    ``wanted`` runs once for all rows with the same kernel, operators and inputs, so it must only use these.
+    ``is_selected`` runs once for all rows with the same kernel, operators and inputs, so it must only use these.
     """
     if rows.empty:
         return rows
-    _, first, same = np.unique(rows["alike"].to_numpy(), return_index=True, return_inverse=True)
-    return rows[np.array([bool(wanted(row)) for row in rows["example"].to_numpy()[first]], bool)[same]]
+    _, first, inverse = np.unique(rows["alike"].to_numpy(), return_index=True, return_inverse=True)
+    return rows[np.array([bool(is_selected(row)) for row in rows["example"].to_numpy()[first]], bool)[inverse]]
 
 
 def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
@@ -183,8 +183,8 @@ def count_in_words(rows: pd.DataFrame, steps: int) -> str:
     The text says "GPU operations" if copies or fills are among them.
     """
     count = len(rows) / max(steps, 1)
-    what = "kernel" if (rows["kind"] == "kernel").all() else "GPU operation"
-    return f"{count:,.0f} {what}{'' if round(count) == 1 else 's'}"
+    noun = "kernel" if (rows["kind"] == "kernel").all() else "GPU operation"
+    return f"{count:,.0f} {noun}{'' if round(count) == 1 else 's'}"
 
 
 def numel(shape: Any) -> int:

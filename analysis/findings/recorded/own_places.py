@@ -30,8 +30,8 @@ def with_own_places(recording: Recording, device: int, finding: Finding) -> Find
     operations = {op for edit in finding.edits for op in getattr(edit, "ops", ())}
     calls = waits or (() if operations else _calls(finding, WithoutHostCause))
     if calls:
-        of = {"device": device, "causes": list(finding.explains.causes), "calls": list(calls)}
-        return replace(finding, places=tuple((int(start), int(end)) for start, end in recording.rows(_IN_CALLS, of)))
+        parameters = {"device": device, "causes": list(finding.explains.causes), "calls": list(calls)}
+        return replace(finding, places=tuple((int(start), int(end)) for start, end in recording.rows(_IN_CALLS, parameters)))
     return replace(finding, places=_stretches(recording, device, operations)) if operations else finding
 
 
@@ -42,9 +42,9 @@ def _calls(finding: Finding, *kinds: type[WithoutWaits | WithoutCalls | WithoutH
 def _stretches(recording: Recording, device: int, operations: set[int]) -> tuple[tuple[int, int], ...]:
     """Return start and end of each stretch of ``operations`` that follow one another on the device."""
     ids, starts, ends = np.array(recording.rows(_OPERATIONS, {"device": device}), np.int64).reshape(-1, 3).T
-    own = np.isin(ids, np.array(sorted(operations), np.int64))
-    first = np.flatnonzero(own & ~np.concatenate([[False], own[:-1]]))
+    is_own = np.isin(ids, np.array(sorted(operations), np.int64))
+    first = np.flatnonzero(is_own & ~np.concatenate([[False], is_own[:-1]]))
     return tuple(
         (int(starts[at]), int(ends[at : at + length].max()))
-        for at, length in zip(first, np.diff([*np.cumsum(own)[first] - 1, int(own.sum())]), strict=True)
+        for at, length in zip(first, np.diff([*np.cumsum(is_own)[first] - 1, int(is_own.sum())]), strict=True)
     )

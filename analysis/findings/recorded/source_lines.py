@@ -144,7 +144,7 @@ def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
 
 def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int, str]]:
     """Return ids and names of the Python calls at the event that begins at ``start_ns``, outermost first."""
-    here = (
+    frames_at = (
         recording.rows(
             "SELECT python_call_id FROM gaps WHERE device = ? AND start_ns = ? AND python_call_id IS NOT NULL LIMIT 1",
             [device, start_ns],
@@ -158,7 +158,7 @@ def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int,
         or recording.rows(_OF_THE_HOST, {"start": start_ns})
         or recording.rows(_BACKWARD, {"device": device, "start": start_ns})
     )
-    call = here[0][0] if here else None
+    call = frames_at[0][0] if frames_at else None
     frames: list[tuple[int, str]] = []
     for _ in range(MOST_FRAMES):
         if call is None:
@@ -179,18 +179,18 @@ def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:
     for _ in range(MOST_FRAMES):
         if not at:
             break
-        wanted = sorted(set(at.values()))
+        frame_ids = sorted(set(at.values()))
         known = {
             row[0]: row[1:]
             for row in recording.rows(
                 "SELECT python_call_id, parent_id, name FROM named_python_calls "
                 "WHERE python_call_id IN (SELECT unnest(?::BIGINT[]))",
-                [wanted],
+                [frame_ids],
             )
         }
         following: dict[int, int] = {}
-        for call, here in at.items():
-            parent, name = known.get(here, (None, ""))
+        for call, frame_id in at.items():
+            parent, name = known.get(frame_id, (None, ""))
             if is_user_line(name):
                 line[call] = name
             elif parent is not None:

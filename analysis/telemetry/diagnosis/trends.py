@@ -130,7 +130,7 @@ def _explained(values: F64, fit: F64) -> float:
 
 
 def _step(values: F64) -> tuple[int, float]:
-    """Return the index that best splits the values into two levels, and the share of the scatter explained."""
+    """Return the index that best splits the values into two levels, and the scatter that it explains."""
     fits = [
         (at, _explained(values, np.where(np.arange(len(values)) < at, values[:at].mean(), values[at:].mean())))
         for at in range(LEAST_LEVEL_WINDOWS, len(values) - LEAST_LEVEL_WINDOWS + 1)
