@@ -43,7 +43,7 @@ def _work_between(whole: KernelActivity, a: int, b: int) -> int:
     return int(np.maximum(np.minimum(whole.ends_ns, b) - np.maximum(whole.starts_ns, a), 0).sum())
 
 
-def test_half_a_dozen_windows_by_hand() -> None:
+def test_alignment_of_six_windows() -> None:
     # 13 windows of 0.1 s; busy in windows 0, 1, 5, 6, 8 and 12: no other shift of the 40 has that pattern
     on = [0, 1, 5, 6, 8, 12]
     trace = KernelActivity(*union([T0 + k * TENTH for k in on], [T0 + (k + 1) * TENTH for k in on]), T0, T0 + 13 * TENTH)
@@ -70,12 +70,12 @@ def test_a_planted_shift_is_found_within_one_sample(seed: int, shift: int, noise
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_unrelated_telemetry_claims_nothing(seed: int) -> None:
+def test_unrelated_telemetry_is_not_aligned(seed: int) -> None:
     times, values = sampled(work(seed + 1000), 0)
     assert align(cut(work(seed), T0, T0 + 8 * S), times, values).shift_ns is None
 
 
-def test_a_rhythm_that_repeats_itself_is_not_told_apart() -> None:
+def test_periodic_activity_is_not_aligned() -> None:
     starts = T0 - 30 * S + np.arange(180) * S // 2
     loop = KernelActivity(starts, starts + S // 5, int(starts[0]), int(starts[-1]))
     times, values = sampled(loop, 3 * S)
@@ -84,7 +84,7 @@ def test_a_rhythm_that_repeats_itself_is_not_told_apart() -> None:
     assert "periodic" in str(found.why_none)
 
 
-def test_no_overlap_within_the_bound_claims_nothing() -> None:
+def test_telemetry_without_overlap_is_not_aligned() -> None:
     whole = work(5)
     times, values = sampled(whole, 0)
     late = cut(whole, T0, T0 + 8 * S)
@@ -99,21 +99,21 @@ def test_no_overlap_within_the_bound_claims_nothing() -> None:
         (KernelActivity(np.array([T0]), np.array([T0 + S // 20]), T0, T0 + S // 10), "are needed"),
     ],
 )
-def test_what_cannot_be_compared_says_why(trace: KernelActivity, word: str) -> None:
+def test_missing_alignment_has_a_reason(trace: KernelActivity, word: str) -> None:
     times, values = sampled(work(1), 0)
     found = align(trace, times, values)
     assert found.shift_ns is None
     assert word in str(found.why_none)
 
 
-def test_a_constant_signal_and_too_few_samples_claim_nothing() -> None:
+def test_constant_signal_and_too_few_samples_are_not_aligned() -> None:
     trace = cut(work(2), T0, T0 + 8 * S)
     times = T0 - 10 * S + TENTH * np.arange(400)
     assert align(trace, times, np.full(400, 50.0)).shift_ns is None
     assert "too few" in str(align(trace, times[:5], np.zeros(5)).why_none)
 
 
-def test_a_hole_in_sampling_is_no_evidence() -> None:
+def test_gap_in_sampling_is_not_evidence() -> None:
     whole = work(9)
     times, values = sampled(whole, S)
     inside = (times > T0 - S + 2 * S) & (times < T0 - S + 5 * S)

@@ -39,13 +39,13 @@ def who(found: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> dic
     return {recording: (t.recording_id, t.device) for (recording, _), t in attribute(found, devices).items()}
 
 
-def test_the_uuid_decides_whatever_the_ordinals_and_however_it_is_written() -> None:
+def test_uuid_decides_regardless_of_ordinals_and_spelling() -> None:
     found = [sampled(0, uuid="GPU-aa"), sampled(1, uuid="GPU-bb")]
     ranks = [traced("r0", uuid="bb"), traced("r1", uuid="GPU-AA")]
     assert who(found, ranks) == {"r0": ("t", 1), "r1": ("t", 0)}
 
 
-def test_a_gpu_of_another_uuid_or_host_or_model_is_not_taken_although_it_is_the_only_one() -> None:
+def test_only_gpu_with_another_uuid_host_or_model_is_not_assigned() -> None:
     rank = traced("r0", uuid="GPU-cc")
     assert who([sampled(0, uuid="GPU-aa")], [rank]) == {}
     assert who([sampled(0, host="b")], [traced("r0")]) == {}
@@ -55,27 +55,27 @@ def test_a_gpu_of_another_uuid_or_host_or_model_is_not_taken_although_it_is_the_
     }  # a trace that names no host may be of any
 
 
-def test_else_the_process_that_ran_on_it() -> None:
+def test_process_identifies_the_gpu_without_a_uuid() -> None:
     found = [sampled(0, pids=(70,)), sampled(1, pids=(71, 4))]
     assert who(found, [traced("r0", pid=71), traced("r1", pid=70)]) == {"r0": ("t", 1), "r1": ("t", 0)}
     # several processes share the GPU, and one process uses two: the first is told, the second is not
     assert who([sampled(0, pids=(70,)), sampled(1, pids=(70,))], [traced("r0", pid=70), traced("r1", pid=71)]) == {}
 
 
-def test_of_one_trace_the_only_gpu_that_works() -> None:
+def test_only_working_gpu_is_assigned_to_a_single_trace() -> None:
     idle, works = sampled(0, 3.0), sampled(2, 80.0)
     assert who([idle, works], [traced("r0")]) == {"r0": ("t", 2)}
     assert who([sampled(0, 10.0), works], [traced("r0")]) == {}  # more than a tenth: it may be the one
 
 
-def test_of_several_ranks_ordinals_where_they_are_those_that_work() -> None:
+def test_ordinals_identify_several_ranks_if_they_match_working_gpus() -> None:
     found = [sampled(0), sampled(1), sampled(2, 1.0)]
     assert who(found, [traced("r1", 1), traced("r0", 0)]) == {"r1": ("t", 1), "r0": ("t", 0)}
     assert who(found, [traced("r1", 0), traced("r0", 0)]) == {}  # each sees one GPU: ordinals say nothing
     assert who([sampled(4), sampled(5)], [traced("r1", 1), traced("r0", 0)]) == {}  # CUDA_VISIBLE_DEVICES=4,5, perhaps 5,4
 
 
-def test_one_sampled_gpu_is_not_given_to_two_ranks() -> None:
+def test_sampled_gpu_is_not_assigned_to_two_ranks() -> None:
     ranks = [traced("r0"), traced("r1", 1)]
     assert who([sampled(0)], ranks) == {}
     # of two hosts with one GPU each, each is its own
@@ -85,18 +85,18 @@ def test_one_sampled_gpu_is_not_given_to_two_ranks() -> None:
     }
 
 
-def test_what_one_rank_is_known_to_be_leaves_the_rest_to_the_other() -> None:
+def test_identified_rank_leaves_other_gpus_to_other_ranks() -> None:
     found = [sampled(0, uuid="GPU-aa"), sampled(1, uuid="GPU-bb")]
     assert who(found, [traced("r0", uuid="GPU-bb"), traced("r1")]) == {"r0": ("t", 1), "r1": ("t", 0)}
 
 
-def test_counters_inside_a_trace_are_its_own_devices_unless_the_gpu_was_sampled_beside() -> None:
+def test_counters_in_a_trace_belong_to_its_devices_unless_sampled_separately() -> None:
     inside = sampled(0, recording="r0", profiled=True)
     assert who([inside], [traced("r0")]) == {"r0": ("r0", 0)}
     assert who([inside, sampled(0)], [traced("r0")]) == {"r0": ("t", 0)}
 
 
-def test_it_is_said_whose_gpu_is_not_known() -> None:
+def test_unassigned_gpus_are_reported() -> None:
     found, ranks = [sampled(0), sampled(1)], [traced("r0"), traced("r1")]
     said = unknown(ranks, found, attribute(found, ranks))
     assert said is not None and said.startswith("Which of the 2 sampled GPUs")
@@ -107,7 +107,7 @@ def test_it_is_said_whose_gpu_is_not_known() -> None:
     assert unknown(one, [sampled(0, uuid="GPU-aa")], attribute([sampled(0, uuid="GPU-aa")], one)) is None
 
 
-def test_a_trace_that_names_its_gpu_finds_its_telemetry_and_one_that_does_not_says_so(tmp_path: Path) -> None:
+def test_trace_with_a_uuid_finds_its_telemetry(tmp_path: Path) -> None:
     lines = [{"meta": True, "gpus": [{"gpu": g, "name": H200, "uuid": f"GPU-{'ab'[g]}"} for g in (0, 1)]}]
     lines += [{"t_ns": 1_790_000_000_000_000_000 - i * 10**8, "gpu": g, "gpu_util": 90 - g} for i in range(60) for g in (0, 1)]
     (tmp_path / "nvml.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -43,11 +43,11 @@ def test_dispatch_counts_as_busy_time() -> None:
     assert found.low_ms < 11.34 * 0.93 and found.high_ms is not None and 11.34 * 1.07 < found.high_ms < 11.34 * 1.15
 
 
-def test_kernels_of_a_graph_are_dispatched_once_and_cost_nothing() -> None:
+def test_kernels_of_a_graph_are_dispatched_once() -> None:
     assert witness_of(replace(MLP, dispatched=0), sampled(util_pct=mean(100.0))).ms == pytest.approx(1.5)
 
 
-def test_kernels_inside_a_graph_are_dispatched_too_though_sooner() -> None:
+def test_kernels_inside_a_graph_are_dispatched_sooner() -> None:
     # 409 kernels of 1.176 ms in one graph a step: by the stopwatch it took 1.351 ms, at 100 % utilization.
     found = witness_of(StepWork(kernel_ns=1.176e6, dispatched=0, in_graphs=409, dispatch=H200), sampled(util_pct=mean(100.0)))
     assert found.holds(1.351) and found.ms == pytest.approx(1.351, rel=0.06)
@@ -68,7 +68,7 @@ def test_kernels_of_several_streams_may_meet_more_often_in_the_run() -> None:
     assert not witness_of(replace(several, beside_ns=0.0), sampled(util_pct=mean(95.1))).holds(7.98)
 
 
-def test_the_interval_is_narrow_where_the_gpu_never_waits_and_where_it_was_watched_long() -> None:
+def test_interval_is_narrow_without_waits_or_with_long_sampling() -> None:
     """What scatters is measured; what else the host does matters for the time that the GPU waits only, and less the longer it was seen."""
     full, half = (witness_of(replace(MLP, dispatched=50), sampled(util_pct=mean(value))).width for value in (100.0, 50.0))
     assert full is not None and half is not None and full < 1.115 < half < 1.2
@@ -76,14 +76,14 @@ def test_the_interval_is_narrow_where_the_gpu_never_waits_and_where_it_was_watch
     assert brief is not None and brief > half * 1.01
 
 
-def test_a_gpu_whose_dispatch_nobody_measured_has_a_wider_interval() -> None:
+def test_gpu_with_unmeasured_dispatch_has_a_wider_interval() -> None:
     known, unknown = (witness_of(replace(MLP, dispatch=d), sampled(util_pct=mean(25.0))) for d in (H200, UNMEASURED_DISPATCH))
     assert known.width is not None and unknown.width is not None and unknown.width > known.width + 0.3
     gpu = identify("NVIDIA H200", 9, 0, 132, 150754820096, "nvidia")
     assert gpu is not None and (gpu.dispatch.low_ns, gpu.dispatch.high_ns) == (1100.0, 1300.0) and gpu.dispatch.source
 
 
-def test_gpm_speaks_where_there_are_copies_and_where_it_is_far_steadier() -> None:
+def test_gpm_is_used_with_copies_or_if_it_is_much_steadier() -> None:
     copies = replace(MLP, kernel_ns=20e6, copies_ns=10e6)
     both = sampled(util_pct=mean(90.0), gr_active_pct=mean(60.0))
     assert witness_of(copies, both).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
@@ -100,7 +100,7 @@ def test_new_memory_keeps_the_gpu_busy_for_nvml_and_not_for_gpm() -> None:
         assert witness_of(work, sampled(util_pct=mean(40 + 20 * counted))).holds(50), counted
 
 
-def test_where_the_two_signals_differ_the_interval_holds_both() -> None:
+def test_interval_includes_both_signals_if_they_differ() -> None:
     found = witness_of(replace(MLP, kernel_ns=20e6), sampled(util_pct=mean(93.0), gr_active_pct=mean(70.0)))
     assert found.holds((20e6 + 918 * 1200) / 0.70 / 1e6)
     assert any("holds both" in note for note in found.notes)
@@ -116,7 +116,7 @@ def test_pageable_copies_by_utilization_alone_leave_both_ends_open() -> None:
 
 
 @pytest.mark.parametrize("widens", ["scatter", "slow", "short", "capped"])
-def test_what_makes_it_less_sure_widens_the_interval(widens: str) -> None:
+def test_uncertainty_widens_the_interval(widens: str) -> None:
     usual = witness_of(MLP, sampled(util_pct=mean(25.0)))
     doubtful = {
         "scatter": sampled(util_pct=mean(25.0, 4.0)),
@@ -128,7 +128,7 @@ def test_what_makes_it_less_sure_widens_the_interval(widens: str) -> None:
     assert found.width is not None and usual.width is not None and found.width > usual.width * 1.02
 
 
-def test_waiting_in_collectives_leaves_a_lower_bound_only() -> None:
+def test_waiting_in_collectives_gives_only_a_lower_bound() -> None:
     """NCCL kernels spin while other ranks are late: 99 % busy says nothing of how long the own work takes."""
     work = StepWork(kernel_ns=50e6, dispatched=500, communication_ns=30e6, dispatch=H200)
     found = witness_of(work, sampled(util_pct=mean(99.0)))
@@ -140,5 +140,5 @@ def test_waiting_in_collectives_leaves_a_lower_bound_only() -> None:
     ("telemetry", "work"),
     [(sampled(util_pct=mean(0.4)), MLP), (sampled(util_pct=mean(50.0, samples=8)), MLP), (sampled(), MLP), (sampled(util_pct=mean(50.0)), StepWork(0.0, 0))],
 )  # fmt: skip
-def test_what_cannot_tell_says_why(telemetry: DeviceTelemetry, work: StepWork) -> None:
+def test_missing_evidence_has_a_reason(telemetry: DeviceTelemetry, work: StepWork) -> None:
     assert isinstance(by_telemetry(work, telemetry), str)

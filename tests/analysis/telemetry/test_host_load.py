@@ -18,7 +18,7 @@ WORKERS = {"workers": 8.0, "workers_cpu_pct": 85.0, "cores": 8.0}
         ({}, None),
     ],
 )
-def test_full_cores_are_those_that_the_training_may_use(cores: dict[str, float], limit: str | None) -> None:
+def test_full_cores_count_only_allowed_cores(cores: dict[str, float], limit: str | None) -> None:
     assert HostLoad(WORKERS | cores, {}, 9).limit_of_loader() == limit
 
 
@@ -38,5 +38,5 @@ def test_full_cores_are_those_that_the_training_may_use(cores: dict[str, float],
         ({"run_queue": 9.0}, None),
     ],
 )
-def test_no_core_is_free_where_all_are_busy_and_tasks_wait(host: dict[str, float], clause: str | None) -> None:
+def test_no_free_core_if_all_are_busy_and_tasks_wait(host: dict[str, float], clause: str | None) -> None:
     assert HostLoad(host, {}, 9).without_a_free_core() == clause

@@ -60,7 +60,7 @@ def law(tmp_path: Path) -> Law:
     return of
 
 
-def test_the_rank_that_waits_least_tells_the_step(law: Law) -> None:
+def test_rank_that_waits_least_gives_the_step_time(law: Law) -> None:
     """A step of 20 ms: the heavy rank works 16 of them (80 %), the light one 10 and waits 9 in collectives (95 %)."""
     found = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
     assert found is not None
@@ -69,7 +69,7 @@ def test_the_rank_that_waits_least_tells_the_step(law: Law) -> None:
     assert 17 < found.low_ms < 19 and 21 < found.high_ms < 23
 
 
-def test_ranks_that_wait_in_turn_are_looked_at_moment_by_moment(law: Law) -> None:
+def test_ranks_that_wait_in_turn_are_compared_sample_by_sample(law: Law) -> None:
     """Steps of 25 and 16 ms by turns. At first the light rank is held up (40 %) and the heavy one waits for it, then neither waits for long."""
     turns = np.arange(SAMPLES) % 20 < 10
     light, heavy = np.where(turns, 40.0, 97.0), np.where(turns, 99.0, 99.0)
@@ -79,7 +79,7 @@ def test_ranks_that_wait_in_turn_are_looked_at_moment_by_moment(law: Law) -> Non
     assert found.ms == pytest.approx(19.63, rel=0.01)
 
 
-def test_where_nobody_knows_whose_gpu_is_whose_the_interval_holds_every_order(law: Law) -> None:
+def test_interval_includes_all_orders_if_gpus_are_not_identified(law: Law) -> None:
     known = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
     unknown = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), owners=False)
     assert known is not None and unknown is not None
@@ -95,17 +95,17 @@ def test_a_pipeline_is_bounded_from_below_only(law: Law) -> None:
     assert 17 < found.low_ms < 20
 
 
-def test_one_gpu_of_two_ranks_says_nothing_of_the_job(law: Law) -> None:
+def test_one_sampled_gpu_of_two_ranks_gives_no_job_step(law: Law) -> None:
     assert law((np.full(SAMPLES, 95.0),)) is None
 
 
-def test_gpus_sampled_a_little_apart_still_speak_of_one_moment(law: Law) -> None:
+def test_gpus_sampled_slightly_apart_are_compared(law: Law) -> None:
     found = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), lag_ns=30_000_000)
     assert found is not None
     assert found.ms == pytest.approx(20.0)
 
 
-def test_what_all_ranks_wait_by_turns_counts_as_busy_and_may_be_nothing(law: Law) -> None:
+def test_waits_by_turns_count_as_busy(law: Law) -> None:
     """The heavy rank works 16 ms and waits 4 in a step of 25: 80 % although it works 64 %. The other's GPU idles for those 4 and more."""
     found = law((np.full(SAMPLES, 80.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
     assert found is not None and found.high_ms is not None
@@ -114,7 +114,7 @@ def test_what_all_ranks_wait_by_turns_counts_as_busy_and_may_be_nothing(law: Law
     assert "4 ms of a step of it waiting" in found.notes[0]
 
 
-def test_nobody_waits_by_turns_for_a_rank_whose_gpu_never_idles(law: Law) -> None:
+def test_no_waits_by_turns_for_a_rank_that_is_never_idle(law: Law) -> None:
     """As profiled the ranks wait 4 ms by turns, but in the run the light one's GPU is always busy: it waits, and the heavy one never does."""
     found = law((np.full(SAMPLES, 100.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
     assert found is not None and found.high_ms is not None
@@ -123,7 +123,7 @@ def test_nobody_waits_by_turns_for_a_rank_whose_gpu_never_idles(law: Law) -> Non
     assert "waiting" not in found.notes[0]
 
 
-def test_ranks_that_change_places_by_the_second_wait_only_where_both_idle(law: Law) -> None:
+def test_ranks_that_alternate_wait_only_if_both_are_idle(law: Law) -> None:
     """Half of the time one rank leads and the other is fully busy with waiting, half of the time both idle for a fifth of a step."""
     both = np.arange(SAMPLES) % 20 < 10
     found = law((np.where(both, 80.0, 100.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
@@ -132,7 +132,7 @@ def test_ranks_that_change_places_by_the_second_wait_only_where_both_idle(law: L
     assert found.ms == pytest.approx(22.5, rel=0.01)
 
 
-def test_where_a_rhythm_is_near_that_of_nvml_the_activity_that_counts_all_of_the_time_speaks(law: Law) -> None:
+def test_gap_free_activity_is_used_if_the_period_is_near_nvml_sampling(law: Law) -> None:
     """The heavy rank's loader is late by turns of a fifth of a second. NVML, which looks at parts of that, swings slowly; of all of the time the rank works
     64 %, 16 ms of 25."""
     at = np.arange(SAMPLES)

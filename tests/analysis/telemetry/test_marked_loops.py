@@ -24,7 +24,7 @@ class Training:
         return self
 
 
-def test_the_profiled_loop_is_told_of_and_the_other_named_by_the_line_that_differs() -> None:
+def test_profiled_loop_is_chosen_and_others_are_named_by_line() -> None:
     training = Training().run(200, 10, WARM_UP).run(300, 50, MAIN).run(6, 90, MAIN, phase="profile").run(100, 50, MAIN)
     marks, others, *_ = choose_loop(training.rows)
     assert [mark.step for mark in marks] == list(range(200, 606))
@@ -33,7 +33,7 @@ def test_the_profiled_loop_is_told_of_and_the_other_named_by_the_line_that_diffe
     )
 
 
-def test_without_a_profile_the_loop_that_took_longest_is_told_of() -> None:
+def test_longest_loop_is_chosen_without_a_profile() -> None:
     marks, others, *_ = choose_loop(Training().run(500, 10, WARM_UP).run(300, 50, MAIN).run(50, 10, "eval.py:3").rows)
     assert len(marks) == 300
     assert others.replace("\xa0", " ") == (
@@ -41,7 +41,7 @@ def test_without_a_profile_the_loop_that_took_longest_is_told_of() -> None:
     )
 
 
-def test_loops_in_turns_are_two() -> None:
+def test_alternating_loops_are_two_loops() -> None:
     training = Training()
     for _ in range(4):
         training.run(30, 10, WARM_UP).run(40, 50, MAIN)
@@ -50,7 +50,7 @@ def test_loops_in_turns_are_two() -> None:
 
 
 @pytest.mark.parametrize("alone", [1, 3])
-def test_a_line_that_steps_now_and_then_is_part_of_the_loop(alone: int) -> None:
+def test_line_with_occasional_steps_is_part_of_the_loop(alone: int) -> None:
     """The last batches of each epoch, say; and the first step of all, which PyTorch compiles from elsewhere."""
     training = Training().run(1, 900, "elsewhere.py:1")
     for _ in range(5):
@@ -59,7 +59,7 @@ def test_a_line_that_steps_now_and_then_is_part_of_the_loop(alone: int) -> None:
     assert len(marks) == 1 + 5 * (30 + alone) and others == ""
 
 
-def test_a_profile_that_another_replaced_is_not_the_run_s() -> None:
+def test_replaced_profile_is_ignored() -> None:
     """Both loops were profiled; the trace is of the second, which went on for longer."""
     training = Training().run(50, 10, WARM_UP).run(7, 20, WARM_UP, phase="profile").run(50, 10, WARM_UP)
     training.run(100, 50, MAIN).run(6, 90, MAIN, phase="profile")
@@ -68,14 +68,14 @@ def test_a_profile_that_another_replaced_is_not_the_run_s() -> None:
     assert len(choose_loop(training.rows, None).marks) == 107, "more steps were profiled there"
 
 
-def test_of_two_optimizers_the_replaced_profile_is_not_the_run_s_either() -> None:
+def test_replaced_profile_of_another_optimizer_is_ignored() -> None:
     training = Training().run(50, 10, WARM_UP).run(6, 20, WARM_UP, phase="profile")
     training.run(100, 50, MAIN, optimizer=1).run(6, 90, MAIN, optimizer=1, phase="profile")
     traced = (training.rows[-6].end_ns, training.rows[-1].end_ns)
     assert len(choose_loop(training.rows, traced).marks) == 106
 
 
-def test_recordings_without_sites_say_another_loop() -> None:
+def test_recordings_without_call_sites_mention_another_loop() -> None:
     training = Training().run(150, 14, None).run(6, 14, None, phase="profile").run(500, 45, None, optimizer=1)
     marks, others, *_ = choose_loop(training.rows)
     assert len(marks) == 156

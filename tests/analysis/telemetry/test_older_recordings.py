@@ -14,7 +14,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.telemetry_files import telemetry_file
 
 
-def test_a_quantity_that_came_later_is_not_measured(tmp_path: Path) -> None:
+def test_quantity_of_a_later_version_is_not_measured(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "data").create()
     ref = ingest_file(telemetry_file(tmp_path / "nvml.jsonl"), folder)
     path = folder.recording_file(ref.id)

@@ -56,14 +56,14 @@ def starved() -> RunResult:
     return result_of("resnet_starved")
 
 
-def test_the_sawtooth_of_a_starved_run_is_its_step(starved: RunResult) -> None:
+def test_sawtooth_period_of_a_starved_run_is_its_step(starved: RunResult) -> None:
     truth = json.loads((SAMPLES / "resnet_starved/truth.json").read_text())
     period = starved.metrics["sawtooth_period_s"]
     assert period.value == pytest.approx(truth["step_s_pipelined"], rel=0.05)
     assert period.trust == "ok" and "waits for the rest" in period.notes[0]
 
 
-def test_power_by_a_counter_that_is_reset() -> None:
+def test_power_from_a_counter_that_is_reset() -> None:
     """At 400 W, with the driver loaded again after 30 s; samples of the power would miss what lies between them."""
     times = START_NS + np.arange(0, 61, 5, dtype=np.int64) * 10**9
     counter = np.where(np.arange(13) < 6, 5e8, 0.0) + 400.0 * np.arange(0, 61, 5)
@@ -82,20 +82,20 @@ def test_measured_means_agree_with_the_independent_ones(starved: RunResult) -> N
     assert clock.trust == "ok" and any("outside the profile" in note for note in clock.notes)
 
 
-def test_a_steady_run_has_none_and_says_why() -> None:
+def test_steady_run_has_no_period_and_a_reason() -> None:
     period = result_of("gpt").metrics["sawtooth_period_s"]
     assert period.value is None and period.why_missing is not None
     assert period.why_missing.startswith("No sawtooth: GPU activity") and "cannot be seen" in period.why_missing
 
 
-def test_without_telemetry_the_metrics_say_how_to_get_some(tmp_path: Path) -> None:
+def test_metrics_without_telemetry_say_how_to_record_it(tmp_path: Path) -> None:
     result = run_of(tmp_path, SAMPLES / "gpt/trace.json.gz")
     for key in ("nvml_gpu_util_mean", "tensor_active_measured", "sawtooth_period_s"):
         assert "sawtooth sample" in (result.metrics[key].why_missing or "")
     assert result.metrics["mfu_factor_clock"].trust == "caution"
 
 
-def test_telemetry_alone_is_a_run_too(tmp_path: Path) -> None:
+def test_run_with_only_telemetry(tmp_path: Path) -> None:
     result = run_of(tmp_path, SAMPLES / "resnet_starved/nvml.jsonl")
     assert result.lead is None and set(result.metrics) == set(METRICS)
     truth = json.loads((SAMPLES / "resnet_starved/truth.json").read_text())["nvml_mean"]
@@ -113,7 +113,7 @@ def test_an_offset_moves_the_profile_out_of_the_means(tmp_path: Path) -> None:
     assert outside.means["util_pct"] == pytest.approx(50, abs=2)
 
 
-def test_what_the_gpu_did_before_the_first_marked_step_is_none_of_the_loop_s(tmp_path: Path) -> None:
+def test_samples_before_the_first_marked_step_are_ignored(tmp_path: Path) -> None:
     times, marks = START_NS + np.arange(160) * 10**8, iter(range(START_NS + 10**10, START_NS + 15 * 10**9, 5 * 10**7))
     path = write_plain(tmp_path / "n.jsonl", times, [{"gpu_util": 33.0 if i < 100 else 98.0} for i in range(160)])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: START_NS, monotonic_ns=lambda: START_NS)
@@ -126,7 +126,7 @@ def test_what_the_gpu_did_before_the_first_marked_step_is_none_of_the_loop_s(tmp
     assert alone.telemetry.devices[0].means["util_pct"] < 90
 
 
-def test_holes_lower_the_coverage_and_the_trust(tmp_path: Path) -> None:
+def test_gaps_lower_coverage_and_trust(tmp_path: Path) -> None:
     times, util = pulse_train(np.random.default_rng(0), period_s=1.0, duty=0.3, samples=300)
     keep = np.ones(300, bool)
     keep[100:160] = False
@@ -140,7 +140,7 @@ def test_holes_lower_the_coverage_and_the_trust(tmp_path: Path) -> None:
     assert "Hopper" in (readings["tensor_active_measured"].why_missing or "")
 
 
-def test_rare_samples_tell_how_to_sample_better(tmp_path: Path) -> None:
+def test_rare_samples_give_advice_on_sampling(tmp_path: Path) -> None:
     times = START_NS + np.arange(60) * 15 * 10**9
     path = write_plain(tmp_path / "n.jsonl", times, [{"gpu_util": 40.0 + (i * 7) % 13} for i in range(60)])
     (found,) = summary(path, tmp_path)
@@ -165,13 +165,13 @@ def test_memory_energy_and_throttling(tmp_path: Path) -> None:
     assert band.reason == "power cap" and band.clock_sm_mhz == 1500
 
 
-def test_the_sentence_speaks_of_work_and_wait(tmp_path: Path) -> None:
+def test_sentence_states_work_and_wait(tmp_path: Path) -> None:
     times, util = pulse_train(np.random.default_rng(0), period_s=0.3, duty=0.2, samples=300)
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, [{"gpm_graphics": u} for u in util]), tmp_path)
     assert sentence(found.sawtooth, found.signal, found.works_pct).startswith("The GPU works 20 % of each 0.3 s (60 ms)")
 
 
-def test_sm_activity_gives_the_rhythm_and_utilization_the_share_at_work(tmp_path: Path) -> None:
+def test_sm_activity_gives_the_period_and_utilization_the_share_at_work(tmp_path: Path) -> None:
     times, pulses = pulse_train(np.random.default_rng(0), period_s=0.5, duty=0.4, samples=300)
     rows = [{"gpm_sm": 0.5 * p, "gpu_util": p} for p in pulses]  # half of the SMs work
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
@@ -180,7 +180,7 @@ def test_sm_activity_gives_the_rhythm_and_utilization_the_share_at_work(tmp_path
     assert found.works_pct == pytest.approx(40, abs=2)
 
 
-def test_a_few_sms_at_work_are_seen_by_utilization(tmp_path: Path) -> None:
+def test_utilization_shows_work_on_few_sms(tmp_path: Path) -> None:
     times, pulses = pulse_train(np.random.default_rng(0), period_s=1.0, duty=0.3, samples=300)
     rows = [{"gpm_sm": 0.02 * p, "gpu_util": p} for p in pulses]  # 2 % at most: no depth to speak of
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
@@ -188,7 +188,7 @@ def test_a_few_sms_at_work_are_seen_by_utilization(tmp_path: Path) -> None:
     assert found.sawtooth.period_s == pytest.approx(1.0, rel=0.03)
 
 
-def test_the_troughs_of_a_starved_run_are_its_loader(starved: RunResult) -> None:
+def test_troughs_of_a_starved_run_are_data_waits(starved: RunResult) -> None:
     found = starved.troughs
     assert found is not None
     assert (found.causes[0][0], found.steps, found.by_work) == ("data_wait", 1, False)

@@ -14,7 +14,7 @@ from sawtooth.analysis.telemetry.troughs import Troughs, causes_in, steps_of, tr
 TOOTH = Sawtooth(0.5, None, 0.2, "high", low=0.0, high=100.0)
 
 
-def test_causes_inside_troughs_by_hand() -> None:
+def test_causes_inside_troughs() -> None:
     # samples at 10, 20 … 80; low at 30, 40 and 70: troughs (20, 40] and (60, 70]; the window ends at 65
     times, values = np.arange(10, 90, 10), np.array([90.0, 90, 10, 10, 90, 90, 10, 90])
     count, inside = troughs_of(TOOTH, times, values, union([0], [65]))
@@ -49,7 +49,7 @@ def test_causes_never_exceed_the_troughs(gaps: list[tuple[int, int]], edges: lis
         (None, None, (None, False)),
     ],
 )
-def test_steps_of_a_tooth(step_ms: float | None, kernel_ms: float | None, told: tuple[int | None, bool]) -> None:
+def test_steps_per_period(step_ms: float | None, kernel_ms: float | None, told: tuple[int | None, bool]) -> None:
     assert steps_of(TOOTH, 40.0, step_ms, kernel_ms) == told
 
 
@@ -59,7 +59,7 @@ def test_without_a_sawtooth_there_are_no_troughs() -> None:
     assert steps_of(none, 40.0, 5.0, 5.0) == (None, False)
 
 
-def test_notes_say_what_is_known_and_nothing_else() -> None:
+def test_notes_contain_only_known_values() -> None:
     assert Troughs().notes() == ()
     assert "99%" in Troughs(4, (("data_wait", 99), ("host_sync", 1))).notes()[0]
     assert "2 steps" in Troughs(steps=2, by_work=True).notes()[0]

@@ -60,7 +60,7 @@ def test_the_first_finding_is_the_headline(hot: RunResult) -> None:
     assert (row["end_ns"] - row["start_ns"]) / 1e9 == pytest.approx(239, abs=1)
 
 
-def test_every_form_of_the_report_shows_it(hot: RunResult) -> None:
+def test_all_report_formats_show_the_finding(hot: RunResult) -> None:
     (finding, *_) = hot.findings
     assert finding.title in report_json(hot)["findings"][0]["title"]
     assert report_json(hot)["findings"][0]["observed"] == finding.observed
@@ -71,13 +71,13 @@ def test_every_form_of_the_report_shows_it(hot: RunResult) -> None:
         assert words in said(hot) and words in page
 
 
-def test_what_the_samples_cannot_show_is_not_checked(hot: RunResult) -> None:
+def test_missing_columns_are_listed_as_not_checked(hot: RunResult) -> None:
     reasons = {rule.rule: rule.because for rule in hot.not_checked}
     assert {"narrow-pcie-link", "memory-errors", "xid-error", "low-activity"} == set(reasons)
     assert "pcie.link.width.current" in reasons["narrow-pcie-link"] and "pcie.link.width.current" in said(hot)
 
 
-def test_advice_is_of_the_tools_that_read_these_gpus() -> None:
+def test_advice_names_tools_for_these_gpus() -> None:
     (gpu,) = host(3, gpus=1, seconds=60)
     bare = DeviceSamples(0, "NVIDIA Jetson", gpu.times, {"util_pct": gpu.values["util_pct"]})
     of_jetson = {entry.kind: entry.reason for entry in unseen([bare])}
@@ -130,7 +130,7 @@ def test_a_counter_of_errors_that_reads_nothing_once_had_no_errors() -> None:
     assert errors.value == 2
 
 
-def test_a_hole_is_unknown_and_not_idle(tmp_path: Path) -> None:
+def test_telemetry_gap_is_unknown_and_not_idle(tmp_path: Path) -> None:
     gpus = host(5, gpus=2, seconds=900)
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", gpus, ("util_pct", "mem_used_bytes"), hole=(400, 700)))
     assert not [
@@ -144,7 +144,7 @@ def test_a_hole_is_unknown_and_not_idle(tmp_path: Path) -> None:
     assert "33% of that time has no samples and counts as unknown." in creep.observed
 
 
-def test_samples_without_reasons_name_no_heat(tmp_path: Path) -> None:
+def test_samples_without_reasons_do_not_report_heat(tmp_path: Path) -> None:
     heat = Trouble("thermal-throttling", (2,), 0.5, 100, 590)
     columns = ("util_pct", "clock_sm_mhz", "temp_c")
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=600, troubles=(heat,)), columns))
@@ -154,7 +154,7 @@ def test_samples_without_reasons_name_no_heat(tmp_path: Path) -> None:
     assert "eat slows" not in said(result)
 
 
-def test_two_hosts_are_named(tmp_path: Path) -> None:
+def test_findings_of_two_hosts_have_host_names(tmp_path: Path) -> None:
     heat = Trouble("thermal-throttling", (1,), 0.6, 100, 590)
     logs = [
         smi_log(tmp_path / f"{name}.csv", host(seed, gpus=2, seconds=600, troubles=troubles))
@@ -165,19 +165,19 @@ def test_two_hosts_are_named(tmp_path: Path) -> None:
     assert finding.title.startswith("node-b.csv: Heat slows GPU 1 to 60%") and finding.evidence[0]["host"] == "node-b.csv"
 
 
-def test_too_few_samples_are_said(tmp_path: Path) -> None:
+def test_too_few_samples_are_reported(tmp_path: Path) -> None:
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=1, seconds=15)))
     assert not result.findings
     assert "15 samples over 14 s are too few; at least 20 samples over 20 s are needed" in said(result)
 
 
-def test_a_healthy_log_has_no_warning(tmp_path: Path) -> None:
+def test_no_warning_for_a_healthy_log(tmp_path: Path) -> None:
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(8, gpus=4, seconds=600)))
     assert [finding.title for finding in result.findings if finding.severity != "info"] == []
     assert headline(result).startswith("The busiest of 4 GPUs was in use")
 
 
-def test_beside_a_profile_the_samples_name_what_it_cannot_see(tmp_path: Path) -> None:
+def test_samples_with_a_profile_report_only_what_it_cannot_show(tmp_path: Path) -> None:
     """The trace is of one GPU and some steps; GPU 2 of the host is hot, and all GPUs are idle at first."""
     troubles = (Trouble("thermal-throttling", (2,), 0.5, 300, 539), Trouble("idle-stretch", (0, 1, 2, 3), 200, 0))
     log = smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=600, troubles=troubles))
@@ -189,7 +189,7 @@ def test_beside_a_profile_the_samples_name_what_it_cannot_see(tmp_path: Path) ->
     assert "Heat slows GPU 2 to 50 % of its clock" in said(result)
 
 
-def test_a_fleet_too_large_for_memory_is_thinned_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_fleet_is_thinned_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 3,600 rows there is room for 1,200, so every third is read."""
     monkeypatch.setattr(device_samples, "MOST_VALUES", 1200 * len(device_samples.USED))
     heat = Trouble("thermal-throttling", (2,), 0.5, 300, 699)
@@ -200,7 +200,7 @@ def test_a_fleet_too_large_for_memory_is_thinned_and_says_so(tmp_path: Path, mon
     assert "Based on 300 samples over 15 min, one every 3 s." in finding.observed
 
 
-def test_a_gpu_of_a_scrape_of_several_hosts_is_named_with_its_host(tmp_path: Path) -> None:
+def test_gpu_in_a_scrape_of_several_hosts_is_named_with_its_host(tmp_path: Path) -> None:
     """GPU 1 of node-2 is busy 20 % of the time, the other seven 95 %."""
     lines = [
         f'DCGM_FI_DEV_GPU_UTIL{{gpu="{gpu}",UUID="GPU-{host}{gpu}",Hostname="node-{host}"}} {20 if (host, gpu) == (2, 1) else 95} {at}'
@@ -215,7 +215,7 @@ def test_a_gpu_of_a_scrape_of_several_hosts_is_named_with_its_host(tmp_path: Pat
     assert "the process on node-2 GPU 1 with the others" in finding.fix and finding.evidence[0]["gpus"] == "node-2 GPU 1"
 
 
-def test_places_replace_every_number_of_a_list() -> None:
+def test_node_labels_replace_all_numbers_of_a_list() -> None:
     places = {"0": "a GPU 0", "3": "a GPU 3", "4": "b GPU 0"}
     assert name_gpus("GPUs 0, 3 and 4 wait; GPU 4, or GPU 7", places) == "a GPU 0, a GPU 3 and b GPU 0 wait; b GPU 0, or GPU 7"
     assert name_gpus("All 8 GPUs, 0.9 GPU-hours", places) == "All 8 GPUs, 0.9 GPU-hours"

@@ -57,7 +57,7 @@ PLANTED = [
 
 @pytest.mark.sweep(6)
 @pytest.mark.parametrize("trouble", PLANTED, ids=lambda t: f"{t.kind}-{t.size:g}-{'all' if len(t.gpus) == 8 else t.gpus[0]}")
-def test_a_planted_trouble_is_found_named_and_sized(trouble: Trouble) -> None:
+def test_planted_trouble_is_found_with_its_size(trouble: Trouble) -> None:
     missed = []
     for seed in range(4):
         hours = 6 if trouble.size == -13 else 1  # a slow drift
@@ -78,7 +78,7 @@ def test_a_planted_trouble_is_found_named_and_sized(trouble: Trouble) -> None:
 @pytest.mark.parametrize(
     "trouble", [t for t in PLANTED if t.end_s < HOUR and t.kind.endswith("throttling")], ids=lambda t: f"{t.kind}-{t.size}"
 )
-def test_the_time_of_a_trouble_is_named(trouble: Trouble) -> None:
+def test_time_of_a_trouble_is_reported(trouble: Trouble) -> None:
     for one in diagnose(host(1, troubles=(trouble,))):
         if one.kind == trouble.kind:
             lasts = trouble.end_s - trouble.start_s
@@ -86,7 +86,7 @@ def test_the_time_of_a_trouble_is_named(trouble: Trouble) -> None:
             assert abs((one.start_ns - START) / 1e9 - trouble.start_s) < 0.2 * lasts
 
 
-def test_healthy_hours_give_no_alarm() -> None:
+def test_no_warning_for_healthy_hours() -> None:
     """Of 200 generated hours of a host, at most 1 in 100 gives a warning."""
     alarms = []
     for seed in range(1000, 1200):
@@ -95,7 +95,7 @@ def test_healthy_hours_give_no_alarm() -> None:
     assert len(alarms) <= 2, alarms
 
 
-def test_a_trouble_of_one_job_of_several_is_named_with_its_job() -> None:
+def test_trouble_of_one_of_several_jobs_is_reported_with_its_job() -> None:
     """Two jobs of half an hour; in the second, GPU 1 is hot and utilization falls by 40 points."""
     first, second = host(3, gpus=2, seconds=1800), host(
         4, gpus=2, seconds=1800, troubles=(Trouble("thermal-throttling", (1,), 0.5, 900, 1500), Trouble("utilization-trend", (0, 1), -40))
@@ -108,13 +108,13 @@ def test_a_trouble_of_one_job_of_several_is_named_with_its_job() -> None:
     assert "Job 2 runs from 40 min to 70 min after the log's start." in seen[0].evidence
 
 
-def test_another_model_has_another_clock() -> None:
+def test_gpus_of_other_models_are_not_compared() -> None:
     gpus = host(3, gpus=4, seconds=600, troubles=(Trouble("low-clock", (2, 3), 0.7),))
     named = [replace(gpu, name="A100" if gpu.device < 2 else "RTX 4090") for gpu in gpus]
     assert not [one for one in diagnose(named) if one.kind == "low-clock"]
 
 
-def test_a_gpu_slower_than_peers_at_the_same_power_cap_is_named() -> None:
+def test_gpu_slower_than_peers_at_the_same_power_cap_is_reported() -> None:
     capped, slow = Trouble("power-throttling", (0, 1, 2, 3), 0.9), Trouble("low-clock", (2,), 0.7)
     (low,) = [one for one in diagnose(host(3, gpus=4, seconds=600, troubles=(capped, slow))) if one.kind == "low-clock"]
     assert low.devices == (2,) and low.value == pytest.approx(0.7, abs=0.02)
@@ -142,7 +142,7 @@ def _padded(gpu: DeviceSamples, waits: F64, *, before: bool) -> DeviceSamples:
     return DeviceSamples(gpu.device, gpu.name, START + (np.arange(len(values["util_pct"])) + 1) * 10**9, values)
 
 
-def test_a_gpu_whose_samples_end_is_named() -> None:
+def test_gpu_whose_samples_end_is_reported() -> None:
     gpus = host(3, gpus=4, seconds=900)
     gpus[1] = gpus[1].between(START, START + 400 * 10**9)
     (lost,) = [one for one in diagnose(gpus) if one.kind == "gpu-lost"]
@@ -161,7 +161,7 @@ def _after(one: DeviceSamples, other: DeviceSamples, idle_s: int) -> DeviceSampl
     return DeviceSamples(one.device, one.name, START + (np.arange(len(values["util_pct"])) + 1) * 10**9, values)
 
 
-def test_samples_written_twice_change_no_answer() -> None:
+def test_duplicate_samples_do_not_change_the_diagnosis() -> None:
     """Every second is written twice, as by two loops that append to one file."""
     trouble = Trouble("utilization-sawtooth", (0, 1), 8)
     once = host(2, gpus=2, seconds=900, troubles=(trouble,))
@@ -173,7 +173,7 @@ def test_samples_written_twice_change_no_answer() -> None:
     assert weights_ns(np.zeros(3, np.int64)).tolist() == [1, 1, 1]
 
 
-def test_a_clock_that_jumps_makes_no_idle_time() -> None:
+def test_clock_jump_is_not_idle_time() -> None:
     """An idle minute before and after a jump of nine days is not nine idle days."""
     (gpu,) = host(2, gpus=1, seconds=900, troubles=(Trouble("idle-stretch", (0,), 100, 400),))
     jumped = DeviceSamples(0, gpu.name, np.where(np.arange(900) < 450, gpu.times, gpu.times + 9 * 86_400 * 10**9), gpu.values)
@@ -181,7 +181,7 @@ def test_a_clock_that_jumps_makes_no_idle_time() -> None:
     assert sum(one.value for one in idle) <= 101 and not any("all the time" in one.title for one in idle)
 
 
-def test_a_sudden_fall_is_named_with_its_time() -> None:
+def test_sudden_fall_is_reported_with_its_time() -> None:
     (fall,) = [
         one
         for one in diagnose(host(2, troubles=(Trouble("utilization-trend", ALL, -50, 1500, 1501),)))
@@ -192,7 +192,7 @@ def test_a_sudden_fall_is_named_with_its_time() -> None:
 
 
 @pytest.mark.parametrize(("hole_s", "idle_s"), [(0.0, [200]), (4.0, [204]), (3600.0, [100, 100]), (600.0, [100, 100])])
-def test_a_hole_in_telemetry_is_no_idle_time(hole_s: float, idle_s: list[int]) -> None:
+def test_telemetry_gap_is_not_idle_time(hole_s: float, idle_s: list[int]) -> None:
     busy = np.concatenate([np.full(400, 90.0), np.zeros(400), np.full(400, 90.0)])
     seconds = np.arange(1200) * 0.5
     seconds[600:] += hole_s  # in the middle of the idle stretch

@@ -30,7 +30,7 @@ def regular(values: list[float], spacing_s: float = 0.1) -> tuple[np.ndarray, np
     return START_NS + (np.arange(len(values)) * spacing_s * 1e9).astype(np.int64), np.array(values, float)
 
 
-def test_a_hand_made_sawtooth() -> None:
+def test_computed_sawtooth_is_recognised() -> None:
     # 3 busy and 7 idle samples of 0.1 s: a period of 1 s, duty 30 %, from 0 to 100.
     found = find_sawtooth(*regular(([100] * 3 + [0] * 7) * 20))
     assert found.period_s == pytest.approx(1.0, rel=0.01)
@@ -41,7 +41,7 @@ def test_a_hand_made_sawtooth() -> None:
     assert found.alias_periods_s == ()
 
 
-def test_harmonics_are_rejected_and_named() -> None:
+def test_harmonics_are_rejected_and_reported() -> None:
     # A pulse of one sample in ten has harmonics at 1/2, 1/3, 1/4 and 1/5 of its period, all nearly as strong.
     found = find_sawtooth(*regular(([100] + [0] * 9) * 30))
     assert found.period_s == pytest.approx(1.0, rel=0.01)
@@ -58,7 +58,7 @@ def test_a_mirrored_signal_has_the_same_period() -> None:
 
 @pytest.mark.sweep(20)
 @pytest.mark.parametrize("seed", range(60))
-def test_random_teeth_are_found_or_honestly_not(seed: int) -> None:
+def test_random_sawtooth_is_found_or_reported_as_uncertain(seed: int) -> None:
     rng = np.random.default_rng(seed)
     spacing = float(rng.choice([0.02, 0.1, 1.0, 15.0]))
     period = spacing * float(rng.uniform(2.2, 40))
@@ -80,7 +80,7 @@ def test_random_teeth_are_found_or_honestly_not(seed: int) -> None:
         assert found.shortest_visible_s is not None and found.period_s >= found.shortest_visible_s
 
 
-def test_clear_teeth_are_found_nearly_always() -> None:
+def test_clear_sawtooth_is_found_nearly_always() -> None:
     missed = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -95,7 +95,7 @@ def test_clear_teeth_are_found_nearly_always() -> None:
 
 @pytest.mark.sweep(20)
 @pytest.mark.parametrize("seed", range(60))
-def test_nothing_is_claimed_below_the_aliasing_limit(seed: int) -> None:
+def test_no_period_below_the_aliasing_limit(seed: int) -> None:
     rng = np.random.default_rng(seed)
     times, values = pulse_train(
         rng,
@@ -110,7 +110,7 @@ def test_nothing_is_claimed_below_the_aliasing_limit(seed: int) -> None:
     assert found.period_s is None, (found.period_s, found.confidence)
 
 
-def test_slow_samples_of_a_fast_tooth_name_what_it_might_be() -> None:
+def test_slow_samples_of_a_fast_sawtooth_list_possible_periods() -> None:
     # 0.289 s seen through windows of 0.1 s every 0.2 s (NVML's utilization on an H200) looks like 1/(1/0.2 − 1/0.289) = 0.65 s.
     rng = np.random.default_rng(0)
     times, values = pulse_train(rng, period_s=0.289, duty=0.11, samples=300, spacing_s=0.2, window_s=0.1, sampling_jitter=0)
@@ -126,7 +126,7 @@ def test_slow_samples_of_a_fast_tooth_name_what_it_might_be() -> None:
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", ["white", "autoregressive", "telegraph", "bursts"])
-def test_noise_has_no_rhythm(kind: str) -> None:
+def test_noise_has_no_period(kind: str) -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         n = int(rng.choice([60, 150, 400]))
@@ -156,12 +156,12 @@ def test_noise_has_no_rhythm(kind: str) -> None:
         ([float("nan")] * 100, "too few"),
     ],
 )
-def test_none_comes_with_its_reason(values: list[float], why: str) -> None:
+def test_missing_period_has_a_reason(values: list[float], why: str) -> None:
     found = find_sawtooth(*regular(values))
     assert found.period_s is None and found.why_none is not None and why in found.why_none
 
 
-def test_irregular_sampling_and_holes_change_nothing() -> None:
+def test_irregular_sampling_and_gaps_do_not_change_the_period() -> None:
     rng = np.random.default_rng(1)
     times, values = pulse_train(rng, period_s=0.7, duty=0.3, samples=600, sampling_jitter=0.15)
     keep = np.ones(600, bool)
@@ -173,7 +173,7 @@ def test_irregular_sampling_and_holes_change_nothing() -> None:
     assert find_sawtooth(times[shuffled], values[shuffled]).period_s == found.period_s
 
 
-def test_samples_given_twice_change_nothing() -> None:
+def test_duplicate_samples_do_not_change_the_period() -> None:
     times, values = pulse_train(np.random.default_rng(2), period_s=0.7, duty=0.3, samples=200)
     assert find_sawtooth(np.repeat(times, 2), np.repeat(values, 2)) == find_sawtooth(times, values)
 
@@ -186,19 +186,19 @@ def test_stairs_of_a_slow_reading_are_recognised() -> None:
     assert renewal(np.array(([100.0] * 4 + [0.0] * 6) * 20)) == 1  # an idle or full GPU repeats itself truthfully
 
 
-def test_a_slow_tooth_in_a_long_recording() -> None:
+def test_slow_sawtooth_in_a_long_recording() -> None:
     times, values = pulse_train(np.random.default_rng(4), period_s=30.0, duty=0.4, samples=6000, noise=2)
     assert find_sawtooth(times, values).period_s == pytest.approx(30.0, rel=0.03)
 
 
-def test_a_period_that_wanders_is_what_a_stopwatch_says_the_mean_of_all() -> None:
+def test_drifting_period_is_the_mean_period() -> None:
     # Teeth of 9 samples, and every fifth one of 7: (4 × 9 + 7) / 5 = 8.6 samples = 0.86 s, though 0.9 s is the most frequent.
     teeth = [tooth for _ in range(14) for tooth in (9, 9, 9, 9, 7)]
     found = find_sawtooth(*regular([value for tooth in teeth for value in [100.0] * 3 + [0.0] * (tooth - 3)]))
     assert found.period_s == pytest.approx(0.86, rel=0.005)
 
 
-def test_too_few_samples_are_said() -> None:
+def test_too_few_samples_are_reported() -> None:
     assert (
         find_sawtooth(*regular([0.0, 100.0] * (MIN_SAMPLES // 2 - 1))).why_none
         == f"{MIN_SAMPLES - 2} samples are too few to see a rhythm ({MIN_SAMPLES} needed)"
@@ -215,7 +215,7 @@ def activity(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.parent.name)
-def test_recordings_of_known_truth(path: Path) -> None:
+def test_periods_of_recordings_with_known_truth(path: Path) -> None:
     times, values = activity(path)
     name, truth = path.parent.name, json.loads(path.with_name("truth.json").read_text())
     steady = find_steady(times, values)
@@ -233,7 +233,7 @@ def test_recordings_of_known_truth(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("between", "period"), [((1.8, 1.9, 1.9, 2.0), 1.9), ((1.8, 2.5, 1.2, 2.1), None), ((1.9, 1.9), None)])
-def test_a_few_bursts_that_come_alike_have_a_period(between: tuple[float, ...], period: float | None) -> None:
+def test_few_equal_bursts_have_a_period(between: tuple[float, ...], period: float | None) -> None:
     """A checkpoint every tenth step: bursts of 0.25 s, each up to a tenth of a period early or late."""
     starts = np.cumsum([0.0, *between])
     times = np.arange(0, starts[-1], 0.1)

@@ -44,7 +44,7 @@ def seconds(ns: int | None) -> float:
     return (ns - START_NS) / 1e9
 
 
-def test_idle_head_and_tail_and_the_edges_are_left_out() -> None:
+def test_idle_start_and_end_are_left_out() -> None:
     times, values = series((3, 0), (20, 80), (4, 0))
     found = find_steady(times, values)
     # The loop runs from 2.9 s (the last idle sample) to 22.9 s; a second goes at each end.
@@ -58,7 +58,7 @@ def test_idle_head_and_tail_and_the_edges_are_left_out() -> None:
     ]
 
 
-def test_a_start_of_another_level_is_warm_up() -> None:
+def test_start_with_another_level_is_warm_up() -> None:
     times, values = series((3, 20), (27, 80))
     found = find_steady(times, values)
     assert seconds(found.start_ns) >= 3.0
@@ -66,7 +66,7 @@ def test_a_start_of_another_level_is_warm_up() -> None:
     assert phases(times, values, found)[0].kind == "warm_up"
 
 
-def test_the_longest_stretch_between_pauses_speaks() -> None:
+def test_longest_stretch_between_pauses_is_used() -> None:
     times, values = series((5, 90), (6, 0), (30, 60), (5, 0), (10, 90))
     found = find_steady(times, values)
     assert weighted_mean(times, values, found) == 60
@@ -80,14 +80,14 @@ def test_regular_pauses_are_checkpoints() -> None:
     assert kinds.count("checkpoint") == 4 and "pause" not in kinds
 
 
-def test_waits_of_a_sawtooth_are_no_pauses() -> None:
+def test_waits_of_a_sawtooth_are_not_pauses() -> None:
     times, values = series(*([(1, 100), (3, 0)] * 15))
     found = find_steady(times, values)
     assert found.pauses == ()
     assert weighted_mean(times, values, found) == pytest.approx(25, abs=2)
 
 
-def test_a_shift_of_level_is_a_change_point_and_noise_is_none() -> None:
+def test_shift_of_level_is_a_change_point_and_noise_is_not() -> None:
     rng = np.random.default_rng(0)
     times, values = series((60, 80), (60, 50))
     values = np.clip(values + 3 * rng.standard_normal(len(values)), 0, 100)
@@ -100,7 +100,7 @@ def test_a_shift_of_level_is_a_change_point_and_noise_is_none() -> None:
         assert [p.kind for p in phases(times, noise, find_steady(times, noise))] == ["steady"]
 
 
-def test_a_rhythm_keeps_its_waits() -> None:
+def test_periodic_waits_stay_in_the_steady_part() -> None:
     """A checkpoint of 1.5 s after every 0.4 s of work is the loop: 21 % of the time at work, not 100."""
     times, values = series((1.2, 0), *([(0.4, 98), (1.5, 0)] * 4), (0.4, 98), (2, 0))
     found = find_steady(times, values)
@@ -108,7 +108,7 @@ def test_a_rhythm_keeps_its_waits() -> None:
     assert weighted_mean(times, values, found) == pytest.approx(98 * 0.4 / 1.9, abs=1.5)
 
 
-def test_the_profile_is_no_pause_and_what_follows_it_is_not_needed() -> None:
+def test_profile_is_not_a_pause() -> None:
     times, values = series((10, 80), (3, 0), (1, 40), (3, 0), (10, 60))
     shadow = (START_NS + 10 * 10**9, START_NS + 17 * 10**9)
     found = find_steady(times, values, [shadow])
@@ -118,7 +118,7 @@ def test_the_profile_is_no_pause_and_what_follows_it_is_not_needed() -> None:
 @pytest.mark.parametrize(
     ("before", "level"), [((7, 33), 98), ((7, 98), 33), ((0.3, 0), 98)], ids=["a search", "a full GPU", "nothing"]
 )
-def test_marks_say_when_the_run_trained(before: tuple[float, float], level: float) -> None:
+def test_marks_limit_the_training_time(before: tuple[float, float], level: float) -> None:
     """A search for kernels before the first step is no training, though it is longer."""
     times, values = series((1, 0), before, (5, level), (1, 0), (3, 60))
     first = START_NS + round((1 + before[0]) * 1e9)
@@ -126,7 +126,7 @@ def test_marks_say_when_the_run_trained(before: tuple[float, float], level: floa
     assert weighted_mean(times, values, part) == pytest.approx(level, abs=1)
 
 
-def test_marks_of_another_time_do_not_silence_the_telemetry() -> None:
+def test_marks_of_another_time_are_ignored() -> None:
     times, values = series((1, 0), (5, 80), (1, 0))
     part = find_steady(times, values, marked=(START_NS - 2 * 10**9, START_NS - 10**9))
     assert weighted_mean(times, values, part) == pytest.approx(80, abs=1)
@@ -141,7 +141,7 @@ def test_marks_of_another_time_do_not_silence_the_telemetry() -> None:
     idle=st.floats(0, 5),
     seed=st.integers(0, 1000),
 )
-def test_what_is_spliced_in_is_cut_or_widens_the_interval(
+def test_inserted_work_is_cut_or_widens_the_interval(
     level: float, noise: float, start_up: tuple[float, float], evaluation: tuple[float, float], idle: float, seed: int
 ) -> None:
     """Start-up, evaluation and idle time at levels other than training's: right within 10 %, or the interval holds the truth."""
@@ -155,7 +155,7 @@ def test_what_is_spliced_in_is_cut_or_widens_the_interval(
     assert abs(found.value / level - 1) <= 0.1 or found.low <= level <= found.high
 
 
-def test_no_work_is_no_steady_part() -> None:
+def test_no_steady_part_without_work() -> None:
     times, values = series((10, 0))
     found = find_steady(times, values)
     assert found.start_ns is None and found.why_none == "the GPU never worked while it was sampled"
@@ -163,7 +163,7 @@ def test_no_work_is_no_steady_part() -> None:
     assert find_steady(times[:2], values[:2]).why_none == "2 samples are too few"
 
 
-def test_means_weigh_time_and_leave_holes_out() -> None:
+def test_means_are_weighted_by_time_without_gaps() -> None:
     # 0 s … 1 s at 10 %, a hole of 9 s, then 1 s at 50 %: the hole weighs one period, not nine seconds.
     times = START_NS + np.array([0, 250, 500, 750, 1000, 10_000, 10_250, 10_500, 10_750, 11_000], np.int64) * 1_000_000
     values = np.array([10.0] * 5 + [50.0] * 5)
@@ -176,14 +176,14 @@ def test_means_weigh_time_and_leave_holes_out() -> None:
     assert weighted_mean(slow, np.array([0.0, 0.0, 100.0]), Steady(int(slow[0]), int(slow[-1]))) == 75
 
 
-def test_what_was_sampled_under_the_profiler_is_left_out() -> None:
+def test_samples_under_the_profiler_are_left_out() -> None:
     times, values = series((10, 50), (5, 100), (10, 50))
     whole = Steady(int(times[0]) - 1, int(times[-1]))
     window = (int(times[100]) - 50_000_000, int(times[149]) + 1)
     assert weighted_mean(times, values, whole, [window]) == 50
 
 
-def test_a_profile_spoils_its_preparation_and_the_writing_after_it() -> None:
+def test_profile_affects_preparation_and_writing() -> None:
     times, values = series((10, 80), (3, 0), (10, 80))  # the trace ends at 9.5 s; writing it idles the GPU from 10 to 13 s
     start, end = profile_shadow(times, values, (START_NS + 9 * 10**9, START_NS + 9_500_000_000))
     assert seconds(start) == 8.0 and seconds(end) == pytest.approx(13.5)
@@ -191,7 +191,7 @@ def test_a_profile_spoils_its_preparation_and_the_writing_after_it() -> None:
     assert seconds(profile_shadow(times, busy, (START_NS + 9 * 10**9, START_NS + 9_500_000_000))[1]) == 10.0
 
 
-def test_throttling_bands_name_reason_time_and_clock() -> None:
+def test_throttling_bands_have_reason_time_and_clock() -> None:
     times, clock = series((1, 1980), (2, 1400), (1, 1980))
     mask = np.where(clock < 1900, 4.0, 0.0)
     mask[0] = 1.0  # idle is no trouble
@@ -217,7 +217,7 @@ def test_means_agree_with_the_independent_truth(path: Path) -> None:
         assert mean == pytest.approx(truth[key], abs=2.0), key
 
 
-def test_a_day_of_a_slow_rhythm_is_read_in_no_time() -> None:
+def test_day_with_a_slow_period_is_read_quickly() -> None:
     values = np.tile(np.repeat([90.0, 0.0], [40, 20]), 14_400)  # 4 s of work in every 6 s, at 10 Hz, for 24 hours
     times = START_NS + np.arange(len(values), dtype=np.int64) * 10**8
     starts = times[::60]
@@ -227,7 +227,7 @@ def test_a_day_of_a_slow_rhythm_is_read_in_no_time() -> None:
     assert periods == tuple(starts.tolist())
 
 
-def test_a_clock_that_jumps_by_years_asks_for_no_memory() -> None:
+def test_clock_that_jumps_by_years_needs_no_memory() -> None:
     """Half-second parts of 36 years are 25 GB of levels."""
     times = START_NS + np.arange(60, dtype=np.int64) * 10**8
     times[30:] += 36 * 365 * 86_400 * 10**9
