@@ -34,7 +34,7 @@ def test_every_run_has_its_own_reading_in_every_line(made):
     assert [reading.value for reading in steps.readings] == pytest.approx([stopwatch_ms(name) for name in NAMES], rel=0.1)
 
 
-def test_a_change_has_what_was_promised_and_what_came_of_it(made):
+def test_change_has_predicted_and_measured_gain(made):
     first, second = made.changes
     assert "fp32-products" in first.fixed
     assert first.measured_gain_ms == pytest.approx(stopwatch_ms("gpt_fp32") - stopwatch_ms("gpt_small"), rel=0.1)
@@ -51,7 +51,7 @@ def test_the_table_has_a_column_a_run_and_is_markdown(made):
     assert lines[0].endswith("times as fast") and lines[3] == "| --- | ---: | ---: | ---: |"
 
 
-def test_a_chain_in_which_nothing_changed_says_so():
+def test_chain_without_changes_is_reported():
     same = chain([side_of([result_of("gpt_small")], library())] * 2)
     (change,) = same.changes
     assert (change.fixed, change.predicted_ms, change.measured_gain_ms) == ((), None, 0.0)
@@ -86,7 +86,7 @@ def test_without_a_prediction_of_all_the_best_promise_counts(monkeypatch):
     assert change_of().predicted_ms == 82.0
 
 
-def test_another_batch_is_told_in_the_work_of_the_step_before(monkeypatch):
+def test_other_batch_size_is_scaled_to_the_previous_work(monkeypatch):
     # 320 samples/s in 100 ms are 32 a step; 400/s in 160 ms are 64: twice the work. Of A's work B's step is 80 ms; 150 were promised for both halves.
     compared(monkeypatch, best=(100.0, 160.0), per_s=(320.0, 400.0), fixed=[("a", "warning", "gain", 1.0)])
     asked = []
@@ -96,7 +96,7 @@ def test_another_batch_is_told_in_the_work_of_the_step_before(monkeypatch):
     assert change_of().predicted_ms is None
 
 
-def test_what_is_not_known_stays_so(monkeypatch):
+def test_unknown_values_stay_unknown(monkeypatch):
     compared(monkeypatch, best=(100.0, None), per_s=(320.0, 400.0))
     change = change_of()
     assert (change.work, change.after_ms, change.measured_gain_ms) == (1.0, None, None)

@@ -64,7 +64,7 @@ ONCE = of(run(1, SHORT, 20))
         pytest.param(of(*(run(i, SHORT + i, 20) for i in (1, 2, 3, 4))), of(*(run(i, LONG + i, 20) for i in (5, 6, 7, 8))), "high", id="runs that show how they vary"),
     ],
 )  # fmt: skip
-def test_a_change_of_the_step_is_as_sure_as_what_was_changed_is_known(a: Side, b: Side, confidence: str) -> None:
+def test_confidence_of_a_change_needs_a_known_setup(a: Side, b: Side, confidence: str) -> None:
     for pair, word in (((b, a), "faster"), ((a, b), "slower")):
         stated = compare(*pair).verdict
         assert (stated.word, stated.confidence) == (word, confidence)
@@ -81,7 +81,7 @@ def test_advice_that_was_followed_is_a_change() -> None:
     assert compare(of(run(2, LONG, 20, advice="host-waits-for-gpu")), ONCE).verdict.confidence == "high"
 
 
-def test_that_nothing_changed_is_no_less_sure() -> None:
+def test_confidence_of_no_change_is_not_lowered() -> None:
     stated = compare(ONCE, of(run(2, SHORT, 20))).verdict
     assert (stated.word, stated.confidence) == ("no_difference_shown", "high")
     assert ONE_COMMAND not in stated.why

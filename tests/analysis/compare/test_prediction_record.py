@@ -33,7 +33,7 @@ def test_each_pair_counts_once_and_by_rule(tmp_path: Path, caplog: pytest.LogCap
         caplog.clear()
 
 
-def test_the_report_of_a_run_that_follows_says_what_was_predicted(tmp_path: Path) -> None:
+def test_report_of_a_following_run_has_the_prediction(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "data").create()
     made = {}
     for name, below in (("before", "aten::empty"), ("then", "aten::zeros")):

@@ -63,7 +63,7 @@ def test_without_a_replay_the_profile_is_fitted_and_the_rest_is_outside():
     assert parts(least, least) == {("other_compute", None): (15.0, 15.0)}  # no time is left to lose
 
 
-def test_a_step_time_that_nobody_knows_is_not_divided():
+def test_unknown_step_time_has_no_waterfall():
     lost = run_of()
     lost = replace(lost, metrics={**lost.metrics, "best_step_time_ms": Reading(None, "No steps.")})
     assert run_waterfall([run_of()], [lost]) == ()
@@ -168,7 +168,7 @@ def test_parts_stand_in_the_ledger_s_order_and_the_longer_of_either_side_first()
     assert run_waterfall(longer[:1], longer[1:])[-1].owner == OUTSIDE_PROFILE
 
 
-def test_what_floats_lose_goes_to_the_largest_part_and_more_is_outside():
+def test_rounding_goes_to_the_largest_part():
     ledger = (("other_compute", None, 1_000_000, None), ("idle", "host_sync", 3_000_000, None))
     for off_ms, owners in ((2e-6, {"other_compute", "idle"}), (2e-5, {"other_compute", "idle", OUTSIDE_PROFILE})):
         run = run_of(ledger=ledger, best_ms=4.0 + off_ms, source="user")  # a millionth of 4 ms are 4e-6
@@ -184,7 +184,7 @@ def test_the_parts_of_several_runs_are_their_means():
     assert (float(row.ms_a), float(row.ms_b), float(row.change_ms)) == (15.0, 10.0, -5.0)
 
 
-def test_where_a_replay_speaks_its_losses_are_shown_and_not_the_profile_s():
+def test_losses_of_the_replay_replace_those_of_the_profile():
     # Work 20. As profiled 10 of synchronization and 10 of waiting; in the replay 2 and 8, which is the run's step of 30.
     ledger = (
         ("other_compute", None, 20_000_000, 20.0),
@@ -200,7 +200,7 @@ def test_where_a_replay_speaks_its_losses_are_shown_and_not_the_profile_s():
     }
 
 
-def test_beside_step_marks_alone_the_host_s_operators_are_among_its_other_work(monkeypatch):
+def test_host_operators_are_merged_against_step_marks(monkeypatch):
     """Marks know what a loop loads and nothing of its operators; two recordings of the host know both."""
     host = replace(run_of(best_ms=10.0), lead=None, host=object())
     marks = replace(run_of(best_ms=8.0), lead=None, host=None)
@@ -211,7 +211,7 @@ def test_beside_step_marks_alone_the_host_s_operators_are_among_its_other_work(m
     assert parts(host, host)[HOST_OPERATORS, None] == (5.0, 5.0)
 
 
-def test_what_a_had_as_well_is_not_new_in_b() -> None:
+def test_part_in_both_runs_is_not_new() -> None:
     # The loader's 600 ms are gone; the 33 ms of small kernels were there before, and the host waits for 5 ms that it did not.
     rows = [
         RunRow("idle", "data_wait", Fraction(600), Fraction(0)),

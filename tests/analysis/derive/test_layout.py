@@ -32,9 +32,7 @@ Rows = list[tuple[Any, ...]]
 
 
 @pytest.mark.parametrize("sample", ["gpt", "resnet_starved"])
-def test_views_of_a_recording_hold_what_is_stored_of_a_large_one(
-    sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_equal_the_stored_sums_of_a_large_recording(sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen_sums, "FEW_EVENTS", 0)
     folder = DataFolder(tmp_path).create()
     ref = ingest_file(next((SAMPLES / sample).glob("*.json.gz")), folder, keep_source=False)

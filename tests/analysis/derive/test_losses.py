@@ -37,7 +37,7 @@ def test_gaps_and_causes_share_the_ledgers_sums(tmp_path: Path) -> None:
         assert sum(ns for owner, _, ns in causes if owner == "idle") == 3 * 300_000
 
 
-def test_the_estimate_and_the_replay_are_kept(tmp_path: Path) -> None:
+def test_estimate_and_replay_are_stored(tmp_path: Path) -> None:
     library, recording = opened(matmul_loop(), tmp_path)
     with library.open(recording) as rows:
         facts = dict(rows.rows("SELECT key, value FROM facts"))

@@ -75,7 +75,7 @@ DEVICE_BOUND = {"gpt_fp32", "gpt_fp32_bf16", "gpt_nosync", "lstm_hand", "mm_bf16
 
 
 @pytest.mark.parametrize("trace", DECIDED, ids=ids(DECIDED))
-def test_what_the_device_bounds_is_called_so(trace: Path) -> None:
+def test_gpu_bound_recordings_are_recognised(trace: Path) -> None:
     estimate, _, _ = derived(trace)
     assert estimate["device_bound"] is (trace.parent.name in DEVICE_BOUND)
 
@@ -107,7 +107,7 @@ def test_a_planted_trouble_is_named(name: str) -> None:
     assert ranked[0][1] in causes
 
 
-def test_the_late_rank_is_told_from_the_one_that_waits() -> None:
+def test_late_and_waiting_ranks_are_distinguished() -> None:
     _, waiting, _ = derived(RECORDINGS / "ddp_straggler" / "0.trace.json.gz")
     _, late, _ = derived(RECORDINGS / "ddp_straggler" / "1.trace.json.gz")
     assert max((r for r in waiting if r[1]), key=lambda r: r[3])[0] == "exposed_comm"

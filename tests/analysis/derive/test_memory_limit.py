@@ -13,7 +13,7 @@ from sawtooth.analysis.derive.build import MEMORY_MB, memory_limit
 MILLION = 1_000_000
 
 
-def test_the_limit_grows_with_what_cannot_be_spilled() -> None:
+def test_memory_limit_grows_with_data_that_cannot_spill() -> None:
     assert memory_limit(0) == memory_limit(MILLION) == f"{MEMORY_MB}MB"
     assert memory_limit(5 * MILLION) == f"{64 + 400}MB"
 

@@ -146,7 +146,7 @@ def generated(rng: random.Random) -> ChromeTrace:
 
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", range(12))
-def test_modules_and_what_is_outside_are_all_gpu_work_exactly(tmp_path: Path, seed: int) -> None:
+def test_modules_and_outside_sum_to_all_gpu_work(tmp_path: Path, seed: int) -> None:
     library, recording_id = opened(tmp_path, generated(random.Random(seed)))
     with library.open(recording_id) as recording:
         whole = recording.rows(

@@ -52,6 +52,6 @@ def test_a_rate_that_both_units_reach_is_an_upper_bound(matmul_us: float) -> Non
     assert not [finding for finding in result.findings if "without tensor cores" in finding.title]
 
 
-def test_a_name_that_tells_needs_no_rate() -> None:
+def test_kernel_name_with_a_dtype_needs_no_rate() -> None:
     share = result_of(loop(280, "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_ffma_kernel")).metrics["mfu_at_dtype"]
     assert share.value == pytest.approx(FLOPS / 66.9e12 / 1e-3, rel=0.01) and share.bound is None

@@ -75,7 +75,7 @@ def test_a_checkpointed_block_is_recomputed_once(use_reentrant, tmp_path):
     assert everything == 3 * (BLOCK_FLOPS + head_flops) + BLOCK_FLOPS  # forward, backward twice that, and once again
 
 
-def test_plain_training_recomputes_nothing(tmp_path):
+def test_plain_training_has_no_recomputation(tmp_path):
     layers = block()
     x = torch.randn(BATCH, WIDTH, requires_grad=True)
     again, everything = again_flops(lambda: layers(x).sum().backward(), tmp_path)
@@ -94,7 +94,7 @@ def test_double_backward_is_not_recomputation(tmp_path):
     assert again_flops(step, tmp_path)[0] == 0
 
 
-def test_without_sequence_numbers_the_checkpoint_node_tells(tmp_path):
+def test_checkpoint_node_shows_recomputation_without_sequence_numbers(tmp_path):
     layers = block()
     x = torch.randn(BATCH, WIDTH, requires_grad=True)
 

@@ -29,14 +29,14 @@ def test_every_row_says_what_is_needed(cause: Cause) -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.key)
-def test_a_cause_goes_out_of_a_replay_as_what_it_is(cause: Cause) -> None:
+def test_each_cause_is_removed_from_a_replay_by_its_kind(cause: Cause) -> None:
     if "host_time" in cause.removal or "call_time" in cause.removal:
         assert cause.on_host is not None
     # the profiler's cost is taken off before anything is replayed; communication and what nothing explains stay as recorded
     assert bool(cause.removal) == (cause.key not in ("profiler", "comm_wait", "comm_transfer", "unattributed"))
 
 
-def test_host_causes_come_first_and_the_last_of_them_has_what_is_left() -> None:
+def test_host_causes_come_first_and_the_last_gets_the_remaining_time() -> None:
     assert causes.CAUSE_KEYS[: len(causes.HOST_CAUSES)] == causes.HOST_CAUSES, "a code of the paint is a code of a piece"
     assert causes.HOST_CAUSES[-3:] == ("host_compute", "launch_bound", "python_host")
     assert causes.WAIT_CAUSES == ("allocator", "blocking_copy", "host_sync")

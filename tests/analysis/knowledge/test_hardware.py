@@ -92,7 +92,7 @@ def test_a_laptop_is_not_its_desktop_namesake():
     assert gpu.peak_16bit_tflops == pytest.approx(512 * 76 * 2500 / 1e6)
 
 
-def test_vendor_decides_what_9_0_means():
+def test_vendor_decides_the_meaning_of_compute_capability_9_0():
     amd = identify("", 9, 0, 132, None, "amd")
     nvidia = identify("", 9, 0, 132, None, "nvidia")
     assert amd is not None and nvidia is not None
@@ -101,7 +101,7 @@ def test_vendor_decides_what_9_0_means():
 
 
 @pytest.mark.parametrize("args", [("ARTEMIS", None, None, None, None, "meta"), (None, None, None, None, None, None)])
-def test_nothing_known_is_none(args):
+def test_unknown_gpu_is_none(args):
     assert identify(*args) is None
 
 

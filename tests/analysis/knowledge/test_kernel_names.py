@@ -159,7 +159,7 @@ def test_a_product_with_one_row_is_a_vector_product():
 @pytest.mark.parametrize(
     "name", ["forward_conv_block", "ProfilerStep#3", "autograd::engine::evaluate_function: ConvolutionBackward0", "", None]
 )
-def test_annotations_are_no_operators(name):
+def test_annotations_are_not_operators(name):
     assert operator_category(name) is None
 
 

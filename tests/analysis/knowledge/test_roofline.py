@@ -75,7 +75,7 @@ def test_a_thin_product_is_bound_by_memory():
     assert row["attainable_tflops"] == pytest.approx(row["intensity"] * 4.8e12 / 1e12)
 
 
-def test_fp32_is_measured_against_what_it_ran_in():
+def test_fp32_is_compared_with_the_precision_it_ran_in():
     fp32 = ["float", "float"]
     plain = roofline(operators(mm(N, 20_000_000, fp32)), H200).iloc[0]
     tensor = roofline(operators(mm(N, 4_000_000, fp32, tensor_core_ns=4_000_000)), H200).iloc[0]
@@ -84,7 +84,7 @@ def test_fp32_is_measured_against_what_it_ran_in():
     assert plain["attained_share"] == pytest.approx(2 * N**3 / 66.9e12 / 20e-3)
 
 
-def test_time_served_by_caches_is_no_negative_opportunity():
+def test_cached_time_is_not_a_negative_opportunity():
     gelu = {
         "name": "aten::gelu",
         "input_dims": [[1024, 1024]],

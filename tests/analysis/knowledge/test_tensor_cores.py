@@ -49,7 +49,7 @@ def test_misaligned_sizes_are_named():
     assert "multiples of 8" in found.sentence
 
 
-def test_tf32_is_only_advised_where_there_is_tf32():
+def test_tf32_is_only_advised_if_the_gpu_supports_it():
     kernel = classify(SIMT, "kernel", "aten::mm", FP32)
     on_h200 = why_not_tensor_cores("aten::mm", FP32, SQUARE, kernel, H200)
     on_v100 = why_not_tensor_cores("aten::mm", FP32, SQUARE, kernel, V100)
@@ -65,7 +65,7 @@ def test_tf32_is_only_advised_where_there_is_tf32():
         ([[2048, 20], [20, 604]], "fell_back", "TF32 is on"),
     ],
 )
-def test_tf32_is_not_called_off_where_other_products_run_in_it(dims, code, said):
+def test_tf32_counts_as_on_if_other_products_use_it(dims, code, said):
     found = why_not_tensor_cores(
         "aten::mm", FP32, dims, classify(SIMT, "kernel", "aten::mm", FP32), None, kernel=SIMT, tf32_on=True
     )
@@ -73,7 +73,7 @@ def test_tf32_is_not_called_off_where_other_products_run_in_it(dims, code, said)
     assert (found.code, said in found.sentence) == (code, True), found
 
 
-def test_what_tells_that_tf32_is_on():
+def test_signs_that_tf32_is_on():
     fp32, bf16 = '["float","float"]', '["c10::BFloat16","c10::BFloat16"]'
     rows = [
         ("aten::convolution", fp32, "conv", "yes"),
@@ -98,7 +98,7 @@ def test_what_tells_that_tf32_is_on():
         ("cudnn_infer_conv_plain_kernel(int)", "fell_back"),
     ],
 )
-def test_the_kernels_name_tells_the_dtype_where_none_was_recorded(kernel, code):
+def test_kernel_name_gives_the_dtype_if_none_was_recorded(kernel, code):
     found = why_not_tensor_cores("aten::convolution", None, None, KernelClass("conv", "no", "named so"), V100, kernel=kernel)
     assert found is not None
     assert found.code == code

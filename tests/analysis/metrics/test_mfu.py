@@ -160,7 +160,7 @@ def test_shapes_beat_the_rule_of_thumb_and_a_number_given_beats_both():
     assert given["flops_per_step"].value == 8e12
 
 
-def test_the_profile_speaks_where_the_estimate_agrees_and_the_estimate_where_it_does_not():
+def test_mfu_uses_the_profile_if_the_estimate_agrees():
     agreeing = choose_step_time(steps(20, 20, 20), StepEstimate(19.5e6), None)
     assert (agreeing.source, agreeing.ms) == ("profile", pytest.approx(20))
     distorted = choose_step_time(steps(50, 52, 51), StepEstimate(26e6), None)
@@ -170,7 +170,7 @@ def test_the_profile_speaks_where_the_estimate_agrees_and_the_estimate_where_it_
     assert choose_step_time(steps(50), None, None).reading.trust == "caution"
 
 
-def test_a_single_step_is_not_to_be_trusted_even_where_the_estimate_agrees():
+def test_single_step_has_caution_even_if_the_estimate_agrees():
     one, two = (choose_step_time(steps(*durations), StepEstimate(20e6), None) for durations in ((20,), (20, 20)))
     assert (one.ms, one.profiled.trust, one.reading.trust) == (20, "caution", "caution")
     assert (two.ms, two.profiled.trust, two.reading.trust) == (20, "ok", "ok")

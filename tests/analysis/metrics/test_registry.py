@@ -72,7 +72,7 @@ def test_every_share_has_its_bounds_but_factors_that_may_exceed_one() -> None:
     assert unbounded == {"mfu_factor_busy", "mfu_factor_efficiency"}
 
 
-def test_lost_launches_lower_what_rests_on_launches_and_nothing_else() -> None:
+def test_lost_launches_lower_only_trust_in_launch_metrics() -> None:
     before = {key: Reading(0.5) for key in METRICS}
     after = trust.apply(
         {**before, "tensor_core_unknown_share": Reading(0.0)}, DeviceFacts(orphan_ns=6, gpu_ns=100), truncated=False

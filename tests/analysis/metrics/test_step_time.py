@@ -63,7 +63,7 @@ def test_marks_of_a_step_that_the_gpu_limits_include_no_drift() -> None:
     assert (best.reading.low, best.reading.high) == (39.0, 41.0)
 
 
-def test_the_best_witness_decides_and_nothing_is_averaged() -> None:
+def test_strongest_evidence_decides_without_averaging() -> None:
     everything = chosen((71, 71), 49.2, user_ms=31.87, telemetry=telemetry(31.3), marks=MARKS)
     assert (everything.source, everything.ms) == ("user", 31.87)
     assert [w.source for w in everything.witnesses] == ["user", "marks", "telemetry", "estimate"]
@@ -83,14 +83,14 @@ def test_a_gpu_bound_profile_that_telemetry_confirms_was_measured() -> None:
     assert chosen((32.0, 32.2), 31.9, telemetry=telemetry(60.0)).source == "telemetry"
 
 
-def test_marks_that_hold_launches_alone_are_no_step_time() -> None:
+def test_marks_of_launches_only_are_not_a_step_time() -> None:
     """Twenty-five marks of a loop that reads its loss every tenth step hold two waits, which look like pauses."""
     assert chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 2.1, 2.0, 2.2)).source != "marks"
     shorter = chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 24.0, 23.8, 24.2))
     assert shorter.source == "marks"  # of other lengths than the profiled steps
 
 
-def test_disagreement_is_said_with_both_numbers_and_costs_trust() -> None:
+def test_disagreement_is_reported_and_lowers_trust() -> None:
     best = chosen((71, 71), 49.2, marks=StepTimeEvidence("marks", 50.0, 49.5, 50.5), telemetry=telemetry(31.3))
     assert (best.source, best.reading.trust) == ("marks", "caution")
     assert any("31.3 ms" in note and "50 ms" in note and "disagree" in note for note in best.reading.notes)
@@ -98,12 +98,12 @@ def test_disagreement_is_said_with_both_numbers_and_costs_trust() -> None:
     assert agreed.reading.trust == "ok" and any("Telemetry agrees: 31.3 ms" in note for note in agreed.reading.notes)
 
 
-def test_a_witness_as_wide_as_the_trace_alone_does_not_replace_it() -> None:
+def test_evidence_as_wide_as_the_trace_does_not_replace_it() -> None:
     best = chosen((71, 71), 49.2, telemetry=StepTimeEvidence("telemetry", 100.0, 50.0, 200.0))
     assert best.source == "estimate"
 
 
-def test_the_floor_in_the_interval_is_said_with_what_would_tell() -> None:
+def test_lower_bound_in_the_interval_is_reported_with_advice() -> None:
     best = chosen((71, 72), 49.2)
     assert best.gpu_may_limit and best.floor_ms == pytest.approx(31.08, abs=0.01)
     assert any("sawtooth sample" in note for note in best.reading.notes)
@@ -160,7 +160,7 @@ WHOLE = (3.2, 3.2, 28.0, *(3.2,) * 5)
         ((4.0, 4.0, 20.0, *(4.0,) * 5), StepWork(5.0e6, 100), 4.0),  # and here for what the GPU does in a rollout, too
     ],
 )
-def test_rounds_are_told_where_neither_batches_nor_the_gpu_make_them(
+def test_rounds_are_reported_unless_batches_or_the_gpu_cause_them(
     profiled: tuple[float, ...], work: StepWork, usual_ms: float | None
 ) -> None:
     marks = StepTimeEvidence("marks", 6.0, 5.9, 6.1, ("by marks",), typical_ms=3.0, round=ROUND)
@@ -178,7 +178,7 @@ def test_whole_rounds_on_a_slower_host_are_the_runs(profiled: tuple[float, ...],
     assert chosen(profiled, 3.1, work=StepWork(0.5e6, 100), marks=marks).represented is represented
 
 
-def test_an_evaluation_before_each_round_is_told_as_the_round() -> None:
+def test_evaluation_before_each_round_is_part_of_the_round() -> None:
     often = Pauses("evaluation", (8, 16, 24), (24.0,) * 3, 24, in_step=True)
     marks = StepTimeEvidence("marks", 6.0, 5.9, 6.1, pauses=(often,), round=replace(ROUND, evaluates=True))
     best = chosen(WHOLE, 5.8, work=StepWork(0.5e6, 100), marks=marks)
@@ -187,7 +187,7 @@ def test_an_evaluation_before_each_round_is_told_as_the_round() -> None:
     assert alone.pauses == (often,)
 
 
-def test_workers_timed_to_take_the_step_own_what_a_full_queue_hid_however_slow_the_profiled_steps_were() -> None:
+def test_workers_own_the_time_that_a_full_queue_hid() -> None:
     """24.2 ms of the run, 29.6 as profiled and 16.5 without the profiler: four workers need 24 ms for a batch, and their queue was full."""
     hidden, seen = (StepWork(3.4e6, 600, hidden_loader=hides) for hides in (True, False))
     fed, ahead = Feeding(24.0, 21.3, 27.6, 4), Feeding(18.0, 16.0, 20.0, 8)
@@ -197,7 +197,7 @@ def test_workers_timed_to_take_the_step_own_what_a_full_queue_hid_however_slow_t
     assert chosen((29.6, 29.6), 16.5, work=seen, user_ms=24.2, fed=fed).represented  # the profiled steps waited too
 
 
-def test_the_trace_alone_is_narrow_where_the_gpu_bounds_it_and_honest_where_not() -> None:
+def test_trace_only_interval_is_narrow_if_gpu_bound() -> None:
     bound = by_trace(WORK, [32.0, 32.4, 32.2], 32.1)
     assert bound is not None and bound.width is not None and bound.width < 1.2 and bound.holds(31.87)
     limited = by_trace(WORK, [71.0, 72.0], 49.2)
@@ -210,7 +210,7 @@ def test_the_trace_alone_is_narrow_where_the_gpu_bounds_it_and_honest_where_not(
     assert by_trace(WORK, [], None) is None
 
 
-def test_a_loader_that_never_waited_in_the_profile_bounds_nothing_from_above() -> None:
+def test_loader_without_waits_in_the_profile_gives_no_upper_bound() -> None:
     best = chosen((21, 21), 20.8, work=StepWork(15.3e6, 930, hidden_loader=True))
     assert best.reading.high is None and best.reading.low is not None and best.reading.low > 15
     assert any("no upper bound from this trace" in note for note in best.reading.notes)
@@ -224,7 +224,7 @@ def test_telemetry_cannot_be_quicker_than_the_kernels() -> None:
     assert best.reading.low is not None and best.reading.low >= 0.95 * 31.08
 
 
-def test_telemetry_cannot_skip_what_every_step_loads_by_itself() -> None:
+def test_telemetry_step_includes_inline_loading() -> None:
     work = StepWork(kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=570e6)
     best = chosen((606, 608), 600.0, work=work, telemetry=telemetry(326.0))
     assert best.source == "profile" and best.ms == pytest.approx(607)

@@ -30,7 +30,7 @@ class Ranked:
         (DeviceFacts(graph_ns=51, gpu_ns=100), "graph_launched", "info", 1, "51% of GPU time on device 1"),
     ],
 )  # fmt: skip
-def test_a_limit_of_the_recording_is_said(facts: DeviceFacts, key: str, severity: str, count: int, words: str) -> None:
+def test_limit_of_the_recording_is_reported(facts: DeviceFacts, key: str, severity: str, count: int, words: str) -> None:
     (found,) = trust.diagnostics_of([Ranked(facts)])
     assert (found.key, found.severity, found.count) == (key, severity, count)
     assert words in found.sentence
@@ -43,7 +43,7 @@ def test_a_recording_without_limits_has_none_to_say() -> None:
 
 
 @pytest.mark.parametrize(("unknown", "lowered"), [(0.11, True), (0.10, False)])
-def test_kernels_that_no_rule_decides_lower_what_rests_on_them(unknown: float, lowered: bool) -> None:
+def test_undecided_kernels_lower_trust(unknown: float, lowered: bool) -> None:
     before = {key: Reading(0.5) for key in METRICS} | {"tensor_core_unknown_share": Reading(unknown)}
     after = trust.apply(before, DeviceFacts(), truncated=False)
     doubted = {key for key, reading in after.items() if reading.trust == "caution"}
@@ -53,7 +53,7 @@ def test_kernels_that_no_rule_decides_lower_what_rests_on_them(unknown: float, l
 
 
 @pytest.mark.parametrize(("orphan_ns", "doubted"), [(4, 0), (20, 1), (51, 2)])
-def test_operations_without_a_launch_lower_what_rests_on_steps(orphan_ns: int, doubted: int) -> None:
+def test_operations_without_a_launch_lower_trust_in_steps(orphan_ns: int, doubted: int) -> None:
     before = {key: Reading(0.5) for key in METRICS} | {"tensor_core_unknown_share": Reading(0.0)}
     after = trust.apply(before, DeviceFacts(orphan_ns=orphan_ns, gpu_ns=100), truncated=False)
     low = {key for key, reading in after.items() if reading.trust == "caution"}
@@ -74,9 +74,7 @@ def test_operations_without_a_launch_lower_what_rests_on_steps(orphan_ns: int, d
         ([10], [9], {"one_step_idle"}),
     ],
 )
-def test_a_step_that_alone_decides_a_mean_lowers_what_rests_on_it(
-    ms: list[float], idle_ms: list[float], doubts: set[str]
-) -> None:
+def test_single_step_that_decides_a_mean_lowers_trust(ms: list[float], idle_ms: list[float], doubts: set[str]) -> None:
     ends = np.cumsum(ms) * 1_000_000
     steps = pd.DataFrame({"step": range(len(ms)), "start_ns": ends - np.array(ms) * 1_000_000, "end_ns": ends, "counted": True})
     notes = trust.swayed_by_one(steps, {step: int(idle * 1_000_000) for step, idle in enumerate(idle_ms)}, "telemetry")
@@ -89,7 +87,7 @@ def test_a_step_that_alone_decides_a_mean_lowers_what_rests_on_it(
 
 
 @pytest.mark.parametrize(("orphan", "lowered"), [(6, True), (5, False)])
-def test_many_short_operations_without_a_launch_lower_the_count_alone(orphan: int, lowered: bool) -> None:
+def test_short_operations_without_a_launch_lower_only_trust_in_the_count(orphan: int, lowered: bool) -> None:
     before = {key: Reading(0.05) for key in METRICS}
     after = trust.apply(before, DeviceFacts(orphan=orphan, orphan_ns=1, gpu_ns=1000, launches=95), truncated=False)
     assert {key for key in after if after[key] != before[key]} == ({"kernel_launches_per_step"} if lowered else set())

@@ -86,7 +86,7 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gaps_and_causes_of_a_rank_say_what_the_ledger_says(tmp_path: Path) -> None:
+def test_gaps_and_causes_of_a_rank_match_the_ledger(tmp_path: Path) -> None:
     """Alone, a recording's exposed communication is unattributed; as a rank of its run, cut where the last rank came."""
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
     rank = next(r for r in result.ranks if r.rank == 0)
@@ -113,7 +113,7 @@ def test_gaps_and_causes_of_a_rank_say_what_the_ledger_says(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_clocks_of_other_hosts_change_nothing(tmp_path: Path) -> None:
+def test_clock_offsets_do_not_change_the_result(tmp_path: Path) -> None:
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800, clock_us=5_000_000)])
     assert split_of(result)[0]["comm_wait"] == 300_000 * len(result.ranks[0].counted)
     assert result.communication is not None
@@ -121,7 +121,7 @@ def test_clocks_of_other_hosts_change_nothing(tmp_path: Path) -> None:
     assert result.communication.ranks[1].clock_error_ns == 0
 
 
-def test_one_rank_cannot_tell(tmp_path: Path) -> None:
+def test_single_rank_has_no_communication_split(tmp_path: Path) -> None:
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800)])
     assert result.communication is None
     assert set(split_of(result)[0]) == {"unattributed"}
@@ -132,7 +132,7 @@ def test_one_rank_cannot_tell(tmp_path: Path) -> None:
     assert best.trust == "caution" and "400 µs of each step only communicate and may be waiting" in best.notes[-1]
 
 
-def test_only_what_may_be_waiting_is_in_doubt() -> None:
+def test_only_possible_waits_are_in_doubt() -> None:
     # 5 % of 10 ms is 0.5 ms: not above the limit. A stopwatch's step time holds whatever the profile waited for.
     metrics = {"best_step_time_ms": Reading(10.0), "mfu": Reading(0.4), "gpu_busy_share": Reading(0.9)}
     assert unsure_of_waits(metrics, 0.5, "profile") == metrics
@@ -141,7 +141,7 @@ def test_only_what_may_be_waiting_is_in_doubt() -> None:
     assert [doubted[key].trust for key in metrics] == ["caution", "caution", "ok"]
 
 
-def test_the_finding_speaks_of_the_lead_ranks_transfer(tmp_path: Path) -> None:
+def test_finding_describes_the_transfer_of_the_lead_rank(tmp_path: Path) -> None:
     """Rank 0 communicates for 400 µs, of which it waits 300: the finding names the ledger's transfer of the rank that leads, 100 µs."""
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
     assert result.lead is not None
@@ -151,7 +151,7 @@ def test_the_finding_speaks_of_the_lead_ranks_transfer(tmp_path: Path) -> None:
     assert found.title == "The GPU only communicates for 100 µs of each step"
 
 
-def test_ranks_whose_kernels_say_nothing_are_one_group_where_their_collectives_end_at_once(tmp_path: Path) -> None:
+def test_unnamed_collectives_that_end_together_are_one_group(tmp_path: Path) -> None:
     """Rank 2 comes last by 300 µs. In two groups, 0 and 1 end half a millisecond before 2 and 3 in every other step, and nothing is matched."""
 
     def bare(rank: int, begin: float, ends: list[float]) -> ChromeTrace:

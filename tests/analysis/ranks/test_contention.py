@@ -26,7 +26,7 @@ def collective(position: int, start: int, wait: int) -> dict[str, int]:
     return {"position": position, "start_ns": start, "wait_ns": wait}
 
 
-def test_what_a_waiting_collective_costs_is_taken_off_and_what_its_transfer_costs_is_not() -> None:
+def test_slowdown_by_waiting_collectives_is_removed_and_by_transfers_is_not() -> None:
     """It waits from 0 to 1,000 and transfers after. Alone the product takes 100."""
     early = kernels(
         {MATMUL: 100.0},
@@ -40,7 +40,7 @@ def test_what_a_waiting_collective_costs_is_taken_off_and_what_its_transfer_cost
     assert off.to_dict() == {0: 30, 1: 15, 3: 0, 4: 0}
 
 
-def test_a_kernel_never_alone_on_its_rank_counts_as_on_the_quickest() -> None:
+def test_overlapped_kernel_counts_as_on_the_quickest_rank() -> None:
     early = kernels({}, (ADD, 0, 30), (UNSEEN, 50, 30))
     late = kernels({ADD: 20.0}, (ADD, 5_000, 20))
     off, none = slowed_by_waits([early, late], pd.DataFrame([collective(0, 0, 1_000), collective(1, 900, 0)]))
@@ -63,7 +63,7 @@ def test_single_kernels_that_take_milliseconds_longer_are_held_up(took_ns: list[
     assert held_ms(shared, np.array([1, 2], np.int32), quietest([shared, own])) == pytest.approx(expected)
 
 
-def test_a_gpu_whose_kernels_all_take_longer_is_slow_and_not_held_up() -> None:
+def test_gpu_with_longer_kernels_is_slow_and_not_interrupted() -> None:
     slow = kernels({MATMUL: 1_400_000.0}, (MATMUL, 0, 1_400_000))
     own = kernels({MATMUL: 1_000_000.0}, (MATMUL, 0, 1_000_000))
     assert held_ms(slow, np.array([1], np.int32), quietest([slow, own])) == 0.0

@@ -50,7 +50,7 @@ def test_groups_of_one_kind_are_one_row_with_their_bandwidth_and_their_link(tmp_
 
 
 @pytest.mark.parametrize("cut", [0, 4])
-def test_a_rank_whose_trace_was_cut_counts_fewer_steps_and_changes_no_mean(cut: int) -> None:
+def test_cut_trace_counts_fewer_steps_and_keeps_the_means(cut: int) -> None:
     """Nine steps of one all-reduce of 4 kB in 100 µs. Rank 1 counts ``cut`` of them."""
     counts = (9, cut)
     collectives = pd.DataFrame(
@@ -102,11 +102,11 @@ def rows(
         (rows("allreduce", description="deposit"), "dp"),  # no word of its own
     ],
 )
-def test_what_a_group_serves_by_its_name_or_by_what_it_does(collectives: pd.DataFrame, kind: str | None) -> None:
+def test_parallelism_of_a_group_by_name_or_collectives(collectives: pd.DataFrame, kind: str | None) -> None:
     assert parallelisms(collectives.assign(key=0)).tolist() == [kind]
 
 
-def test_who_waits_for_whom_is_told_by_host(tmp_path: Path) -> None:
+def test_waits_between_ranks_are_summed_by_host(tmp_path: Path) -> None:
     result, found = analysed(tmp_path, job(4, 2, Planted(loader_us={3: 800.0})))
     level, table = waits_between(result.ranks, found)
     assert level == "host"
@@ -143,7 +143,7 @@ def test_a_slow_last_stage_is_imbalance_and_the_order_of_the_first_names_the_sch
     assert shortest_ms(schedule.stage_ms, 4) == pytest.approx(8.1, rel=0.02)
 
 
-def test_an_interleaved_pipeline_is_known_by_what_its_stages_send(tmp_path: Path) -> None:
+def test_interleaved_pipeline_is_recognised_by_its_sends(tmp_path: Path) -> None:
     """Two chunks a stage, 100 + 200 µs for each of 4 microbatches: 2.4 ms of work, and (3 - 1) / (2 · 4 + 3 - 1) of the step to fill and drain."""
     result, found = analysed(tmp_path, pipelined([100, 100, 100], 4, chunks=2))
     schedule = found.schedule
@@ -159,7 +159,7 @@ def test_an_interleaved_pipeline_is_known_by_what_its_stages_send(tmp_path: Path
     assert schedule.fill_ms == pytest.approx(2.4 * 2 / 8, rel=0.05)
 
 
-def test_ranks_that_all_send_alike_in_a_ring_are_no_known_schedule() -> None:
+def test_equal_sends_in_a_ring_are_not_a_known_schedule() -> None:
     rows = pd.DataFrame(
         {"position": [0, 1, 2] * 4, "step": "1", "counted": True, "name": SEND_RECEIVE, "sends": 1, "start_ns": range(12)}
     )

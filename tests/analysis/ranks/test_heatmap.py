@@ -61,12 +61,12 @@ def test_neighbours_share_a_row_beyond_the_most_and_the_worst_of_them_shows() ->
 
 
 @pytest.mark.parametrize(("ranks", "steps", "rows"), [(1_024, 2, 512), (1_024, 20, 114), (60, 100, 60)])
-def test_a_picture_has_fewer_rows_where_it_has_many_steps(ranks: int, steps: int, rows: int) -> None:
+def test_heatmap_with_many_steps_has_fewer_rows(ranks: int, steps: int, rows: int) -> None:
     """At most 512 rows and 2,500 squares, but up to 64 rows always: of 1,024 ranks and 20 steps nine share each of 114 rows."""
     assert pooled(table(ranks, steps))["label"].nunique() == rows
 
 
-def test_hosts_and_stages_are_rows_where_they_are_known() -> None:
+def test_known_hosts_and_stages_are_rows() -> None:
     rows = pooled(table(4), "host")
     assert rows.loc[rows["step"] == "s0", ["label", "own_ms"]].to_numpy().tolist() == [["n0", 1], ["n1", 3]]
     assert pooled(table(4), "stage").empty
@@ -95,5 +95,5 @@ def test_stalls_are_a_few_steps_that_stand_out(own: list[float], expected: Stall
     assert stalls(pd.DataFrame(rows), 7) is None
 
 
-def test_a_rank_alone_stalls_nobody() -> None:
+def test_single_rank_has_no_stalls() -> None:
     assert stalls(pd.DataFrame({"rank": [0, 0, 0], "step": ["a", "b", "c"], "own_ms": [1.0, 1.0, 9.0]}), 0) is None

@@ -55,13 +55,13 @@ def of_traces(folder: Path, traces: Sequence[ChromeTrace]) -> Communication:
     return communication
 
 
-def test_no_rank_is_named_where_none_is_late(tmp_path: Path) -> None:
+def test_no_rank_is_reported_if_none_is_late(tmp_path: Path) -> None:
     assert job_of(tmp_path, Planted(clock_us={1: 4000.0})).stragglers == ()
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("mesh", [False, True])
-def test_one_ranks_loader_is_named_with_what_it_costs(tmp_path: Path, mesh: bool) -> None:
+def test_loader_of_one_rank_is_reported_with_its_cost(tmp_path: Path, mesh: bool) -> None:
     (late,) = job_of(tmp_path, Planted(loader_us={3: 800.0}), mesh=mesh).stragglers
     assert (late.kind, late.ranks, late.host, late.reason) == ("rank", (3,), "node0001", "data_wait")
     assert late.own_ms == pytest.approx(0.8, abs=0.02)
@@ -82,7 +82,7 @@ def test_a_loader_late_once_is_chance(tmp_path: Path) -> None:
     assert job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers == ()
 
 
-def test_a_pause_in_every_step_of_one_rank_is_its_own_whatever_recording_costs_the_hosts(tmp_path: Path) -> None:
+def test_pause_in_every_step_of_one_rank_belongs_to_it(tmp_path: Path) -> None:
     """Every rank's host pauses 1 ms a step, rank 1's 1.6 ms: 0.6 ms longer, more than the 35 % that hosts of one job differ by."""
     (late,) = job_of(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_600.0}), ranks=2, per_host=2, mesh=False).stragglers
     assert (late.ranks, late.reason) == ((1,), "python_host")
@@ -95,7 +95,7 @@ def test_a_host_that_is_slower_everywhere_under_the_profiler_is_not_late_for_its
     assert job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False).stragglers == ()
 
 
-def test_hosts_of_a_balanced_job_differ_under_the_profiler_and_nobody_is_late(tmp_path: Path) -> None:
+def test_balanced_job_with_different_hosts_has_no_late_rank(tmp_path: Path) -> None:
     assert job_of(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_300.0}), ranks=2, per_host=2, mesh=False).stragglers == ()
 
 
@@ -146,7 +146,7 @@ def test_of_many_ranks_each_takes_its_part_of_shared_work(tmp_path: Path) -> Non
 HIDDEN = Planted(host_us={0: 2_000.0, 1: 1_500.0}, slow_gpu={1: 1.45})
 
 
-def test_kernel_work_that_only_the_replayed_hosts_hide_is_told_as_at_most(tmp_path: Path) -> None:
+def test_kernel_work_hidden_by_replayed_hosts_is_an_upper_bound(tmp_path: Path) -> None:
     (late,) = job_of(tmp_path, HIDDEN, ranks=2, per_host=2, mesh=False).stragglers
     assert (late.ranks, late.at_most) == ((1,), True)
     assert late.own_ms == pytest.approx(0.45, abs=0.02)
@@ -187,7 +187,7 @@ def test_a_slow_host_is_named_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_late_ranks_gain_together_what_neither_gains_alone(tmp_path: Path) -> None:
+def test_two_late_ranks_gain_only_together(tmp_path: Path) -> None:
     both, first, second = job_of(tmp_path, Planted(loader_us={1: 900.0, 2: 700.0})).stragglers
     assert (both.kind, set(both.ranks), both.reason) == ("set", {1, 2}, "data_wait")
     assert both.gain_ms == pytest.approx(0.9, abs=0.02)
@@ -236,7 +236,7 @@ def test_a_rank_that_cannot_be_replayed_is_left_out_unless_the_others_wait_for_i
         (Planted(), None),
     ],
 )
-def test_of_two_ranks_that_no_replay_explains_the_late_one_is_named_by_what_is_recorded(
+def test_recorded_collectives_show_the_late_rank_without_a_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted, named: tuple[str, float] | None
 ) -> None:
     monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
@@ -275,7 +275,7 @@ def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(
 
 
 @pytest.mark.parametrize("replayed", [False, True])
-def test_a_gpu_that_does_nothing_waits_for_its_host_also_where_work_is_queued(
+def test_idle_gpu_waits_for_its_host_even_with_queued_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
     """Before rank 1's loader takes 0.8 ms its host launches a kernel, which starts behind that, as the trace has it."""
@@ -291,9 +291,7 @@ def test_a_gpu_that_does_nothing_waits_for_its_host_also_where_work_is_queued(
     assert late.gain_ms == pytest.approx(0.8, abs=0.02)
 
 
-def test_who_never_comes_late_is_not_blamed_for_what_its_host_does_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rank_that_is_never_late_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both hosts pause 1 ms a step. Rank 0's waits for rank 1's loader before that, between the same launches, and no call shows it."""
     monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
     traces = job(2, 2, Planted(loader_us={1: 1_600.0}, host_us={0: 1_000.0, 1: 1_000.0}))
@@ -312,7 +310,7 @@ def test_who_never_comes_late_is_not_blamed_for_what_its_host_does_meanwhile(
         (Planted(host_us=dict.fromkeys((4, 5), 800.0)), ("host", [4, 5]), "python_host"),
     ],
 )
-def test_among_many_alike_ranks_the_collectives_tell_who_is_late_without_any_replay(
+def test_collectives_of_many_equal_ranks_show_the_late_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted, who: tuple[str, list[int]], reason: str | None
 ) -> None:
     """Each loses 0.8 ms a step; of the slow GPU the 1,000 µs before the collectives."""
@@ -327,7 +325,7 @@ def test_among_many_alike_ranks_the_collectives_tell_who_is_late_without_any_rep
 
 
 @pytest.mark.slow
-def test_two_late_ranks_among_many_gain_together_what_neither_gains_alone(tmp_path: Path) -> None:
+def test_two_late_ranks_of_many_gain_only_together(tmp_path: Path) -> None:
     both, first, second = job_of(tmp_path, Planted(loader_us={1: 900.0, 6: 700.0}), ranks=8, per_host=4).stragglers
     assert (both.ranks, both.gain_ms) == ((1, 6), pytest.approx(0.9, abs=0.02))
     assert (first.ranks, first.gain_ms) == ((1,), pytest.approx(0.2, abs=0.02))
@@ -335,14 +333,14 @@ def test_two_late_ranks_among_many_gain_together_what_neither_gains_alone(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_trace_that_ends_early_hides_no_part_of_what_another_rank_costs(tmp_path: Path) -> None:
+def test_short_trace_does_not_hide_the_cost_of_another_rank(tmp_path: Path) -> None:
     """Rank 6 meets rank 2, whose trace is cut, alone: how long it takes there is not its own."""
     (late,) = job_of(tmp_path, Planted(loader_us={3: 900.0}), ranks=8, per_host=4, cut=2).stragglers
     assert (late.ranks, late.gain_ms) == ((3,), pytest.approx(0.9, abs=0.01))
 
 
 @pytest.mark.slow
-def test_lateness_that_recording_may_make_names_nobody_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delay_that_recording_may_cause_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """0.4 ms of the host's between two launches: too short a gap to be more than what recording costs a slow host."""
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
     assert job_of(tmp_path, Planted(host_us={5: 400.0}), ranks=8, per_host=4).stragglers == ()
@@ -350,9 +348,7 @@ def test_lateness_that_recording_may_make_names_nobody_among_many(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
-def test_a_slow_gpus_clock_or_power_limit_is_the_reason_where_its_telemetry_shows_it(
-    tmp_path: Path, throttle: int, reason: str
-) -> None:
+def test_clock_or_power_limit_in_telemetry_is_the_reason_of_a_slow_gpu(tmp_path: Path, throttle: int, reason: str) -> None:
     """GPU 2 runs at 1,410 MHz of the others' 1,980, 1.4 times slower; UUIDs say whose telemetry is whose."""
     traces = job(4, 4, Planted(slow_gpu={2: 1.4}))
     lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200", "uuid": f"GPU-{g}"} for g in range(4)]}]

@@ -45,7 +45,7 @@ def estimated(ms: float) -> BestStepTime:
         (11.0, [8.0, 2.0, 1.0, 0.0]),  # less than it needs: what it loses shrinks, 4 + 2 to 3, and its work stays
     ],
 )
-def test_a_rank_waits_for_what_of_the_jobs_step_it_does_not_need(job_ms: float, expected: list[float]) -> None:
+def test_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list[float]) -> None:
     ledger = [
         row("other_compute", None, 8.0),
         row("idle", "launch_bound", 4.0),
@@ -80,7 +80,7 @@ def test_all_ranks_report_the_jobs_step_and_the_late_one_leads(tmp_path: Path) -
         assert sum(estimates) == pytest.approx(result.communication.step_ms)
 
 
-def test_the_recorded_job_with_a_late_rank_takes_what_the_stopwatch_says() -> None:
+def test_step_of_a_job_with_a_late_rank_matches_the_stopwatch() -> None:
     result = prepared_result(*sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz")))
     assert result.lead is not None
     assert result.lead.rank == 1
@@ -93,7 +93,7 @@ def test_the_recorded_job_with_a_late_rank_takes_what_the_stopwatch_says() -> No
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", REAL_JOBS)
 @pytest.mark.skipif(not (SHARED / "ranks").exists(), reason="these recordings are not part of the repository")
-def test_real_jobs_of_two_ranks_take_what_the_stopwatch_says(tmp_path: Path, name: str) -> None:
+def test_steps_of_two_rank_jobs_match_the_stopwatch(tmp_path: Path, name: str) -> None:
     folder = SHARED / "ranks" / name
     truth_ms = json.loads((folder / "truth_0.json").read_text())["step_s_pipelined"] * 1e3
     result = read(tmp_path, sorted(folder.glob("*.trace.json.gz")))

@@ -27,7 +27,7 @@ def test_a_step_of_the_job_ends_when_its_last_rank_ends_it() -> None:
     assert job.waits_ms() == [0.0, 0.0]
 
 
-def test_ranks_that_count_different_steps_tell_the_longest_of_them() -> None:
+def test_longest_rank_counts_if_ranks_count_different_steps() -> None:
     short = member([100, 200])
     job = JointReplay([short, member([100, 250, 400])], Meetings(({}, {}), {}, {}))
     assert job.steps_ms() == pytest.approx([0.15, 0.15])
@@ -64,7 +64,7 @@ def test_ranks_that_wait_for_one_of_them_do_not_wait_by_turns() -> None:
     assert job.in_turn_ms(0.2) == 0.0
 
 
-def test_ranks_that_lead_in_one_step_each_wait_by_turns_where_both_steps_are_seen_at_once() -> None:
+def test_ranks_that_lead_alternately_wait_by_turns() -> None:
     """Of the two counted steps the first rank is late by 50 µs in one, the second in the other: within both, each waits half of that a step."""
     job = together([20, 100], [50, 120], odd=([50, 120], [20, 100]))
     one_step_ms = job.step_ms()

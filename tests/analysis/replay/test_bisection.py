@@ -12,14 +12,14 @@ def test_each_halving_leaves_half_of_the_interval_and_the_turning_point_in_it() 
     assert turning_point(lambda x: x < 5, 0.0, 16.0, halvings=4) == (4.0, 5.0)
 
 
-def test_ratios_are_halved_where_asked() -> None:
+def test_geometric_bisection_splits_ratios() -> None:
     # below 3 of 1/4 … 4: 1 yes, 2 yes, √8 yes
     assert turning_point(lambda x: x < 3, 0.25, 4.0, halvings=2, geometric=True) == (2.0, 4.0)
     low, high = turning_point(lambda x: x < 3, 0.25, 4.0, halvings=3, geometric=True)
     assert round(low**2, 9) == 8.0 and high == 4.0
 
 
-def test_an_end_is_approached_where_nothing_turns() -> None:
+def test_bisection_without_turning_point_approaches_an_end() -> None:
     tried: list[float] = []
     assert turning_point(lambda x: tried.append(x) or True, 0.0, 1.0, halvings=2) == (0.75, 1.0)
     assert tried == [0.5, 0.75], "neither end is tried"

@@ -60,7 +60,7 @@ def test_a_graph_between_waits_is_launched_after_each_of_them() -> None:
     assert step_us(problem, AsGraph(waits_stay=True))[0] == pytest.approx(100)
 
 
-def test_a_wait_that_is_not_made_costs_neither_the_wait_nor_its_gap() -> None:
+def test_removed_wait_costs_neither_wait_nor_gap() -> None:
     # A step: launch 5, gap 5, the wait for a kernel of 60, gap 30. Without the wait the host needs 5 + 30; the kernel's 60 set the pace.
     problem = problem_of(sync_every_step())
     assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
@@ -92,7 +92,7 @@ def test_edits_are_made_together_and_removals_last() -> None:
     assert step_us(problem, *both) == step_us(problem, *reversed(both)) == [30, 30]
 
 
-def test_a_graph_holds_no_python_that_runs_between_two_of_them() -> None:
+def test_graph_contains_no_python_between_graphs() -> None:
     # The first launch of a step follows the loader's 30 µs and 25 of Python, neither of which a graph holds. The launch of 5 becomes one
     # graph launch of 10, the gap of 35 before the second launch goes with the capture, but for the loader's 20: 30 + 25 + 10 + 20.
     assert step_us(problem_of(loading()), AsGraph()) == [85, 85]
@@ -142,7 +142,7 @@ def test_operations_outside_a_graph_are_launched_as_before() -> None:
     assert step_us(problem, AsGraph(outside_ops=(3, 7, 11))) == [20 + 10 + 35 + 5] * 2
 
 
-def test_a_graph_from_given_operations_on_leaves_what_is_launched_before_and_the_waits() -> None:
+def test_graph_from_an_operation_keeps_earlier_launches_and_waits() -> None:
     problem = decoding()
     assert step_us(problem) == [140, 140]
     # As before: 20 to the first launch, 5, 5 and 5; 35 to the graph, whose launch takes 10. Its kernels follow 2 later: 3, 0.1 apart, 20. 3 to return.
@@ -205,7 +205,7 @@ def test_the_parts_of_a_gap_sum_to_it_after_every_edit(edit: Edit) -> None:
 
 
 @pytest.mark.parametrize("edit", EVERY_EDIT, ids=lambda edit: type(edit).__name__)
-def test_an_edit_can_be_kept_in_a_file_and_looked_up(edit: Edit) -> None:
+def test_edit_can_be_stored_in_a_file_and_hashed(edit: Edit) -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(edit), type=Edit) == edit
     assert {edit: 1}[edit] == 1
 
@@ -221,7 +221,7 @@ def test_the_first_step_and_its_first_call_are_changed_like_the_others() -> None
     assert (apply(problem, [MoreLaunches((1,), (1,))]).host.gap - problem.host.gap).tolist() == [0, 40_000, 0, 0, 0, 0]
 
 
-def test_what_goes_with_a_kernel_is_a_little_of_the_hosts_time_whatever_it_is() -> None:
+def test_removed_kernel_takes_some_host_time_with_it() -> None:
     trace = TinyTrace()
     for step in range(3):
         t = 1000.0 * step

@@ -108,7 +108,7 @@ def test_a_step_behind_one_without_work_has_no_end_before_it() -> None:
     assert [ends.tolist() for ends in step_spans(problem, run, 1, problem.steps)] == [[24], [34]]
 
 
-def test_a_lone_step_begins_with_its_first_launch_or_what_still_ran() -> None:
+def test_single_step_begins_with_its_first_launch_or_running_work() -> None:
     # Operations launched before the replayed part: until 40 on this device, until 90 on the other.
     ops = [
         Op(-1, 30, step=-1, start=10),
@@ -147,7 +147,7 @@ def test_a_launch_into_a_full_queue_waits_and_so_does_all_behind_it() -> None:
     assert run.op_start.tolist() == [50, 150, 250]
 
 
-def test_a_meeting_holds_its_own_stream_until_the_end_that_it_is_sent() -> None:
+def test_collective_blocks_its_stream_until_its_end() -> None:
     ops = [Op(0, 10), Op(1, 10), Op(2, 10, stream=1), Op(2, 10)]
     problem = machine([Node(), Node(gap=5), Node(gap=5)], ops, streams=((0, 7), (0, 20)))
     running = stepwise(problem, {1: 42})
@@ -195,7 +195,7 @@ def test_who_waited_for_a_dropped_operation_waits_for_the_one_before_it_on_its_s
     assert left.host.wait_op.tolist() == [0, 0, 1, 0] and left.host.wait_ptr.tolist() == [0, 0, 0, 1, 3, 4]
 
 
-def test_where_nothing_is_left_nobody_waits() -> None:
+def test_no_wait_without_remaining_work() -> None:
     left = without_ops(machine([Node(), Node(waits=(0,))], [Op(0, 9)]), np.array([True]))
     assert len(left.ops) == 0 and left.host.wait_op.tolist() == [] and left.host.wait_ptr.tolist() == [0, 0, 0]
     assert replay(left).host_end.tolist() == [0, 0]

@@ -84,7 +84,7 @@ def test_another_stream_is_waited_for() -> None:
     assert step_ends(longer, replay(longer), 0).tolist() == [169_000, 369_000]  # 119 + 50 and 319 + 50
 
 
-def test_work_launched_before_the_capture_holds_its_stream() -> None:
+def test_work_launched_before_the_capture_blocks_its_stream() -> None:
     trace = TinyTrace()
     trace.kernel(-50, 30)  # carried over
     for k in range(2):

@@ -69,14 +69,12 @@ def of_step(ms: float, source: str) -> BestStepTime:
         ("user", 3, ScaledOps((0, 1, 2, 3, 4, 5), 0.5), 3),  # the host sets the pace
     ],
 )
-def test_no_prediction_is_shorter_than_what_the_gpu_then_works(
-    source: str, best_us: float, edit: Edit, expected_us: float
-) -> None:
+def test_prediction_is_at_least_the_remaining_gpu_work(source: str, best_us: float, edit: Edit, expected_us: float) -> None:
     whatif = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     assert whatif.predict_ms(of_step(best_us / 1000, source), [edit]) == pytest.approx(expected_us / 1000, rel=1e-3)
 
 
-def test_a_step_beyond_the_replay_may_be_in_the_profile_or_not_and_the_interval_holds_both() -> None:
+def test_interval_includes_time_beyond_the_replay() -> None:
     # A step of 100 µs in the replay, 6 of them the GPU's: of a run of 150 a quick host leaves 6, or 56 if the other 50 are no launching.
     whatif = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     between = whatif.predict_range_ms(of_step(0.150, "user"), [FasterHost(0.0)])
@@ -118,7 +116,7 @@ def test_a_run_shorter_than_its_replay_has_a_quicker_host() -> None:
     )  # 70 − 40, the GPU's work at least and its dispatch
 
 
-def test_where_the_gpu_sets_the_pace_the_host_is_as_quick_as_any_or_as_slow_as_it_may_be() -> None:
+def test_host_of_a_gpu_bound_step_has_a_range_of_speeds() -> None:
     # 40 of 100 µs, the kernel's own: the host takes 25 µs (a quarter) to 40. With half the kernel a step takes 25 then, or 40 as before.
     step, half = of_step(0.040, "user"), [ScaledOps((0, 1, 2, 3), 0.5, 0.5, 0.5)]
     assert hiding().predict_ms(step, half) == pytest.approx(0.025, rel=0.01)
@@ -155,7 +153,7 @@ def test_a_run_a_little_shorter_than_its_replay_is_the_gpus_all_the_same() -> No
     assert between is not None and between[1] > 0.075
 
 
-def test_a_hidden_host_is_no_slower_than_it_can_be_and_stay_hidden() -> None:
+def test_hidden_host_has_a_lower_speed_limit() -> None:
     # A host of 80 µs behind a GPU of 100: at most 1.25 times as slow, or the GPU would not hide it. With the GPU's 100 gone to 30, between
     # 80 / 1.6 and 100 µs, to within a halving of the ratio 1.6 three times (6 %).
     whatif = hidden(80)
@@ -192,17 +190,17 @@ def test_of_another_run_so_much_more_is_uncertain_as_the_gpu_waits() -> None:
         (WithoutWaits(), 40, 60 + 8),
     ],
 )
-def test_the_interval_holds_new_kernel_times_and_what_replays_miss(edit: Edit, low_us: float, high_us: float) -> None:
+def test_interval_includes_errors_of_kernel_times_and_replay(edit: Edit, low_us: float, high_us: float) -> None:
     assert waiting().predict_range_ms(of_step(0.100, "user"), [edit]) == pytest.approx((low_us / 1000, high_us / 1000))
 
 
-def test_what_reads_may_cost_beyond_their_gain_is_as_much_again() -> None:
+def test_cost_of_reads_may_double_the_gain() -> None:
     # Of 80 µs 60 are left: 20 gained, 20 more perhaps; a fifth of 20 is 4. A further edit beside it changes nothing of that.
     for edits in ([WithoutWaits()], [WithoutWaits(), FasterHost(1.0)]):
         assert waiting(20).predict_range_ms(of_step(0.080, "user"), edits) == pytest.approx((0.036, 0.064))
 
 
-def test_more_waiting_than_before_is_not_carried_onto_what_the_run_takes_longer() -> None:
+def test_additional_waiting_is_not_scaled_to_the_run() -> None:
     # Kernels of 20 instead of 40 µs under a host of 100: the GPU waits 80 instead of 60, and the run's 30 beyond the replay stay 30.
     assert hiding().step_ms() == pytest.approx(0.100)
     assert hiding().predict_ms(of_step(0.130, "user"), [ScaledOps((0, 1, 2, 3), 0.5)]) == pytest.approx(0.130)
@@ -235,7 +233,7 @@ def test_a_quicker_host_of_some_calls_leaves_the_others_as_they_are() -> None:
     assert none == loop.step_ms() and every == loop.step_ms([FasterHost(0.5)]) and every < none
 
 
-def test_where_workers_hide_what_a_run_waits_for_only_their_change_is_known_to_gain() -> None:
+def test_only_loader_changes_gain_if_workers_limit_the_run() -> None:
     # 150 µs where the profile shows 100, in which the workers' queue was full: without the host's 50 it may take 150 still.
     loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     hidden = of_step(0.150, "telemetry")
@@ -246,7 +244,7 @@ def test_where_workers_hide_what_a_run_waits_for_only_their_change_is_known_to_g
     assert (loop.predict_range_ms(hidden, [WithoutHostCause("data_wait")]) or (0, 0))[1] < 0.150
 
 
-def test_the_step_is_no_shorter_than_the_loader_needs_to_feed_it() -> None:
+def test_step_is_at_least_the_loader_time() -> None:
     # Without the wait 60 of 100 µs would be left. The workers need 75 of them, 70 at the least and more than the step at the most.
     step = replace(of_step(0.100, "user"), feeding=Feeding(ms=0.075, low_ms=0.070, high_ms=0.130, workers=4))
     assert waiting().predict_ms(step, [WithoutWaits()]) == pytest.approx(0.075)
@@ -255,7 +253,7 @@ def test_the_step_is_no_shorter_than_the_loader_needs_to_feed_it() -> None:
     assert waiting().predict_ms(quick, [WithoutWaits()]) == pytest.approx(0.060), "and workers that keep up change nothing"
 
 
-def test_an_edit_of_the_loader_changes_what_it_needs_too() -> None:
+def test_loader_edit_changes_the_loader_time() -> None:
     # The loader's 50 of 100 µs go, whatever else is changed beside. A host twice as quick leaves 50 as well, but its loader still needs 75.
     step = replace(of_step(0.100, "user"), feeding=Feeding(ms=0.075, low_ms=0.070, high_ms=0.080, workers=4))
     loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
@@ -277,7 +275,7 @@ def test_beyond_the_replay_the_interval_is_from_all_of_it_gone_to_all_of_it_left
     assert gone.predict_range_ms(of_step(0.150, "user"), [WithoutCalls(SECOND)]) == pytest.approx((0.080 - off, 0.130 + off))
 
 
-def test_what_takes_the_rest_of_the_step_with_it_leaves_no_more_of_it_than_of_the_gpus_waiting() -> None:
+def test_remaining_step_shrinks_with_the_waiting() -> None:
     # Of 100 µs in the replay 80 are left, and 80 of a run of 150 where the other 50 are these calls' too. Where they are not, 77/94 of them stay,
     # as the GPU then waits 77 µs instead of 94. They may have cost as much
     # again as the 70 they take, but the GPU works 3. A fifth of 70 is 14, more than 15 % of 80.
@@ -305,7 +303,7 @@ def test_the_interval_begins_no_lower_than_the_gpus_work_that_is_left() -> None:
     assert waiting().least_ms(of_step(0.020, "user"), [half]) == pytest.approx(0.005), "of half of the work that was recorded"
 
 
-def test_a_gpu_that_never_waits_is_quicker_by_its_kernels_alone() -> None:
+def test_gpu_without_waits_gains_only_from_kernels() -> None:
     # Kernels of 120 µs under a host of 100: the replay never waits, so that the run's 130 are its work too.
     whatif = hidden(100, 120)
     assert whatif.step_ms() == pytest.approx(0.120)
@@ -321,7 +319,7 @@ def test_kernels_too_short_to_be_timed_leave_the_host_to_be_predicted() -> None:
     assert whatif.predict_ms(of_step(0.100, "user"), [FasterHost(0.5)]) == pytest.approx(0.050, rel=0.1)
 
 
-def test_nothing_is_predicted_of_an_unknown_step_or_of_no_counted_step() -> None:
+def test_no_prediction_without_a_step_time_or_counted_steps() -> None:
     unknown = BestStepTime("profile", *[missing("Not known.")] * 3, None)
     assert waiting().predict_ms(unknown, [WithoutWaits()]) is None
     assert waiting().predict_range_ms(unknown, [WithoutWaits()]) is None

@@ -35,7 +35,7 @@ def test_a_step_of_fifty_ms_with_128_samples():
     assert found["cost_per_1000_steps"] == pytest.approx(0.05)  # 50 s at 3.6 an hour
 
 
-def test_lines_of_a_step_have_its_range_and_say_what_they_are_computed_from():
+def test_step_lines_have_a_range_and_a_basis():
     run = with_power(
         run_of(best_ms=50.0, source="user", facts=UserFacts(samples_per_step=128), tags=["steps_per_epoch=7200"]), 600.0
     )
@@ -47,7 +47,7 @@ def test_lines_of_a_step_have_its_range_and_say_what_they_are_computed_from():
     assert "(" not in dict(words.rows(run))["Energy per step, one GPU"]
 
 
-def test_what_nobody_said_is_named():
+def test_unknown_settings_are_listed():
     run = run_of(tags=["steps_per_epoch=many"])
     for row in audit(run):
         if row.key in ("throughput", "hours_per_epoch", "energy_per_step_j", "energy_per_sample_j", "cost_per_1000_steps"):
@@ -62,7 +62,7 @@ def test_with_several_gpus_cost_counts_them_and_energy_per_token_is_not_guessed(
     assert found["energy_per_token_j"] is None
 
 
-def test_a_pair_stands_side_by_side_and_equal_runs_differ_in_nothing():
+def test_pair_is_shown_side_by_side_and_equal_runs_do_not_differ():
     a, b = (
         run_of(i * 16, best_ms=ms, source="user", facts=UserFacts(samples_per_step=n))
         for i, ms, n in (("a", 50.0, 100), ("b", 40.0, 100))

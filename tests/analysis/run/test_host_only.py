@@ -98,7 +98,7 @@ def test_collectives_on_the_cpu_cover_time_outside_operators(tmp_path: Path) -> 
     )
 
 
-def test_what_lies_between_two_cycles_of_the_profiler_is_in_no_step(tmp_path: Path) -> None:
+def test_time_between_profiler_cycles_is_in_no_step(tmp_path: Path) -> None:
     """The schedule waits 50 ms between steps 3 and 100, of which nothing is in a step of 1 ms; an operator runs in that gap."""
     trace = python_loop()
     for k in range(4):
@@ -175,7 +175,7 @@ def loading_loop(iterator: str) -> ChromeTrace:
     return trace
 
 
-def test_the_loader_s_code_is_named_where_the_loop_runs_it(tmp_path: Path) -> None:
+def test_loader_code_is_named_if_the_loop_runs_it(tmp_path: Path) -> None:
     """``main`` holds all of it and was open when the recording began: the heaviest function below it is named, and main without a line."""
     path = loading_loop("_SingleProcessDataLoaderIter").write(tmp_path / "inline.json")
     result = analysed(DataFolder(tmp_path / "data").create(), path)
@@ -189,7 +189,7 @@ def test_the_loader_s_code_is_named_where_the_loop_runs_it(tmp_path: Path) -> No
     assert "which it loads itself: most of it in pad, data.py line 9" in first_line(result)
 
 
-def test_waiting_for_workers_is_no_function_s_time(tmp_path: Path) -> None:
+def test_waiting_for_workers_is_not_function_time(tmp_path: Path) -> None:
     path = loading_loop("_MultiProcessingDataLoaderIter").write(tmp_path / "workers.json")
     result = analysed(DataFolder(tmp_path / "data").create(), path)
     assert result.host is not None
@@ -217,7 +217,7 @@ def python_loop() -> ChromeTrace:
     return trace
 
 
-def test_a_loop_in_python_is_told_the_function_where_calls_are_recorded(tmp_path: Path) -> None:
+def test_python_loop_names_the_function_if_calls_are_recorded(tmp_path: Path) -> None:
     result = analysed(DataFolder(tmp_path / "data").create(), python_loop().write(tmp_path / "python.json"))
     work = result.host
     assert work is not None and work.rest_ms == pytest.approx(0.7)
@@ -249,7 +249,7 @@ def recorded_with_stacks() -> ChromeTrace:
     return trace
 
 
-def test_what_a_user_s_function_calls_is_its_own_and_the_end_of_the_profile_is_no_step(tmp_path: Path) -> None:
+def test_calls_of_a_user_function_count_for_it(tmp_path: Path) -> None:
     result = analysed(
         DataFolder(tmp_path / "data").create(), recorded_with_stacks().write(tmp_path / "rl.json"), step_time_ms=0.25
     )
@@ -262,7 +262,7 @@ def test_what_a_user_s_function_calls_is_its_own_and_the_end_of_the_profile_is_n
     )
 
 
-def test_profiled_steps_that_are_much_longer_than_the_run_s_are_told_in_shares(tmp_path: Path) -> None:
+def test_much_longer_profiled_steps_are_reported_in_shares(tmp_path: Path) -> None:
     """Steps of 1 ms in the profile and of 0.25 ms in the run: 0.6 ms in a function of a 0.25 ms step would contradict itself."""
     result = analysed(
         DataFolder(tmp_path / "data").create(), recorded_with_stacks().write(tmp_path / "rl.json"), step_time_ms=0.25
@@ -273,7 +273,7 @@ def test_profiled_steps_that_are_much_longer_than_the_run_s_are_told_in_shares(t
     assert "Time" not in tables.replace("time", "") and " ms" not in tables and "µs" not in tables
 
 
-def test_a_loop_in_python_is_told_how_to_see_the_function(tmp_path: Path) -> None:
+def test_python_loop_gets_advice_to_record_calls(tmp_path: Path) -> None:
     trace = ChromeTrace()
     for k in range(4):
         trace.step(k, 1000 * k, 1000 * k + 1000)
@@ -320,7 +320,7 @@ def test_a_stopwatch_and_the_loop_s_marks_stand_before_the_profiled_steps(tmp_pa
     assert report["host"]["loading_ms"] == pytest.approx(0.6)
 
 
-def test_marks_alone_tell_how_long_a_step_takes(tmp_path: Path) -> None:
+def test_marks_without_a_trace_give_the_step_time(tmp_path: Path) -> None:
     clock = iter(range(0, 10**12, 800_000))
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(clock))
     for step in range(100):
@@ -331,7 +331,7 @@ def test_marks_alone_tell_how_long_a_step_takes(tmp_path: Path) -> None:
     assert headline(result).startswith("A step takes 800\xa0µs. Neither a profile nor telemetry was recorded")
 
 
-def test_an_evaluation_between_steps_is_told_apart_without_a_trace_as_well(tmp_path: Path) -> None:
+def test_evaluation_is_separated_without_a_trace(tmp_path: Path) -> None:
     """20 ms after every 20th step of 0.8 ms; no GPU is named beside the marks and none was sampled."""
     ends = iter([0, *np.cumsum([800_000 + 20_000_000 * (step % 20 == 0) for step in range(400)]).tolist()])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
@@ -397,7 +397,7 @@ def marked(path: Path, step_ms: float, steps: int = 100) -> Path:
     return path
 
 
-def test_a_loop_that_loads_its_own_batches_is_told_how_many_workers_feed_it(tmp_path: Path) -> None:
+def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
     """A batch takes 16 × 1 ms of each 20 ms. Workers leave 4 ms, and 16 × 0.1 ms of computing on 4 cores: 4.4 ms, which 4 workers (4,000
     samples/s) feed: 3,636 are wanted."""
     data = DataFolder(tmp_path / "data").create()
@@ -436,7 +436,7 @@ def test_workers_that_set_the_pace_are_named_and_so_are_those_that_keep_up(tmp_p
     )
 
 
-def test_more_workers_than_cores_are_named_where_their_samples_compute(tmp_path: Path) -> None:
+def test_more_workers_than_cores_are_reported_if_samples_compute(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     computing = {**WAITS, "loader_sample_cpu_ms": 1.0}
     found = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 20.0), **computing, loader_workers=8).findings
@@ -446,14 +446,14 @@ def test_more_workers_than_cores_are_named_where_their_samples_compute(tmp_path:
         assert not analysed(data, marked(tmp_path / name / "marks.jsonl", 20.0), **facts).findings
 
 
-def test_what_a_profile_of_the_host_waits_for_batches_is_advice(result: RunResult) -> None:
+def test_batch_waits_of_a_cpu_profile_give_advice(result: RunResult) -> None:
     finding = result.findings[0]
     assert finding.ceiling_ms_per_step == pytest.approx(0.6) and finding.predicted_step_ms is None  # no sample was timed
     assert headline(result) == "Load batches in a worker process: up to 600\u00a0µs of each 1.00\u00a0ms step"
     assert "The host waits for batches 60" in text.text(result)
 
 
-def test_more_workers_than_the_cores_feed_are_no_advice(tmp_path: Path) -> None:
+def test_no_advice_for_more_workers_than_cores(tmp_path: Path) -> None:
     """Sixteen workers compute on four cores, and the loop waits for them: more of them would wait for a core as well."""
     trace = ChromeTrace()
     for k in range(6):
@@ -480,7 +480,7 @@ def compared(data: DataFolder, a: RunResult, b: RunResult) -> Comparison:
         library.close()
 
 
-def test_a_comparison_without_gpu_work_speaks_of_the_host(tmp_path: Path) -> None:
+def test_comparison_without_gpu_work_compares_the_host(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     a = analysed(data, loop(6).write(tmp_path / "a.json"))
     b = analysed(data, loop(9).write(tmp_path / "b.json"), step_time_ms=0.5)
@@ -522,7 +522,7 @@ def test_five_profiled_steps_of_the_host_a_side_make_a_verdict(tmp_path: Path) -
     assert "≈\u00a02.00\u00a0ms → ≈\u00a01.00\u00a0ms" in words.headline(pair)
 
 
-def test_bursts_of_a_loader_are_no_warm_up() -> None:
+def test_bursts_of_a_loader_are_not_warm_up() -> None:
     """Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the later half's median:
     (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds."""
     ends = np.cumsum([28.0, 1.0, 2.0] * 70 + [20.0, 1.0, 1.5] * 30) * 1e6
@@ -573,7 +573,7 @@ def test_a_second_loop_of_another_optimizer_is_not_passed_over(tmp_path: Path) -
     assert step.notes[1].startswith("Another loop made 300 steps of 45 ms after these")
 
 
-def test_what_a_run_without_a_profile_does_not_show_is_not_called_none(tmp_path: Path) -> None:
+def test_run_without_a_profile_reports_unknown_instead_of_none(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     a = analysed(data, loop(20).write(tmp_path / "a.json"), loader_workers=0)
     b = analysed(data, marked(tmp_path / "marks.jsonl", 0.4), **WAITS | {"loader_workers": 4})
@@ -594,7 +594,7 @@ def test_a_training_known_to_run_on_the_cpu_is_not_asked_for_a_gpu_s_activity(tm
     assert "more: No GPU work is recorded in this run, and the recorder saw no GPU." in said
 
 
-def test_workers_on_all_cores_of_a_training_on_the_cpu_are_not_told_of_more(tmp_path: Path) -> None:
+def test_no_advice_for_more_workers_on_a_full_cpu(tmp_path: Path) -> None:
     """300 of 1000 µs wait for 5 workers, 600 are operators, on 2 cores."""
     trace = ChromeTrace()
     for k in range(5):
@@ -618,7 +618,7 @@ def test_a_host_without_a_free_core_is_named(tmp_path: Path) -> None:
     assert finding.action is not None and finding.action.short == "Ask for more cores"
 
 
-def test_samples_that_wait_for_a_core_are_not_said_to_wait_for_a_disk(tmp_path: Path) -> None:
+def test_waits_for_a_core_are_not_reported_as_disk_waits(tmp_path: Path) -> None:
     result = analysed(DataFolder(tmp_path / "data").create(), loop().write(tmp_path / "trace.json"), **WAITS)
     assert "for a disk, a network, a lock" in result.findings[0].title
     busy = HostLoad({"cpu_pct": 99.0, "cores": 2.0, "run_queue": 5.1}, {}, 9)
@@ -634,7 +634,7 @@ def test_samples_that_wait_for_a_core_are_not_said_to_wait_for_a_disk(tmp_path: 
     assert "for a disk, a network, a lock" in finding.title, "the thread that loads the samples hardly waits for a core"
 
 
-def test_padding_costs_its_share_of_the_operators(tmp_path: Path) -> None:
+def test_cost_of_padding_is_its_share_of_the_operators(tmp_path: Path) -> None:
     """Operators take 300 of each 1000 µs outside the loader, and half of what they compute is padding."""
     trace = loop().write(tmp_path / "trace.json")
     result = analysed(DataFolder(tmp_path / "data").create(), trace, loader_padding=0.5)

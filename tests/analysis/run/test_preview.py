@@ -33,12 +33,12 @@ def test_time_in_which_two_streams_work_counts_once(tmp_path: Path) -> None:
     assert look == FirstLook(look.gpu if look else None, 0, pytest.approx((160 + 100) / 300))
 
 
-def test_a_file_that_is_damaged_says_nothing(tmp_path: Path) -> None:
+def test_damaged_file_has_no_preview(tmp_path: Path) -> None:
     (tmp_path / "file.duckdb").write_bytes(b"no recording" * 1000)
     assert first_look(tmp_path / "file.duckdb") is None
 
 
-def test_millions_of_operations_on_two_gpus_are_no_matter_of_memory(tmp_path: Path) -> None:
+def test_preview_of_millions_of_operations_needs_little_memory(tmp_path: Path) -> None:
     file = tmp_path / "file.duckdb"
     with duckdb.connect(str(file)) as made:
         made.execute("CREATE TABLE names (name VARCHAR); CREATE TABLE devices (device INTEGER, name VARCHAR)")

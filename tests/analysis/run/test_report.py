@@ -126,7 +126,7 @@ def test_reports_for_people_lead_with_the_answer(tmp_path, fmt):
     assert "The GPU is busy" in "\n".join(out.splitlines()[:6])
 
 
-def test_what_cannot_be_read_is_one_sentence(tmp_path):
+def test_unreadable_file_gives_one_sentence(tmp_path):
     wrong = tmp_path / "photo.json"
     wrong.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     with pytest.raises(SourceError, match=r"\."):
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
         CliRunner().invoke(cli, ["report", "0123456789abcdef", "--data", str(tmp_path / "d")], catch_exceptions=False)
 
 
-def test_a_device_whose_ordinal_is_not_listed_is_of_the_only_model_there_is(tmp_path, library):
+def test_unlisted_device_has_the_only_model(tmp_path, library):
     trace = matmul_loop()
     for event in trace.events:
         if event["cat"] == "kernel":

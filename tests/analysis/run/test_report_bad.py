@@ -269,12 +269,12 @@ def test_climbing_a_chain_of_operators_takes_no_more_than_the_chain():
 
 
 @pytest.mark.parametrize("given", ["x" * 300, "no/such/file.json", "gone.json\n"])
-def test_a_file_that_is_not_there_is_told(ask, given):
+def test_missing_file_is_reported(ask, given):
     answer = ask(given)
     assert (answer.code, answer.out) == (2, "") and answer.err.startswith("sawtooth: ") and answer.err.count("\n") == 1
 
 
-def test_a_data_folder_that_cannot_be_made_is_told(ask, tmp_path):
+def test_data_folder_that_cannot_be_created_is_reported(ask, tmp_path):
     (tmp_path / "taken").write_text("a file where a folder belongs")
     answer = ask("0" * 16, "--data", str(tmp_path / "taken"))
     assert answer.code == 2 and answer.err.startswith("sawtooth: ") and answer.err.count("\n") == 1
@@ -282,7 +282,7 @@ def test_a_data_folder_that_cannot_be_made_is_told(ask, tmp_path):
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["../../x.json", "x" * 200, "a\nb.json", "<img src=x>.json", "😀.json", ".hidden", "noending", "trace.json.gz", "a.csv"])  # fmt: skip
-def test_a_file_s_name_decides_nothing(report, original, name):
+def test_file_name_does_not_decide_the_format(report, original, name):
     wanted = sound_numbers(original, report)
     answer = report(sound_trace.GOOD, name.replace("/", "_"))
     assert answer.code == 0 and answer.numbers == wanted

@@ -53,7 +53,7 @@ UNDER_ONE = [("kernel", KERNEL, 100, 100), ("kernel", KERNEL, 110, 10), ("kernel
         pytest.param([], {}, (0, 0, 0, 0), id="nothing"),
     ],
 )  # fmt: skip
-def test_what_runs_beside_what(rows: list[Row], of: dict[str, int | None], expected: tuple[int, ...]) -> None:
+def test_overlapping_operations_are_classified(rows: list[Row], of: dict[str, int | None], expected: tuple[int, ...]) -> None:
     assert resident(rows, **of) == expected
 
 

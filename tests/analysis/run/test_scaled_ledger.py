@@ -43,7 +43,7 @@ def test_a_gpu_that_is_busy_leaves_no_room_for_a_slow_host() -> None:
     assert found[None] == 30.0 and found["launch_bound"] == pytest.approx(1.9 * 15 / 19.2) and "unattributed" not in found
 
 
-def test_what_no_profiled_step_shows_is_not_put_on_a_cause() -> None:
+def test_time_outside_profiled_steps_has_no_cause() -> None:
     found = column(at_best(ledger(recorded_lost=25.0), best(130.0)))
     assert found["launch_bound"] + found["python_host"] == pytest.approx(25.0)
     assert found["unattributed"] == pytest.approx(75.0)
@@ -59,12 +59,12 @@ def test_a_copy_of_known_length_does_not_grow_with_a_slow_host() -> None:
     assert column(rows)["launch_bound"] == pytest.approx(15.0 * 29.3 / 19.2)
 
 
-def test_the_trace_alone_stays_as_replayed() -> None:
+def test_trace_only_ledger_is_not_scaled() -> None:
     for source in ("profile", "estimate"):
         assert at_best(ledger(), best(49.2, source)) == ledger()
 
 
-def test_launch_latency_does_not_grow_where_nothing_else_was_lost() -> None:
+def test_launch_latency_is_not_scaled_without_other_losses() -> None:
     """30 ms of work and 0.6 of latency in a step of 191 ms: 160.4 are in no profiled step, although these lost 41 to the host."""
     latency = LedgerRow(0, "idle", "launch_latency", 6 * 10**8, 0.6, 0.6, 0.01)
     step = BestStepTime("telemetry", Reading(191.0), Reading(71.0), Reading(30.6), 71.0)

@@ -31,7 +31,7 @@ def judged(*lost: tuple[str, int], **more: object) -> RunJudgement:
     return verdict
 
 
-def test_a_cause_that_owns_little_of_what_is_lost_is_no_headline() -> None:
+def test_small_cause_is_not_the_headline() -> None:
     verdict = judged(("unattributed", 590_000), ("host_sync", 10_000))
     assert verdict.loss is not None and verdict.loss.cause == "unattributed"
     assert verdict.loss.ms == pytest.approx(0.6)
@@ -44,7 +44,7 @@ def test_a_cause_that_owns_most_is_the_headline() -> None:
 
 
 @pytest.mark.parametrize(("launches", "python", "explained"), [(400_000, 150_000, True), (150_000, 400_000, False)])
-def test_a_graph_that_takes_python_along_is_no_reason_to_say_that_launches_take_the_time(launches, python, explained) -> None:
+def test_graph_that_removes_python_does_not_make_launches_the_headline(launches, python, explained) -> None:
     verdict = judged(("launch_bound", launches), ("python_host", python))
     graph = Finding(
         "graph", "critical", "Launches", act("One graph."), "high", predicted_step_ms=0.45, predicted_speedup=2.1, explains=Explains(("launch_bound",), topics=frozenset({"host_pace"}))
@@ -54,7 +54,7 @@ def test_a_graph_that_takes_python_along_is_no_reason_to_say_that_launches_take_
     assert ("launch kernels" in headline(verdict, explains(verdict, [graph]))) == explained
 
 
-def test_copies_that_own_most_are_the_headline_though_nothing_tells_why_they_were_made() -> None:
+def test_copies_with_most_lost_time_are_the_headline() -> None:
     copies, rest = ("exposed_memcpy", "unattributed", 500_000, 0.5), ("idle", "unattributed", 300_000, 0.3)
     lead = run_of(ledger=[COMPUTES, copies, rest], source="estimate").lead
     assert lead is not None
@@ -64,7 +64,7 @@ def test_copies_that_own_most_are_the_headline_though_nothing_tells_why_they_wer
     assert headline(verdict).endswith("goes to copies not overlapped by compute, part of its busy time.")
 
 
-def test_busy_and_lost_shares_of_more_than_the_step_say_what_is_in_both() -> None:
+def test_overlap_of_busy_and_lost_shares_is_explained() -> None:
     rows = [
         ("other_compute", None, 160_000, 0.16),
         ("exposed_memcpy", "host_sync", 500_000, 0.5),
@@ -78,13 +78,13 @@ def test_busy_and_lost_shares_of_more_than_the_step_say_what_is_in_both() -> Non
     )
 
 
-def test_a_loss_of_many_causes_is_said_to_be_one() -> None:
+def test_loss_of_many_causes_is_reported_as_such() -> None:
     verdict = judged(("host_sync", 60_000), ("data_wait", 55_000), ("allocator", 50_000))
     assert verdict.loss is not None and verdict.loss.cause is None and verdict.loss.ms == pytest.approx(0.165)
     assert "several causes, none of which owns most of it" in headline(verdict)
 
 
-def test_kernels_that_do_not_tell_are_not_read_as_none() -> None:
+def test_unknown_tensor_core_use_is_not_reported_as_none() -> None:
     assert "None of its compute time" in headline(judged(metrics={"tensor_core_time_share": 0.0}))
     unknown = headline(judged(metrics={"tensor_core_time_share": 0.0, "tensor_core_unknown_share": 0.6}))
     assert "None" not in unknown and "60\u00a0% runs in kernels that do not tell" in unknown
@@ -133,7 +133,7 @@ def test_two_steps_of_which_one_may_be_warm_up_are_doubted() -> None:
     assert choose_step_time(later.assign(counted=[False, True, True, True]), None, None).profiled.trust == "ok"
 
 
-def test_an_mfu_of_missing_flops_is_said_to_be_a_lower_bound() -> None:
+def test_mfu_with_missing_flops_is_a_lower_bound() -> None:
     metrics = {
         "mfu": Reading(0.3, trust="caution", bound="least"),
         "mfu_at_dtype": Reading(0.3),

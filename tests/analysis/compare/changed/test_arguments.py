@@ -31,14 +31,14 @@ def test_each_argument_that_is_another_one_is_a_difference() -> None:
     assert changed_arguments(a, a) == changed_arguments([], b) == changed_arguments(a, []) == ()
 
 
-def test_words_without_a_flag_are_told_by_their_place() -> None:
+def test_words_without_a_flag_are_compared_by_position() -> None:
     shown = [(d.what, d.a, d.b) for d in changed_arguments(["train.py", "resnet", "host"], ["train.py", "resnet", "gpu"])]
     assert shown == [("Argument 2", "host", "gpu")]
     assert [(d.what, d.a, d.b) for d in changed_arguments(["t.py", "a"], ["t.py", "b"])] == [("Argument", "a", "b")]
     assert [(d.what, d.a, d.b) for d in changed_arguments(["t.py"], ["t.py", "a", "b"])] == [("Arguments", "not set", "a b")]
 
 
-def test_an_argument_stands_before_what_it_brought() -> None:
+def test_argument_is_listed_before_its_effects() -> None:
     waterfall = (RunRow("idle", "data_wait", Fraction(50), Fraction(2)),)
     loader = differences(
         (Trait("loader", "loader", "inline", ("data_wait",)),), (Trait("loader", "loader", "8", ("data_wait",)),), [], []
@@ -55,7 +55,7 @@ def recorded(command: list[str], identifier: str, best_ms: float):
     return replace(run, manifest=msgspec.structs.replace(run.manifest, command=command))
 
 
-def test_a_comparison_has_them_where_all_runs_of_a_side_share_their_command() -> None:
+def test_arguments_are_compared_if_all_runs_of_a_side_share_them() -> None:
     slow = [recorded(["train.py", "--workers", "0"], f"a{i:015x}", 100.0 + i) for i in range(3)]
     fast = [recorded(["train.py", "--workers", "8"], f"b{i:015x}", 50.0 + i) for i in range(3)]
     comparison = compare(side(*slow), side(*fast))

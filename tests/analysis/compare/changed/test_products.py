@@ -16,7 +16,7 @@ from sawtooth.ingest.manifest import UserFacts
 from tests.support.run_results import run_of, side
 
 
-def test_shares_are_of_the_smaller_set_and_few_shapes_tell_nothing():
+def test_shares_refer_to_the_smaller_set():
     assert alike("abcd", "bcdefgh") == Fraction(3, 4)
     assert alike("abc", "abc") is None and alike("", "abcd") is None
 
@@ -43,7 +43,7 @@ BACKBONE = {("convolution", (3, 7, 7, 64)), ("convolution", (1, 1, 512, 2048))}
 CLASSIFIER, DECODER = {("addmm", (1000, 2048))}, {("convolution", (3, 3, 256, 320))}
 
 
-def test_two_models_on_one_backbone_are_told_apart_by_what_each_has_alone():
+def test_models_with_a_common_backbone_are_distinguished():
     assert other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, *DECODER})
     assert not other_layers({*BACKBONE, *CLASSIFIER}, BACKBONE)  # a head that was cut off is a change
     assert not other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, ("addmm", (1024, 2048)), *DECODER})  # a padded one, and more
@@ -76,7 +76,7 @@ def test_a_batch_multiplies_one_dimension_of_each_activation_and_the_work_alike(
     assert batch_ratio({*OF_64, "64,100"}, {*OF_8192, "64,300"}, 128.0) is None  # a weight was widened, too
 
 
-def test_another_batch_is_named_where_nobody_entered_it():
+def test_other_batch_size_is_recognised_from_shapes():
     a, b = (
         replace(
             side(run_of(name * 16, best_ms=ms, metrics={"flops_per_step": flops, "flop_coverage": 1.0})),
@@ -90,7 +90,7 @@ def test_another_batch_is_named_where_nobody_entered_it():
     )
 
 
-def test_work_whose_shapes_are_hidden_says_nothing_of_rates_or_models():
+def test_work_without_shapes_does_not_show_rates_or_models():
     """An LSTM in one call hides 99 % of its operations: its step is judged by its time."""
     cells, fused = (
         run_of(

@@ -43,14 +43,14 @@ def test_the_change_is_named_and_the_word_is_the_stopwatch_s(pair, sentence):
 @pytest.mark.parametrize(
     "pair", [("gpt_fp32", "loader_inline"), ("gpt_reads", "channels_first"), ("adam_single", "loader_workers")], ids="-".join
 )
-def test_two_models_are_told_apart(pair):
+def test_two_models_are_distinguished(pair):
     a, b = (side(name) for name in pair)
     share = alike(a.products, b.products)
     assert share is not None and share < OF_ONE_MODEL
     assert compare(a, b).other_model
 
 
-def test_a_run_beside_itself_differs_in_nothing():
+def test_run_does_not_differ_from_itself():
     found = compare(side("adam_fused"), side("adam_fused"))
     assert (found.effects, found.prediction) == ((), None)
     assert words.nothing(found) is None and "same recording" in found.verdict.why

@@ -37,7 +37,7 @@ def test_template_arguments_and_void_do_not_make_another_kind():
 
 
 @pytest.mark.parametrize("hidden", ["CUDA graph 1 (traced as a whole)", "triton_poi_fused_add_0"])
-def test_what_a_graph_or_a_compiler_hides_tells_nothing(hidden: str):
+def test_hidden_kernels_do_not_show_the_program(hidden: str):
     graph = (*CUPY, PerStepWork(hidden, "", "", "other", Fraction(900), Fraction(1)))
     assert shared_kernels(TORCH, graph) is None
     assert shared_kernels(TORCH, CUPY[:3]) is None, "a few hand-written kernels may have been replaced by others"

@@ -28,7 +28,7 @@ def marked(best_ms: float, half_share: float = 0.01, name: str = "x") -> Measure
     )
 
 
-def test_the_interval_holds_both_step_times_and_what_two_runs_differ_by() -> None:
+def test_interval_includes_errors_of_both_step_times_and_of_runs() -> None:
     word = verdict([marked(1.0, name="a")], [marked(0.7, name="b")])
     # 90 to 95 %: 1.96 ÷ 1.645 = 1.1915; √(0.01² + 0.007²) · 1.1915 = 0.01454; 2 % · √(1² + 0.7²) = 0.02441; together 0.02842
     assert word.ci95_ms == pytest.approx((-0.3284, -0.2716), abs=1e-4)
@@ -37,7 +37,7 @@ def test_the_interval_holds_both_step_times_and_what_two_runs_differ_by() -> Non
     assert (back.word, back.ci95_ms) == ("slower", pytest.approx((0.2716, 0.3284), abs=1e-4))
 
 
-def test_steps_before_the_profile_are_compared_where_both_sides_have_them() -> None:
+def test_steps_before_the_profile_are_compared_if_both_sides_have_them() -> None:
     """Two real loops of 14.2 and 11.9 ms took 16.7 and 16.1 ms after their profiles.
 
     A stopwatch said 1.19 times as fast.
@@ -60,7 +60,7 @@ def drifting(best_ms: float, name: str) -> MeasuredSteps:
     return replace(run, low_ms=best_ms / 1.15, high_ms=best_ms * 1.15, marked_ms=own, before_high_ms=own[1], host_bound=True)
 
 
-def test_marked_steps_that_differ_by_less_than_a_host_drifts_give_a_direction_alone() -> None:
+def test_marked_steps_within_host_drift_give_only_a_direction() -> None:
     a, b = drifting(10.0, "a"), drifting(8.5, "b")
     found, back = verdict([a], [b]), verdict([b], [a])
     assert (found.answer, found.confidence) == ("faster_size_unknown", "low")
@@ -70,7 +70,7 @@ def test_marked_steps_that_differ_by_less_than_a_host_drifts_give_a_direction_al
     assert low is not None and high is not None and low < 1 < 10 / 8.5 < high
 
 
-def test_equal_steps_of_a_drifting_host_do_not_show_that_nothing_changed() -> None:
+def test_equal_steps_of_a_drifting_host_do_not_prove_no_change() -> None:
     """Each step time may be 15 % off at 90 %: 18 % at 95 %, and the ratio e^(√2 · ln 1.18).
 
     That is more than 20 %.
@@ -92,7 +92,7 @@ def test_a_small_change_is_of_medium_confidence_and_a_smaller_one_is_not_shown()
     assert small.word == "no_difference_shown" and "could not have been seen" in small.why
 
 
-def test_the_interval_of_the_change_is_one_of_the_ratio_where_both_step_times_have_one() -> None:
+def test_interval_of_the_change_is_that_of_the_ratio() -> None:
     a, b = [marked(1.0, name="a")], [marked(0.7, name="b")]
     # of the change's 0.02842 (above) A owns 0.01 and B 0.007 parts of √(0.01² + 0.007²): 0.02328 and 0.01630;
     # upwards √(ln² 1.02328 + ln² (1 − 0.01630 ÷ 0.7)) = 0.0329, so 1.4286 · e^0.0329; downwards √(ln² (1 − 0.02328) + ln² 1.02329) = 0.0329
@@ -105,12 +105,12 @@ def test_the_interval_of_the_change_is_one_of_the_ratio_where_both_step_times_ha
     assert ratio_interval(a, b, (-2.0, 1.4)) is None  # B's step may be no time at all
 
 
-def test_marks_on_one_side_alone_change_nothing() -> None:
+def test_marks_on_one_side_do_not_change_the_verdict() -> None:
     profiled = MeasuredSteps((0.7, 0.71, 0.69, 0.7), 0.7, "profile", ("b",))
     assert verdict([marked(1.0, name="a")], [profiled]).confidence == "low"
 
 
-def test_what_the_readme_s_recipe_records_is_compared_with_more_than_low_confidence(tmp_path: Path) -> None:
+def test_recipe_of_the_readme_gives_more_than_low_confidence(tmp_path: Path) -> None:
     sides = []
     for name, step_us in (("before", 1000), ("after", 500)):
         folder = tmp_path / name

@@ -79,7 +79,7 @@ def test_two_sources_are_named():
     assert "different sources" in found.why and "Too few" not in found.why
 
 
-def test_of_two_models_nothing_is_said():
+def test_no_verdict_for_two_models():
     found = of_other_work(Verdict("faster", "high", "It excludes 0.", (-3.0, -1.0)))
     assert (found.word, found.confidence, found.ci95_ms) == ("inconclusive", "low", (-3.0, -1.0))
     assert "different shapes" in found.why
@@ -97,7 +97,7 @@ def test_a_change_much_larger_than_both_intervals_is_shown_by_three_steps():
     assert verdict([step(37.7, 4.0, "estimate")], [step(9.0, 1.5)]).confidence == "medium"
 
 
-def test_a_stopwatch_beside_telemetry_is_not_as_sure_as_one_source():
+def test_stopwatch_against_telemetry_lowers_confidence():
     steps = 40
     a, b = step(120.0, 1.0, "user", steps), step(100.0, 1.0, "user", steps)
     assert verdict([a], [b]).confidence == "high"
@@ -105,7 +105,7 @@ def test_a_stopwatch_beside_telemetry_is_not_as_sure_as_one_source():
     assert verdict([a], [step(100.0, 1.0, "marks", steps)]).confidence == "medium"
 
 
-def test_profiled_steps_alone_are_believed_where_they_are_far_apart():
+def test_profiled_steps_decide_if_they_differ_greatly():
     def profiled(level):
         return MeasuredSteps((level, level * 1.02, level * 0.98, level), level, "profile", (str(level),))
 

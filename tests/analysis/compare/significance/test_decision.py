@@ -98,7 +98,7 @@ def real_series():
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "series"), real_series())
-def test_draws_of_one_real_recording_are_not_told_apart(name, series):
+def test_samples_of_one_recording_show_no_difference(name, series):
     # Blocks of five neighbours, drawn with replacement from one recording, make two recordings of 40 steps with nothing changed.
     words = []
     for draw in range(200):
@@ -128,7 +128,7 @@ def test_swapping_the_sides_mirrors_the_verdict(a, b, source, best_a, best_b):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(1, 500), min_size=20, max_size=60))
-def test_the_interval_holds_its_estimate_and_nothing_against_itself(steps):
+def test_interval_contains_its_estimate(steps):
     values = np.asarray(steps)
     interval = median_change_interval([values], [values])
     assert (interval.low_ms, interval.change_ms, interval.high_ms) == (0.0, 0.0, 0.0)
@@ -136,7 +136,7 @@ def test_the_interval_holds_its_estimate_and_nothing_against_itself(steps):
     assert other.low_ms <= other.change_ms <= other.high_ms
 
 
-def test_the_same_recording_on_both_sides_differs_in_nothing():
+def test_same_recording_on_both_sides_shows_no_difference():
     run = measured([10.0, 11.0, 12.0, 13.0], "f00d")
     found = verdict([run], [run])
     assert (found.word, found.confidence, found.ci95_ms) == ("no_difference_shown", "high", (0.0, 0.0))
@@ -146,7 +146,7 @@ def word(a, b):
     return verdict([measured(a, "a")], [measured(b, "b")])
 
 
-def test_four_steps_apart_by_a_tenth_are_told_with_low_confidence():
+def test_four_steps_that_differ_by_a_tenth_have_low_confidence():
     a, b = [100.0, 101, 102, 103], [115.0, 116, 117, 118]
     found = word(a, b)
     assert (found.word, found.confidence) == ("slower", "low")
@@ -154,14 +154,14 @@ def test_four_steps_apart_by_a_tenth_are_told_with_low_confidence():
     assert word(b, a).word == "faster"
 
 
-def test_few_steps_need_four_a_side_ten_percent_and_ranges_apart():
+def test_few_steps_need_four_per_side_and_separate_ranges():
     assert word([100.0, 101, 102], [150.0, 151, 152]).word == "inconclusive"  # three steps
     assert word([100.0, 100, 101, 101], [108.0, 108, 109, 109]).word == "inconclusive"  # 8 %
     assert word([100.0, 101, 102, 118], [115.0, 116, 130, 140]).word == "inconclusive"  # 115 lies below 118
     assert word([100.0, 100, 100, 100], [110.0, 110, 110, 110]).word == "slower"
 
 
-def test_one_percent_is_below_what_two_recordings_of_one_program_differ():
+def test_one_percent_is_below_the_noise_floor():
     generator = np.random.default_rng(1)
     a = generator.normal(100, 0.1, 60)
     found = word(a, a[::-1] * 1.01)
@@ -198,7 +198,7 @@ def test_from_three_runs_a_side_runs_are_the_unit():
     assert verdict(runs(97, 100, 103), runs(100.5, 103, 106)).word == "no_difference_shown"
 
 
-def test_a_missing_step_time_is_inconclusive_and_says_whose():
+def test_missing_step_time_is_inconclusive_and_names_the_side():
     found = verdict([MeasuredSteps((), None)], [measured([1.0] * 30)])
     assert found.word == "inconclusive"
     assert "A" in found.why
@@ -212,7 +212,7 @@ def test_blocks_and_correlation_by_hand():
     assert lag_one_autocorrelation(np.arange(40.0)) > 0.9
 
 
-def test_the_floor_is_what_a_recording_differs_from_itself():
+def test_noise_floor_is_the_difference_of_a_recording_from_itself():
     drift = np.r_[np.full(10, 100.0), np.full(10, 104.0)]
     assert noise_floor([drift]) == pytest.approx(0.04)
     assert noise_floor([np.full(5, 100.0), np.full(5, 103.0)]) == pytest.approx(0.03)
@@ -245,9 +245,7 @@ def test_no_change_leaves_a_step_shorter_than_the_gpu_works():
 @pytest.mark.parametrize(
     ("faster_ms", "confidence", "beside_gpu"), [(45.0, "low", "medium"), (26.0, "medium", "high"), (20.0, "high", "high")]
 )
-def test_a_program_that_computes_on_the_host_varies_with_what_others_do_there(
-    faster_ms: float, confidence: str, beside_gpu: str
-) -> None:
+def test_host_program_varies_with_other_load(faster_ms: float, confidence: str, beside_gpu: str) -> None:
     """100 ms against 45 is 2.2 times: so far apart lay two recordings of one program. 100 to 26 is 3.8 times, its interval's near end below 3; 100 to 20 is five."""
     rng = np.random.default_rng(5)
     a, b = (

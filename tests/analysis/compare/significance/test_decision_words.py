@@ -60,7 +60,7 @@ def test_runs_with_little_spread_are_limited_by_two_percent():
     assert found.smallest_visible_share == pytest.approx(0.02 + 0.84 * (2e-4 / 3) ** 0.5 / 100, rel=1e-9)
 
 
-def test_medians_apart_and_equal_stopwatches_decide_nothing():
+def test_different_medians_and_equal_stopwatches_are_inconclusive():
     a = around(100)
     a[::10] *= 3
     found = verdict([run(a, best=100.0, source="user")], [run(around(100, seed=2), best=100.0, source="user")])
@@ -89,7 +89,7 @@ def test_short_recordings_by_hand():
     assert touching.why.startswith("4 and 4 counted steps are too few to show how steps vary")
 
 
-def test_what_could_not_be_seen_is_said_in_words_that_can_be_used():
+def test_smallest_visible_change_is_reported():
     # Medians 100 and 110 ms; 2100 - 100 + 110 - 90 = 2020 ms apart, 20 times the median: 2020 / 100 + 1 = a factor of 21.
     wild = verdict([run([90, 100, 100, 2100])], [run([90, 110, 110, 130])])
     assert wild.smallest_visible_share == pytest.approx(20.2)
@@ -123,7 +123,7 @@ def test_intervals_and_their_confidence(change, word, confidence):
     assert found.smallest_visible_share == pytest.approx(max(0.02, 1.96 * error) + 0.84 * error)
 
 
-def test_a_median_and_a_mean_that_disagree_decide_nothing():
+def test_median_and_mean_that_disagree_are_inconclusive():
     # Every tenth step of A takes three times as long: mean 120, median 100. B: 106 throughout. The median rises, the mean falls.
     a = around(100)
     a[::10] *= 3
@@ -149,7 +149,7 @@ def test_how_sure_a_no_is(smallest, confidence):
     assert words.sure_of_none(smallest) == confidence
 
 
-def test_why_nothing_was_shown():
+def test_reason_for_no_difference():
     assert reasons.why_none(0.5, 0.02, includes_zero=True) == "the 95 % interval of the change includes 0."
     assert (
         reasons.why_none(0.0123, 0.02, includes_zero=False)
@@ -187,7 +187,7 @@ def test_steps_of_no_length_cannot_be_compared():
     assert verdict([run([2.0] * 30, source="user")], [half]).word == "inconclusive"
 
 
-def test_the_same_recordings_differ_in_nothing_and_nameless_ones_may():
+def test_equal_recordings_show_no_difference_and_unnamed_ones_may():
     one, two = run([1.0] * 30, name="x"), run([2.0] * 30, name="y")
     found = verdict([one, two], [two, one])
     assert (found.word, found.confidence, found.ci95_ms, found.noise_floor_share) == (
@@ -209,7 +209,7 @@ def test_a_change_of_exactly_two_percent_is_one():
     assert (found.word, found.confidence, found.ci95_ms) == ("slower", "medium", (2.0, 2.0))
 
 
-def test_the_smaller_of_the_two_changes_counts_where_steps_are_few():
+def test_smaller_change_counts_for_few_steps():
     # Means 100 and 119.25, medians 100 and 109: 9 % is below the tenth.
     assert verdict([run([100.0] * 4)], [run([109, 109, 109, 150])]).word == "inconclusive"
 
@@ -224,7 +224,7 @@ def test_a_run_without_a_name_is_not_the_same_recording():
     assert verdict(sides, sides).why != "Both sides are the same recording."
 
 
-def test_a_stopwatch_without_steps_shows_nothing():
+def test_stopwatch_without_steps_is_inconclusive():
     found = verdict([MeasuredSteps((), 5.0, "user")], [run([5.0] * 30)])
     assert (found.word, found.confidence) == ("inconclusive", "low") and found.why.startswith("0 recorded steps are too few")
 
@@ -265,7 +265,7 @@ def test_step_times_that_are_not_known_well_enough_take_the_word_back():
     assert verdict([a], [b]).answer == "cannot_tell"  # two recordings of one source err independently
 
 
-def test_an_end_that_nothing_bounds_stays_open():
+def test_unbounded_end_stays_open():
     open_b = verdict([bounded(100.0, 95.0, 105.0, "a")], [bounded(70.0, 66.0, None, "b")])
     assert open_b.ci95_ms is not None
     assert open_b.ci95_ms[0] == pytest.approx(-30 - 1.959964 / 1.644854 * 41**0.5, abs=1e-4)
@@ -273,7 +273,7 @@ def test_an_end_that_nothing_bounds_stays_open():
     assert "nothing bounds the step time from above" in open_b.why
 
 
-def test_many_steps_of_an_estimate_are_no_surer_than_the_estimate():
+def test_many_steps_do_not_narrow_an_estimate():
     a, b = (
         MeasuredSteps(tuple(around(level, seed=seed)), level, "estimate", (name,), low_ms=0.6 * level, high_ms=1.6 * level)
         for level, seed, name in ((100.0, 1, "a"), (80.0, 2, "b"))
@@ -290,7 +290,7 @@ def test_every_pair_with_step_times_has_an_interval(steps):
     assert found.ci95_ms[0] < -1.0 < found.ci95_ms[1]
 
 
-def test_a_run_without_profiled_steps_says_nothing_of_how_they_scatter():
+def test_run_without_profiled_steps_has_no_scatter():
     # Marks alone have no device steps: the interval is of the other run's, and all of a side's runs make its step time.
     profiled, marked = run(around(100)), run([], best=100.0, source="marks", recorded=60)
     after = run(around(80, seed=2))

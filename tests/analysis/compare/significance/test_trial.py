@@ -34,7 +34,7 @@ def test_a_change_is_kept_if_it_is_shown_and_larger_than_the_drift(
     assert made.drift_ms == max(within, max(bases) - min(bases))
 
 
-def test_a_base_run_that_is_not_beside_the_trial_counts_as_drift() -> None:
+def test_base_run_not_next_to_the_trial_counts_as_drift() -> None:
     beside = [marked(100.0), marked(101.0)]
     assert judge(beside, marked(80.0), beside).word == "kept"
     assert judge(beside, marked(80.0), [*beside, marked(140.0)]).word == "not_shown"

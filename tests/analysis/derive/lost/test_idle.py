@@ -46,7 +46,7 @@ def test_launch_bound_inside_operators_and_python_between_them() -> None:
     assert causes(trace) == {"python_host": 25, "launch_bound": 18}
 
 
-def test_an_operator_that_calls_nothing_of_the_gpu_computes_on_the_cpu() -> None:
+def test_operator_without_gpu_calls_computes_on_the_cpu() -> None:
     trace = TinyTrace()
     trace.step(0, 600)
     trace.op("aten::a", 0, 6)
@@ -106,7 +106,7 @@ def test_host_sync_reaches_as_far_as_the_wait_and_no_further() -> None:
     assert row["call_id"] == 1
 
 
-def test_a_sync_that_found_the_gpu_done_explains_nothing() -> None:
+def test_sync_with_an_idle_gpu_is_not_a_cause() -> None:
     trace = TinyTrace()
     trace.step(0, 500)
     trace.launch((0, 5), (7, 20))
@@ -129,7 +129,7 @@ def test_unused_waiting_serves_later_gaps_too() -> None:
     assert found["python_host"] + found["launch_bound"] == 94  # 147 − 53
 
 
-def test_a_wait_that_ended_before_the_window_explains_nothing_in_it() -> None:
+def test_wait_before_the_window_is_not_a_cause() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
     trace.launch((0, 5), (7, 107))
@@ -160,7 +160,7 @@ def test_blocking_copy_from_pageable_memory() -> None:
     assert sum(sums.values()) == (60 - 20 + 68 + 207 - 128) * 1000
 
 
-def test_a_copy_s_place_is_where_it_was_launched_not_what_the_host_did_while_it_ran() -> None:
+def test_location_of_a_copy_is_its_launch() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
     trace.launch((0, 5), (7, 20))
@@ -207,7 +207,7 @@ def test_comm_wait_for_another_stream() -> None:
     assert totals(found, lost) == {("exposed_comm", "unattributed"): 100_000, ("idle", "comm_wait"): 3_000}
 
 
-def test_communication_is_split_where_the_shortest_rank_began() -> None:
+def test_communication_is_split_at_the_start_of_the_shortest_rank() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
     trace.launch((0, 4), (10, 110), name="ncclDevKernel_AllReduce", stream=20)
@@ -293,7 +293,7 @@ def test_two_devices_of_one_process_each_have_their_gaps() -> None:
     assert causes(trace, (7, 80)) == {"host_sync": 47, "python_host": 5, "launch_bound": 5}
 
 
-def test_a_thread_beside_the_main_one_has_its_own_time() -> None:
+def test_second_thread_has_its_own_time() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
     for k in range(4):  # the main thread launches all the time, the other within its calls

@@ -42,7 +42,7 @@ def test_the_hull_of_operations_and_window_is_painted():
     assert (below_zero.starts[0], below_zero.ends[-1]) == (-60, -20)
 
 
-def test_nothing_to_paint_has_no_segments():
+def test_empty_ledger_has_no_segments():
     parts = painted([], union([], []))
     assert len(parts.starts) == len(parts.ends) == len(parts.owner) == 0
     assert ledger.owned(parts, union([], [])) == dict.fromkeys(OWNER_KEYS, 0)

@@ -9,7 +9,7 @@ from tests.support.chrome_trace import ChromeTrace
 
 
 @pytest.mark.parametrize("operators", [True, False])
-def test_python_is_named_only_beside_operators(operators: bool) -> None:
+def test_python_is_a_cause_only_if_operators_were_recorded(operators: bool) -> None:
     trace = ChromeTrace()
     for k in range(20):
         if operators:

@@ -79,7 +79,7 @@ def facts_of(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, Any]:
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["gpt", *SAME_CAUSES])
-def test_parts_say_what_the_whole_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_give_the_result_of_the_whole(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     con, parts = both_ways(trace_of(name), tmp_path, monkeypatch)
     assert len(parts) >= 3
     assert {table: differing(con, f"SELECT * FROM {{}}.{table}") for table in EXACT} == {table: [] for table in EXACT}
@@ -95,9 +95,7 @@ def test_parts_say_what_the_whole_says(name: str, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", CARRIED)
-def test_what_a_wait_pays_for_may_end_at_a_border_and_nothing_else_changes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_charged_waits_change_at_a_part_border(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait pays for lost time after it, and a part does not know what waits before it have left over: causes move, sums do not."""
     con, parts = both_ways(trace_of(name), tmp_path, monkeypatch)
     assert len(parts) >= 3
@@ -113,7 +111,7 @@ def test_what_a_wait_pays_for_may_end_at_a_border_and_nothing_else_changes(
     assert moved <= 0.03 * int(window[0])  # parts here are of a step or two; those of long recordings are of hundreds
 
 
-def test_a_part_holds_its_own_steps_and_one_more_on_each_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_has_its_steps_and_one_more_on_each_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, parts = both_ways(trace_of("slow_every_fourth"), tmp_path, monkeypatch)
     steps = len(parts[0].host.starts)
     rows = sum(int(part.own_ops.sum()) for part in parts)

@@ -45,7 +45,7 @@ def test_steps_that_do_less_by_design_are_whole(every: int) -> None:
     assert result_of(loop(every=every)).failed == ()
 
 
-def test_a_wait_in_a_step_with_all_of_its_launches_is_no_loss() -> None:
+def test_wait_in_a_complete_step_is_not_a_loss() -> None:
     trace = loop()
     for event in trace.events:
         if event["name"] == "ProfilerStep#4":

@@ -96,7 +96,7 @@ def test_a_generation_loop_gives_a_step_a_token_and_no_layer() -> None:
     assert begins_at(token * 20) == [k * len(token) for k in range(20)]
 
 
-def test_what_does_not_repeat_has_no_steps() -> None:
+def test_no_inferred_steps_without_repetition() -> None:
     assert begins_at([f"aten::op_{i}" for i in range(50)]) is None
     assert begins_at([]) is None
 

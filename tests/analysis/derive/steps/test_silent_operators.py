@@ -50,7 +50,7 @@ def test_if_no_whole_steps_follow_each_other_it_is_the_headline(lost: tuple[int,
     assert result.metrics["best_step_time_ms"].value is None and not result.findings
 
 
-def test_launches_that_lost_only_their_calls_are_no_lost_kernels() -> None:
+def test_launches_without_calls_are_not_lost_kernels() -> None:
     trace = matmul_loop(6)
     trace.events = [e for e in trace.events if e["cat"] != "cuda_runtime" or e["args"]["correlation"] % 3]
     result = result_of(trace)
@@ -88,7 +88,7 @@ def routed(trace: ChromeTrace) -> None:
 
 
 @pytest.mark.parametrize("by_design", [searching, accumulating, of_varying_length, routed])
-def test_steps_that_differ_by_design_lack_nothing(by_design: Callable[[ChromeTrace], None]) -> None:
+def test_steps_that_differ_by_design_are_complete(by_design: Callable[[ChromeTrace], None]) -> None:
     trace = matmul_loop(8)
     by_design(trace)
     assert result_of(trace).failed == ()

@@ -101,13 +101,13 @@ def durations(values):
 
 @pytest.mark.parametrize("phase", range(5))
 @pytest.mark.parametrize("wait", [(300, 300, 300), (300, 220, 260)])
-def test_every_fifth_step_that_waits_is_no_warm_up_wherever_the_profile_begins(phase, wait):
+def test_periodic_waits_are_not_warm_up(phase, wait):
     # Batches come in bursts: the first step after a wait finds a full queue, the later ones a shorter one.
     steps = [value for w in wait for value in (w, 125, 124, 122, 100)]
     assert durations(steps[phase : phase + 10]) == [False] + [True] * 9
 
 
-def test_a_pause_after_faster_steps_is_no_warm_up():
+def test_pause_after_faster_steps_is_not_warm_up():
     # Of ten steps the fifth waits; the three before it are a little slower than those after it.
     assert durations([120, 117, 115, 114, 1000, 88, 85, 84, 83, 86]) == [False] + [True] * 9
 
@@ -152,7 +152,7 @@ def test_a_cut_off_last_step_is_left_out():
 
 
 @pytest.mark.parametrize(("of_last", "counted"), [(3, True), (2, False)])
-def test_a_last_step_whose_launches_are_lost_is_whole_if_its_operations_ran(of_last, counted):
+def test_last_step_without_launches_is_complete_if_its_operations_ran(of_last, counted):
     annotations = [(f"ProfilerStep#{k}", 10 * k, 10 * k + 10) for k in range(5)]
     launches = [(10 * k + j, 10 * k + j + 1) for k in range(5) for j in (1, 3, 5)]
     gpu = [(start + 1, start + 3, i if i < 13 else -1) for i, (start, _) in enumerate(launches)][: 12 + of_last]
@@ -177,7 +177,7 @@ def test_without_profiler_steps_the_optimizer_marks_them():
     assert host.starts.tolist()[1:] == host.ends.tolist()[:-1]  # (end of the previous, end of this]
 
 
-def test_what_updates_its_parameters_in_parts_takes_one_step_a_backward_pass():
+def test_partial_updates_make_one_step_per_backward_pass():
     # ZeRO steps once for each of two groups; the first and the last step are cut by the profile's ends.
     step, backward = "Optimizer.step#AdamW.step", "autograd::engine::evaluate_function: AddmmBackward0"
     events = [(step, 6, 7), (step, 8, 9), (backward, 13, 14), (backward, 14, 15), (step, 16, 17), (step, 18, 19)]
@@ -200,7 +200,7 @@ def test_names_of_steps_may_carry_their_numbers():
 @pytest.mark.parametrize(
     "name", ["nccl:all_reduce", "FSDP::pre_forward", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"]
 )
-def test_library_annotations_are_no_steps(name):
+def test_library_annotations_are_not_steps(name):
     events = make([(name, 0, 5), (name, 10, 15)], [(1, 2)], [(2, 4, 0)])
     assert find_host_steps(events).source == "none"
     found = place(events)
@@ -208,7 +208,7 @@ def test_library_annotations_are_no_steps(name):
     assert (found.window.starts.tolist(), found.window.ends.tolist()) == ([2], [4])
 
 
-def test_a_generator_and_its_critic_whose_optimizers_share_a_name_make_one_step_together():
+def test_generator_and_critic_with_equal_optimizer_names_make_one_step():
     # A critic of two parameters and a generator of eight, three rounds: the driver is called once a parameter.
     annotations = [("Optimizer.step#Adam.step", 100 * k + 10, 100 * k + 90) for k in range(6)]
     launches = [(100 * k + 11 + 2 * n, 100 * k + 12 + 2 * n) for k in range(6) for n in range((2, 8)[k % 2])]
@@ -217,7 +217,7 @@ def test_a_generator_and_its_critic_whose_optimizers_share_a_name_make_one_step_
     assert steps.ends.tolist() == [190, 390, 590]
 
 
-def test_steps_of_one_optimizer_stay_single_where_one_of_them_makes_a_call_more():
+def test_one_more_call_does_not_join_steps_of_one_optimizer():
     annotations = [("Optimizer.step#Adam.step", 100 * k + 10, 100 * k + 90) for k in range(4)]
     launches = [(100 * k + 11 + 2 * n, 100 * k + 12 + 2 * n) for k in range(4) for n in range((4, 5)[k % 2])]
     steps = find_host_steps(make(annotations, launches, [(start + 1, start + 3, n) for n, (start, _) in enumerate(launches)]))
@@ -264,5 +264,5 @@ def test_groups_of_parameters_of_one_fused_optimizer_are_one_step():
     assert len(fused_steps([10] * 6, groups=2).ends) == 6
 
 
-def test_kernels_of_another_kind_tell_no_optimizers_apart():
+def test_other_kernels_do_not_distinguish_optimizers():
     assert len(fused_steps([10, 25] * 3, kernel="elementwise").ends) == 6

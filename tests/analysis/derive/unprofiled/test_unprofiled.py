@@ -122,7 +122,7 @@ def test_a_wrapper_that_calls_two_operators_or_launches_is_none() -> None:
     assert recording_cost(trace.events()).operator_ns == OPERATOR_PER_WRAPPER * 2_000
 
 
-def test_costs_of_other_traces_where_this_one_has_too_few_calls() -> None:
+def test_default_costs_are_used_for_too_few_calls() -> None:
     assert not recording_cost(host_bound(2).events()).calibrated  # no wrappers
     few = host_bound(2)
     wrappers(few, FEWEST_WRAPPERS - 1, own=2)
@@ -145,7 +145,7 @@ def test_each_event_in_a_gap_is_paid_back() -> None:
     assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [29_000, 29_000]
 
 
-def test_calls_that_launch_nothing_are_paid_back_too() -> None:
+def test_profiler_cost_of_calls_without_launches_is_removed() -> None:
     trace = TinyTrace()
     for k in range(3):
         begin = 100.0 * k
@@ -196,7 +196,7 @@ def test_a_device_bound_run_stays_as_it_is() -> None:
     assert estimate.loses == {"launch_latency": 1_000}
 
 
-def test_syncs_cost_what_the_run_gains_without_them() -> None:
+def test_cost_of_syncs_is_the_gain_without_them() -> None:
     trace = TinyTrace()
     for k in range(4):
         t = 100.0 * k
@@ -236,7 +236,7 @@ def test_steps_without_length_are_not_divided_by() -> None:
     assert estimate_unprofiled(events, view, problem, 0, problem.steps, codes_of(trace)).step_ns is None
 
 
-def test_steps_marked_on_a_thread_that_launches_nothing() -> None:
+def test_steps_marked_on_a_thread_without_launches() -> None:
     trace = TinyTrace()
     for k in range(3):
         trace.step(100.0 * k, 100.0 * k + 100)
@@ -304,7 +304,7 @@ def handed_over(sends: list[tuple[float, float]]) -> list[int]:
     return ops.dep[ops.stream == 1].tolist()
 
 
-def test_a_send_waits_for_what_was_computed_before_it_also_where_the_recorded_one_had_not_to() -> None:
+def test_send_waits_for_earlier_computation() -> None:
     # operations in launch order: compute 0, send 1, compute 2, send 3
     assert handed_over([(60, 70), (160, 170)]) == [0, 2]
 

@@ -36,9 +36,7 @@ HOSTS: list[Any] = [SimpleNamespace(device=0, trace=SimpleNamespace(source_name=
         (late("rank", (), (300,)), HOSTS, "rank 300"),
     ],
 )
-def test_a_late_rank_is_called_by_its_number_else_by_what_tells_it_apart(
-    straggler: Straggler, ranks: list[Any], name: str
-) -> None:
+def test_late_rank_is_named_by_number_or_distinguishing_property(straggler: Straggler, ranks: list[Any], name: str) -> None:
     assert who(straggler, ranks) == name
 
 
@@ -53,7 +51,7 @@ def test_a_late_rank_is_called_by_its_number_else_by_what_tells_it_apart(
         ("set", (5, 7), None, None, None),
     ],
 )
-def test_reasons_speak_of_one_or_of_several(
+def test_reasons_use_singular_or_plural(
     kind: Any, ranks: tuple[int, ...], reason: str | None, ratio: float | None, words: str | None
 ) -> None:
     assert why(Straggler(kind, ranks, ranks, "node0", reason, ratio, 1.0, 1.0)) == words

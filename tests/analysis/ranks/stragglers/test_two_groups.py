@@ -21,7 +21,7 @@ def analysed(folder: Path, planted: Planted) -> RunResult:
     return analyse(run, Library(data))
 
 
-def test_two_of_three_hosts_late_are_told_as_a_group_with_what_their_traces_show(tmp_path: Path) -> None:
+def test_two_late_hosts_of_three_are_a_group(tmp_path: Path) -> None:
     """Hosts node0001 and node0002 load for 0.8 ms of each step."""
     result = analysed(tmp_path, Planted(loader_us=dict.fromkeys(range(2, 6), 800.0), clock_us={2: 3000.0}))
     communication = result.communication
@@ -45,6 +45,6 @@ def test_two_of_three_hosts_late_are_told_as_a_group_with_what_their_traces_show
         Planted(host_us={0: 100.0, 1: 200.0, 2: 300.0, 3: 400.0}),  # scattered: nobody comes together with another
     ],
 )
-def test_ranks_that_scatter_or_come_at_once_are_no_groups(tmp_path: Path, planted: Planted) -> None:
+def test_scattered_or_simultaneous_ranks_are_not_groups(tmp_path: Path, planted: Planted) -> None:
     communication = analysed(tmp_path, planted).communication
     assert communication is not None and communication.split is None
