@@ -60,8 +60,8 @@ def unequal(
             key=lambda straggler: straggler.gain_ms,
             default=None,
         )
-    named = late is not None and late.gain_ms >= max(MOST_OF_IT * lost_ms, LEAST_SHARE * step_ms)
-    return Unequal(step_ms / ideal_ms if ideal_ms > 0 else 1.0, (late,) if late is not None and named else ())
+    is_reported = late is not None and late.gain_ms >= max(MOST_OF_IT * lost_ms, LEAST_SHARE * step_ms)
+    return Unequal(step_ms / ideal_ms if ideal_ms > 0 else 1.0, (late,) if late is not None and is_reported else ())
 
 
 def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:

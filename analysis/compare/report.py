@@ -56,14 +56,14 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         ],
         "changed": [_effect(effect) for effect in comparison.effects],
         "prediction": {
-            "rules": list(tested.rules),
-            "predicted_step_ms": tested.predicted_ms,
-            "predicted_low_ms": tested.low_ms,
-            "predicted_high_ms": tested.high_ms,
-            "measured_step_ms": tested.measured_ms,
-            "changed_too": list(tested.also_changed),
+            "rules": list(prediction.rules),
+            "predicted_step_ms": prediction.predicted_ms,
+            "predicted_low_ms": prediction.low_ms,
+            "predicted_high_ms": prediction.high_ms,
+            "measured_step_ms": prediction.measured_ms,
+            "changed_too": list(prediction.also_changed),
         }
-        if (tested := comparison.prediction) is not None
+        if (prediction := comparison.prediction) is not None
         else None,
         "audit": [{**_audit(line), "says": comparison.audit_word(line)} for line in comparison.audit],
         "kernels": [match_json(row) for row in comparison.kernels],

@@ -89,11 +89,16 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
 
 
 def device_flops(
-    events: TraceEvents, classes: Classes, counts: FlopCounts, device: DeviceSteps, counted_ops: NDArray[np.bool_], alone: bool
+    events: TraceEvents,
+    classes: Classes,
+    counts: FlopCounts,
+    device: DeviceSteps,
+    counted_ops: NDArray[np.bool_],
+    single_device: bool,
 ) -> dict[str, Any]:
     """Summarise the FLOPs of one device over its counted steps.
 
-    ``counted_ops`` marks the cpu_ops of the counted steps. ``alone`` means that the trace has one device: if the profiler lost
+    ``counted_ops`` marks the cpu_ops of the counted steps. ``single_device`` means that the trace has one device: if the profiler lost
     launches, operators without kernels belong to this device too.
     Returns ``flops`` and ``by_dtype`` (of the model, without recomputation), ``recomputed_flops``, ``covered_ns`` and
     ``kernel_ns`` (sums over GEMM, convolution and attention kernels of the counted steps), and ``union_ns`` (those kernels
@@ -111,7 +116,7 @@ def device_flops(
     # An operator without a kernel ran on the CPU or on a compiler's fake tensors, so its FLOPs are not the GPU's. The exception
     # is a trace in which the profiler lost launches: there the operator may have lost its kernels.
     orphans = device.status == STATUS_NAMES.index("orphan")
-    lost = alone and bool(dur[orphans].sum() > LOST_LAUNCHES * max(int(dur.sum()), 1))
+    lost = single_device and bool(dur[orphans].sum() > LOST_LAUNCHES * max(int(dur.sum()), 1))
     ours = np.zeros(len(events.ops), bool)
     ours[carrier[carrier >= 0]] = True
     executed = counts.carrier & counted_ops & np.isfinite(counts.count) & (ours | lost)

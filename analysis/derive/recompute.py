@@ -32,18 +32,18 @@ def recomputed(events: TraceEvents, flop_operators: NDArray[np.bool_]) -> NDArra
     products = np.flatnonzero(flop_operators)
     if not len(products):
         return result
-    node = _named(events, _BACKWARD_NODE)
-    checkpoint = node & _named(events, _CHECKPOINT_NODE)
-    around, recorded = _innermost_node(ops.parent, ops.sequence, node, products)
-    inside = around >= 0
-    again = inside & recorded if (ops.sequence[~node] >= 0).any() else inside & checkpoint[np.maximum(around, 0)]
+    node = _matching(events, _BACKWARD_NODE)
+    checkpoint = node & _matching(events, _CHECKPOINT_NODE)
+    enclosing, recorded = _innermost_node(ops.parent, ops.sequence, node, products)
+    inside = enclosing >= 0
+    is_recomputed = inside & recorded if (ops.sequence[~node] >= 0).any() else inside & checkpoint[np.maximum(enclosing, 0)]
     forward = {(ops.name[i], ops.signature[i]) for i in products[~inside]}
     twin = np.fromiter(((ops.name[i], ops.signature[i]) in forward for i in products), bool, len(products))
-    result[products[again & twin]] = True
+    result[products[is_recomputed & twin]] = True
     return result
 
 
-def _named(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+def _matching(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     matches = np.fromiter((bool(pattern.search(name)) for name in events.names), bool, len(events.names))
     return matches[events.ops.name] if len(events.ops) else np.zeros(0, bool)
 
@@ -54,9 +54,9 @@ def _innermost_node(parent: I64, sequence: I64, node: NDArray[np.bool_], start_a
     The node is -1 for none. The second value is true if the operator, or anything between it and the node, carries a sequence
     number.
     """
-    around = parent[start_at].astype(np.int64)
+    enclosing = parent[start_at].astype(np.int64)
     recorded = sequence[start_at] >= 0
-    while (climb := (around >= 0) & ~node[np.maximum(around, 0)]).any():
-        recorded[climb] |= sequence[around[climb]] >= 0
-        around[climb] = parent[around[climb]]
-    return around, recorded
+    while (climb := (enclosing >= 0) & ~node[np.maximum(enclosing, 0)]).any():
+        recorded[climb] |= sequence[enclosing[climb]] >= 0
+        enclosing[climb] = parent[enclosing[climb]]
+    return enclosing, recorded

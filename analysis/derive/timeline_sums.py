@@ -113,9 +113,9 @@ def store_depths(con: duckdb.DuckDBPyConnection) -> None:
         return
     depth = np.zeros(len(calls["id"]), np.int64)
     for thread in np.unique(calls["thread"]):
-        of = np.flatnonzero(np.asarray(calls["thread"]) == thread)
-        start, end = np.asarray(calls["start"])[of], np.asarray(calls["end"])[of]
-        depth[of] = np.arange(len(of)) - np.searchsorted(np.sort(end), start, side="right")
+        calls_of_thread = np.flatnonzero(np.asarray(calls["thread"]) == thread)
+        start, end = np.asarray(calls["start"])[calls_of_thread], np.asarray(calls["end"])[calls_of_thread]
+        depth[calls_of_thread] = np.arange(len(calls_of_thread)) - np.searchsorted(np.sort(end), start, side="right")
     frame = pd.DataFrame({"python_call_id": calls["id"], "depth": np.clip(depth, 0, DEEPEST).astype(np.uint16)})
     con.register("incoming", frame)
     con.execute("INSERT INTO d.python_depths BY NAME SELECT * FROM incoming")

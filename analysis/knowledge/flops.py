@@ -204,11 +204,11 @@ def convolution_output(dims: Dims, concrete: list[str]) -> Shape | None:
 
 
 def _convolution(dims: Dims, concrete: list[str]) -> float | None:
-    out = convolution_output(dims, concrete)
-    if out is None:
+    output = convolution_output(dims, concrete)
+    if output is None:
         return None
     x, w = dims[0], dims[1]
-    positions = x[2:] if parse_bool(concrete[6]) else out[2:]
+    positions = x[2:] if parse_bool(concrete[6]) else output[2:]
     return _one_convolution(x[0], positions, w)
 
 

@@ -51,8 +51,8 @@ def product_work(
         aligned = _aligned(strides, first, dtype, n, k)
     else:
         m, n, k = (resized.get(size, size) for size in (m, n, k))
-    size, out = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
-    moved = batch * (size * (m * k + k * n) + out * m * n)
+    size, output = ITEM_BYTES[dtype], ITEM_BYTES["bf16"] if dtype == "fp8" else ITEM_BYTES[dtype]
+    moved = batch * (size * (m * k + k * n) + output * m * n)
     return KernelWork(_product_row(dtype, aligned, _order(strides, first)), dtype, moved, (Product(batch, m, n, k),))
 
 
@@ -111,21 +111,23 @@ def convolution_work(
         return None
     try:
         image, weight = (dims[1], dims[2]) if backward else (dims[0], dims[1])
-        out = dims[0] if backward else convolution_output(dims, concrete)
+        output = dims[0] if backward else convolution_output(dims, concrete)
         groups = int((parse_ints(concrete[9 if backward else 8]) or (1,))[0])
         transposed = parse_bool(concrete[7 if backward else 6])
         gradients = (parse_mask(concrete[10]) or (True, True, False))[:2] if backward else (True,)
     except (TypeError, IndexError, ValueError):
         return None
-    if not out or transposed or len(image) < 3:
+    if not output or transposed or len(image) < 3:
         return None
     layout = layout or _layout(strides, 1 if backward else 0)
-    products = _backward_products(image, weight, out, groups, gradients) if backward else _forward_products(weight, out, groups)
-    row = f"conv.{row_dtype(dtype)}.{layout}.{_kind(image, weight, out, groups)}.{'backward' if backward else 'forward'}"
-    seen = min(
-        math.prod(image), math.prod(image[:2]) * math.prod(out[2:]) * math.prod(weight[2:])
+    products = (
+        _backward_products(image, weight, output, groups, gradients) if backward else _forward_products(weight, output, groups)
+    )
+    row = f"conv.{row_dtype(dtype)}.{layout}.{_kind(image, weight, output, groups)}.{'backward' if backward else 'forward'}"
+    visible = min(
+        math.prod(image), math.prod(image[:2]) * math.prod(output[2:]) * math.prod(weight[2:])
     )  # a stride may skip most of it
-    moved = (seen + math.prod(weight) + math.prod(out)) * ITEM_BYTES[dtype] * len([w for w in gradients if w])
+    moved = (visible + math.prod(weight) + math.prod(output)) * ITEM_BYTES[dtype] * len([w for w in gradients if w])
     if groups > 1:
         return KernelWork(row, dtype, moved, flops=sum(p.flops for p in products))
     return KernelWork(row, dtype, moved, products)
@@ -139,26 +141,26 @@ def _layout(strides: Any, index: int) -> str:
         return "NCHW"
 
 
-def _kind(image: Shape, weight: Shape, out: Shape, groups: int) -> str:
+def _kind(image: Shape, weight: Shape, output: Shape, groups: int) -> str:
     if groups > 1:
         return "depthwise" if weight[1] == 1 else "grouped"
     if image[1] % CHANNEL_MULTIPLE or weight[0] % CHANNEL_MULTIPLE:
         return "narrow"
-    return "pointwise" if math.prod(weight[2:]) == 1 and image[2:] == out[2:] else "spatial"
+    return "pointwise" if math.prod(weight[2:]) == 1 and image[2:] == output[2:] else "spatial"
 
 
-def _forward_products(weight: Shape, out: Shape, groups: int) -> tuple[Product, ...]:
-    return (Product(groups, out[0] * math.prod(out[2:]), weight[0] / groups, math.prod(weight[1:])),)
+def _forward_products(weight: Shape, output: Shape, groups: int) -> tuple[Product, ...]:
+    return (Product(groups, output[0] * math.prod(output[2:]), weight[0] / groups, math.prod(weight[1:])),)
 
 
 def _backward_products(
-    image: Shape, weight: Shape, out: Shape, groups: int, gradients: tuple[bool, ...]
+    image: Shape, weight: Shape, output: Shape, groups: int, gradients: tuple[bool, ...]
 ) -> tuple[Product, ...]:
     """Return the products of the image's gradient and of the weight's gradient.
 
     The first is a product over output channels and kernel, the second one over all positions.
     """
-    places, kernel = out[0] * math.prod(out[2:]), math.prod(weight[2:])
+    places, kernel = output[0] * math.prod(output[2:]), math.prod(weight[2:])
     pixels = image[0] * math.prod(image[2:])
     to_image = Product(groups, pixels, weight[1], weight[0] / groups * kernel * places / pixels)
     to_weight = Product(groups, weight[0] / groups, math.prod(weight[1:]), places)

@@ -58,8 +58,8 @@ _WIDENS_TO_16_BIT = ("aten::_scaled_mm", "aten::_scaled_mm_v2", "aten::_scaled_g
 
 def _output_elements(op_name: str, dims: Dims, concrete: list[str]) -> float | None:
     if op_name == "aten::convolution":
-        out = convolution_output(dims, concrete)
-        return _numel(out) if out else None
+        output = convolution_output(dims, concrete)
+        return _numel(output) if output else None
     if op_name == "aten::convolution_backward":
         mask = parse_mask(concrete[10]) if len(concrete) > 10 else None
         if mask is None:

@@ -192,7 +192,7 @@ def _paced(job: JointReplay, measured_ms: float | None) -> JointReplay:
             job,
             members=[replace(m, problem=apply(m.problem, [FasterHost(factor)])) for m in job.members],
             unchanged=(),
-            _kept={},
+            _cache={},
         )
 
     def quick_enough(factor: float) -> bool:

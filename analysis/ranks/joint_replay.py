@@ -88,7 +88,7 @@ class JointReplay:
     meetings: Meetings
     abandoned: int = 0
     unchanged: Sequence[Replayed] = ()
-    _kept: dict[tuple[tuple[int, tuple[Edit, ...]], ...], NDArray[np.float64] | None] = field(default_factory=dict)
+    _cache: dict[tuple[tuple[int, tuple[Edit, ...]], ...], NDArray[np.float64] | None] = field(default_factory=dict)
 
     def step_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> float | None:
         """Return the job's mean step in ms with ``edits`` of ranks (by position).
@@ -101,13 +101,13 @@ class JointReplay:
     def steps_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> NDArray[np.float64] | None:
         """Return the job's counted steps in ms; a step of the job ends when the last rank ends it."""
         key = tuple((position, tuple(rank_edits)) for position, rank_edits in sorted((edits or {}).items()))
-        if key not in self._kept:
+        if key not in self._cache:
             changed = [apply(m.problem, tuple((edits or {}).get(i, ()))) for i, m in enumerate(self.members)]
             runs, abandoned = replay_together(changed, [m.offset_ns for m in self.members], self.meetings)
             if not key:
                 self.abandoned, self.unchanged = abandoned, runs
-            self._kept[key] = _steps_ms(self.members, changed, runs)
-        return self._kept[key]
+            self._cache[key] = _steps_ms(self.members, changed, runs)
+        return self._cache[key]
 
     def waits_ms(self) -> list[float | None]:
         """Return, by rank position, the ms per counted step that a rank waits for others in collectives.

@@ -79,7 +79,7 @@ class Recording:
 
         If there are none, no event has to be read.
         """
-        return self.once(_named, pattern)
+        return self.once(_codes_of_names, pattern)
 
     def select_list(self, table: str, columns: Iterable[str]) -> str:
         """Return the SELECT list for numeric ``columns`` of ``table``.
@@ -117,7 +117,7 @@ def _series(values: NDArray[Any]) -> pd.Series:
     return pd.Series(values.filled(np.nan), dtype=values.dtype)
 
 
-def _named(recording: Recording, pattern: str) -> list[int]:
+def _codes_of_names(recording: Recording, pattern: str) -> list[int]:
     matches = re.compile(pattern, re.ASCII).search
     return [name_id for name_id, name in recording.once(_names) if matches(name)]
 

@@ -95,14 +95,14 @@ class _Read:
 
     def _rows(self, device: int | None) -> dict[str, str]:
         """Return the SQL for the slices, for those as long as a cell, and for the sums of the others."""
-        few = is_small(self.recording)
+        small = is_small(self.recording)
         if self.source != GAPS:
             slices = store.SLICES[self.source]
             of_source = f"WHERE source = '{self.source}'"
             return {
                 "rows": slices,
-                "long": slices if few else f"(SELECT * FROM long_slices {of_source})",
-                "sums": f"({self._added_up(slices)})" if few else f"(SELECT * FROM lane_sums {of_source})",
+                "long": slices if small else f"(SELECT * FROM long_slices {of_source})",
+                "sums": f"({self._added_up(slices)})" if small else f"(SELECT * FROM lane_sums {of_source})",
                 "ends": "start_ns + dur_ns",
             }
         pieces, sums, long = _PIECES, _SUMMED.format(table="lane_sums"), _SUMMED.format(table="long_slices")
@@ -114,7 +114,7 @@ class _Read:
             "(SELECT 0::BIGINT AS id, device, 0::BIGINT AS lane, 0::USMALLINT AS depth, kind, NULL::INTEGER AS name_id, start_ns, end_ns, "
             f"end_ns - start_ns AS dur_ns FROM {pieces})"
         )
-        return {"rows": rows, "long": rows if few else long, "sums": sums, "ends": "end_ns"}
+        return {"rows": rows, "long": rows if small else long, "sums": sums, "ends": "end_ns"}
 
     def _added_up(self, slices: str) -> str:
         """Return the SQL for one source's rows of ``lane_sums``.

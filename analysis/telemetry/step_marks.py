@@ -155,13 +155,13 @@ def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSte
     return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, enough_before=len(settled[0]) >= LEAST_STEPS)
 
 
-def _mean_evidence(counted: _CountedSteps, pauses: tuple[Pauses, ...], rounds: Round | None, where: str) -> StepTimeEvidence:
-    """Return the mean of the counted steps with its interval and notes; ``where`` says which were marked."""
+def _mean_evidence(counted: _CountedSteps, pauses: tuple[Pauses, ...], rounds: Round | None, scope: str) -> StepTimeEvidence:
+    """Return the mean of the counted steps with its interval and notes on ``scope`` of the run."""
     ns = counted.steps_ns
     mean = float(ns.mean())
     half = max(NORMAL_90 * _standard_error(ns), LEAST_HALF_WIDTH * mean)
     why_uneven = f"one in {rounds.steps} is long" if rounds is not None else counted.why_uneven
-    summary = f"The step time is the mean of {len(ns):,} steps that the loop marked{where}; {_median_in_words(ns, why_uneven)}."
+    summary = f"The step time is the mean of {len(ns):,} steps that the loop marked{scope}; {_median_in_words(ns, why_uneven)}."
     left_out = [pause.left_out(mean / 1e6) for pause in pauses if not pause.in_step]
     return StepTimeEvidence(
         source="marks",

@@ -18,13 +18,15 @@ def resized(a: Collection[str], b: Collection[str]) -> dict[int, int]:
 
     The result is empty unless nearly every shape of the smaller side has a counterpart that is equal or slightly resized.
     """
-    only_a, only_b = ([_dims(shape) for shape in sorted(set(one) - set(other))] for one, other in ((a, b), (b, a)))
-    counterparts = [(left, right) for left in only_a if (right := _counterpart(left, only_b)) is not None]
-    matched_b = sum(_counterpart(right, only_a) is not None for right in only_b)
+    only_a, only_b = (
+        [_dims(shape) for shape in sorted(set(shapes) - set(other_shapes))] for shapes, other_shapes in ((a, b), (b, a))
+    )
+    counterparts = [(shape_a, shape_b) for shape_a in only_a if (shape_b := _counterpart(shape_a, only_b)) is not None]
+    matched_b = sum(_counterpart(shape_b, only_a) is not None for shape_b in only_b)
     equal, fewest = len(set(a) & set(b)), min(len(set(a)), len(set(b)))
     if not counterparts or equal + min(len(counterparts), matched_b) < MATCHED * fewest:
         return {}
-    return dict(sorted({(x, y) for left, right in counterparts for x, y in zip(left, right, strict=True) if x != y}))
+    return dict(sorted({(x, y) for shape_a, shape_b in counterparts for x, y in zip(shape_a, shape_b, strict=True) if x != y}))
 
 
 def is_resized(a: Sequence[int], b: Sequence[int]) -> bool:

@@ -24,20 +24,21 @@ class Judged:
 
 
 def judge(
-    beside: Sequence[MeasuredSteps], trial: MeasuredSteps, every: Sequence[MeasuredSteps], drift_ms: float = 0.0
+    neighbours: Sequence[MeasuredSteps], trial: MeasuredSteps, base_runs: Sequence[MeasuredSteps], drift_ms: float = 0.0
 ) -> Judged:
-    """Return the word for ``trial``, against the base runs ``beside`` it.
+    """Return the word for ``trial``, against the base runs next to it (``neighbours``).
 
-    ``drift_ms`` is how much the base run changes within its runs. The differences between ``every`` base run also count as drift.
+    ``drift_ms`` is how much the base run changes within its runs. The differences between
+    ``base_runs`` also count as drift.
     A change is not shown if the trial differs from the nearest base run by no more than the drift: a drifting host may explain
     such a difference.
     """
-    made = verdict(beside, [trial])
-    base = mean_of_all([run.best_ms for run in beside])
-    times = [run.best_ms for run in every if run.best_ms is not None]
+    made = verdict(neighbours, [trial])
+    base = mean_of_all([run.best_ms for run in neighbours])
+    times = [run.best_ms for run in base_runs if run.best_ms is not None]
     drift = max(drift_ms, max(times) - min(times) if times else 0.0)
     change = trial.best_ms - base if trial.best_ms is not None and base is not None else None
-    nearest = min((abs(trial.best_ms - run.best_ms) for run in beside if trial.best_ms and run.best_ms), default=0.0)
+    nearest = min((abs(trial.best_ms - run.best_ms) for run in neighbours if trial.best_ms and run.best_ms), default=0.0)
     if change is None or not made.shown or nearest <= drift:
         return Judged("not_shown", made, change, drift)
     return Judged("kept" if made.word == "faster" else "slower", made, change, drift)

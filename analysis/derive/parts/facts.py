@@ -51,7 +51,7 @@ def facts_of(work: ClassifiedWork) -> dict[str, Any]:
                 counts=work.flops,
                 device=device,
                 counted_ops=counted_ops,
-                alone=len(part.devices) == 1,
+                single_device=len(part.devices) == 1,
             ),
         }
     return facts
@@ -66,17 +66,17 @@ def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
     lost, table = device.lost, device.table
     if not len(lost) or not first:
         return {}
-    here = np.ones(len(lost), bool)
+    in_part = np.ones(len(lost), bool)
     if len(table) and table["counted"].any():
         counted = table[table["counted"].to_numpy(bool)]
         step = np.searchsorted(counted["host_start"].to_numpy(np.int64), lost.start, side="right") - 1
-        here = (step >= 0) & (lost.start < counted["host_end"].to_numpy(np.int64)[np.maximum(step, 0)])
+        in_part = (step >= 0) & (lost.start < counted["host_end"].to_numpy(np.int64)[np.maximum(step, 0)])
     lacking = int((table["lost"] > 0).sum()) if len(table) else 0
     return {
         **_host_times(table),
-        "lost_launches": int(here.sum()),
-        "lost_graphs": int((here & lost.graph).sum()),
-        "lost_unseen": int((here & lost.unseen).sum()),
+        "lost_launches": int(in_part.sum()),
+        "lost_graphs": int((in_part & lost.graph).sum()),
+        "lost_unseen": int((in_part & lost.unseen).sum()),
         "lost_anywhere": len(lost),
         "lacking_steps": lacking,
     }
@@ -90,20 +90,20 @@ def _host_times(table: pd.DataFrame) -> dict[str, int]:
     return {"counted_host_ns": int(took[table["counted"].to_numpy(bool)].mean()), "marked_host_ns": int(took[1:].mean())}
 
 
-def added(some: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def added(sums: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of two parts as one.
 
     Numbers are added at any depth; other values are the same in both.
     """
-    both = dict(some)
-    for key, value in more.items():
-        if key not in some:
-            both[key] = value
+    total = dict(sums)
+    for key, value in further.items():
+        if key not in sums:
+            total[key] = value
         elif isinstance(value, dict):
-            both[key] = added(some[key], value)
+            total[key] = added(sums[key], value)
         elif isinstance(value, int | float):
-            both[key] = some[key] + value
-    return both
+            total[key] = sums[key] + value
+    return total
 
 
 def in_counted_steps(part: DerivedPart, start: np.ndarray) -> np.ndarray:

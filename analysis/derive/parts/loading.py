@@ -188,9 +188,9 @@ def _facts(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], c
         con, f"SELECT python_call_id AS id FROM python_calls WHERE start_ns < {end} AND start_ns + dur_ns > {begin} ORDER BY 1"
     )["id"].astype(np.int64)
     call = _places(call_ids, facts.sync_call)
-    seen = call >= 0
+    has_call = call >= 0
     parent = _places(ids, facts.python_parent)
-    return ids, replace(facts, python_parent=parent, sync_call=call[seen], sync_stream=facts.sync_stream[seen])
+    return ids, replace(facts, python_parent=parent, sync_call=call[has_call], sync_stream=facts.sync_stream[has_call])
 
 
 def _with_others(

@@ -41,12 +41,12 @@ def by_rate(events: TraceEvents, classes: Classes, counts: FlopCounts, peak: flo
     rows = classes.row[open_]
     flops = np.bincount(rows, weights=counts.count[carrier[open_]], minlength=len(table))
     busy = np.bincount(rows, weights=time[carrier[open_]], minlength=len(table))
-    asked = np.unique(rows)
-    fast = asked[flops[asked] > FASTEST_CLOCK * peak * busy[asked] / 1e9]
+    operators = np.unique(rows)
+    fast = operators[flops[operators] > FASTEST_CLOCK * peak * busy[operators] / 1e9]
     names, categories = set(table["name"].iloc[fast]), set(table["category"].iloc[fast])
     uses, reasons, owners = table["tensor_cores"].tolist(), table["reason"].tolist(), table["owner"].tolist()
     keys = list(table[["name", "operator_name", "signature"]].itertuples(index=False, name=None))
-    for row in asked.tolist():
+    for row in operators.tolist():
         name, category = table["name"].iloc[row], table["category"].iloc[row]
         proven: TensorCores = "yes" if name in names else "likely" if category in categories else "unknown"
         use = decided.setdefault(keys[row], proven)

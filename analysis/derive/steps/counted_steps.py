@@ -78,11 +78,11 @@ def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -
     """
     heavy = np.flatnonzero(gpu_ops >= HEAVY_FROM * np.median(gpu_ops)) if len(gpu_ops) else gpu_ops
     rows = np.flatnonzero(counted)
-    apart = np.unique(np.diff(heavy))
-    even = len(apart) == 1 and len(np.unique(cycle)) == 1 and len(rows) and (np.diff(rows) == 1).all()
-    if not even or len(rows) < apart[0]:
+    distances = np.unique(np.diff(heavy))
+    even = len(distances) == 1 and len(np.unique(cycle)) == 1 and len(rows) and (np.diff(rows) == 1).all()
+    if not even or len(rows) < distances[0]:
         return rows[:0]
-    return rows[len(rows) - len(rows) % int(apart[0]) :]
+    return rows[len(rows) - len(rows) % int(distances[0]) :]
 
 
 def _slow_limit(durations: I64) -> float:
@@ -105,10 +105,12 @@ def _warm_up_length(durations: I64) -> int:
     slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # of the remaining steps
     # If every leading step is slower than all remaining ones, the remaining ones come first in sorted order. Their median is
     # then in the middle of that part.
-    ordered, left = np.sort(durations), count - lengths
-    usual = (ordered[(left - 1) // 2] + ordered[left // 2]) / 2
-    alone = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
-    for at in np.flatnonzero(alone)[::-1].tolist():  # few rounds: from one to the next, the excess over the usual step halves
+    ordered, remaining = np.sort(durations), count - lengths
+    usual = (ordered[(remaining - 1) // 2] + ordered[remaining // 2]) / 2
+    separate = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
+    for at in np.flatnonzero(separate)[
+        ::-1
+    ].tolist():  # few rounds: from one to the next, the excess over the usual step halves
         limit = _slow_limit(durations[lengths[at] :])
         if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
             return int(lengths[at])

@@ -56,9 +56,9 @@ def device_steps(events: TraceEvents, host: HostSteps, device: int, lost: LostLa
     status = _status(start, linked, op_step, host)
     carried_end = int(end[status == 1].max()) if (status == 1).any() else None
     table = _step_table(host, (start, end), op_step, carried_end, lost, np.sort(start[status == 2]))
-    window = _steady_window(table) if len(table) else _whole(start, end)
+    window = _steady_window(table) if len(table) else _single_interval(start, end)
     if len(table) and not len(window.starts):
-        window = _whole(start, end)
+        window = _single_interval(start, end)
     return DeviceSteps(device=device, table=table, window=window, ops=ops, op_step=op_step, status=status, lost=lost)
 
 
@@ -143,11 +143,11 @@ def _lacking(host: HostSteps, lost: LostLaunches) -> I64:
 def _steady_window(table: pd.DataFrame) -> Intervals:
     counted = table["counted"].to_numpy(bool)
     cycle, start, end = (table[name].to_numpy(np.int64)[counted] for name in ("cycle", "start", "end"))
-    of_cycles = [cycle == one for one in np.unique(cycle)]
+    of_cycles = [cycle == number for number in np.unique(cycle)]
     return union([start[rows].min() for rows in of_cycles], [end[rows].max() for rows in of_cycles])
 
 
-def _whole(start: I64, end: I64) -> Intervals:
+def _single_interval(start: I64, end: I64) -> Intervals:
     """Return the window of a trace without steps: from the first to the last operation.
 
     It includes operations launched before the recording began, because the GPU worked on them too.

@@ -33,9 +33,9 @@ def empty_stretches(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     ``launching`` are the names of calls that launch, ``steps`` are host intervals relative to ``origin``. The first and the last
     step do not count as lacking: the one initializes, and the recording may end within the other.
     """
-    nothing = np.zeros(0, np.int64)
+    no_rows = np.zeros(0, np.int64)
     if len(steps.starts) < FEWEST_STEPS or not launching:
-        return nothing
+        return no_rows
     listed = ", ".join(map(str, launching))
     sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({listed}) ORDER BY start"
     calls = columns_of(con, sql)["start"].astype(np.int64)
@@ -45,7 +45,7 @@ def empty_stretches(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     lacking = inner & (made < (1 - LACKING) * usual)
     others = ~lacking & (made > 0)
     if not lacking.any() or others.sum() < 2 or (np.abs(made[others & inner] - usual) > ALIKE * usual).any():
-        return nothing
+        return no_rows
     places = {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()}
     rows = columns_of(con, _STRETCHES.format(origin=origin), places)
     longest, start = np.zeros(len(made), np.int64), steps.starts.copy()
@@ -54,5 +54,5 @@ def empty_stretches(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     usually = missing / usual * np.median((steps.ends - steps.starts)[others])
     silent = made[lacking] == 0
     if (~silent & (longest[lacking] <= np.maximum(LONGER * longest[others].max(), AS_LONG * usually))).any():
-        return nothing
+        return no_rows
     return np.repeat(start[lacking], missing)

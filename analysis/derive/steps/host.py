@@ -241,9 +241,9 @@ def _ended(starts: I64, ends: I64) -> I64:
     """
     closed = ends.copy()
     for end in np.unique(ends):
-        together = np.flatnonzero(ends == end)
-        if len(together) > 1:
-            order = together[np.argsort(starts[together], kind="stable")]
+        same_end = np.flatnonzero(ends == end)
+        if len(same_end) > 1:
+            order = same_end[np.argsort(starts[same_end], kind="stable")]
             closed[order[:-1]] = starts[order[1:]]
     return closed
 

@@ -134,12 +134,12 @@ def _beginnings(tokens: Tokens, in_bursts: bool) -> list[I64]:
     These are the occurrences of operations that recur evenly.
     """
     by_count: dict[int, list[I64]] = {}
-    most = TABLE_CELLS // (int(tokens.fine.max()) + 1)
+    most_rows = TABLE_CELLS // (int(tokens.fine.max()) + 1)
     for kind in (tokens.coarse, tokens.fine):
         order = np.argsort(kind, kind="stable")
         for at in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
             places = _bursts(at) if in_bursts else at
-            if 2 <= len(places) <= most:
+            if 2 <= len(places) <= most_rows:
                 by_count.setdefault(len(places), []).append(places)
     common = sorted(by_count, key=lambda count: -len(by_count[count]))[:COUNTS_TRIED]
     chosen: list[I64] = []
@@ -154,14 +154,14 @@ def _bursts(at: I64) -> I64:
 
     Updates of many parameters form such a burst, after several micro-batches.
     """
-    apart = np.diff(at)
-    return at[np.concatenate(([True], apart > BURST_SHARE * apart.max(initial=0)))]
+    distances = np.diff(at)
+    return at[np.concatenate(([True], distances > BURST_SHARE * distances.max(initial=0)))]
 
 
 def _periods(tokens: Tokens, first: I64) -> _Periods | None:
     """Return the periods that begin at ``first``, with their score; None if they are not steps."""
     count = _counts(tokens, first, tokens.coarse)
-    for marks in (_named(tokens, BACKWARD), _named(tokens, OPTIMIZER)):
+    for marks in (_codes_with_words(tokens, BACKWARD), _codes_with_words(tokens, OPTIMIZER)):
         if marks and (count[:, marks].sum(axis=1) > 0).mean() < MARKED_SHARE:
             return None
     low, high = np.minimum(count[:-1], count[1:]), np.maximum(count[:-1], count[1:])
@@ -175,10 +175,10 @@ def _periods(tokens: Tokens, first: I64) -> _Periods | None:
 
 
 def _trains(tokens: Tokens) -> bool:
-    return bool(_named(tokens, BACKWARD))
+    return bool(_codes_with_words(tokens, BACKWARD))
 
 
-def _named(tokens: Tokens, words: tuple[str, ...]) -> list[int]:
+def _codes_with_words(tokens: Tokens, words: tuple[str, ...]) -> list[int]:
     return [i for i, name in enumerate(tokens.names) if any(word in name for word in words)]
 
 
@@ -208,7 +208,7 @@ def _from_the_capture_on(tokens: Tokens, first: I64) -> I64:
     A profile that starts between two steps begins with a full step, so the operations before the found beginning belong to its
     step.
     """
-    back = 0
-    while back < first[0] and len(np.unique(tokens.coarse[first - back - 1])) == 1:
-        back += 1
-    return first - back
+    shift = 0
+    while shift < first[0] and len(np.unique(tokens.coarse[first - shift - 1])) == 1:
+        shift += 1
+    return first - shift

@@ -66,11 +66,11 @@ def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals 
     if steps is not None and not len(silent):
         silent = empty_stretches(con, origin, launching, steps)
     kinds = (len(start), len(short), len(silent))
-    every = np.concatenate([start, short, silent])
-    order = np.argsort(every, kind="stable")
+    all_lost = np.concatenate([start, short, silent])
+    order = np.argsort(all_lost, kind="stable")
     graph = np.concatenate([graph, np.zeros(len(short) + len(silent), bool)])
     unseen = np.repeat([False, False, True], kinds)
-    return LostLaunches(every[order], graph[order], unseen[order])
+    return LostLaunches(all_lost[order], graph[order], unseen[order])
 
 
 def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int], steps: Intervals) -> I64:
@@ -89,11 +89,11 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
         kinds.setdefault(start, {})[name] = kernels
     moments = np.array(sorted(kinds), np.int64)
     first, behind = np.searchsorted(moments, steps.starts), np.searchsorted(moments, steps.ends)
-    each = behind - first
-    if not len(each) or not each.any():
+    missing_each = behind - first
+    if not len(missing_each) or not missing_each.any():
         return moments[:0]
-    usual = int(np.bincount(each[each > 0]).argmax())
-    alike = first[each == usual]
+    usual = int(np.bincount(missing_each[missing_each > 0]).argmax())
+    alike = first[missing_each == usual]
     missing: list[int] = []
     for place in range(usual if len(alike) >= FEWEST_LAUNCHES else 0):
         launches = moments[alike + place].tolist()
@@ -101,9 +101,9 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
         largest = max(launches, key=size.__getitem__)
         scattered = len(set(size.values())) > max(1, SCATTERED * len(launches))
         for start in launches:
-            mine, its = kinds[start], kinds[largest]
-            shared = len(mine.keys() & its.keys()) >= SAME_GRAPH * len(mine.keys() | its.keys())
-            part = all(count <= its.get(name, 0) for name, count in mine.items())
+            mine, kinds_of_largest = kinds[start], kinds[largest]
+            shared = len(mine.keys() & kinds_of_largest.keys()) >= SAME_GRAPH * len(mine.keys() | kinds_of_largest.keys())
+            part = all(count <= kinds_of_largest.get(name, 0) for name, count in mine.items())
             if size[start] < size[largest] and (part or (scattered and shared)):
                 missing += [start] * (size[largest] - size[start])
         if scattered and missing and missing[-1] in launches:  # the largest one lacks some too, of an unknown number

@@ -85,9 +85,9 @@ def _missing(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:
     """
     for kind, launches in (("by_inputs", "launches"), ("by_name", "least(launches, 1)")):
         rows = columns_of(con, _MISSING.format(alike=ALIKE, kind=kind, launches=launches))
-        every = f"SELECT coalesce(sum({launches}), 0) FROM operators_of_steps WHERE step > 0"
+        query = f"SELECT coalesce(sum({launches}), 0) FROM operators_of_steps WHERE step > 0"
         step, missing = rows["step"].astype(np.int64), rows["missing"].astype(np.int64)
-        if rows["launches"][step > 0].sum() >= COMPARABLE * int(con.execute(every).fetchall()[0][0]):
+        if rows["launches"][step > 0].sum() >= COMPARABLE * int(con.execute(query).fetchall()[0][0]):
             start = np.repeat(rows["start"].astype(np.int64), missing)
             compared = np.unique(step)
             if len(compared) and len(np.unique(step[missing > 0])) == len(compared):

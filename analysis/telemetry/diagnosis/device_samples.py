@@ -66,8 +66,8 @@ class DeviceSamples:
     @property
     def coverage(self) -> float:
         """The share of the recording's time that samples cover, without telemetry gaps."""
-        whole = float(self.times[-1] - self.times[0]) + float(self.weights[0]) if len(self.times) else 0.0
-        return min(float(self.weights.sum()) / whole, 1.0) if whole else 0.0
+        total_ns = float(self.times[-1] - self.times[0]) + float(self.weights[0]) if len(self.times) else 0.0
+        return min(float(self.weights.sum()) / total_ns, 1.0) if total_ns else 0.0
 
     @property
     def period_s(self) -> float:

@@ -17,30 +17,30 @@ BUSY_WORKERS_PCT = 80.0
 ARTICLE = {"data loader": "the ", "checkpoint": "a ", "evaluation": "an ", "checkpoint or evaluation": "a "}
 
 
-def likely_source(period: float, low: float, gpu: DeviceSamples, where: NDArray[np.bool_], host: HostSeries | None) -> tuple[str, str, bool]:  # fmt: skip
+def likely_source(period: float, low: float, gpu: DeviceSamples, in_dips: NDArray[np.bool_], host: HostSeries | None) -> tuple[str, str, bool]:  # fmt: skip
     """Return the likely source of the dips, the reason for it, and whether the host's samples show it."""
     if host is not None and len(host.times):
         at = np.clip(np.searchsorted(gpu.times, host.times), 0, len(gpu.times) - 1)
-        in_dip = where[at]
+        in_dip = in_dips[at]
 
-        def both(column: str) -> tuple[float, float]:
+        def means_of(column: str) -> tuple[float, float]:
             values = host.values.get(column)
             if values is None or not in_dip.any() or in_dip.all():
                 return 0.0, 0.0
             return float(np.nan_to_num(np.nanmean(values[in_dip]))), float(np.nan_to_num(np.nanmean(values[~in_dip])))
 
         for column, source, does in (("disk_write_bps", "checkpoint", "writes"), ("disk_read_bps", "data loader", "reads")):
-            moved, otherwise = both(column)
+            moved, otherwise = means_of(column)
             if moved >= max(LEAST_DISK_BPS, LEAST_DISK_RATIO * otherwise):
-                why = f"the host {does} {moved / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise"
-                return source, why, True
+                reason = f"the host {does} {moved / 1e6:.0f} MB/s in the dips and {otherwise / 1e6:.0f} MB/s otherwise"
+                return source, reason, True
         workers = host.values.get("workers_cpu_pct")
         if workers is not None and float(np.nan_to_num(np.nanmean(workers))) >= BUSY_WORKERS_PCT:
             return "data loader", "the loader's workers are busy all the time", True
     if "mem_used_bytes" in gpu and period >= SHORT_PERIOD_S:
         used = gpu.values["mem_used_bytes"]
-        if where.any() and not where.all():
-            inside, outside = np.nanmedian(used[where]), np.nanmedian(used[~where])
+        if in_dips.any() and not in_dips.all():
+            inside, outside = np.nanmedian(used[in_dips]), np.nanmedian(used[~in_dips])
             if abs(inside - outside) > 0.03 * outside:
                 return "evaluation", "the memory in use differs in the dips", False
     if period <= SHORT_PERIOD_S:

@@ -129,12 +129,16 @@ def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: Hos
     low_share = float(np.mean([dips.share for _, dips in alike]))
     gpu, first = alike[0]
     source, reason, confirmed = likely_source(period, low_share, gpu, first.where, host)
-    every = duration(period)
+    period_in_words = duration(period)
     confirmed_actions = {
         "data loader": ("Give", "the loader more workers", ", prefetch more batches, or store the data in a faster format."),
         "checkpoint": ("Write", "checkpoints in the background", ", or less often."),
     }
-    likely = ("Find", f"what the loop does every {every}", f": most likely it is {ARTICLE[source]}{source}, because {reason}.")
+    likely = (
+        "Find",
+        f"what the loop does every {period_in_words}",
+        f": most likely it is {ARTICLE[source]}{source}, because {reason}.",
+    )
     return Observation(
         kind="utilization-sawtooth",
         devices=devices,
@@ -145,7 +149,7 @@ def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: Hos
         time_share=low_share,
         start_ns=int(gpu.times[0]),
         end_ns=int(gpu.times[-1]),
-        title=f"Utilization of {mid_sentence(gpus_in_words(devices, total))} dips every {every}, {low_share:.0%} of the time",
+        title=f"Utilization of {mid_sentence(gpus_in_words(devices, total))} dips every {period_in_words}, {low_share:.0%} of the time",
         evidence=f"Utilization falls regularly below {LOW_RATIO:.0%} of its level. "
         + (f"The samples of the host show {ARTICLE[source]}{source}: {reason}." if confirmed else "Samples of the GPU alone do not show for what it waits."),
         action=confirmed_actions[source] if confirmed else likely,

@@ -81,9 +81,9 @@ def _utilization(gpus: Sequence[DeviceSamples], host: HostSeries, mask: NDArray[
     means: tuple[list[float], list[float]] = ([], [])
     for gpu in gpus:
         at = np.searchsorted(gpu.times, host.times)
-        near: F64 = np.where(at < len(gpu.times), gpu.busy[np.minimum(at, len(gpu.times) - 1)], np.nan)
-        for which, where in zip(means, (mask, ~mask), strict=True):
-            if np.isfinite(near[where]).any():
-                which.append(float(np.nanmean(near[where])))
+        utilization: F64 = np.where(at < len(gpu.times), gpu.busy[np.minimum(at, len(gpu.times) - 1)], np.nan)
+        for which, selected in zip(means, (mask, ~mask), strict=True):
+            if np.isfinite(utilization[selected]).any():
+                which.append(float(np.nanmean(utilization[selected])))
     inside, outside = (float(np.mean(values)) if values else None for values in means)
     return inside, outside

@@ -72,16 +72,16 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], to
     share = min(seconds / total_s, 1.0)
     gpu_hours = len(devices) * share * total_s / 3600
     if share >= UNUSED_SHARE:
-        when, action = "", ("Check", "that the job uses this GPU", ": nothing ran on it.")
+        position, action = "", ("Check", "that the job uses this GPU", ": nothing ran on it.")
     elif start <= gpu.times[0] + EDGE_SHARE * total_s * 1e9:
-        when, action = (
+        position, action = (
             "At the start ",
             ("Check", "what the start-up waits for", ": loading, compilation, or a recording that began before the job."),
         )
     elif end >= gpu.times[-1] - EDGE_SHARE * total_s * 1e9:
-        when, action = "At the end ", ("Release", "the GPUs when the job ends", ", or stop the recording with the job.")
+        position, action = "At the end ", ("Release", "the GPUs when the job ends", ", or stop the recording with the job.")
     else:
-        when, action = (
+        position, action = (
             "",
             (
                 "Check",
@@ -89,7 +89,7 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], to
                 ": possible causes are an evaluation, a checkpoint, a restart, or data that did not come.",
             ),
         )
-    gpu_names = mid_sentence(gpus_in_words(devices, total)) if when else gpus_in_words(devices, total)
+    gpu_names = mid_sentence(gpus_in_words(devices, total)) if position else gpus_in_words(devices, total)
     lasts = "all the time" if share >= UNUSED_SHARE else f"for {duration(seconds)} ({share:.0%} of the time)"
     return Observation(
         kind="idle-stretch",
@@ -101,7 +101,7 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], to
         time_share=share,
         start_ns=start,
         end_ns=end,
-        title=f"{when}{gpu_names} {verb_form(devices, 'is', 'are')} idle {lasts}",
+        title=f"{position}{gpu_names} {verb_form(devices, 'is', 'are')} idle {lasts}",
         evidence=f"Utilization stays below {IDLE_PCT:.0f} %. That is {significant(gpu_hours, 2)} of {significant(len(devices) * total_s / 3600, 2)} GPU-hours. Samples do not show why.",
         action=action,
         record_next="step marks of the training (sawtooth run), which show whether the loop made steps at that time",

@@ -200,8 +200,8 @@ def _during(gpu: DeviceSamples, job: SampledJob) -> NDArray[np.bool_]:
 
 def _listed(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> str:
     listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MOST_LISTED]))
-    more = f"; and {len(jobs) - MOST_LISTED} more" if len(jobs) > MOST_LISTED else ""
-    return f"After the log's start: {listed}{more}."
+    further = f"; and {len(jobs) - MOST_LISTED} more" if len(jobs) > MOST_LISTED else ""
+    return f"After the log's start: {listed}{further}."
 
 
 def _diagnosed(jobs: Sequence[SampledJob]) -> str:

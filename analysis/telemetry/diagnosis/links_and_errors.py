@@ -31,7 +31,7 @@ def links_and_errors(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
         yield from _errors(gpu, len(gpus))
         yield from _xid(gpu, len(gpus))
         yield from _processes(gpu, len(gpus))
-        yield from _lost(gpu, gpus)
+        yield from _lost_gpu(gpu, gpus)
 
 
 def _observed(
@@ -133,7 +133,7 @@ def _processes(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
     )  # fmt: skip
 
 
-def _lost(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+def _lost_gpu(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield a GPU whose samples end long before those of the others."""
     ends = [int(g.times[-1]) for g in gpus]
     last, missing = max(ends), (max(ends) - int(gpu.times[-1])) / 1e9

@@ -71,9 +71,9 @@ def _throttled_samples(gpu: DeviceSamples, kind: str, bits: int, violation: str 
         mask |= np.nan_to_num(gpu.values[violation]) > 0
     if np.isfinite(gpu.busy).any():
         mask &= gpu.at_work
-    share, least = gpu.share(mask), POWER_SHARE if kind == "power-throttling" else LEAST_SHARE
+    share, least_share = gpu.share(mask), POWER_SHARE if kind == "power-throttling" else LEAST_SHARE
     long = kind != "power-throttling" and gpu.seconds(mask) >= LEAST_SECONDS
-    return mask if int(mask.sum()) >= LEAST_SAMPLES and (share >= least or long) else None
+    return mask if int(mask.sum()) >= LEAST_SAMPLES and (share >= least_share or long) else None
 
 
 def _free_clock(gpu: DeviceSamples) -> float | None:
