@@ -50,9 +50,10 @@ def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
 
 
 def run_title(result: RunResult, stairs: Staircase | None) -> tuple[str, str]:
-    """Return the headline of the Verdict for its first choice of changes, and the line below it."""
-    pieces, under = words.title(stairs, words.first_choice(stairs, result) if stairs is not None else 0, result)
-    return "".join(f"({text})" if kind in ("badge", "wide") else text for kind, text in pieces), under
+    """Return the headline of the Verdict for its first choice of changes, and the lines below it as one."""
+    title = words.title(stairs, words.first_choice(stairs, result) if stairs is not None else 0, result)
+    head = "".join(f"({text})" if kind in ("badge", "wide") else text for kind, text in title.pieces)
+    return head, " ".join(filter(None, (title.whole, title.under)))
 
 
 def of_run(result: RunResult, stairs: Staircase | None) -> Markup | None:
