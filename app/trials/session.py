@@ -80,7 +80,18 @@ class TrialSession:
             result, measured, run_id = measured_run(ran.bundle, self._data)
             if measured.best_ms is not None:
                 self.bases.append(Base(ran, result, measured, run_id))
+                for trial in self.trials if len(self.bases) == 2 else ():
+                    self._set_costs(trial)
         return ran
+
+    def _set_costs(self, trial: Trial) -> None:
+        """Set what a trial costs beside the second base run; the first one has the profiler's own cost."""
+        if trial.ran is None or len(self.bases) < 2:
+            return
+        ran, base = trial.ran, self.bases[1].ran
+        trial.memory_mib = ran.memory_mib - base.memory_mib
+        if ran.start_s is not None and base.start_s is not None:
+            trial.start_s = ran.start_s - base.start_s
 
     def try_out(self, candidates: Sequence[Candidate]) -> Trial:
         """Run the command with the changes of ``candidates``; the next base run decides the verdict."""
@@ -97,9 +108,8 @@ class TrialSession:
             return width <= NARROW / 2 * abs(base_ms - mean / trial.times_work)
 
         ran = self._run(changes, trial.slug, enough)
-        trial.memory_mib = ran.memory_mib - self.bases[0].ran.memory_mib
-        if ran.start_s is not None and self.bases[0].ran.start_s is not None:
-            trial.start_s = ran.start_s - self.bases[0].ran.start_s
+        trial.ran = ran
+        self._set_costs(trial)
         trial.losses = next((list(notes["losses"]) for notes in ran.notes if notes.get("losses")), [])
         self._judge_end(trial, ran)
         return trial

@@ -34,6 +34,7 @@ class Trial:
     run_id: str | None = None
     memory_mib: float | None = None
     start_s: float | None = None
+    ran: Ran | None = None
     losses: list[float] = field(default_factory=list)
     measured: MeasuredSteps | None = None
     after_base: int = 0

@@ -75,6 +75,18 @@ def tried(session: TrialSession, *changes: Candidate) -> dict[str, dict[str, Any
     return {trial["change"]: trial for trial in table.plain(session)["trials"]}
 
 
+def test_memory_is_compared_with_a_base_run_that_was_not_profiled(
+    session: TrialSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = sessions.run
+
+    def run(order: RunRequest) -> Ran:
+        return replace(plain(order), memory_mib=900.0 if order.profiles else 300.0 if not order.settings.changes else 350.0)
+
+    monkeypatch.setattr(sessions, "run", run)
+    assert tried(session, FUSED, FROZEN)["fused-optimizer"]["memory_mib"] == 50.0
+
+
 def test_kept_changes_are_tried_together_and_of_two_that_exclude_each_other_the_faster(session: TrialSession) -> None:
     trials = tried(session, FUSED, WORKERS, FROZEN, FOREACH)
     assert {slug: trial["status"] for slug, trial in trials.items()} == {
