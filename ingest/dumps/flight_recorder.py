@@ -98,14 +98,14 @@ class RankDump:
 
 
 def is_flight_recorder(head: bytes) -> bool:
-    """Return whether ``head`` (the first uncompressed bytes) is of such a dump."""
+    """Return whether ``head`` (the first uncompressed bytes) begins such a dump."""
     return b"traceEvents" not in head and ENTRIES.search(head) is not None and b"segments" not in head[:64]
 
 
 def read_dumps(paths: Sequence[Path]) -> list[RankDump]:
     """Return the dumps in ``paths``, by rank.
 
-    Raises SourceError, with the file's name, for a file that is none, and UsageError if ranks are not clear.
+    Raises SourceError, with the file's name, for a file that is not a dump, and UsageError if ranks are missing or repeated.
     """
     dumps = [RankDump(_rank_in(path), path.name, _read(path)) for path in paths]
     if len(dumps) > 1:

@@ -12,7 +12,7 @@ from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
 from sawtooth.ingest.errors import SourceError
 
 EXPECTED = "A snapshot of torch.cuda.memory._dump_snapshot() has segments and device_traces."
-BYTES_PER_EVENT = 4  # of a file at least: a hostile one may name the same list of events again and again
+MIN_EVENT_BYTES = 4  # Each event takes at least this many bytes. A hostile file may refer to one list of events many times.
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -40,10 +40,10 @@ class Segment(msgspec.Struct, frozen=True):
     @property
     def placed(self) -> list[tuple[int, Block]]:
         """The blocks with their addresses, which older versions of PyTorch leave out."""
-        at, placed = self.address, []
+        address, placed = self.address, []
         for block in self.blocks:
-            placed.append((at if block.address is None else block.address, block))
-            at += block.size
+            placed.append((address if block.address is None else block.address, block))
+            address += block.size
         return placed
 
 
@@ -80,7 +80,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def is_snapshot(head: bytes) -> bool:
-    """Return whether ``head`` (the first uncompressed bytes) is of such a pickle."""
+    """Return whether ``head`` (the first uncompressed bytes) begins such a pickle."""
     return is_pickle(head) and b"segments" in head[:64]
 
 
@@ -101,7 +101,7 @@ def snapshot_of(data: bytes) -> Snapshot:
     try:
         plain = decode(data)
         traces = plain.get("device_traces", []) if isinstance(plain, dict) else []
-        if isinstance(traces, list) and sum(len(t) for t in traces if isinstance(t, list)) > len(data) // BYTES_PER_EVENT:
+        if isinstance(traces, list) and sum(len(t) for t in traces if isinstance(t, list)) > len(data) // MIN_EVENT_BYTES:
             raise SourceError("E-SIZE", "This snapshot names more events than its size can hold. Record it again.")
         return msgspec.convert({"segments": plain} if isinstance(plain, list) else plain, Snapshot, strict=False)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:

@@ -9,9 +9,9 @@ from typing import IO, BinaryIO, cast
 
 from sawtooth.ingest.errors import SourceError
 
-BYTES_MOST = 1 << 30  # a snapshot with 100,000 events and full C++ stacks has 200 MB
+MAX_BYTES = 1 << 30  # A snapshot with 100,000 events and full C++ stacks has 200 MB.
 GZIP_MAGIC = b"\x1f\x8b"
-HEAD_BYTES = 64 << 10  # enough to know a dump from a trace
+HEAD_BYTES = 64 << 10  # enough to distinguish a dump from a trace
 
 
 def head_of(path: Path) -> bytes:
@@ -30,13 +30,13 @@ def bytes_of(path: Path) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            data = _unpacked(file).read(BYTES_MOST + 1)
+            data = _unpacked(file).read(MAX_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _refused(path, "E-CUT", "This gzip file ends early or is damaged. Copy it again.") from error
+        raise _file_error(path, "E-CUT", "This gzip file ends early or is damaged. Copy it again.") from error
     if not data:
-        raise _refused(path, "E-EMPTY", "This file is empty. Was the dump still being written when it was copied?")
-    if len(data) > BYTES_MOST:
-        raise _refused(path, "E-SIZE", f"This file is larger than {BYTES_MOST >> 30} GiB. Record fewer events (max_entries).")
+        raise _file_error(path, "E-EMPTY", "This file is empty. Was the dump still being written when it was copied?")
+    if len(data) > MAX_BYTES:
+        raise _file_error(path, "E-SIZE", f"This file is larger than {MAX_BYTES >> 30} GiB. Record fewer events (max_entries).")
     return data
 
 
@@ -47,7 +47,7 @@ def _unpacked(file: BinaryIO) -> IO[bytes]:
     return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if packed else file
 
 
-def _refused(path: Path, code: str, sentence: str) -> SourceError:
+def _file_error(path: Path, code: str, sentence: str) -> SourceError:
     error = SourceError(code, sentence)
     error.file = path.name
     return error

@@ -10,7 +10,7 @@ import numpy as np
 
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.dumps.memory_snapshot import EXPECTED, Block, Segment, Snapshot, snapshot_of
-from sawtooth.ingest.dumps.opened import BYTES_MOST
+from sawtooth.ingest.dumps.opened import MAX_BYTES
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import Writer
@@ -68,9 +68,9 @@ def _whole(source: Source) -> bytes:
     data = bytearray()
     for piece in source.pieces():
         data += piece
-        if len(data) > BYTES_MOST:
+        if len(data) > MAX_BYTES:
             raise SourceError(
-                "E-SIZE", f"This snapshot is larger than {BYTES_MOST >> 30} GiB. Record fewer events (max_entries)."
+                "E-SIZE", f"This snapshot is larger than {MAX_BYTES >> 30} GiB. Record fewer events (max_entries)."
             )
     return bytes(data)
 
