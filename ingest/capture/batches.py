@@ -21,10 +21,10 @@ from ..loop.code_location import code_location, sample_location
 from ..loop.page_cache import bytes_read, room_for_files
 from .in_process import shared
 
-LOOKS_NS = 3000  # of looking for padding, a batch on average: recording may take 5 µs of a step
-MOST_SAMPLES = 256  # of a batch that is looked at: each takes 1 to 5 µs
-MOST_PARTS = 16  # of a list
-MOST = 2000  # batches of one process: their mean is known, and a long training fills no disk
+PADDING_NS = 3000  # time per batch, on average, to measure padding; recording may take 5 µs of a step
+MAX_SAMPLES = 256  # Padding is not measured in larger batches, because each sample takes 1 to 5 µs.
+MAX_PARTS = 16  # parts of a list whose shapes are read
+MAX_BATCHES = 2000  # batches recorded per process: enough for their mean, too few to fill a disk in a long training
 Spent = tuple[int, int]  # ns by the wall clock, ns on a core
 FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
@@ -34,14 +34,14 @@ class BatchTimes:
 
     def __init__(self, folder: Path, worker: Callable[[], Any]) -> None:
         self._folder, self.worker = folder, worker
-        self._pid, self._file, self._left = 0, -1, 0
+        self._pid, self._file, self._remaining = 0, -1, 0
 
     def note(self, dataset: Any, samples: int, whole: Spent, collate: _Timed, read: dict[str, Any]) -> None:
         """Note a batch: its ``samples``, its and the collation's time (wall, CPU; ns), and bytes ``read``."""
         if self._pid != os.getpid():
             self._open(dataset, collate.collate)
-        if self._left > 0:
-            self._left -= 1
+        if self._remaining > 0:
+            self._remaining -= 1
             line = {
                 "n": samples,
                 "wall": whole[0],
@@ -53,15 +53,15 @@ class BatchTimes:
             os.write(self._file, (json.dumps(line) + "\n").encode())
 
     def _open(self, dataset: Any, collate: Any) -> None:
-        self._pid, self._left = os.getpid(), 0
+        self._pid, self._remaining = os.getpid(), 0
         self._file = os.open(self._folder / f"batches-{self._pid}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         info = self.worker()
         workers, parent = (info.num_workers, os.getppid()) if info is not None else (0, self._pid)
         head = {"dataset": _name(dataset), "workers": workers, "parent": parent, "room": room_for_files()}
-        with contextlib.suppress(Exception):  # a dataset may answer anything to a question about its code
+        with contextlib.suppress(Exception):  # A dataset may override any attribute that is read here.
             head |= {"sample_code": sample_location(dataset), "collate_code": code_location(collate)}
         os.write(self._file, (json.dumps(head) + "\n").encode())
-        self._left = MOST
+        self._remaining = MAX_BATCHES
 
 
 class PinTimes:
@@ -71,33 +71,34 @@ class PinTimes:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._pid, self._file, self.left = folder, 0, -1, MOST
+        self._folder, self._pid, self._file, self.remaining = folder, 0, -1, MAX_BATCHES
 
     def note(self, ns: int, end_before: int | None, begin: int) -> None:
-        """Note a batch's time ``ns`` and the pause since the thread's last batch (none for its first)."""
+        """Note a batch's time ``ns`` and the pause since the thread's last batch (the first has none)."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._file = os.open(self._folder / f"pins-{self._pid}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self.left -= 1
-        since = "" if end_before is None else f" {begin - end_before}"
-        os.write(self._file, f"{ns}{since}\n".encode())
+        self.remaining -= 1
+        pause = "" if end_before is None else f" {begin - end_before}"
+        os.write(self._file, f"{ns}{pause}\n".encode())
 
 
 def _timed_pinning(pin: Callable[..., Any], watchers: list[PinTimes]) -> Callable[..., Any]:
-    inside = threading.local()  # a batch's parts are pinned by the same function
+    thread = threading.local()
 
     def pinned(*arguments: Any, **options: Any) -> Any:
-        if getattr(inside, "pinning", False) or all(times.left <= 0 for times in watchers):
+        # The function calls itself for the parts of a batch, which are not timed separately.
+        if getattr(thread, "pinning", False) or all(times.remaining <= 0 for times in watchers):
             return pin(*arguments, **options)
-        inside.pinning, before = True, time.perf_counter_ns()
+        thread.pinning, start_ns = True, time.perf_counter_ns()
         try:
             return pin(*arguments, **options)
         finally:
-            inside.pinning, after = False, time.perf_counter_ns()
+            thread.pinning, end_ns = False, time.perf_counter_ns()
             for times in watchers:
-                with contextlib.suppress(Exception):  # the training must not notice
-                    times.note(after - before, getattr(inside, "end", None), before)
-            inside.end = after
+                with contextlib.suppress(Exception):  # Errors never reach the training.
+                    times.note(end_ns - start_ns, getattr(thread, "end_ns", None), start_ns)
+            thread.end_ns = end_ns
 
     return pinned
 
@@ -113,29 +114,30 @@ def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
 class _Timed:
     """Collate function of one epoch's fetcher, with the time of its last call.
 
-    ``now`` reads the clocks of a worker or of the training, and ``who`` is its name in /proc. The dataset has ``of`` samples (0: unknown).
+    ``now`` reads the clocks of a worker or of the training, and ``process`` is its name in /proc. The dataset has ``size`` samples
+    (0: unknown).
     """
 
-    def __init__(self, collate: Callable[[Any], Any], in_worker: bool, epoch: int, of: int) -> None:
-        self.collate, self.took, self.epoch, self.of = collate, (0, 0), epoch, of
+    def __init__(self, collate: Callable[[Any], Any], in_worker: bool, epoch: int, size: int) -> None:
+        self.collate, self.took, self.epoch, self.size = collate, (0, 0), epoch, size
         self._last: tuple[Any, Any] | None = None
-        self.now, self.who = (_in_worker, "self") if in_worker else (_in_training, "thread-self")
+        self.now, self.process = (_in_worker, "self") if in_worker else (_in_training, "thread-self")
 
     def read_since(self, before: tuple[int, int] | None) -> dict[str, int]:
         """Return the epoch, and the bytes read since ``before`` if the system reports them."""
-        now = bytes_read(self.who)
-        about = {"epoch": self.epoch, "of": self.of, "at": time.time_ns()}
-        return about if now is None or before is None else {**about, "read": now[0] - before[0], "disk": now[1] - before[1]}
+        now = bytes_read(self.process)
+        entry = {"epoch": self.epoch, "of": self.size, "at": time.time_ns()}
+        return entry if now is None or before is None else {**entry, "read": now[0] - before[0], "disk": now[1] - before[1]}
 
     def __call__(self, samples: Any) -> Any:
-        before = self.now()
-        made = self.collate(samples)
-        self.took = _since(before, self.now())
-        self._last = samples, made
-        return made
+        start = self.now()
+        batch = self.collate(samples)
+        self.took = _since(start, self.now())
+        self._last = samples, batch
+        return batch
 
     def take_last(self) -> tuple[Any, Any] | None:
-        """Return the last batch's samples and what was made of them, once."""
+        """Return the last batch's samples and the batch; None if they were taken already."""
         last, self._last = self._last, None
         return last
 
@@ -143,26 +145,26 @@ class _Timed:
 class _Padding:
     """Measure the share of padding in a process's batches, from the second on.
 
-    On average this takes at most LOOKS_NS per batch.
+    On average this takes at most PADDING_NS per batch.
     """
 
     def __init__(self) -> None:
-        self._pid, self._batches, self._looks, self._spent_ns = 0, 0, 0, 0
+        self._pid, self._batches, self._measured, self._spent_ns = 0, 0, 0, 0
 
-    def of(self, last: tuple[Any, Any] | None) -> dict[str, float]:
-        """Return the share of the next batch; nothing where it is not looked at."""
+    def entry(self, last: tuple[Any, Any] | None) -> dict[str, float]:
+        """Return the share of the next batch; {} if it is not measured."""
         if self._pid != os.getpid():
-            self._pid, self._batches, self._looks, self._spent_ns = os.getpid(), 0, 0, 0
+            self._pid, self._batches, self._measured, self._spent_ns = os.getpid(), 0, 0, 0
         self._batches += 1
-        with_next_ns = self._spent_ns / self._looks * (self._looks + 1) if self._looks else 0
-        if last is None or self._batches == 1 or with_next_ns > LOOKS_NS * self._batches:
+        with_next_ns = self._spent_ns / self._measured * (self._measured + 1) if self._measured else 0
+        if last is None or self._batches == 1 or with_next_ns > PADDING_NS * self._batches:
             return {}
-        before = time.perf_counter_ns()
-        self._looks += 1
+        start_ns = time.perf_counter_ns()
+        self._measured += 1
         try:
             return {"padding": padding_of(*last)}
         finally:
-            self._spent_ns += time.perf_counter_ns() - before
+            self._spent_ns += time.perf_counter_ns() - start_ns
 
 
 def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[], None]:
@@ -185,44 +187,44 @@ def watch_loaders(folder: Path) -> list[Callable[[], None]]:
     unwatch = watch(fetch, folder, get_worker_info)
     try:
         return [unwatch, watch_pinning(pin_memory, folder)]
-    except Exception:  # another PyTorch pins otherwise: it is left as it was found
+    except Exception:  # In another version of PyTorch, pinning may work differently.
         unwatch()
         raise
 
 
 def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Callable[[Any, Any], Any]:
-    epochs: Counter[tuple[int, str]] = Counter()  # a forked process goes on with its parent's
+    epochs: Counter[tuple[int, str]] = Counter()  # by process and dataset; a forked process inherits its parent's counts
     padding = _Padding()
 
     def timed(self: Any, wanted: Any) -> Any:
         if not watchers:
             return fetch(self, wanted)
-        if not isinstance(self.collate_fn, _Timed):  # each iterator of a loader has a fetcher of its own
-            who = os.getpid(), _name(self.dataset)
-            epochs[who] += 1
-            self.collate_fn = _Timed(self.collate_fn, watchers[0].worker() is not None, epochs[who], _size(self.dataset))
+        if not isinstance(self.collate_fn, _Timed):  # Each iterator of a loader has its own fetcher.
+            key = os.getpid(), _name(self.dataset)
+            epochs[key] += 1
+            self.collate_fn = _Timed(self.collate_fn, watchers[0].worker() is not None, epochs[key], _size(self.dataset))
         collate = self.collate_fn
-        read, before = bytes_read(collate.who), collate.now()
-        made = fetch(self, wanted)
-        whole = _since(before, collate.now())
-        with contextlib.suppress(Exception):  # the training must not notice
+        read, start = bytes_read(collate.process), collate.now()
+        batch = fetch(self, wanted)
+        total = _since(start, collate.now())
+        with contextlib.suppress(Exception):  # Errors never reach the training.
             last = collate.take_last()
-            about = collate.read_since(read) | padding.of(last)
+            entry = collate.read_since(read) | padding.entry(last)
             for times in watchers:
-                with contextlib.suppress(Exception):  # one that cannot write is not a reason for the other
-                    times.note(self.dataset, len(wanted) if self.auto_collation else 1, whole, collate, about)
-        return made
+                with contextlib.suppress(Exception):  # One watcher may fail to write, and the others still write.
+                    times.note(self.dataset, len(wanted) if self.auto_collation else 1, total, collate, entry)
+        return batch
 
     return timed
 
 
 def _in_worker() -> Spent:
-    """Return wall and process CPU time, ns: a worker does nothing else, and its dataset may use threads."""
+    """Return wall and process CPU time in ns, because a worker only loads and its dataset may use threads."""
     return time.perf_counter_ns(), time.process_time_ns()
 
 
 def _in_training() -> Spent:
-    """Return wall and thread CPU time, ns: other threads of the training compute meanwhile."""
+    """Return wall and thread CPU time in ns, because other threads of the training compute too."""
     return time.perf_counter_ns(), time.thread_time_ns()
 
 
@@ -235,12 +237,13 @@ def padding_of(samples: Any, batch: Any) -> float:
 
     The result is 0 if the samples were not padded to the longest.
     """
-    if not isinstance(samples, list) or not 2 <= len(samples) <= MOST_SAMPLES:
+    if not isinstance(samples, list) or not 2 <= len(samples) <= MAX_SAMPLES:
         return 0.0
     sizes = [[size for shape in _shapes(sample) for size in shape] for sample in samples]
-    if any(len(of_sample) != len(sizes[0]) for of_sample in sizes):
+    if any(len(sample_sizes) != len(sizes[0]) for sample_sizes in sizes):
         return 0.0
-    lengths = max((of for of in zip(*sizes, strict=True) if min(of) < max(of)), key=max, default=None)
+    varying = (dimension for dimension in zip(*sizes, strict=True) if min(dimension) < max(dimension))
+    lengths = max(varying, key=max, default=None)
     if lengths is None or not any(_has_sides(shape, len(samples), max(lengths)) for shape in _shapes(batch)):
         return 0.0
     return 1 - sum(lengths) / (len(lengths) * max(lengths))
@@ -266,7 +269,7 @@ def _shapes(item: Any) -> list[tuple[int, ...]]:
         return []
     if isinstance(item[0], (int, float)):
         return [(len(item),)]
-    parts = [_shapes(part) for part in item[:MOST_PARTS]]
+    parts = [_shapes(part) for part in item[:MAX_PARTS]]
     if isinstance(item, list) and all(part == parts[0] for part in parts):
         return [(len(item), *shape) for shape in parts[0]]
     return [shape for part in parts for shape in part]

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 
 from sawtooth.ingest.errors import UsageError
 
-INTERVALS_US = (16.0, 20.0, 25.0, 32.0)  # short: NVML's percent is then a tenth or two of a microsecond
-SETTLE_S = 1.2  # NVML averages over up to 1 s: what it says before speaks of the last rate
-READ_EVERY_S = 0.05
-HALF_A_PERCENT = 0.005  # NVML rounds
-LONGEST_US, SHORTEST_US = 10.0, 0.2  # no dispatch takes so long or so little: something else used the GPU, or nothing ran
-PROFILED = 200  # launches whose durations are recorded
-APART_US = 0.4  # rates that differ by more saw something else on the GPU
+INTERVALS_US = (16.0, 20.0, 25.0, 32.0)  # With such short intervals, a percent of NVML is 0.16 to 0.32 µs.
+SETTLE_S = 1.2  # NVML averages over up to 1 s, so earlier readings include the previous rate.
+READ_PERIOD_S = 0.05
+ROUNDING_ERROR = 0.005  # NVML rounds to a percent.
+MAX_DISPATCH_US = 10.0  # If a dispatch seems to take longer, something else used the GPU.
+MIN_DISPATCH_US = 0.2  # If a dispatch seems to be shorter, the kernels did not run.
+PROFILED_LAUNCHES = 200  # launches whose durations are recorded
+MAX_DIFFERENCE_US = 0.4  # If the rates differ by more, something else used the GPU.
 
 
 class Bench(Protocol):
@@ -53,19 +54,19 @@ def calibrate(bench: Bench, intervals_us: Sequence[float] = INTERVALS_US, second
 
     Raises UsageError if the rates disagree, because something else runs on the GPU.
     """
-    duration = bench.duration_us()
-    costs, rounding = [], 0.0
-    for wanted in intervals_us:
-        interval, busy = bench.launch(wanted, seconds)
-        costs.append(busy * interval - duration)
-        rounding = max(rounding, HALF_A_PERCENT * interval)
-    middle = statistics.median(costs)
-    if not SHORTEST_US <= middle <= LONGEST_US or max(costs) - min(costs) > APART_US + 2 * rounding:
-        seen = ", ".join(f"{d:.2f}" for d in costs)
+    duration_us = bench.duration_us()
+    dispatch_us, error_us = [], 0.0
+    for target_us in intervals_us:
+        interval_us, busy = bench.launch(target_us, seconds)
+        dispatch_us.append(busy * interval_us - duration_us)
+        error_us = max(error_us, ROUNDING_ERROR * interval_us)
+    median_us, low_us, high_us = statistics.median(dispatch_us), min(dispatch_us), max(dispatch_us)
+    if not MIN_DISPATCH_US <= median_us <= MAX_DISPATCH_US or high_us - low_us > MAX_DIFFERENCE_US + 2 * error_us:
+        values = ", ".join(f"{value:.2f}" for value in dispatch_us)
         raise UsageError(
-            f"The GPU did not answer alike at every rate ({seen} µs a kernel). Stop what else runs on it and try again."
+            f"The dispatch time differs between the rates ({values} µs per kernel). Stop what else runs on the GPU and try again."
         )
-    return Calibration(bench.name, middle, max(min(costs) - rounding, 0.0), max(costs) + rounding)
+    return Calibration(bench.name, median_us, max(low_us - error_us, 0.0), high_us + error_us)
 
 
 class TorchBench:
@@ -83,7 +84,7 @@ class TorchBench:
         """Return the mean duration of a small addition as CUPTI records it, µs."""
         profiler = self.torch.profiler
         with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
-            for _ in range(PROFILED):
+            for _ in range(PROFILED_LAUNCHES):
                 self.tensor.add_(1.0)
             self.torch.cuda.synchronize(self.device)
         cuda = self.torch.autograd.DeviceType.CUDA
@@ -98,21 +99,22 @@ class TorchBench:
 
     def launch(self, interval_us: float, seconds: float) -> tuple[float, float]:
         """Launch the addition every ``interval_us``; read the utilization for ``seconds`` after SETTLE_S."""
-        begin, interval_ns = time.perf_counter_ns(), int(interval_us * 1e3)
-        settled, end = begin + int(SETTLE_S * 1e9), begin + int((SETTLE_S + seconds) * 1e9)
-        due, read_at, launched, counted_from = begin, settled, 0, begin
-        read: list[float] = []
-        while (now := time.perf_counter_ns()) < end:
-            if now < due:
+        start_ns, interval_ns = time.perf_counter_ns(), int(interval_us * 1e3)
+        end_ns = start_ns + int((SETTLE_S + seconds) * 1e9)
+        next_launch_ns, next_read_ns = start_ns, start_ns + int(SETTLE_S * 1e9)
+        launches, counted_from_ns = 0, start_ns
+        busy: list[float] = []
+        while (now_ns := time.perf_counter_ns()) < end_ns:
+            if now_ns < next_launch_ns:
                 continue
             self.tensor.add_(1.0)
-            due, launched = max(due + interval_ns, now), launched + 1
-            if now >= read_at:
-                if not read:
-                    counted_from, launched = now, 0
-                read.append(self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu / 100)
-                read_at = now + int(READ_EVERY_S * 1e9)
+            next_launch_ns, launches = max(next_launch_ns + interval_ns, now_ns), launches + 1
+            if now_ns >= next_read_ns:
+                if not busy:
+                    counted_from_ns, launches = now_ns, 0
+                busy.append(self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu / 100)
+                next_read_ns = now_ns + int(READ_PERIOD_S * 1e9)
         self.torch.cuda.synchronize(self.device)
-        if not launched or not read:
-            raise UsageError("The GPU took no kernel in the time given.")
-        return (end - counted_from) / launched / 1e3, statistics.mean(read)
+        if not launches or not busy:
+            raise UsageError("The GPU ran no kernel in the given time.")
+        return (end_ns - counted_from_ns) / launches / 1e3, statistics.mean(busy)

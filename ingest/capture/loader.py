@@ -27,17 +27,20 @@ from sawtooth.ingest.loop.cores import usable_cores
 from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SampleCost, least_workers, predict, slowest_stage
 from sawtooth.ingest.loop.numbers import in_words
 
-SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
-BATCHES_LEAST, RUN_S = 8, 3.0  # of each run with workers; the first batches are not counted, they wait for the workers to start
-COLD = 1.5  # the first reading of a sample against the second: above it the disk is seen, and from memory it is quicker
-SPEEDUP, LEAST_SAID_SHARE = 0.5, 1.05  # of a sample's CPU time, in what a cheaper sample would bring; less is noise
+MAX_SAMPLES = 400  # samples timed one by one; the mean of some hundreds is known to a few percent
+SAMPLES_S = 5.0  # time limit for these samples
+MIN_BATCHES = 8  # batches of each run with workers, without the first ones, which wait for the workers to start
+RUN_S = 3.0  # least duration of each run with workers
+COLD_RATIO = 1.5  # If the first reading of a sample takes more than this many times the second, it came from the disk.
+CPU_REDUCTION = 0.5  # The report predicts the throughput with this share less of a sample's CPU time.
+MIN_REPORTED_GAIN = 1.05  # A smaller ratio of throughputs is noise.
 
 
 def limit_of(cost: SampleCost) -> str:
     """Return a sentence that says where a batch's time goes."""
     if slowest_stage(cost, 0, 1) == "collate":
-        took, whole = in_words(1e3 * cost.collate_s), in_words(1e3 * (cost.batch * cost.wall_s + cost.collate_s))
-        return f"Collating takes {took} of a batch's {whole}: vectorise the collate function."
+        collate, total = in_words(1e3 * cost.collate_s), in_words(1e3 * (cost.batch * cost.wall_s + cost.collate_s))
+        return f"Collating takes {collate} of a batch's {total}: vectorise the collate function."
     share = f"{cost.computes:.0%}"
     if cost.limit == "computing":
         return f"A sample computes for {share} of its time: cores are the limit. Decode smaller, cache what is decoded, or decode on the GPU (DALI)."
@@ -53,70 +56,77 @@ def time_samples(
     batch = next(iter(loader.batch_sampler))
     indices = [
         index
-        for indices, _ in zip(loader.batch_sampler, range(max(SAMPLES_MOST // len(batch), 1)), strict=False)
+        for indices, _ in zip(loader.batch_sampler, range(max(MAX_SAMPLES // len(batch), 1)), strict=False)
         for index in indices
     ]
-    first: list[float] = []
-    until = clock() + SAMPLES_S
-    for index in indices[:SAMPLES_MOST]:
-        began = clock()
+    first_s: list[float] = []
+    deadline_s = clock() + SAMPLES_S
+    for index in indices[:MAX_SAMPLES]:
+        start_s = clock()
         loader.dataset[index]
-        first.append(clock() - began)
-        if clock() > until and len(first) >= len(batch):
+        first_s.append(clock() - start_s)
+        if clock() > deadline_s and len(first_s) >= len(batch):
             break
-    walls: list[float] = []
-    used, made = 0.0, list[Any]()
-    for index in indices[: len(first)]:
-        began, before = clock(), cpu()
+    second_s: list[float] = []
+    cpu_s, samples = 0.0, list[Any]()
+    for index in indices[: len(first_s)]:
+        start_s, start_cpu_s = clock(), cpu()
         sample = loader.dataset[index]
-        walls.append(clock() - began)
-        used += cpu() - before
-        if len(made) < len(batch):  # to keep them all would time the memory of a process that grows
-            made.append(sample)
-    began = clock()
-    loader.collate_fn(made)
-    collate = clock() - began
-    mean = statistics.fmean(walls)
-    error = statistics.stdev(walls) / math.sqrt(len(walls)) if len(walls) > 1 else mean
-    cold = statistics.fmean(first)
-    return SampleCost(mean, error, used / len(walls), collate, len(batch), cold if cold > COLD * mean else None)
+        second_s.append(clock() - start_s)
+        cpu_s += cpu() - start_cpu_s
+        if len(samples) < len(batch):  # If all samples were kept, the growth of the process would be timed too.
+            samples.append(sample)
+    start_s = clock()
+    loader.collate_fn(samples)
+    collate_s = clock() - start_s
+    mean_s = statistics.fmean(second_s)
+    error_s = statistics.stdev(second_s) / math.sqrt(len(second_s)) if len(second_s) > 1 else mean_s
+    cold_s = statistics.fmean(first_s)
+    return SampleCost(
+        wall_s=mean_s,
+        error_s=error_s,
+        cpu_s=cpu_s / len(second_s),
+        collate_s=collate_s,
+        batch=len(batch),
+        first_s=cold_s if cold_s > COLD_RATIO * mean_s else None,
+    )
 
 
 def measure(loader: Any, workers: int) -> float:
-    """Return the samples a second that ``loader`` gives with ``workers``, its first batches left out."""
-    again = type(loader)(
+    """Return the samples per second that ``loader`` delivers with ``workers``, without its first batches."""
+    copy = type(loader)(
         loader.dataset, batch_sampler=loader.batch_sampler, num_workers=workers, collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory, worker_init_fn=loader.worker_init_fn,
         **({"prefetch_factor": loader.prefetch_factor or 2} if workers else {}),
     )  # fmt: skip
-    batches, skipped, size = iter(again), max(2 * workers, 1), len(next(iter(loader.batch_sampler)))
+    batches, skipped, size = iter(copy), max(2 * workers, 1), len(next(iter(loader.batch_sampler)))
     for _, _ in zip(range(skipped), batches, strict=False):
         pass
-    began, counted = time.perf_counter(), 0
+    start_s, count = time.perf_counter(), 0
     for _ in batches:
-        counted += 1
-        if counted >= BATCHES_LEAST and time.perf_counter() - began > RUN_S:
+        count += 1
+        if count >= MIN_BATCHES and time.perf_counter() - start_s > RUN_S:
             break
-    seconds = time.perf_counter() - began
-    return counted * size / seconds if counted and seconds else math.nan
+    seconds = time.perf_counter() - start_s
+    return count * size / seconds if count and seconds else math.nan
 
 
 @contextlib.contextmanager
 def _as_in_a_worker() -> Iterator[None]:
     """Limit PyTorch to one thread, as in a worker; by default it would use every core."""
     torch = importlib.import_module("torch")
-    before = torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
 
 
 def loader_of(name: str) -> Any:
     """Return the loader with the name ``module:attribute``; call it if it is a function.
 
-    Raises ValueError with a sentence if there is no such loader.
+    Raises ValueError if there is no such loader.
     """
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
@@ -126,7 +136,7 @@ def loader_of(name: str) -> Any:
         raise ValueError(f"{name!r} is not a module:attribute that can be imported ({error}).") from None
     loader = loader if hasattr(loader, "batch_sampler") or not callable(loader) else loader()
     if getattr(loader, "batch_sampler", None) is None or not hasattr(loader.dataset, "__getitem__"):
-        raise ValueError(f"{name} is no DataLoader over a dataset with indices and batches.")
+        raise ValueError(f"{name} is not a DataLoader over a dataset with indices and batches.")
     return loader
 
 
@@ -145,8 +155,9 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
     shown = sorted({0, 1, 2, 4, 8, 16, cores, *measured} - {n for n in (4, 8, 16) if n > 2 * cores and n not in measured})
     lines += ["", f"{'workers':>7}  {'predicted samples/s':>24}  {'measured':>9}"]
     for rate in (predict(cost, n, cores) for n in shown):
-        of_it = f"{measured[rate.workers]:>9,.0f}" if rate.workers in measured else f"{'':>9}"
-        lines.append(f"{rate.workers:>7}  {f'{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})':>24}  {of_it}".rstrip())
+        predicted = f"{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})"
+        throughput = f"{measured[rate.workers]:,.0f}" if rate.workers in measured else ""
+        lines.append(f"{rate.workers:>7}  {predicted:>24}  {throughput:>9}".rstrip())
     if step_ms is not None:
         wanted = 1e3 * cost.batch / step_ms
         least = least_workers(cost, wanted, cores, MAX_WORKERS_PER_CORE * cores)
@@ -156,9 +167,10 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
             else f"no number of workers on {cores} cores feeds"
         )
         lines += ["", f"A step of {step_ms:g} ms needs {wanted:,.0f} samples/s: {enough} it."]
-    half = SampleCost(cost.wall_s - SPEEDUP * cost.cpu_s, cost.error_s, cost.cpu_s * (1 - SPEEDUP), cost.collate_s, cost.batch)
+    saved_s = CPU_REDUCTION * cost.cpu_s
+    half = SampleCost(cost.wall_s - saved_s, cost.error_s, cost.cpu_s - saved_s, cost.collate_s, cost.batch)
     gain = predict(half, cores, cores).value / predict(cost, cores, cores).value
-    if gain >= LEAST_SAID_SHARE:
+    if gain >= MIN_REPORTED_GAIN:
         lines.append(f"With half the computing in a sample, {cores} workers would give {gain:.2g} times as many.")
     return lines
 
@@ -179,7 +191,7 @@ def loader_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def plain(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None) -> dict[str, Any]:
+def json_result(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None) -> dict[str, Any]:
     """Return the result as data for JSON; rates are samples per second."""
     wanted = 1e3 * cost.batch / step_ms if step_ms is not None else None
     rates = [predict(cost, count, cores) for count in sorted({0, cores, *measured})]
@@ -196,7 +208,7 @@ def plain(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: flo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Benchmark a loader; return 0, or 2 with a sentence on stderr."""
+    """Benchmark a loader; return 0, or 2 after an error, which is printed on stderr."""
     options = loader_parser().parse_args(arguments)
     cores = usable_cores()
     try:
@@ -209,12 +221,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of more workers than cores: the table says what they give
+        warnings.simplefilter("ignore")  # PyTorch warns of more workers than cores, but the table shows their effect.
         with _as_in_a_worker():
             cost = time_samples(loader)
         measured = {count: measure(loader, count) for count in dict.fromkeys(counts)}
     if options.json:
-        print(json.dumps(plain(cost, measured, cores, options.step_ms)))
+        print(json.dumps(json_result(cost, measured, cores, options.step_ms)))
     else:
         print("\n".join(report(cost, measured, cores, options.step_ms, load)))
     return 0
