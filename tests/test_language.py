@@ -29,6 +29,12 @@ DENIED = {
     "hole",
     "holes",
     "worth",
+    "tangled",
+    "teeth",
+    "tells",
+    "mates",
+    "things",
+    "strange",
 }
 TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, each by the name that users import
 MOST_WORDS = 25  # on average, in the sentences of a module that writes to users

@@ -113,8 +113,13 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
     with archive:
         infos = archive.infolist()
         names = [info.filename for info in infos]
-        strange = next((n for n in names if n != MANIFEST_MEMBER and not SOURCE_MEMBER.fullmatch(n)), None)
-        if MANIFEST_MEMBER not in names or strange is not None or len(set(names)) != len(names) or len(names) > MAX_SOURCES + 1:
+        unexpected = next((n for n in names if n != MANIFEST_MEMBER and not SOURCE_MEMBER.fullmatch(n)), None)
+        if (
+            MANIFEST_MEMBER not in names
+            or unexpected is not None
+            or len(set(names)) != len(names)
+            or len(names) > MAX_SOURCES + 1
+        ):
             raise SourceError(
                 "E-TYPE", "This zip is not a .sawtooth file: it contains members other than a manifest and sources."
             )
