@@ -8,24 +8,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import numpy as np
 import streamlit as st
 
 from sawtooth.analysis import reading_order
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Staircase, StairStep
-from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
-from sawtooth.analysis.telemetry.series import TelemetrySeries
-from sawtooth.analysis.telemetry.sparkline import panorama
 from sawtooth.app import format as fmt
-from sawtooth.app.page import current_result, frame
+from sawtooth.app.page import current_result, frame, panorama
 from sawtooth.app.page.parts import findings, telemetry_strip
-from sawtooth.app.theme import colour_of_quantity
-from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as words
-from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
 # Address parameters: the included changes, the bar whose details are open, the price of a GPU-hour, the remaining steps.
@@ -70,7 +63,7 @@ def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
         "choice": choice_of(stairs, drawn["first"]) if stairs is not None else 0,
         "open": _open(stairs) if stairs is not None else None,
         "now": "now" if reading_order.best_ms(result) else "recorded",
-        "panorama": _panorama(result),
+        "panorama": panorama.of(result),
         "notes": list(result.metrics["best_step_time_ms"].notes),
     }
 
@@ -155,53 +148,3 @@ def _on_timeline(finding: Finding, result: RunResult) -> str | None:
     """
     place = findings.place_of(finding, result)
     return None if place is None else f"timeline?{urlencode({'run': result.manifest.id, **place})}"
-
-
-def _panorama(result: RunResult) -> dict[str, Any] | None:
-    """Return the GPU's utilization over the whole recording, with one step marked; None without telemetry."""
-    telemetry = telemetry_strip.of(result, result.lead.device if result.lead else None)
-    summary = telemetry_strip.summary_of(result, telemetry) if telemetry is not None else None
-    column = telemetry_strip.column_of(telemetry, summary)
-    spans = panorama(telemetry, column) if telemetry is not None and column is not None else []
-    if telemetry is None or column is None or not any(value is not None for *_, value in spans):
-        return None
-    step = _one_step(result, telemetry)
-    colour, length = colour_of_quantity(column), fmt.duration_ns(telemetry.span.ns)
-    steady = telemetry_strip.steady(telemetry, summary)
-    mean = series.facts(steady, column).get("mean")
-    several = result.lead is None and len(result.telemetry.devices) > 1
-    name = BY_COLUMN[column].label + (f" of GPU {telemetry.device}" if several else "")
-    return {
-        "name": name,
-        "length": length,
-        "steady": ""
-        if step is not None or steady is telemetry or mean is None
-        else f"; {fmt.in_unit(mean, 'percent')} on average from {telemetry_strip.stretch(steady, telemetry)}",
-        "spans": spans,
-        "holes": any(value is None for *_, value in spans),
-        "step": step,
-        "label": f"one step, {run_words.step_now(result)}",
-        "light": colour.light,
-        "dark": colour.dark,
-        "alt": f"{name} over {length}, with one step marked." if step else f"{name} over {length}.",
-    }
-
-
-def _one_step(result: RunResult, telemetry: TelemetrySeries) -> tuple[float, float] | None:
-    """Return the start and end of one step as shares of the recording.
-
-    Its length is the run's own. Its place is that of a profiled step if both share a clock, else the middle of the steady part.
-    """
-    step_ms = reading_order.best_ms(result)
-    if not step_ms or step_ms * 1e6 > telemetry.span.ns:
-        return None
-    lead, at = result.lead, None
-    if lead is not None and len(lead.counted):
-        first = int(lead.counted["start_ns"].iloc[len(lead.counted) // 2])
-        if series.overlap(telemetry, TimelineSpan(first, first + round(step_ms * 1e6)), lead.trace.clock):
-            at = first
-    if at is None:
-        steady = telemetry_strip.steady(telemetry, telemetry_strip.summary_of(result, telemetry))
-        at = (steady.span.start_ns + steady.span.end_ns) // 2
-    start = float(np.clip((at - telemetry.span.start_ns) / telemetry.span.ns, 0.0, 1.0))
-    return start, min(start + step_ms * 1e6 / telemetry.span.ns, 1.0)

@@ -18,6 +18,7 @@ from sawtooth.app.theme import MUTED, Colour, place_of
 from sawtooth.app.words import advice, headline
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as words
+from sawtooth.app.words.answer.title import first_choice, title
 from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import setup_changes, step_parts
 
@@ -29,7 +30,7 @@ def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
     """Return the step now and after each change of the page's first choice, one change more in each bar."""
     now = stairs.now
     bars = [PictureBar("Now", run_words.step_now(result) or fmt.duration_ms(now.ms), _parts(now.parts))]
-    choice, done = words.first_choice(stairs, result), 0
+    choice, done = first_choice(stairs, result), 0
     by_rule = {finding.rule: finding for finding in result.findings}
     for place, rule in enumerate(stairs.changes):
         if not choice >> place & 1:
@@ -50,10 +51,11 @@ def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
 
 
 def run_title(result: RunResult, stairs: Staircase | None) -> tuple[str, str]:
-    """Return the headline of the Verdict for its first choice of changes, and the lines below it as one."""
-    title = words.title(stairs, words.first_choice(stairs, result) if stairs is not None else 0, result)
-    head = "".join(f"({text})" if kind in ("badge", "wide") else text for kind, text in title.pieces)
-    return head, " ".join(filter(None, (title.whole, title.under)))
+    """Return the headline of the Verdict for its first choice of changes, and the lines below it."""
+    shown = title(stairs, first_choice(stairs, result) if stairs is not None else 0, result)
+    *start, last = shown.pieces
+    sentence = "".join(text for _, text in start).rstrip() + (f", {last[1]}" if last[0] in ("badge", "wide") else last[1])
+    return sentence, " ".join(filter(None, (shown.whole, shown.under)))
 
 
 def of_run(result: RunResult, stairs: Staircase | None) -> Markup | None:
@@ -67,11 +69,11 @@ def of_run(result: RunResult, stairs: Staircase | None) -> Markup | None:
 
 def run_output(result: RunResult, stairs: Staircase | None) -> str:
     """Return the HTML that a notebook shows of a run: headline, staircase and findings."""
-    title, under = run_title(result, stairs)
+    headline, under = run_title(result, stairs)
     rows = [(f"{n}", f.title, advice.brings(result, f), f.confidence) for n, f in advice.numbered(result)[:ROWS]]
     heads = ("", "What costs time", "A change brings", "Confidence")
     svg = of_run(result, stairs)
-    return str(templates.render("notebook.html", title=title, under=under, svg=svg, heads=heads, rows=rows))
+    return str(templates.render("notebook.html", title=headline, under=under, svg=svg, heads=heads, rows=rows))
 
 
 def parts_of(comparison: Comparison) -> list[WaterfallBar]:
@@ -104,11 +106,11 @@ def slide_of(comparison: Comparison) -> str:
 
     It has the answer, how sure it is, and both steps if they can be divided.
     """
-    title = lines_of(compare_words.headline(comparison), TITLE_LETTERS)[:2]
+    headline = lines_of(compare_words.headline(comparison), TITLE_LETTERS)[:2]
     under = lines_of(compare_words.below(comparison), UNDER_LETTERS)[:3]
     text = Markup('<text x="96" y="{}" font-size="{}" font-weight="{}" fill="{}">{}</text>')
-    drawn_lines = [text.format(150 + 70 * at, 56, 700, INK.light, line) for at, line in enumerate(title)]
-    at_y = 150 + 70 * len(title)
+    drawn_lines = [text.format(150 + 70 * at, 56, 700, INK.light, line) for at, line in enumerate(headline)]
+    at_y = 150 + 70 * len(headline)
     drawn_lines += [text.format(at_y + 44 * at, 30, 400, MUTED.light, line) for at, line in enumerate(under)]
     steps = of_comparison(comparison)
     if steps is not None:  # a picture in the picture, as wide as the slide without its margins

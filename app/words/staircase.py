@@ -22,6 +22,8 @@ from sawtooth.app.words.answer.title import Title, chosen, cost, factor, first_c
 
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU, or the host without one, only waits
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
+FP32 = ("fp32-products", "tf32-off")  # rules whose products are most of the compute without tensor cores
+MOSTLY = 0.9  # share of a wait from which on a finding that explains it may name it
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 
 
@@ -36,7 +38,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Measured:
-    """A run that made some of the changes: its name, the comparison's address, its step, and how many changes it made."""
+    """A run that made ``after`` of the changes: its name, the comparison's address, and its step."""
 
     name: str
     address: str
@@ -110,9 +112,9 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
             "tab": headline.tab_title(result, "" if choice == first else shown.text),
             "facts": facts(result, stairs, choice, asked),
         }
-    by_rule = {finding.rule: finding for finding in result.findings}
+    by_rule, names = {finding.rule: finding for finding in result.findings}, _own_names(result, stairs.now)
     return {
-        "kinds": [_kind(colour, owner) for colour, owner in kinds],
+        "kinds": [{**_kind(colour, owner), **names.get(colour, {})} for colour, owner in kinds],
         "changes": [_change(by_rule[rule], result) for rule in stairs.changes],
         "states": states,
         "first": first,
@@ -132,6 +134,18 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
             for run in measured
         ],
     }
+
+
+def _own_names(result: RunResult, now: StairStep) -> dict[Colour, dict[str, str]]:
+    """Return the label of the part that the first change's finding explains and has its own name for."""
+    lead = reading_order.leading(result)
+    if lead is not None and lead.rule in FP32:
+        return {colour_of_part("other_compute", None): {"label": "FP32 products and other compute"}}
+    called = lead.explains.called if lead is not None else None
+    if lead is None or not called:
+        return {}
+    waits = [(owner, cause) for owner, cause, ms in now.parts if cause in lead.explains.causes and lead.gain_ms >= MOSTLY * ms]
+    return {colour_of_part(*wait): {"label": called} for wait in waits}
 
 
 def _of_title(shown: Title) -> dict[str, Any]:

@@ -261,25 +261,28 @@ class Staircase {
     place.classList.toggle("alone", Boolean(of) && !of.step); // its caption has the line for itself
     if (!of) return;
     const x = (share) => 1000 * share, y = (value) => 100 - Math.min(value, 100), [a, b] = of.step || [0, 0], colour = this.data.dark ? of.dark : of.light;
-    let line = "", area = "", up = false, end = 0;
-    for (const [from, to, value] of of.spans) {
-      if (value === null) { if (up) area += `L${x(end)} 100Z`; up = false; continue; }
-      line += `${up ? "L" : "M"}${x(from)} ${y(value)}L${x(to)} ${y(value)}`;
-      area += `${up ? "L" : `M${x(from)} 100L`}${x(from)} ${y(value)}L${x(to)} ${y(value)}`;
-      up = true; end = to;
-    }
-    if (up) area += `L${x(end)} 100Z`;
+    const traced = (spans) => {
+      let line = "", area = "", up = false, end = 0;
+      for (const [from, to, value] of spans) {
+        if (value === null) { if (up) area += `L${x(end)} 100Z`; up = false; continue; }
+        line += `${up ? "L" : "M"}${x(from)} ${y(value)}L${x(to)} ${y(value)}`;
+        area += `${up ? "L" : `M${x(from)} 100L`}${x(from)} ${y(value)}L${x(to)} ${y(value)}`;
+        up = true; end = to;
+      }
+      return [line, up ? `${area}L${x(end)} 100Z` : area];
+    };
+    const [line, area] = traced(of.spans), [peers] = traced(of.peers || []), [top, middle_of, bottom] = of.axis || ["100\u00a0%", "50", "0"];
     const svg = drawn("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": of.alt });
     const stroke = { fill: "none", "vector-effect": "non-scaling-stroke" };
     svg.append(drawn("path", { ...stroke, d: "M0 0H1000M0 50H1000", stroke: "currentColor", opacity: 0.2, "stroke-dasharray": "2 4" }), drawn("path", { ...stroke, d: "M0 100H1000", stroke: "currentColor", opacity: 0.5 }),
-      drawn("path", { d: area, fill: colour, opacity: 0.2 }), drawn("path", { ...stroke, d: line, stroke: colour, "stroke-width": 1.6 }));
+      drawn("path", { d: area, fill: colour, opacity: 0.2 }), drawn("path", { ...stroke, d: peers, stroke: "currentColor", opacity: 0.55, "stroke-width": 1.6 }), drawn("path", { ...stroke, d: line, stroke: colour, "stroke-width": 1.6 }));
     const wedge = drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }), accent = "var(--accent)";
     if (of.step) {
       svg.append(drawn("rect", { x: x(a), y: 0, width: Math.max(x(b) - x(a), LEAST_SHADE), height: 100, fill: accent, opacity: 0.32 }), drawn("path", { ...stroke, d: `M${x(a)} 0V100M${x(b)} 0V100`, stroke: accent, "stroke-width": 1.2 }));
       wedge.append(drawn("polygon", { points: `${100 * a},0 ${100 * b},0 100,100 0,100`, fill: accent, opacity: 0.1 }), drawn("path", { ...stroke, d: `M${100 * a} 0L0 100M${100 * b} 0L100 100`, stroke: accent, opacity: 0.45 }));
     }
     const middle = Math.min(Math.max(50 * (a + b), 8), 92);
-    place.replaceChildren(node("div", { class: "y", "aria-hidden": "true" }, node("span", { style: "top:0" }, "100\u00a0%"), node("span", { style: "top:50%" }, "50"), node("span", { style: "top:100%" }, "0")),
+    place.replaceChildren(node("div", { class: "y", "aria-hidden": "true" }, node("span", { style: "top:0" }, top), node("span", { style: "top:50%" }, middle_of), node("span", { style: "top:100%" }, bottom)),
       node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), node("span", { class: of.step ? "length" : null }, `, ${of.length}${of.steady || ""}`)), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, svg),
       ...(of.step ? [node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge)] : []));
   }

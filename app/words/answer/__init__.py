@@ -1,1 +1,1 @@
-"""The Verdict's answer in words: the first change with its factor, all changes together, and the cause."""
+"""The answer of the Verdict in words: the first change, all changes together, and the cause."""

@@ -1,4 +1,7 @@
-"""The Verdict's headline for each choice of changes, in one form: the first change, the step now and after it, and its factor."""
+"""The Verdict's headline for each choice of changes.
+
+It always has the same form: the first change, the step now and after it, and its factor.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ Piece = tuple[str, str]  # the kind of text (text, then, badge or wide) and the 
 
 @dataclass(frozen=True)
 class Title:
-    """The headline's pieces; the line about all changes together, "" for fewer than two; and the line with the cause."""
+    """The headline's pieces, the line about all changes, and the line with the cause.
+
+    The line about all changes is "" for fewer than two changes.
+    """
 
     pieces: list[Piece]
     whole: str
@@ -74,7 +80,10 @@ def chosen(stairs: Staircase, choice: int, result: RunResult) -> list[Finding]:
 
 
 def factor(now_ms: float, then: StairStep) -> str:
-    """Return how many times faster a step is, with the range: "6.6 × (5.2–7.9)"; at most, if it may gain nothing."""
+    """Return how many times faster a step is, with the range, such as "6.6 × (5.2–7.9)".
+
+    It says "up to" for a change that may gain nothing.
+    """
     likely = fmt.speedup(now_ms / then.ms)
     if then.low_ms is None or then.high_ms is None:
         return likely
@@ -154,7 +163,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Finding], result: RunResult) -> str:
-    """Return what has to come before the first change, the step after all chosen changes, and the cost of the first."""
+    """Return what comes before the first change, the step after all chosen ones, and the first one's cost."""
     then, count, every = stairs.choices[choice], choice.bit_count(), stairs.planned or len(stairs.changes)
     prepared = [headline.action(finding) for finding in findings[: first.bit_count() - 1]]
     sentences = [f"Before it: {', '.join(prepared)}."] if prepared else []

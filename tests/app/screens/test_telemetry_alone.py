@@ -16,7 +16,12 @@ def test_the_verdict_shows_what_the_samples_show(app_data: DataFolder, tmp_path:
     gpus = host(3, gpus=4, seconds=600, troubles=(Trouble("thermal-throttling", (2,), 0.5, 300, 539),))
     page = opened("verdict", run_of(app_data, smi_log(tmp_path / "smi.csv", gpus)))
     text = words_of(page).replace("\u00a0", " ").replace("\u202f", " ")
-    assert headline_of(page).replace("\u00a0", " ").replace("\u202f", " ") == "Heat slows GPU 2 to 50 % of its clock."
+    assert headline_of(page).replace("\u00a0", " ").replace("\u202f", " ") == "Check cooling and airflow of GPU 2."
+    assert "Cause: Heat slows GPU 2 to 50 % of its clock." in text
+    drawn = (staircase_of(page) or {})["panorama"]
+    assert drawn["name"] == "SM clock of GPU 2" and min(value for *_, value in drawn["spans"]) < 60 < min(
+        v for *_, v in drawn["peers"]
+    )
     assert "in 240 of 600 samples, 40 % of the time: hardware thermal slowdown (0x40)" in text
     assert "Record next: nvidia-smi -q -d PERFORMANCE,TEMPERATURE while it happens." in text
     assert "Narrow PCIe link: not checked, because the samples have no PCIe link" in text
@@ -43,7 +48,7 @@ def test_the_gpus_of_two_hosts_stand_below_each_other_the_worst_first(app_data: 
     text = words_of(page).replace("\u00a0", " ").replace("\u202f", " ")
     assert "4 GPUs over 9.98 min, the worst first" in text or "4 GPUs over 599 s, the worst first" in text
     assert "node-b.csv: Heat slows GPU 1 to 60 % of its clock" in text
-    assert "GPU utilization (NVML) of GPU 1" in str(staircase_of(opened("verdict", run)))
+    assert "SM clock of GPU 1" in str(staircase_of(opened("verdict", run)))
     library = Library(app_data)
     card = card_of(app_data.resolve_run(run), library)
     library.close()

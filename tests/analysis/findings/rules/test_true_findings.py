@@ -556,11 +556,11 @@ def test_a_convolution_of_many_kernels_searches_only_where_it_waits(tmp_path: Pa
 
 
 def test_the_time_of_searches_is_of_the_run_s_step_and_not_of_the_slower_profiled_one() -> None:
-    # 744 of 754 ms as profiled; the run's own step is 625 ms, and the rest of it stays.
+    # The host searches 744 of 754 ms as profiled. The run's own step is 625 ms, in which the GPU waits 601 ms.
     (found,) = (f for f in result_of("conv_searches").findings if f.rule == "convolution-search")
     best = result_of("conv_searches").lead.best
-    assert found.ceiling_ms_per_step == pytest.approx(744 / best.profiled.value * best.ms, rel=0.002)
-    assert found.ceiling_ms_per_step < best.ms
+    assert f"{744 / best.profiled.value * best.ms:.0f} ms" in found.title.replace("\u00a0", " ")
+    assert 595 < found.ceiling_ms_per_step < 601  # a search that the GPU works through costs nothing
 
 
 def test_without_plans_a_step_takes_what_its_layers_and_another_backend_take() -> None:

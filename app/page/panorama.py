@@ -1,0 +1,135 @@
+"""The curve at the top of the Verdict: utilization over the whole recording, or a throttled GPU's clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sawtooth.analysis import reading_order
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.tables.timeline import TimelineSpan
+from sawtooth.analysis.telemetry import series, sparkline
+from sawtooth.analysis.telemetry.series import TelemetrySeries
+from sawtooth.app import format as fmt
+from sawtooth.app.page.parts import telemetry_strip
+from sawtooth.app.theme import colour_of_quantity
+from sawtooth.app.words import run as run_words
+from sawtooth.app.words import telemetry as words
+from sawtooth.ingest.quantities.registry import BY_COLUMN
+
+CLOCK, TEMPERATURE = "clock_sm_mhz", "temp_c"
+MOST_PEERS = 16  # GPUs whose clocks give the median: more do not change it much, but each must be read
+
+Spans = list[tuple[float, float, float | None]]
+
+
+def of(result: RunResult) -> dict[str, Any] | None:
+    """Return the GPU's utilization over the whole recording, with one step marked; None without telemetry.
+
+    If telemetry alone warns of a GPU's clock, return its clock beside that of the other GPUs.
+    """
+    if (clock := _clock_of_the_warning(result)) is not None:
+        return clock
+    telemetry = telemetry_strip.of(result, result.lead.device if result.lead else None)
+    summary = telemetry_strip.summary_of(result, telemetry) if telemetry is not None else None
+    column = telemetry_strip.column_of(telemetry, summary)
+    spans = sparkline.panorama(telemetry, column) if telemetry is not None and column is not None else []
+    if telemetry is None or column is None or not any(value is not None for *_, value in spans):
+        return None
+    step = _one_step(result, telemetry)
+    colour, length = colour_of_quantity(column), fmt.duration_ns(telemetry.span.ns)
+    steady = telemetry_strip.steady(telemetry, summary)
+    mean = series.facts(steady, column).get("mean")
+    several = result.lead is None and len(result.telemetry.devices) > 1
+    name = BY_COLUMN[column].label + (f" of GPU {telemetry.device}" if several else "")
+    return {
+        "name": name,
+        "length": length,
+        "steady": ""
+        if step is not None or steady is telemetry or mean is None
+        else f"; {fmt.in_unit(mean, 'percent')} on average from {telemetry_strip.stretch(steady, telemetry)}",
+        "spans": spans,
+        "holes": any(value is None for *_, value in spans),
+        "step": step,
+        "label": f"one step, {run_words.step_now(result)}",
+        "light": colour.light,
+        "dark": colour.dark,
+        "alt": f"{name} over {length}, with one step marked." if step else f"{name} over {length}.",
+    }
+
+
+def _one_step(result: RunResult, telemetry: TelemetrySeries) -> tuple[float, float] | None:
+    """Return the start and end of one step as shares of the recording.
+
+    Its length is the run's own. Its place is that of a profiled step if both share a clock, else the middle of the steady part.
+    """
+    step_ms = reading_order.best_ms(result)
+    if not step_ms or step_ms * 1e6 > telemetry.span.ns:
+        return None
+    lead, at = result.lead, None
+    if lead is not None and len(lead.counted):
+        first = int(lead.counted["start_ns"].iloc[len(lead.counted) // 2])
+        if series.overlap(telemetry, TimelineSpan(first, first + round(step_ms * 1e6)), lead.trace.clock):
+            at = first
+    if at is None:
+        steady = telemetry_strip.steady(telemetry, telemetry_strip.summary_of(result, telemetry))
+        at = (steady.span.start_ns + steady.span.end_ns) // 2
+    start = float(np.clip((at - telemetry.span.start_ns) / telemetry.span.ns, 0.0, 1.0))
+    return start, min(start + step_ms * 1e6 / telemetry.span.ns, 1.0)
+
+
+def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
+    """Return the clock of the GPU that the first finding is about, beside the median of the others.
+
+    None if the finding is not about one GPU's clock.
+    """
+    finding, named = words.first_finding(result), words.first_gpu(result)
+    if finding is None or named is None or "clock_mhz" not in finding.evidence[0]:
+        return None
+    own = telemetry_strip.read(result, *named)
+    spans = sparkline.panorama(own, CLOCK) if own.has(CLOCK) else []
+    others = [each for each in result.telemetry.devices if each.recording_id == named[0] and each.device != named[1]]
+    peers = [telemetry_strip.read(result, each.recording_id, each.device) for each in others[:MOST_PEERS]]
+    usual = _median(spans, [sparkline.panorama(peer, CLOCK) for peer in peers if peer.has(CLOCK)])
+    highest = max((value for *_, value in (*spans, *usual) if value is not None), default=0.0)
+    if not highest:
+        return None
+    which = "the other GPU" if len(peers) == 1 else f"median of the other {len(peers)}"
+    beside = f"; grey: {which}" if usual else ""
+    hottest = [float(each.samples[TEMPERATURE].max()) for each in (own, *peers) if each.has(TEMPERATURE)]
+    hot = f"; up to {hottest[0]:.0f}\u00a0°C" if hottest and own.has(TEMPERATURE) else ""
+    hot += f", the others up to {max(hottest[1:]):.0f}\u00a0°C" if hot and len(hottest) > 1 else ""
+    name, colour = f"{BY_COLUMN[CLOCK].label} of GPU {named[1]}", colour_of_quantity(CLOCK)
+    length = fmt.duration_ns(own.span.ns)
+    return {
+        "name": name,
+        "length": length,
+        "steady": f"{beside}{hot}",
+        "spans": _scaled(spans, highest),
+        "peers": _scaled(usual, highest),
+        "axis": [fmt.in_unit(highest, "MHz"), fmt.number(highest / 2), "0"],
+        "holes": any(value is None for *_, value in spans),
+        "step": None,
+        "light": colour.light,
+        "dark": colour.dark,
+        "alt": f"{name} over {length}{beside}{hot}.",
+    }
+
+
+def _median(spans: Spans, peers: list[Spans]) -> Spans:
+    """Return the median of ``peers`` in each of ``spans``."""
+    lines = []
+    middles = [(a + b) / 2 for a, b, _ in spans]
+    for peer in peers:
+        known = [((a + b) / 2, value) for a, b, value in peer if value is not None]
+        if known:
+            lines.append(np.interp(middles, [at for at, _ in known], [value for _, value in known]))
+    if not lines:
+        return []
+    return [(a, b, float(value)) for (a, b, _), value in zip(spans, np.median(lines, axis=0), strict=True)]
+
+
+def _scaled(spans: Spans, highest: float) -> Spans:
+    """Return ``spans`` in percent of the ``highest`` value, which is the top of the plot."""
+    return [(a, b, None if value is None else 100 * value / highest) for a, b, value in spans]
