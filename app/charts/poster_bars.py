@@ -224,19 +224,20 @@ def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None
     return BarSegment(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture, f"{name} {fmt.share(share)}")
 
 
-def both_steps(bars: Sequence[WaterfallBar], *, dark: bool) -> list[StepBar]:
-    """Return A's and B's step on one scale, useful time first."""
+def both_steps(bars: Sequence[WaterfallBar], names: tuple[str, str] = ("A", "B"), *, dark: bool) -> list[StepBar]:
+    """Return A's and B's step on one scale, useful time first, with the names of the runs."""
     ordered = sorted(bars, key=lambda bar: place_of(bar.owner, bar.cause))
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
     longest = max(*totals, 1e-12)
     drawn = []
-    for name, total, side in (("A", totals[0], "ms_a"), ("B", totals[1], "ms_b")):
+    for letter, name, total, side in zip("AB", names, totals, ("ms_a", "ms_b"), strict=True):
+        named = letter if name == letter else f"{letter} {name}"
         pieces = [
             _piece(colour_of(bar.owner, bar.cause), ms, ms / total, dark, bar.label, total / longest)
             for bar in ordered
             if (ms := getattr(bar, side)) > 0
         ]
-        drawn.append(StepBar(name, fmt.duration_ms(total), f"{total / longest:.2%}", tuple(pieces)))
+        drawn.append(StepBar(named, fmt.duration_ms(total), f"{total / longest:.2%}", tuple(pieces)))
     return drawn
 
 

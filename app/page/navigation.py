@@ -37,6 +37,7 @@ def show(page: Any) -> None:
     place = page.url_path or "runs"
     with st.sidebar:
         frame.guarded(lambda: _sidebar(place))
+    frame.guarded(lambda: _where(place))
     frame.guarded(lambda: _tabs(place))
     frame.guarded(page.run)
 
@@ -50,9 +51,9 @@ def _sidebar(place: str) -> None:
         with st.container(key=f"nav-{'empty' if _is_empty(name, empty) else 'full'}-{name}"):
             first = next((view for view in views_of(name) if view.name not in empty), screen_named(name))
             frame.link(first.name, screen_named(name).title, icon=screen_named(name).icon, **_sides(name))
-    with st.container(key="nav-menu", horizontal=True, gap=None):
+    with st.container(key="nav-menu"):
         for name in filter(_offered, MENU):
-            frame.link(name, screen_named(name).title)
+            frame.link(name, screen_named(name).title, icon=screen_named(name).icon)
     screens = [(_path_to(screen), _address(screen.name)) for screen in SCREENS if _offered(screen.name)]
     keys.listen(screens, st.session_state["run"])
     if place != "runs":
@@ -145,6 +146,13 @@ def _drop_anywhere() -> None:
     if started:
         st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
         frame.switch("runs")
+
+
+def _where(place: str) -> None:
+    """Show the place and the run in the bar of a phone, where the sidebar that names them is closed."""
+    run = st.session_state.get("run") if screen_named(place).needs_run else None
+    name = fmt.clean(frame.data_folder().read_manifest(run).name, 40) if run is not None else ""
+    st.html(_HTML.where(frame.shown_view(place).title, name))
 
 
 def _tabs(place: str) -> None:

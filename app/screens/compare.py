@@ -18,6 +18,7 @@ from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import comparison_ways_out
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.theme import ACCENT, PAGE
+from sawtooth.app.words.answer.title import split
 from sawtooth.app.words.comparisons import audit, basis, changes, conditions, intervals, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
@@ -146,7 +147,8 @@ def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerato
 
 def _head(comparison: Comparison, choice: Choice) -> None:
     st.set_page_config(page_title=words.tab_title(comparison))
-    cards.headline(words.headline(comparison), words.below(comparison))
+    head, rest = split(words.headline(comparison))
+    cards.headline(head, f"{rest} {words.below(comparison)}".strip())
     for line in filter(None, (words.called(comparison), EXAMPLE if choice.example else "")):
         cards.small(line)
     _both_steps(comparison)
@@ -181,7 +183,7 @@ def _both_steps(comparison: Comparison) -> None:
     """Show both steps as bars on one scale, if they can be divided."""
     if (steps := step_parts.steps_divided(comparison)) and not words.is_one_run(comparison):
         parts = step_parts.bars(comparison, steps[0])
-        drawn = poster_bars.both_steps(parts, dark=frame.dark())
+        drawn = poster_bars.both_steps(parts, words.names(comparison), dark=frame.dark())
         st.html(
             poster.bars(
                 drawn,
@@ -292,9 +294,7 @@ def _side_by_side(comparison: Comparison) -> None:
     with st.expander(f"{fmt.many(len(rows), 'metric')} side by side", icon=":material/table_rows:"):
         cards.table(("Metric", a, b, "Change"), rows, "Metrics of both sides")
         if same:
-            cards.small(
-                f"{fmt.many(same, 'metric')} without a change {'is' if same == 1 else 'are'} left out; the report has all."
-            )
+            cards.small(f"{fmt.many(same, 'metric')} without a change: see the report.")
 
 
 main()

@@ -68,7 +68,11 @@ def _arrivals(shown: tuple[object, ...]) -> None:
 
 def _head(manifests: list[Manifest]) -> None:
     example = _example(manifests)
-    if example is not None:
+    known = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
+    gains = [(m.name, step_of(known[m.id]), known[m.id].after) for m in manifests if m.id in known and not listing.tries(m)]
+    if example is not None and len(known) == len(manifests) and (most := listing.most_to_gain(gains)) is not None:
+        cards.headline(most, "These runs are examples. Drop a trace of yours to read its own answer.")
+    elif example is not None:
         about = f"That is what Sawtooth says of {clean(example.name, 40)}, an example. Drop a trace of yours to read its own answer."
         cards.headline(example.headline, f"{example.state} {about}".strip())
     elif all(m.bundled for m in manifests):
@@ -78,11 +82,8 @@ def _head(manifests: list[Manifest]) -> None:
         cards.headline("Why does the GPU wait?", under)
     else:
         runs = "run" if len(manifests) == 1 else "runs"
-        known = [stored_card(m, frame.data_folder()) for m in manifests]
-        lost_to = [card.lost_to for card in known if card is not None]
-        cards_of = [(m, card) for m, card in zip(manifests, known, strict=True) if card is not None and not listing.tries(m)]
-        gains = [(m.name, step_of(card), card.after) for m, card in cards_of]
-        answer = listing.most_to_gain(gains) or listing.headline(lost_to) if len(lost_to) == len(known) else None
+        lost_to = [card.lost_to for card in known.values()]
+        answer = listing.most_to_gain(gains) or listing.headline(lost_to) if len(known) == len(manifests) else None
         cards.headline(
             answer or f"{len(manifests)} {runs} on this machine",
             "Choose one to see why its GPU waits, or select two to compare them.",
@@ -223,11 +224,10 @@ def _first_pair(manifests: list[Manifest]) -> None:
     if pair is None:
         return
     slow, fixed = pair
-    with st.container(border=True):
-        cards.title("Start here: a training run that starves its GPU, and the same run after one change")
-        with st.container(horizontal=True, gap="small"):
-            frame.link("verdict", "See why the first one is slow", run=slow.id, icon=":material/search:")
-            frame.link("compare", "See what fixed it", icon=":material/compare_arrows:", a=slow.id, b=fixed.id)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="start_here"):
+        cards.text("Start here: a run that starves its GPU, and the same run after one change.")
+        frame.link("verdict", "See why it is slow", run=slow.id, icon=":material/search:")
+        frame.link("compare", "See what fixed it", icon=":material/compare_arrows:", a=slow.id, b=fixed.id)
 
 
 main()

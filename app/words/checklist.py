@@ -49,6 +49,11 @@ class ToDo:
     because: str
     overlap: str
 
+    @property
+    def is_remark(self) -> bool:
+        """Whether it only is worth knowing, so that there is nothing to change."""
+        return self.brings == REMARK
+
 
 @dataclass(frozen=True)
 class Group:
@@ -76,7 +81,7 @@ def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], res
         REMARK if remark else advice.brings(result, finding),
         "" if remark else predicted_gain.detail(finding),
         _sentence(finding.title),
-        advice.beside_others(result, finding) or "",
+        "" if finding.pays_later else advice.beside_others(result, finding) or "",  # its title says it already
     )
 
 
