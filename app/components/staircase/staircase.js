@@ -275,7 +275,7 @@ class Staircase {
     const svg = drawn("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": of.alt });
     const stroke = { fill: "none", "vector-effect": "non-scaling-stroke" };
     svg.append(drawn("path", { ...stroke, d: "M0 0H1000M0 50H1000", stroke: "currentColor", opacity: 0.2, "stroke-dasharray": "2 4" }), drawn("path", { ...stroke, d: "M0 100H1000", stroke: "currentColor", opacity: 0.5 }),
-      drawn("path", { d: area, fill: colour, opacity: 0.2 }), drawn("path", { ...stroke, d: peers, stroke: "currentColor", opacity: 0.55, "stroke-width": 1.6 }), drawn("path", { ...stroke, d: line, stroke: colour, "stroke-width": 1.6 }));
+      drawn("path", { d: area, fill: colour, opacity: 0.2 }), ...(peers ? [drawn("path", { ...stroke, d: peers, stroke: "currentColor", opacity: 0.55, "stroke-width": 1.5 })] : []), drawn("path", { ...stroke, d: line, stroke: colour, "stroke-width": 1.6 }));
     const wedge = drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }), accent = "var(--accent)";
     if (of.step) {
       svg.append(drawn("rect", { x: x(a), y: 0, width: Math.max(x(b) - x(a), LEAST_SHADE), height: 100, fill: accent, opacity: 0.32 }), drawn("path", { ...stroke, d: `M${x(a)} 0V100M${x(b)} 0V100`, stroke: accent, "stroke-width": 1.2 }));
