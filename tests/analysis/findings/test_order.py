@@ -90,7 +90,10 @@ def looping(folder: Path, joined_with: list[list[int]]) -> Finding:
 def test_a_row_that_meets_something_else_than_rows_may_be_a_recurrence(tmp_path: Path) -> None:
     alone, joined = looping(tmp_path / "a", []), looping(tmp_path / "b", [[64]])
     assert (alone.severity, alone.confidence) == ("critical", "medium")
-    assert (joined.severity, joined.confidence) == ("warning", "low") and "samples cannot be stacked" in joined.prediction_note
+    assert (joined.severity, joined.confidence) == (
+        "warning",
+        "low",
+    ) and "rows cannot be done at once" in joined.prediction_note
 
 
 def test_figures_of_one_number_that_are_only_read_go_with_the_reading(tmp_path: Path) -> None:
