@@ -134,11 +134,11 @@ def folded(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, dark: bo
     figure.update_xaxes(ticksuffix=f" {unit.name}", zeroline=True, title={"text": "time after the rise"})
     low = fmt.share(1 - tooth.duty) if tooth.duty is not None else None
     period = fmt.duration_ns(tooth.period_s * 1e9)
-    title = f"One tooth takes {period}" + (f"; the GPU is in the trough for {low} of it" if low else "")
+    title = f"One period takes {period}" + (f"; the GPU is low for {low} of it" if low else "")
     return Chart(
         figure=figure,
         title=title,
-        alt=f"{title}. The median of all periods and the band that eight of ten samples lie in.",
+        alt=f"{title}. The median of all periods, with a band from the 10th to the 90th percentile.",
         table=table,
         columns={
             "after_s": "After the rise, s",
@@ -148,5 +148,8 @@ def folded(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, dark: bo
         },
         metrics=(),
         method="Every period of the steady part is laid onto the others at its rise through the middle of the range, since a loop's period wanders.",
-        legend=(LegendEntry(f"{BY_COLUMN[column].label}, median", colour), LegendEntry("eight of ten samples", faint(colour))),
+        legend=(
+            LegendEntry(f"{BY_COLUMN[column].label}, median", colour),
+            LegendEntry("10th to 90th percentile", faint(colour)),
+        ),
     )

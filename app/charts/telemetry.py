@@ -15,7 +15,7 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, line, one
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import ACCENT, CAUSES, MUTED, PAGE, colour_of_quantity
+from sawtooth.app.theme import ACCENT, MUTED, PAGE, Colour, colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
@@ -85,14 +85,15 @@ def lanes(
     height: int = PANEL_PX,
     sawtooth: Sawtooth | None = None,
     steady: TelemetrySeries | None = None,
+    trouble: Sequence[str] = (),
 ) -> Chart:
-    """Draw the measured quantities, one panel per unit, starting with the activity signal.
+    """Draw the measured quantities, one panel per unit, starting with those of ``trouble`` or the activity signal.
 
     Averages are of ``steady``, a part of ``telemetry`` (the rest is shaded), or else of all drawn samples.
     """
     spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
-    panels = _panels(telemetry, signal, wanted)
+    panels = sorted(_panels(telemetry, signal, wanted), key=lambda each: not set(trouble) & set(each[1]))
     beside = _beside(telemetry, steady, origin_ns)
     figure = _laid_out([len(measured) for _, measured in panels], height)
     for row, (panel, measured) in enumerate(panels, start=1):
@@ -102,12 +103,12 @@ def lanes(
         figure.update_yaxes(**panel.axis(), row=row, col=1)
         named = measured if row > 1 else sorted(measured, key=lambda column: column != signal)
         _heading(figure, row, named, telemetry if steady is None else steady, dark)
-    shapes = [_band(a, b, MUTED.on(dark), 0.16) for a, b in beside]
+    shapes = [_band(a, b, MUTED.on(dark)) for a, b in beside]
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
     if clock is not None:  # only on the clock panel, which throttling affects: bands over all panels would hide the lines
         shapes += [
-            _band((a - origin_ns) / 1e9, (b - origin_ns) / 1e9, CAUSES["data_wait"].on(dark), 0.22, row=clock)
-            for a, b in zip(telemetry.throttles["start_ns"], telemetry.throttles["end_ns"], strict=True)
+            _band((a - origin_ns) / 1e9, (b - origin_ns) / 1e9, _throttled(reason).on(dark), row=clock)
+            for a, b, reason in telemetry.throttles[["start_ns", "end_ns", "reason"]].itertuples(index=False)
         ]
     figure.update_layout(shapes=shapes)
     shown = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
@@ -230,20 +231,13 @@ def _tooth(
     a, b = seconds(np.array([tooth.start_ns, tooth.end_ns]), origin_ns)
     figure.add_shape(**period(float(a), float(b), dark), row=row, col=1)
     figure.add_annotation(
-        x=(a + b) / 2,
-        y=102,
-        text=f"one period, {fmt.duration_ns(sawtooth.period_s * 1e9)}",
-        showarrow=False,
-        yanchor="bottom",
-        font={"size": 11},
-        bgcolor=PAGE.on(dark),
-        row=row,
-        col=1,
-    )
+        x=(a + b) / 2, y=102, text=f"one period, {fmt.duration_ns(sawtooth.period_s * 1e9)}", showarrow=False, yanchor="bottom",
+        font={"size": 11}, bgcolor=PAGE.on(dark), row=row, col=1,
+    )  # fmt: skip
 
 
 def period(start: float, end: float, dark: bool) -> dict[str, Any]:
-    """Return the band that marks one period (x in seconds); blue, because warm bands mark lost time."""
+    """Return the band that marks one period (x in seconds)."""
     colour = ACCENT.on(dark)
     return {
         "type": "rect", "x0": start, "x1": end, "y0": 0, "y1": 100,
@@ -257,28 +251,31 @@ def faint(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.18)"
 
 
-def _band(start: float, end: float, colour: str, opacity: float, *, row: int | None = None) -> dict[str, Any]:
-    """Return a band over one panel (``row`` from 1) or all; Plotly's own helper takes 0.1 s per band."""
+def _throttled(reason: str) -> Colour:
+    """Return the colour of the quantity that lowers the clock for this reason."""
+    return colour_of_quantity("power_w" if "power" in reason else "temp_c" if "therm" in reason else "clock_sm_mhz")
+
+
+def _band(start: float, end: float, colour: str, *, row: int | None = None) -> dict[str, Any]:
+    """Return a band over one panel (``row`` from 1) or all; Plotly's own helper takes 0.1 s per band.
+
+    The edges have the whole colour, because a pale area alone has too little contrast.
+    """
     yref = "paper" if row is None else f"y{row if row > 1 else ''} domain"
-    return {
-        "type": "rect", "xref": "x", "yref": yref, "x0": start, "x1": end, "y0": 0, "y1": 1,
-        "fillcolor": colour, "opacity": opacity, "line": {"width": 0}, "layer": "below",
-    }  # fmt: skip
+    place = {"type": "rect", "xref": "x", "yref": yref, "x0": start, "x1": end, "y0": 0, "y1": 1, "layer": "below"}
+    return {**place, "fillcolor": faint(colour), "line": {"width": 1, "color": colour}}
 
 
 def _legend(telemetry: TelemetrySeries, dark: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
     """Return the legend of the bands; the panels' headings name the lines."""
-    entries = [LegendEntry("not steady: start, end or profile, in no average", faint(MUTED.on(dark)))] if aside else []
-    for reason in dict.fromkeys(telemetry.throttles["reason"] if throttled else ()):
-        entries.append(LegendEntry(f"throttled: {reason}", faint(CAUSES["data_wait"].on(dark))))
-    return tuple(entries)
+    reasons = dict.fromkeys(telemetry.throttles["reason"] if throttled else ())
+    bands = [LegendEntry(f"throttled: {reason}", _throttled(reason).on(dark)) for reason in reasons]
+    return (*([LegendEntry("not steady: start, end or profile, in no average", MUTED.on(dark))] if aside else []), *bands)
 
 
 def overview(telemetry: TelemetrySeries, shown: tuple[float, float] | None, *, origin_ns: int, dark: bool) -> go.Figure:
     """Draw the overview strip: the whole recording's utilization with the visible range marked."""
-    column = next(
-        (c for c in ("util_pct", "gr_active_pct", "sm_active_pct", "power_w", "clock_sm_mhz") if telemetry.has(c)), None
-    )
+    column = next((c for c in (SLOW, *SIGNALS, "power_w", "clock_sm_mhz") if telemetry.has(c)), None)
     figure = go.Figure()
     if column:
         time, value = line(telemetry, column)

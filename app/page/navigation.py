@@ -18,7 +18,7 @@ from sawtooth.app.places import address as address_of
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-IF_ANY = ("communication",)  # views that are no tab for a run without content for them: most runs have no collectives
+IF_ANY = ("ranks", "communication")  # views that are no tab for a run without content for them: most runs have one rank
 KEPT = ("device", "basis")  # address parameters that mean the same in each view of a place
 _HTML = templates.pieces("navigation.html")
 

@@ -30,6 +30,7 @@ METHOD = (
     "rank. The bus bandwidth is that of the shortest duration over the ranks, so waits are not part of it: what one GPU's link carries. "
     "If several collectives run at once, each of them has the time."
 )
+INGEST = "sawtooth ingest rank*.trace.json.gz"
 HARDLY = 0.01  # share of the communication: less exposed time is none
 ALONE = "The trace of one rank: durations contain the waits for other ranks, so bandwidths are lower bounds."
 PARALLEL = {
@@ -52,6 +53,14 @@ LARGE_BYTES = 10_000_000  # latency, not the link, determines the time of smalle
 SLOW_LINK = 0.5  # share of the link's bandwidth: large messages of a well-tuned ring reach more
 
 
+def _why_none(rank: RankResult) -> str:
+    """Return why a run has no collectives."""
+    world = rank.trace.world_size or 1
+    if world > 1:
+        return f"This is one of {world} ranks, but its trace has no communication kernels between the first and the last counted step."
+    return "The run trains on one GPU."
+
+
 def main() -> None:
     """Show the page."""
     result = current_result.run_result()
@@ -64,9 +73,12 @@ def main() -> None:
     traffic = several if several is not None and (len(several.rows) or several.groups) else _alone(rank)
     rows = collective_table(traffic, len(rank.counted)).sort_values("exposed_ms_per_step", ascending=False, ignore_index=True)
     if rows.empty and not traffic.groups:
-        cards.headline("This run has no collectives.")
+        cards.headline("No collective ran in the recorded steps.", _why_none(rank))
         cards.empty_state(
-            "There is nothing to show here.", "One GPU trains by itself, or the trace has no communication kernels."
+            "With several GPUs, this page shows which collectives run and how fast.",
+            "For each collective: its calls a step, the time that no computing overlaps, its message size, and its bus bandwidth beside the link's. "
+            "Record every process of the job and ingest the traces together:",
+            INGEST,
         )
         return
     if len(rows):

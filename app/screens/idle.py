@@ -112,7 +112,8 @@ def _never_waits(rank: RankResult) -> None:
 
 def _where_and_what_helps(rank: RankResult, rows: list[LostTimeRow], column: Column, hidden: Finding | None) -> None:
     """Show each cause with its time, its main place and what helps, and the sum of all causes."""
-    places, both = _places(rank), basis.differs(rank) and len(columns_of(rank)) > 1
+    places = _places(rank)
+    both = basis.differs(rank) and len(columns_of(rank)) > 1 and words_of_loss.differ(rows)
     whole = LostTimeRow("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
     per = "a step" if len(rank.counted) else "of the recording"
     other = "As profiled" if column == "unprofiled" else "Of the run, ≈"
@@ -202,14 +203,15 @@ def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
 
 
 def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
-    cause = st.pills("Waits of one cause", list(causes), format_func=causes.__getitem__, key="cause", bind="query-params")
+    cause = None
+    if len(causes) > 1:
+        cause = st.pills("Waits of one cause", list(causes), format_func=causes.__getitem__, key="cause", bind="query-params")
     if (rows := _longest(rank, cause)).empty:
         cards.small("No individual wait is recorded.")
         return
     longest = rows.iloc[0]
     profiled = ", as profiled," if basis.differs(rank) else ""
     cards.title(f"The longest single wait{profiled} is {fmt.duration_ms(float(longest['ms']))}, {_place(longest)}")
-    text = st.column_config.TextColumn
     shown = rows.assign(
         label=[colour_of(str(row["owner"]), row["cause"]).label for _, row in rows.iterrows()],
         where=[_where(row) for _, row in rows.iterrows()],
@@ -217,16 +219,15 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
     )
     columns: dict[str, Any] = {
         "ms": panel.number_column("Wait, ms", rows["ms"]),
-        "label": text("Cause"),
-        "where": text("Where", width="large"),
-        "step": text("Step"),
+        "label": "Cause",
+        "where": st.column_config.TextColumn("Where", width="large"),
+        "step": "Step",
         "at_ms": st.column_config.NumberColumn("At, ms", format="%.1f", help="After the start of the recording"),
     }
-    named = [c for c in columns if shown[c].notna().any()]
     event: Any = st.dataframe(
         shown,
         hide_index=True,
-        column_order=named,
+        column_order=[c for c in columns if shown[c].notna().any()],
         column_config=columns,
         on_select="rerun",
         selection_mode="single-row",

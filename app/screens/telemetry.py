@@ -55,15 +55,18 @@ def main() -> None:
     ref, telemetry = chosen
     summary = telemetry_strip.summary_of(result, telemetry)
     with answer:
-        _head(telemetry, summary)
+        _head(result, telemetry, summary)
         first_change.show(result)
-    if result.statements:
-        rows = [(one.statement, words.STATES[one.state], one.because) for one in result.statements]
-        cards.table(("What the samples say", "By the profile", "Reason"), rows, words.STATEMENTS)
+    _lanes(telemetry, manifest.id, summary, _trouble(result, telemetry))
     fleet.show(result)
     with _tooth(result, telemetry, summary):
         _which_is_which(result, telemetry, summary)
-    _lanes(telemetry, manifest.id, summary)
+    if result.statements:
+        cards.title(words.STATEMENTS)
+        rows = [(one.statement, words.STATES[one.state], one.because) for one in result.statements]
+        cards.table(("What the samples say", "The profile", "Reason"), rows, words.STATEMENTS)
+        if summary is not None and summary.signal_column not in (None, "util_pct"):
+            cards.small(words.OF_NVML)
     if ref.kind == "telemetry":
         telemetry_clock.show(result, ref, telemetry)
     if result.lead is None:
@@ -88,6 +91,7 @@ def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemet
     with picture:
         panel.show(folded, "one-tooth")
     with numbers:
+        cards.title("What one period is")
         cards.numbers(words.of_a_tooth(tooth))
         if why:
             cards.text(why)
@@ -104,8 +108,7 @@ def _which_is_which(result: RunResult, telemetry: TelemetrySeries, summary: Devi
     rows = words.activities(means, metrics, busy_share_of_best(lead) if lead is not None else None)
     if rows:
         over = f" over the steady {fmt.duration_ns(steady.span.ns)}" if steady is not telemetry else ""
-        figures = ", ".join(f"{name} {value}" for name, value, _ in rows)
-        with st.expander(f"Which activity is which: {figures}", icon=":material/help:"):
+        with st.expander(f"What each of the {len(rows)} figures of activity counts", icon=":material/help:"):
             cards.table(("Activity", f"Mean{over}", "What it counts"), rows, "Which figure of activity is which")
 
 
@@ -132,8 +135,20 @@ def _chosen(result: RunResult) -> tuple[RecordingRef, TelemetrySeries] | None:
     return next(ref for ref in refs if ref.id == recording), telemetry_strip.read(result, recording, int(device))
 
 
-def _head(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
+def _trouble(result: RunResult, telemetry: TelemetrySeries) -> tuple[str, ...]:
+    """Return the quantities that the first finding about this GPU is about."""
+    finding = words.first_finding(result)
+    if finding is None or words.first_gpu(result) != (telemetry.recording_id, telemetry.device):
+        return ()
+    return words.QUANTITIES_OF.get(finding.rule, ())
+
+
+def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
+    own = result.lead is not None and summary is not None and summary == result.lead.telemetry
+    if summary is not None and own and (caused := words.dips(result, summary.sawtooth, summary.signal)):
+        cards.headline(caused, _under(telemetry))
+        return
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
         steady = telemetry_strip.steady(telemetry, summary)
         where = f" · the loop is steady from {telemetry_strip.stretch(steady, telemetry)}" if steady is not telemetry else ""
@@ -153,8 +168,12 @@ def _head(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
         if trough is not None:
             when = telemetry_strip.stretch(series.within(steady, trough[0]), telemetry)
             least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
-        read = f"nine samples of ten read {low} to {high}"
-        cards.headline(f"{name} averages {mean}{over}{least}.", f"{_under(telemetry)} · {read}")
+        average = f"{name} averages {mean}{over}{least}"
+        under = f"{_under(telemetry)} · 5th to 95th percentile {low} to {high}"
+        if _trouble(result, telemetry):
+            cards.headline(words.first_line(result), f"{average} · {under}")
+        else:
+            cards.headline(f"{average}.", under)
     else:
         cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
     if sentence:
@@ -186,7 +205,7 @@ def _under(telemetry: TelemetrySeries) -> str:
 
 
 @st.fragment
-def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | None) -> None:
+def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | None, trouble: tuple[str, ...]) -> None:
     key = f"telemetry-view-{run_id}-{telemetry.device}"
     view: tuple[float, float] | None = st.session_state.get(key)
     origin = telemetry.span.start_ns
@@ -212,6 +231,7 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
         dark=frame.dark(),
         sawtooth=summary.sawtooth if summary else None,
         steady=steady if view is None and steady is not telemetry else None,
+        trouble=trouble,
     )
     picked = panel.show(chart, f"telemetry-{view}", select="box", name="telemetry")
     for selection in (strip, picked):
@@ -243,7 +263,7 @@ def _title(shown: TelemetrySeries, view: tuple[float, float] | None, steady: str
     For the whole recording, there is no second mean if the page already gives the mean of the steady part.
     """
     if view is None and steady is not None:
-        return f"Averages are of {steady} of the {fmt.duration_ns(shown.span.ns)} recorded, where the loop is steady: what is not shaded"
+        return f"Averages are of {steady} of the {fmt.duration_ns(shown.span.ns)} recorded, where the loop is steady; the rest is shaded"
     column, name = _activity(shown)
     facts = series.facts(shown, column) if column else {}
     power = series.facts(shown, "power_w") if shown.has("power_w") else {}

@@ -55,11 +55,13 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
             _headline(rank, view, whole)
         other = second_run.choose(result, rank) if rank is not None else None
         others = other is None and timeline_picture.all_ranks(result)
-    cards.legend(timeline_picture.legend(rank))
     telemetry = _overlapping(result, rank, whole)
     if rank is not None and other is not None:
         cards.small(second_run.sentence(rank, other))
     timeline_picture.show(result, rank, recording_id, telemetry, other, others=others)
+    cards.legend(timeline_picture.legend(rank))
+    if rank is not None and len(rank.steps):
+        cards.small(words.HOST_AHEAD)
     _in_view(rank, recording_id, view)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")

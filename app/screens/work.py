@@ -29,6 +29,7 @@ GROUPS: dict[Grouping, str] = {
 FINER: dict[Grouping, tuple[Grouping, str]] = {"operator": ("shape", "By shape"), "module": ("class", "By class")}
 HEADINGS: dict[Grouping, str] = {**GROUPS, "shape": "Operator", "class": "Class of modules"}
 ORDERS = {"ms": "GPU time", "host_ms": "host time"}
+MOVES, MOVES_FROM = ("exposed_memcpy", "memset"), 0.003  # owners that compute nothing; below this share, no digit changes
 STANDS_OUT = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category
 METHOD = (
     "GPU time between the first and the last counted step, divided by the counted steps. Where operations run at the same time, each nanosecond "
@@ -172,11 +173,17 @@ def _head(rows: pd.DataFrame, work: GpuWork, rank: RankResult, by: Grouping) -> 
     )
     breakdown.head(
         finding(rows, work, by),
-        f"{f'{fmt.many(len(rows), NOUNS[by])}. ' if work.knows(by) else ''}The GPU works {fmt.duration_ms(total_ms)} {words.per(rank)}{of_step}.",
+        f"{f'{fmt.many(len(rows), NOUNS[by])}. ' if work.knows(by) else ''}The GPU works {fmt.duration_ms(total_ms)} {words.per(rank)}{_moving(rows)}{of_step}.",
         ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy", "flops_per_step"),
         METHOD,
         "work",
     )
+
+
+def _moving(rows: pd.DataFrame) -> str:
+    """Return the time of copies, which the Verdict does not count as work; "" if there are hardly any."""
+    total, moved = float(rows["ms"].sum()), float(rows.loc[rows["owner"].isin(MOVES), "ms"].sum())
+    return f", {fmt.duration_ms(moved)} of it copies and memset" if moved > MOVES_FROM * total else ""
 
 
 NOUNS: dict[Grouping, str] = {

@@ -75,7 +75,7 @@ def waits_for(cause: str | None) -> str:
 def loses_to(owner: str, cause: str | None) -> str:
     """Return where lost time goes, as a phrase."""
     if owner == OUTSIDE_PROFILE:
-        return "time that no profiled step shows"
+        return "time outside the profiled steps"
     if cause is None or (cause == "unattributed" and owner != "idle"):
         return OWNER_BY_KEY[owner].loses_to or OWNER_BY_KEY[owner].label
     return CAUSE_OF[cause].loses_to

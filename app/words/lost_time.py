@@ -109,11 +109,16 @@ def sentence(rank: RankResult, column: Column, of: Sequence[LostTimeRow], hidden
     return f"{lost} to {to}." if len(of) == 1 else f"{lost}, {fmt.duration_ms(first.ms)} of it to {to}."
 
 
+def differ(of: Sequence[LostTimeRow]) -> bool:
+    """Return whether a cause has another time on the other basis, where it is known there."""
+    return any(row.owner and row.other_ms and abs(row.ms - row.other_ms) > LEAST_ROW_SHARE * row.ms for row in of)
+
+
 def largest_part(place: str, *, with_stack: bool) -> str:
     """Return where the largest part of a cause is; without Python calls, how to record the line."""
     at = "at " if LINE.search(place) else "" if place.startswith("before ") else "in "
-    unknown = "" if at == "at " or with_stack else ". Your own line is not recorded: `sawtooth run --stacks` records it"
-    return f"The largest part is {at}{place}{unknown}."
+    unknown = "" if at == "at " or with_stack else " To record your own line, use `sawtooth run --stacks`."
+    return f"Most of it is {at}{place}.{unknown}"
 
 
 def busy_meanwhile(of: Sequence[LostTimeRow]) -> str | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sawtooth.analysis.combined_changes import CombinedPrediction
+from sawtooth.analysis.findings.batch.step import on_this_host
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import is_lower_bound, step_now
 
+HARDLY_PAYS = 1.05  # ratio of samples per second: a smaller gain does not justify another batch size
 KNOWN_ENOUGH = 0.5  # share of the time of products, convolutions and attention, with known FLOPs
 A_DAY_MS = 24 * 3.6e6
 WIDE = 2.0  # ratio of an interval's ends, from which on a page shows both instead of the middle
@@ -173,3 +176,39 @@ def lines(
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
         rows.append((f"saved{per}{on}", _saved(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))
     return rows
+
+
+def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]] | None:
+    """Return whether a larger batch pays, and the gain of each size; None without predictions.
+
+    ``evidence`` has rows of ``analysis.findings.batch.step``.
+    """
+    rows = [row for row in evidence if "batch_times" in row]
+    if not rows:
+        return None
+    best = max(rows, key=lambda row: row["samples_per_second_times"])
+    rate = float(best["samples_per_second_times"])
+    if any(map(_of_the_host, rows)):
+        title = "A larger batch fits: its step is about as long as the host takes"
+    elif rate < HARDLY_PAYS:
+        title = "A larger batch fits and hardly pays: this one keeps the GPU busy"
+    elif rate * best["step_ms"] <= best["high_ms"]:  # at the upper end of the interval there is no gain
+        title = f"A larger batch fits and may pay: ≈\u00a0{fmt.factor(rate)} the samples a second"
+    else:
+        title = f"A larger batch fits and pays: ≈\u00a0{fmt.factor(rate)} the samples a second"
+    return title, [_line(row) for row in rows]
+
+
+def _of_the_host(row: Mapping[str, Any]) -> bool:
+    return bool(row["high_ms"] > WIDE * row["low_ms"])
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    ends, rate = fmt.span_ms(row["low_ms"], row["high_ms"]), float(row["samples_per_second_times"])
+    memory = f", {fmt.bytes_(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
+    if _of_the_host(row):
+        least, most = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
+        ends = fmt.span_ms(least, row["high_ms"])
+        return f"{row['batch_times']:g}\u00a0× the batch: {ends} a step, up to {fmt.factor(most)} the samples a second{memory}."
+    step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({ends})"
+    return f"{row['batch_times']:g}\u00a0× the batch: {step} a step, ≈\u00a0{fmt.factor(rate)} the samples a second{memory}."

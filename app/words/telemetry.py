@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from sawtooth.analysis.findings.batch.step import on_this_host
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
@@ -20,8 +18,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 IN_USE = 0.95  # share of the time: above this, utilization shows hardly any waiting
 KWH_FROM_J = 3.6e5  # 0.1 kWh: less is shown in Wh
 MOST_OF_LOG = 0.8  # share of the sampled time: a steady part that is shorter is named
-HARDLY_PAYS = 1.05  # ratio of samples per second: a smaller gain does not justify another batch size
-WIDE_TIMES = 2.0  # ratio of the interval's ends: above it, the interval says more than the number inside it
+MOSTLY = 0.5  # share of the time lost in low stretches: a cause with less does not explain them
 
 
 def first_line(result: RunResult) -> str:
@@ -112,13 +109,25 @@ def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
     return f"{', '.join(parts)}{alias}{sure}."
 
 
+def dips(result: RunResult, tooth: Sawtooth, signal: str | None) -> str | None:
+    """Return the sawtooth with the cause of its low stretches; None if the profile shows no main cause."""
+    known = result.troughs
+    if known is None or not known.causes or tooth.period_s is None or tooth.duty is None:
+        return None
+    cause, ns = known.causes[0]
+    if ns < MOSTLY * known.lost_ns:
+        return None
+    low, period = fmt.share(1 - tooth.duty), fmt.duration_ns(tooth.period_s * 1e9)
+    return f"{signal or 'Utilization'} is low for {low} of every {period}, mostly {cause_words.loses_to('idle', cause)}."
+
+
 def of_a_tooth(tooth: Sawtooth) -> list[tuple[str, str]]:
     """Return the named numbers of a sawtooth; empty if there is none."""
     if tooth.period_s is None:
         return []
     numbers = [("Period", fmt.duration_ns(tooth.period_s * 1e9))]
     if tooth.duty is not None:
-        numbers.append(("In the trough", fmt.share(1 - tooth.duty)))
+        numbers.append(("Low", fmt.share(1 - tooth.duty)))
     if tooth.cycles is not None:
         numbers.append(("Periods seen", str(round(tooth.cycles))))
     return [*numbers, ("Confidence", tooth.confidence)] if tooth.confidence else numbers
@@ -150,19 +159,30 @@ def troughs(result: RunResult) -> str | None:
     parts = []
     if troughs_of_run.causes:
         cause, ns = troughs_of_run.causes[0]
-        of = "the trough" if troughs_of_run.count == 1 else f"the {troughs_of_run.count} troughs"
+        of = "the low stretch" if troughs_of_run.count == 1 else f"the {troughs_of_run.count} low stretches"
+        share = fmt.share(ns / troughs_of_run.lost_ns)
         parts.append(
-            f"Of the time lost in {of} under the profile, {fmt.share(ns / troughs_of_run.lost_ns)} is {cause_words.loses_to('idle', cause)}."
+            f"The profile covers {of}: {share} of the time lost in {'it' if troughs_of_run.count == 1 else 'them'} is {cause_words.loses_to('idle', cause)}."
         )
     if troughs_of_run.steps is not None:
         steps = "one step" if troughs_of_run.steps == 1 else f"{troughs_of_run.steps} steps"
-        known = f"does the work of {steps}" if troughs_of_run.by_work else f"takes as long as {steps}"
-        parts.append(f"By its period a tooth {known}{_one_wait(result, lead, troughs_of_run.steps)}.")
+        known = f"does the work of {steps}" if troughs_of_run.by_work else f"is as long as {steps}"
+        parts.append(f"One period {known}{_one_wait(result, lead, troughs_of_run.steps)}.")
         parts += both_times(lead, troughs_of_run.steps)
     return " ".join(parts) or None
 
 
-STATEMENTS = "What the samples say, and the profile to it"
+STATEMENTS = "What the samples say, and whether the profile shows it, too"
+OF_NVML = "Utilization in this table is NVML's: whole percent, averaged over up to a second. Its dips therefore look shorter than those of GPU activity."
+# The quantities of a rule about telemetry: their chart comes first.
+QUANTITIES_OF = {
+    "thermal-slowdown": ("clock_sm_mhz", "temp_c"),
+    "hardware-throttling": ("clock_sm_mhz",),
+    "low-clock": ("clock_sm_mhz",),
+    "gpu-unlike-peers": ("clock_sm_mhz", "temp_c"),
+    "host-memory": ("host_mem_used_bytes",),
+    "memory-creep": ("mem_used_bytes",),
+}
 STATES = {"confirmed": "Confirmed", "corrected": "Corrected", "telemetry alone": "By telemetry alone"}
 
 
@@ -184,10 +204,8 @@ def both_times(lead: RankResult, steps: int) -> list[str]:
         return []
     own = fmt.duration_ms(step)
     source = lead.best.source
-    other = "the kernels' time over the mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
-    return [
-        f"The rhythm of the samples gives {fmt.duration_ns(period * 1e9 / steps)} a step and {other} {own}: two measurements of the same loop."
-    ]
+    other = "kernel time ÷ mean utilization" if source == "telemetry" else STEP_SOURCES[source].name
+    return [f"The step is measured twice: {fmt.duration_ns(period * 1e9 / steps)} by the period, {own} by {other}."]
 
 
 def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
@@ -196,8 +214,8 @@ def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
     if not hidden and (verdict is None or verdict.loss is None or verdict.loss.cause != "data_wait"):
         return ""
     if steps == 1:
-        return ": each trough is one wait for the data loader's next batch"
-    return f": each trough is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
+        return ": each low stretch is one wait for the data loader's next batch"
+    return f": each low stretch is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
 
 
 APART = 0.05  # share of the time: NVML counts whole percent, and counts a window with a moment of work as busy
@@ -260,39 +278,3 @@ def use_over_time(low_bytes: float, high_bytes: float) -> str:
     """Return how the memory use changed over the recording: constant, or its range."""
     low, high = fmt.bytes_(low_bytes), fmt.bytes_(high_bytes)
     return f"The use stays at {high}" if low == high else f"The use lies between {low} and {high}"
-
-
-def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]] | None:
-    """Return whether a larger batch pays, and the gain of each size; None without predictions.
-
-    ``evidence`` has rows of ``analysis.findings.batch.step``.
-    """
-    rows = [row for row in evidence if "batch_times" in row]
-    if not rows:
-        return None
-    best = max(rows, key=lambda row: row["samples_per_second_times"])
-    rate = float(best["samples_per_second_times"])
-    if any(map(_of_the_host, rows)):
-        title = "A larger batch fits: its step is about as long as the host takes"
-    elif rate < HARDLY_PAYS:
-        title = "A larger batch fits and hardly pays: this one keeps the GPU busy"
-    elif rate * best["step_ms"] <= best["high_ms"]:  # at the upper end of the interval there is no gain
-        title = f"A larger batch fits and may pay: ≈\u00a0{fmt.factor(rate)} the samples a second"
-    else:
-        title = f"A larger batch fits and pays: ≈\u00a0{fmt.factor(rate)} the samples a second"
-    return title, [_line(row) for row in rows]
-
-
-def _of_the_host(row: Mapping[str, Any]) -> bool:
-    return bool(row["high_ms"] > WIDE_TIMES * row["low_ms"])
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    ends, rate = fmt.span_ms(row["low_ms"], row["high_ms"]), float(row["samples_per_second_times"])
-    memory = f", {fmt.bytes_(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
-    if _of_the_host(row):
-        least, most = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
-        ends = fmt.span_ms(least, row["high_ms"])
-        return f"{row['batch_times']:g}\u00a0× the batch: {ends} a step, up to {fmt.factor(most)} the samples a second{memory}."
-    step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({ends})"
-    return f"{row['batch_times']:g}\u00a0× the batch: {step} a step, ≈\u00a0{fmt.factor(rate)} the samples a second{memory}."

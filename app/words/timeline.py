@@ -16,6 +16,7 @@ from sawtooth.app.words.advice import first, numbered
 from sawtooth.app.words.headline import action
 
 TEXT_MOST = 1200  # characters of shapes and arguments: nobody reads more
+HOST_AHEAD = "Steps are those of the GPU. The host runs ahead of it: it launches a step before the GPU runs it, so the same step begins earlier on the host's lanes."
 Facts = list[tuple[str, str]]
 
 

@@ -39,7 +39,7 @@ NOT_IN_PROFILE = {
     "several-processes": "The profile is of one process.",
     "gpu-unlike-peers": "The profile has too few of these GPUs.",
 }
-NO_CLOCKS = "A profile has no clocks and no reasons for them."
+NO_CLOCKS = "A profile does not record clocks or the reasons for throttling."
 
 
 def statements(result: RunResult, lead: RankResult, hosts: Sequence[SampledHost], findings: Sequence[Finding]) -> tuple[TelemetryStatement, ...]:  # fmt: skip
@@ -114,7 +114,7 @@ def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, fin
     else:
         return "telemetry alone", "The profile holds no whole dip, so it does not show the source."
     if cause in same_causes:
-        return "confirmed", f"The profile shows the {source}: {shown}."
+        return "confirmed", f"The profile shows the same: {shown}."
     return "corrected", f"The samples suggest the {source}; the profile shows {shown}."
 
 

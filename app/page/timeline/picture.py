@@ -36,6 +36,7 @@ VISIT = "timeline_visit"  # session key: the slice that a row of the tables lead
 DRAWN = "timeline_drawn"  # session key: the component has reported that the picture is complete
 POINTS_MOST = 20_000  # points of a telemetry line: one hour at 5 Hz, which takes 200 kB
 NAMED_FROM = 0.01  # share of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
+HOST_NAMED = ("annotation", "op", "launch", "call", "sync")  # the host's usual slices; others are named on hover
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 
@@ -172,7 +173,8 @@ def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
     known = any(row.cause is not None for row in shares)
     lost = [gaps.get(known_by(row.owner, row.cause)) for row in shares if row.cause is not None or not known]
     streams = [work.get(row.owner) for row in shares]
-    return (*_entries("Lost time", lost), *_entries("GPU streams", streams))
+    host = [HOST_KINDS[kind] for kind in HOST_NAMED]
+    return (*_entries("Lost time", lost), *_entries("GPU streams", streams), *_entries("Host", host))
 
 
 def _entries(heading: str, shown: list[Colour | None]) -> list[LegendEntry]:

@@ -494,7 +494,7 @@ def test_comparison_without_gpu_work_compares_the_host(tmp_path: Path) -> None:
     for form in (compare_text.text, compare_text.markdown, html.comparison_html):
         content = form(pair)
         assert "waiting for batches" in content
-        for untrue in ("The GPU waits", "the GPU works", "makes of its GPU", "time no profiled step shows"):
+        for untrue in ("The GPU waits", "the GPU works", "makes of its GPU", "time outside the profiled steps"):
             assert untrue not in content
     assert step_parts.idle_title(step_parts.bars(pair, "run"), "run").startswith(
         "The host waits for batches 60\u00a0% of A's step"

@@ -63,10 +63,10 @@ def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> No
     verdict = judge(lead)
     assert verdict is not None
     named = {part.hint.split(":")[0]: part.weight for part in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts}
-    assert named == {"other compute": 400.0, "cause not in the trace": 100.0, "time no profiled step shows": 500.0}
+    assert named == {"other compute": 400.0, "cause not in the trace": 100.0, "time outside the profiled steps": 500.0}
     rows = {row.name: row.ms for row in lost_time.rows(lead, "unprofiled")}
-    assert rows == pytest.approx({"time no profiled step shows": 0.5, "cause not in the trace": 0.1})  # Idle says it alike
-    assert "time no profiled step shows" in text.text(replace(run, lead=lead, ranks=[lead]))
+    assert rows == pytest.approx({"time outside the profiled steps": 0.5, "cause not in the trace": 0.1})  # Idle says it alike
+    assert "time outside the profiled steps" in text.text(replace(run, lead=lead, ranks=[lead]))
 
 
 def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_bar() -> None:

@@ -21,6 +21,7 @@ def test_every_colour_that_is_drawn_is_named_the_largest_first(monkeypatch: pyte
     assert names == [
         "Lost time", "host waits for a result (sync)", "copy not overlapped", "launch latency", "Python on the host", "kernel launches",
         "GPU streams", "copy", "other compute", "tensor-core compute", "memset",
+        "Host", "annotation", "operator", "launch call", "other runtime call", "waits for the GPU",
     ]  # fmt: skip
     assert picture.legend(None) == ()
     sliver = [*LEDGER, ("idle", "data_wait", 4, 0.004)]

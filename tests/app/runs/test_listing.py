@@ -61,7 +61,7 @@ def test_runs_are_sorted_and_the_unknown_come_last(by: str, order: list[int]) ->
         (Card(parts=[("idle", "data_wait", 0.79), ("other_compute", None, 0.2), ("idle", "launch_latency", 0.01)], lost_to="waiting for the data loader"), "80 % lost, most to waiting for the data loader"),
         (Card(parts=[("other_compute", None, 0.58), ("tensor_core_compute", None, 0.39), ("idle", "launch_latency", 0.03)]), "97 % compute, 40 % of it on tensor cores"),
         (Card(parts=[("other_compute", None, 1.0)]), "100 % compute, none of it on tensor cores"),
-        (Card(parts=[("outside_profile", None, 0.65), ("other_compute", None, 0.35)]), "65 % time no profiled step shows"),
+        (Card(parts=[("outside_profile", None, 0.65), ("other_compute", None, 0.35)]), "65 % time outside the profiled steps"),
         (Card(parts=[("host_operators", None, 0.7), ("host_rest", None, 0.3)]), "70 % operators on the host"),
     ],
 )  # fmt: skip

@@ -54,7 +54,7 @@ def test_the_change_about_the_largest_cause_and_its_gain_stand_before_the_causes
     text = words_of(test)
     answer = text[: text.index("The GPU waits for")]
     assert re.search(r"Change 1: .+: \S+ → ≈", answer)
-    assert "The largest part is " in answer
+    assert "Most of it is " in answer
     assert "st-prow" in answer and "width:100%" in answer  # the whole step, what is lost within it
 
 
@@ -67,13 +67,13 @@ def test_without_a_finding_about_it_what_helps_stands_before_the_causes(monkeypa
 @pytest.mark.parametrize(
     ("place", "with_stack", "said"),
     [
-        ("train.py:96 in step (73 %)", True, "The largest part is at train.py:96 in step (73 %)."),
-        ("before cudaLaunchKernel (70 %)", True, "The largest part is before cudaLaunchKernel (70 %)."),
-        ("aten::nonzero (90 %)", True, "The largest part is in aten::nonzero (90 %)."),
+        ("train.py:96 in step (73 %)", True, "Most of it is at train.py:96 in step (73 %)."),
+        ("before cudaLaunchKernel (70 %)", True, "Most of it is before cudaLaunchKernel (70 %)."),
+        ("aten::nonzero (90 %)", True, "Most of it is in aten::nonzero (90 %)."),
         (
             "aten::nonzero (90 %)",
             False,
-            "The largest part is in aten::nonzero (90 %). Your own line is not recorded: `sawtooth run --stacks` records it.",
+            "Most of it is in aten::nonzero (90 %). To record your own line, use `sawtooth run --stacks`.",
         ),
     ],
 )

@@ -424,7 +424,7 @@ def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> N
     assert "rises and falls every 1.00\u00a0s, between 0 and 100\u00a0%" in words_of(test)
     low = re.search(r"and is low for ([\d.]+)\xa0% of the time", words_of(test))
     assert low is not None and float(low[1]) == pytest.approx(50, abs=2)  # half a second of each
-    tooth, lanes = charts(test)  # one folded tooth stands above the lanes
+    lanes, tooth = charts(test)  # one folded period stands below the lanes
     assert tooth["layout"]["yaxis"]["title"]["text"] == "%" and len({line["yaxis"] for line in lanes["data"]}) > 1
     assert any("one period" in a["text"] for a in lanes["layout"]["annotations"])
 
@@ -434,7 +434,7 @@ def test_the_period_is_drawn_in_the_signal_that_shows_it_best(app_data: DataFold
     path = telemetry_file(tmp_path / "t.jsonl", samples=300)
     head, *lines = map(json.loads, path.read_text().splitlines())
     path.write_text("\n".join(map(json.dumps, [head, *({**line, "gpm_graphics": line["gpu_util"]} for line in lines)])))
-    _, lanes = charts(opened("telemetry", run_of(app_data, path)))
+    lanes, _ = charts(opened("telemetry", run_of(app_data, path)))
     layout = lanes["layout"]
     first = [line["name"] for line in lanes["data"] if line["yaxis"] == "y"]
     behind = [line["name"] for line in lanes["data"] if line.get("opacity", 1) < 1]

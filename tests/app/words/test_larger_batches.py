@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sawtooth.app.words.telemetry import larger_batches
+from sawtooth.app.words.savings import larger_batches
 
 
 def at(times: float, step_ms: float, low_ms: float, high_ms: float, rate: float, memory: float | None = None) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_time_outside_the_profile_is_named_by_the_finding_that_explains_it() -> 
     loader = replace(finding_of("queue"), explains=Explains(("data_wait",), topics=frozenset({"hidden"})))
     hidden = lost_time.hidden_by([finding_of("other"), loader])
     said = lost_time.sentence(rank_of(), "unprofiled", rows, hidden)
-    assert said.endswith("to time that no profiled step shows, most likely waiting for the data loader.")
+    assert said.endswith("to time outside the profiled steps, most likely waiting for the data loader.")
     assert lost_time.hidden_by([finding_of("other")]) is None
 
 

@@ -44,14 +44,14 @@ def test_one_figure_alone_is_confused_with_nothing() -> None:
 def test_troughs_under_the_profile_and_by_their_period() -> None:
     run = replace(run_of(ledger=STARVED), troughs=Troughs(4, (("data_wait", 99), ("host_sync", 1)), 1))
     assert words.troughs(run) == (
-        "Of the time lost in the 4 troughs under the profile, 99\u00a0% is waiting for the data loader. "
-        "By its period a tooth takes as long as one step: each trough is one wait for the data loader's next batch."
+        "The profile covers the 4 low stretches: 99\u00a0% of the time lost in them is waiting for the data loader. "
+        "One period is as long as one step: each low stretch is one wait for the data loader's next batch."
     )
 
 
 def test_several_steps_to_a_tooth_are_workers_that_finish_together_only_where_the_loader_is_to_blame() -> None:
     two = Troughs(steps=2, by_work=True)
-    assert words.troughs(replace(run_of(), troughs=two)) == "By its period a tooth does the work of 2 steps."
+    assert words.troughs(replace(run_of(), troughs=two)) == "One period does the work of 2 steps."
     hidden = replace(finding_of("hidden-loader"), explains=Explains(("data_wait",), topics=frozenset({"hidden"})))
     blamed = words.troughs(replace(run_of(), findings=[hidden], troughs=two))
     assert blamed is not None
@@ -64,9 +64,7 @@ def test_a_tooth_and_a_step_of_two_times_say_where_each_is_from() -> None:
     lead = replace(run.lead, best=replace(run.lead.best, reading=Reading(773.0), source="telemetry"))
     tooth = SimpleNamespace(sawtooth=SimpleNamespace(period_s=0.752))
     apart = words.both_times(replace(lead, telemetry=tooth), 1)  # type: ignore[arg-type]
-    assert apart == [
-        "The rhythm of the samples gives 752\u00a0ms a step and the kernels' time over the mean utilization 773\u00a0ms: two measurements of the same loop."
-    ]
+    assert apart == ["The step is measured twice: 752\u00a0ms by the period, 773\u00a0ms by kernel time ÷ mean utilization."]
     tooth.sawtooth.period_s = 0.7731  # the same in three figures
     assert words.both_times(replace(lead, telemetry=tooth), 1) == []  # type: ignore[arg-type]
 

@@ -79,7 +79,7 @@ def test_what_no_profile_shows_is_said_to_be_of_telemetry_alone() -> None:
     said = joined(own, other)
     assert said["Heat slows GPU 0 to 50% of its clock"] == (
         "telemetry alone",
-        "A profile has no clocks and no reasons for them.",
+        "A profile does not record clocks or the reasons for throttling.",
     )
     assert said["Heat slows GPU 2 to 60% of its clock"] == ("telemetry alone", "The profile is of another GPU.")
 
