@@ -87,7 +87,7 @@ def lanes(
     steady: TelemetrySeries | None = None,
     trouble: Sequence[str] = (),
 ) -> Chart:
-    """Draw the measured quantities, one panel per unit, starting with those of ``trouble`` or the activity signal.
+    """Draw the measured quantities, one panel per unit; those of ``trouble`` or the activity come first.
 
     Averages are of ``steady``, a part of ``telemetry`` (the rest is shaded), or else of all drawn samples.
     """

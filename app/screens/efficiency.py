@@ -83,6 +83,8 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
     waits = {part.key: words.largest_wait(rank, part.key, column) for part in parts}
     causes = {key: colour_of(wait[0].owner, wait[0].cause) for key, wait in waits.items() if wait is not None}
     cards.ranked(HEADS, cells, charts.bars(parts, causes, dark=frame.dark()), "What keeps a step from the GPU's peak")
+    if differs := words.beside_idle(rank, parts, column):
+        cards.small(differs)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(charts.METRICS, charts.METHOD, "peak-parts")
         with st.popover("Table", type="tertiary", icon=":material/table_rows:", key="peak-parts-rows"):

@@ -62,7 +62,7 @@ def main() -> None:
         cards.empty_state(
             "To see who holds the peak, record a memory snapshot.",
             "This page then shows the peak by purpose, module and code line, and the memory in use over time. In your own profiler, "
-            "profile_memory=True shows it by operator.",
+            "`profile_memory=True` shows it by operator.",
             "sawtooth run --memory train.py",
         )
         _driver(rank)

@@ -13,7 +13,7 @@ from sawtooth.app.format import clean, many
 from sawtooth.app.page import cards
 from sawtooth.app.page.reference import RuleDocumentation, columns, found_in, matching, rules
 
-WAYS = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
+WAYS = {"higher": "↑", "lower": "↓", "neither": ""}  # which way is better
 METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
 Rows = list[tuple[str, ...]]
 
@@ -30,7 +30,9 @@ def main() -> None:
     first = next((name for name, count in counts.items() if count), METRIC)
     metric_tab, owner_tab, rule_tab, column_tab = st.tabs(list(counts), default=first)
     with metric_tab:
-        _table(("Metric", "What it is", "Where it comes from", "Unit", "Key in the report"), metrics, "Metrics")
+        _table(
+            ("Metric", "What it is", "Where it comes from", "Unit, ↑ or ↓ is better", "Key in the report"), metrics, "Metrics"
+        )
     with owner_tab:
         cards.small("Every nanosecond of a device has one owner, the first of these that runs.")
         _table(("Owner", "It owns an instant where", "Key"), owners, "Owners")
@@ -55,7 +57,7 @@ def _head(wanted: str, counts: Mapping[str, int]) -> None:
 
 def _metrics() -> Rows:
     return [
-        (m.label, m.definition, m.source, ", ".join(filter(None, (m.unit, WAYS[m.better]))), f"`{m.key}`")
+        (m.label, m.definition, m.source, "\u00a0".join(filter(None, (m.unit, WAYS[m.better]))), f"`{m.key}`")
         for m in METRICS.values()
     ]
 

@@ -79,6 +79,15 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
     return [PeakPart(key, ms, ms / step) for key, ms in shown.items() if ms > ROUNDING * step or key == "peak"]
 
 
+def beside_idle(rank: RankResult, parts: Sequence[PeakPart], column: Column) -> str | None:
+    """Return why the idle time is not the lost time of the other pages; None if both read the same."""
+    idle = sum(part.ms for part in parts if part.key == "idle")
+    lost = lost_time.total_ms(lost_time.rows(rank, column))
+    if not idle or fmt.duration_ms(idle) == fmt.duration_ms(lost):
+        return None
+    return f"Idle is time without any GPU operation. With copies and communication that nothing overlaps, {fmt.duration_ms(lost)} is lost, as on Idle."
+
+
 def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_time.LostTimeRow, float] | None:
     """Return the main cause of idle time, exposed copies or communication, with its ms.
 
