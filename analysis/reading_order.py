@@ -67,7 +67,8 @@ def is_advice(finding: Finding) -> bool:
 def leading(result: RunResult) -> Finding | None:
     """Return the first change: the first that surely gains, or one that surely gains much more.
 
-    A change of low confidence leads only if there is no other. None for a healthy run, and where no change is sure to gain.
+    A change of low confidence leads only if there is no other, not even a larger one that may bring nothing. A change with only a
+    bound does not lead if another is predicted to gain more. None for a healthy run, and where no change is sure to gain.
     """
     rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
@@ -78,6 +79,10 @@ def leading(result: RunResult) -> Finding | None:
         findings = [sure] if sure is not None and sure.claims == "gain" else []
     claimed = [finding for finding in findings if not finding.may_gain_nothing and matters(finding, best_ms(result))]
     first = next((finding for finding in claimed if finding.confidence != "low"), next(iter(claimed), None))
+    if first is not None and first.confidence == "low" and any(_is_more(finding, first) for finding in findings):
+        return None  # the larger change is the one to try, although it may bring nothing
+    if first is not None and first.claims == "ceiling" and not first.ends_the_run and "late_rank" not in first.explains.topics:
+        first = next((finding for finding in claimed if _is_more(finding, first)), first)
     if first is None or first.claims != "gain" or first.ends_the_run or "late_rank" in first.explains.topics:
         return first
     surer = [f for f in claimed if _is_surer(f, first) and not any(n in claimed for n in needed_before(f, result.findings))]
@@ -93,6 +98,11 @@ def matters(finding: Finding, step_ms: float | None) -> bool:
     # A change that the loader limits is important, even if its severity is low.
     bounded = finding.claims == "ceiling" and (finding.severity != "info" or finding.fed_every_ms is not None)
     return bounded or finding.claims == "gain"
+
+
+def _is_more(finding: Finding, bound: Finding) -> bool:
+    """Return whether a predicted gain is larger than all that another change could bring at most."""
+    return finding.claims == "gain" and finding.confidence != "low" and finding.gain_ms > bound.gain_ms
 
 
 def _is_surer(finding: Finding, first: Finding) -> bool:

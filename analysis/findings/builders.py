@@ -21,7 +21,7 @@ from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
 MORE_THAN_COST = 1.1  # Multiple of the kernels' time above which a reader would ask why the gain is so large.
-NO_LAUNCHES = "The gain is more than these kernels take, because the host no longer launches them either."
+AND_LAUNCHES = ", and the host launches them"  # A gain above the kernels' own time needs its reason.
 # More than the GPU's wait at this place, because later launches are also late.
 LEAD_LOST = "which costs it its head start: {cost} of each step"
 # Share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take most of the wait.
@@ -52,7 +52,7 @@ def of_kernels(
 
     def explained(advice: Advice, judgement: Judgement) -> Advice:
         gains_more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * cost
-        return replace(advice, note=f"{advice.note} {NO_LAUNCHES}".strip()) if gains_more else advice
+        return replace(advice, title=f"{advice.title}{AND_LAUNCHES}") if gains_more else advice
 
     yield Evidence(
         replace(advice, title=advice.title.format(cost=in_words(cost), kernels=count_in_words(rows, steps))),
@@ -62,7 +62,7 @@ def of_kernels(
         confidence=confidence,
         severity=severity,
         rows=evidence_of(rows, steps, by),
-        reword=explained if edits is None else None,
+        reword=explained if edits is None or any(isinstance(edit, WithoutOps) for edit in edits) else None,
     )
 
 

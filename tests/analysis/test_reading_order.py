@@ -39,6 +39,16 @@ def test_the_surest_change_leads_and_its_place_does_not_change_when_ordered_agai
     assert leading(again) is again.findings[0] is optimizer
 
 
+def test_a_bound_or_a_guess_does_not_lead_before_a_larger_gain() -> None:
+    bound = finding("overlap", None, ceiling_ms_per_step=5.0)
+    assert order(bound, finding("graph", 55.0)) == ["graph", "overlap"]
+    assert order(bound, finding("graph", 62.0)) == ["overlap", "graph"]
+    guess, doubtful = finding("casts", 60.0), finding("compile", 45.0, predicted_low_ms=40.0)
+    guess, doubtful = replace(guess, confidence="low"), replace(doubtful, predicted_high_ms=65.7)
+    assert leading(replace(run_of(ledger=SLOW), findings=[guess])) is guess
+    assert leading(replace(run_of(ledger=SLOW), findings=[guess, doubtful])) is None
+
+
 def test_without_a_first_change_what_the_profile_hides_stands_before_small_gains() -> None:
     hidden = finding("steps", None, ceiling_ms_per_step=1.0, explains=Explains(topics=frozenset({"hidden"})))
     assert order(finding("small", 65.0), hidden) == ["steps", "small"]

@@ -18,12 +18,13 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.loops.python_stretches import python_stretches
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
@@ -63,9 +64,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     often = how_often(len(calls), steps) if len(calls) < steps or 2 * few > steps else f"in {few} of {steps} steps"
     line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
+    title = f"Python on the host holds the launches up {often}: {{cost}} a step{named.replace('{', '{{').replace('}', '}}')}"
+
+    def reworded(advice: Advice, judgement: Judgement) -> Advice:
+        """State all the time that the launches are late, of which other GPU work may hide a part."""
+        return replace(advice, title=title.format(cost=in_words(max(judgement.gain_ms if judgement.gains else 0.0, lost))))
+
     yield Evidence(
         Advice(
-            f"Python on the host holds the launches up {often}: {in_words(lost)} a step{named}",
+            title.format(cost=in_words(lost)),
             Action(
                 "Move",
                 "the Python work between launches out of the step",
@@ -88,6 +95,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ],
         confidence="high" if named else "medium",
         rows=context.gap_evidence("python_host", before=calls),
+        reword=reworded,
     )
 
 
