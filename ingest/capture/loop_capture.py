@@ -236,14 +236,9 @@ class Capture:
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:
             settings["step time after the profile, ms"] = significant(self.step_time_after_ms, 4)
-        run = {
-            "name": self._run["name"] or self.wanted.stem,
-            "notes": self._notes(),
-            "tags": list(self._run["tags"]),
-            "settings": settings,
-            "facts": facts,
-        }
-        pack_run(self.wanted, run, sources)
+        name = self._run["name"] or self.wanted.stem
+        texts = {"name": name, "notes": self._notes(), "tags": list(self._run["tags"])}
+        pack_run(self.wanted, {**texts, "settings": settings, "facts": facts}, sources)
         self.path, self.done = self.wanted, True
         self._clean_up()
         print("; ".join([f"sawtooth: wrote {self.wanted}", *self.why_not]), file=sys.stderr)
