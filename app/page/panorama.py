@@ -1,4 +1,4 @@
-"""The curve at the top of the Verdict: utilization over the whole recording, or a throttled GPU's clock."""
+"""The curve at the top of the Verdict: utilization of the whole recording, or a throttled clock."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def text(result: RunResult) -> str:
         lines += _ledger_text(result.lead)
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", title, *_columns([named, *parts])]
-    shown = {headline(result), below(result)}
+    shown = {headline(result), below(result) or ""}
     lines += _readings_text(result, shown)
     lines += about_samples(result)
     if audited := numbers.said_once(audit_words.rows(result), numbers.missing(result)):

@@ -2,6 +2,7 @@
 
 from sawtooth.ingest.quantities.quantity import (
     COUNT,
+    MHZ,
     PCIE_GENERATION,
     PCIE_LANES,
     PERCENT,
@@ -20,6 +21,7 @@ HEALTH: tuple[Quantity, ...] = (
             "dcgm_exporter": {"DCGM_FI_DEV_ENFORCED_POWER_LIMIT": 1, "DCGM_FI_DEV_POWER_MGMT_LIMIT": 1},
             "gpustat": {"enforced.power.limit": 1},
             "table": {"enforced_power_limit": 1, "power_limit": 1, "max_power_limit": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_power_limit_watts": 1},
         },
     ),
     Quantity(
@@ -28,6 +30,7 @@ HEALTH: tuple[Quantity, ...] = (
             "nvml_jsonl": {"sm_max_mhz": 1},
             "nvidia_smi": {"clocks.max.sm": 1, "clocks.max.graphics": 1},
             "table": {"clocks_max_sm": 1, "gfx_0_max_clk": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_sm_clock_max_hertz": MHZ},
         },
     ),
     Quantity(
@@ -53,6 +56,7 @@ HEALTH: tuple[Quantity, ...] = (
             "nvidia_smi": {"pcie.link.gen.current": 1, "pcie.link.gen.gpucurrent": 1},
             "dcgm_exporter": {"DCGM_FI_DEV_PCIE_LINK_GEN": 1},
             "table": {"pcie_link_gen_current": 1, "pcie_gen": 1, "pcie_link_gen": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_pcie_link_generation": 1},
         },
     ),
     Quantity(
@@ -62,6 +66,7 @@ HEALTH: tuple[Quantity, ...] = (
             "nvidia_smi": {"pcie.link.gen.max": 1, "pcie.link.gen.gpumax": 1},
             "dcgm_exporter": {"DCGM_FI_DEV_PCIE_MAX_LINK_GEN": 1},
             "table": {"pcie_link_gen_max": 1, "pcie_max_gen": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_pcie_link_max_generation": 1},
         },
     ),
     Quantity(
@@ -71,6 +76,7 @@ HEALTH: tuple[Quantity, ...] = (
             "nvidia_smi": {"pcie.link.width.current": 1},
             "dcgm_exporter": {"DCGM_FI_DEV_PCIE_LINK_WIDTH": 1},
             "table": {"pcie_link_width_current": 1, "pcie_width": 1, "pcie_link_width": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_pcie_link_lanes": 1},
         },
     ),
     Quantity(
@@ -80,6 +86,7 @@ HEALTH: tuple[Quantity, ...] = (
             "nvidia_smi": {"pcie.link.width.max": 1},
             "dcgm_exporter": {"DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": 1},
             "table": {"pcie_link_width_max": 1, "pcie_max_width": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_pcie_link_max_lanes": 1},
         },
     ),
     Quantity(
@@ -90,6 +97,7 @@ HEALTH: tuple[Quantity, ...] = (
             "nvidia_smi_dmon": {"sbecc": 1},
             "dcgm_exporter": {"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": 1},
             "table": {"ecc_errors_corrected_volatile_total": 1, "total_correctable_count": 1, "single_bit_ecc": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_ecc_corrected_errors_total": 1},
         },
     ),
     Quantity(
@@ -100,6 +108,7 @@ HEALTH: tuple[Quantity, ...] = (
             "nvidia_smi_dmon": {"dbecc": 1},
             "dcgm_exporter": {"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": 1},
             "table": {"ecc_errors_uncorrected_volatile_total": 1, "total_uncorrectable_count": 1, "double_bit_ecc": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_ecc_uncorrected_errors_total": 1},
         },
     ),
     Quantity(

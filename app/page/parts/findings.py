@@ -179,8 +179,8 @@ def whole_step(rank: RankResult, finding: Finding) -> TimelineSpan | None:
 
 def limits(result: RunResult) -> None:
     """Say what limits the numbers: import problems, dropped events and readings with low trust."""
-    said = result.withdrawn_by.sentence if result.withdrawn_by is not None else None  # below the headline
-    diagnostics = [d for d in report_text.limiting_diagnostics(result) if said is None or not d.sentence.startswith(said)]
+    shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None  # below the headline
+    diagnostics = [d for d in report_text.limiting_diagnostics(result) if shown is None or not d.sentence.startswith(shown)]
     if not diagnostics:
         return
     worst = any(d.severity != "info" for d in diagnostics)

@@ -6,6 +6,7 @@ page writes that range into the address.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
     return (*_entries("Lost time", lost), *_entries("GPU streams", streams), *_entries("Host", host))
 
 
-def _entries(heading: str, shown: list[Colour | None]) -> list[LegendEntry]:
+def _entries(heading: str, shown: Sequence[Colour | None]) -> list[LegendEntry]:
     named = {c.label: LegendEntry(c.label, c.on(frame.dark()), c.hatched, c.texture) for c in shown if c is not None}
     return [LegendEntry(heading, "", heading=True), *named.values()] if named else []
 
