@@ -1,11 +1,18 @@
-"""Inject random faults until time is up: old runs keep their numbers, nothing is half published, and what was hit is told or right.
+"""Inject random faults for a given time and check that no run is lost and no number is wrong.
 
     python -m tests.faults [--seconds 600] [--seed 1]
 
-A round is one of: a job's child killed at a random moment; a disk full at some share of what a job needs (as root: a real file system,
-else a limit on the size of files); few open files; bytes damaged or cut off in a recording, a derived file, a kept analysis or a manifest;
-a server killed at a random moment with a job at work, while a second one runs on the same folder; or ten mutated files (tests.fuzz). The
-same seed gives the same faults, though not the same moments. Ends with code 1 where a run was lost or a number was wrong.
+Each round is one of these faults:
+- a job's child process killed at a random moment
+- a disk that is full at some share of what a job needs (as root a real file system, else a limit on the size of files)
+- few open files
+- bytes damaged or cut off in a recording, a derived file, a cached analysis or a manifest
+- a server killed at a random moment during a job, while a second server runs on the same folder
+- ten mutated files (tests.fuzz)
+
+After each fault old runs keep their numbers and nothing is half published; the damaged item is reported or still right.
+The same seed gives the same faults, though not at the same moments. The exit code is 1 if a run was lost or a number
+was wrong.
 """
 
 from __future__ import annotations
@@ -51,7 +58,10 @@ def shown(folder: DataFolder, run: str, library: Library) -> Any:
 
 
 class Faults:
-    """A pristine data folder with an old and a new run, and the numbers of both; each round works on a copy without or with the new one."""
+    """An intact data folder with an old and a new run, and the numbers of both.
+
+    Each round works on a copy, with or without the new run.
+    """
 
     def __init__(self, root: Path, chance: random.Random) -> None:
         self.root, self.chance = root, chance

@@ -1,7 +1,8 @@
-"""Drives a newcomer's first ten minutes and prints their times: ``python -m tests.first_minutes [--python PYTHON]``.
+"""Measure the steps of a newcomer's first ten minutes: ``python -m tests.first_minutes``.
 
-A fresh clone of this checkout is installed into a fresh environment, as the README says; then the demo until a browser shows the first
-answer, a training recorded as it is, a trace brought in, reported and compared. ``--python`` takes an environment that has Sawtooth.
+A fresh clone of this checkout is installed into a fresh environment, as the README says. Then it times the demo until a
+browser shows the first answer, a recorded training, and a trace that is ingested, reported and compared. ``--python
+PYTHON`` names an environment that already has Sawtooth.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def demonstrate(run: list[str], environment: dict[str, str], times: Times, folde
 
 
 def seen(chromium: str, opened: Path) -> str:
-    """Return the answer of the first example as soon as it stands on the page that a browser was told to open."""
+    """Return the first example's answer as soon as the page that the browser opens shows it."""
     from playwright.sync_api import sync_playwright
 
     expected = first_answer()

@@ -141,7 +141,10 @@ def test_the_list_of_libraries_catches_a_violation() -> None:
 
 
 def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run import-linter over the package as it is when installed; it reads files and does not follow ``__path__``."""
+    """Run import-linter over the package as it is when installed.
+
+    import-linter reads files and does not follow ``__path__``.
+    """
     command = [sys.executable, "-P", "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     arguments = ["--config", str(ROOT / ".importlinter"), "--no-cache"]
@@ -169,7 +172,10 @@ def test_every_package_says_what_its_room_is_for() -> None:
 
 
 def test_a_module_exists_once() -> None:
-    """Imported as the app imports them, every module of ours has one name and one object, wherever its file lies."""
+    """Every module of Sawtooth has one name and one module object after the app's imports.
+
+    This holds wherever the module's file lies.
+    """
     modules = [
         m
         for m, p in _modules()
@@ -225,7 +231,11 @@ def test_screens_hold_no_sql() -> None:
 
 
 def test_no_window_function_filters_its_rows() -> None:
-    """DuckDB looks at the whole partition for every row of one that does: 14 seconds for 390,000 operators. ``count(CASE …)`` takes 0.06."""
+    """No SQL query filters the rows of a window function.
+
+    For such a filter DuckDB reads the whole partition for every row: 14 seconds for 390,000 operators. ``count(CASE
+    …)`` takes 0.06 s.
+    """
     filtering = re.compile(r"\bFILTER\s*\((?:[^()]|\([^()]*\))*\)\s*OVER\b")
     assert filtering.search("count(*) FILTER (NOT f(a)) OVER (ORDER BY b)")
     sources = [

@@ -1,4 +1,8 @@
-"""The image can be built from what .dockerignore leaves of the checkout; image and conda recipe agree with pyproject.toml."""
+"""Tests of the container image: build context and agreement with pyproject.toml.
+
+The image must build from the files that .dockerignore leaves. The image and the conda recipe must agree with
+pyproject.toml.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,11 @@ def options_cut(words: list[str]) -> list[str]:
 
 
 def pattern_of(rule: str) -> re.Pattern[str]:
-    """Return a rule of .dockerignore as a pattern: ``**`` is any number of folders, ``*`` and ``?`` stay within one; what is below belongs to it."""
+    """Return the regular expression for a rule of .dockerignore.
+
+    ``**`` matches any number of folders; ``*`` and ``?`` stay within one. Everything below a matching folder matches
+    too.
+    """
     parts = [{"**": r"(?:.*/)?"}.get(part, glob_of(part) + "/") for part in PurePosixPath(rule.lstrip("/")).parts]
     return re.compile("".join(parts).removesuffix("/") + r"(?:/.*)?")
 

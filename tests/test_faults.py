@@ -1,4 +1,7 @@
-"""Whatever is killed, full, damaged or stepped: old runs keep their numbers, nothing is half published, and the app goes on."""
+"""Tests of injected faults: killed processes, full disks, damaged files and clock steps.
+
+After each fault old runs keep their numbers, nothing is half published, and the app continues.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def traces(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sound(traces, tmp_path_factory):
-    """Data folders where nothing went wrong, with the old run and with both, and the id and numbers of each run; copied for each test."""
+    """Return intact data folders, with the old run only and with both runs, and their ids and numbers.
+
+    Each test works on a copy.
+    """
     before = DataFolder(tmp_path_factory.mktemp("sound") / "old").create()
     old = stage.bring(before, traces[0]).id
     both = DataFolder(shutil.copytree(before.root, before.root.with_name("both")))
@@ -63,7 +69,7 @@ def both(tmp_path, sound):
 
 
 def check(held, traces, wanted):
-    """What must hold after a fault; then the same trace is brought in by this process, which never restarted."""
+    """Check the state after a fault, then ingest the same trace in this process without a restart."""
     folder, old, before = held
     stage.check_whole(folder)
     assert stage.numbers(folder, old) == before
@@ -121,7 +127,11 @@ MAY_MOUNT = [pytest.param(share, marks=pytest.mark.slow) for share in (0, 0.3, 0
 
 @pytest.mark.parametrize("share", MAY_MOUNT)
 def test_a_full_disk_is_told_and_survived_without_a_restart(tmp_path, traces, wanted, share):
-    """A real file system, full at ``share`` of what the ingest cannot do without; given room, the same process and folder go on."""
+    """An ingest that fails on a full disk is reported, and succeeds once there is room.
+
+    The file system is real. It is full at ``share`` of the space that the ingest needs. Process and folder stay the
+    same.
+    """
     spare = DataFolder(tmp_path / "spare").create()
     needs = 0
     for trace in traces:  # of the second; a full disk only costs the time to make a result and a card again

@@ -1,4 +1,7 @@
-"""Whole servers killed, doubled and put on a disk that cannot be written: what they held is shown again, with the same numbers."""
+"""Tests of whole servers that are killed, started twice or put on a read-only disk.
+
+Afterwards their runs are shown again with the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def servers() -> Iterator[list[Server]]:
 
 @pytest.mark.parametrize("delay", [0.0, 0.7, 1.5, 3.0])
 def test_a_killed_server_comes_back_with_what_it_held(tmp_path, folder, servers, delay):
-    """kill -9 with a job at work: its child ends too, the next server finds old runs as they were and no remains, and reads the file again."""
+    """After kill -9 during a job, the next server shows the old runs and reads the file again.
+
+    The job's child process ends too, and no temporary files remain.
+    """
     trace = stage.trace_in(tmp_path / "new.json.gz", 3000)
     servers.append(start_server(folder.root))
     before = reports(servers[0])

@@ -1,4 +1,7 @@
-"""Sawtooth where people have it: an editable install, a wheel and a plain checkout, beside packages of theirs with the names of our rooms."""
+"""Tests of the installed package: an editable install, a wheel and a plain checkout.
+
+The user's own packages beside it have the names of our top-level packages.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,10 @@ def copy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A training repository with packages of its own that are called like our rooms; to import one is to fail."""
+    """Return a training repository whose packages have the names of our top-level packages.
+
+    Importing one of them raises an error.
+    """
     for room in ROOMS:
         (tmp_path / room).mkdir()
         (tmp_path / room / "__init__.py").write_text(

@@ -73,7 +73,10 @@ def _sentences(text: str) -> list[str]:
 
 
 def _texts(tree: ast.Module) -> Iterator[str]:
-    """Yield a module's strings of several words that end like sentences; a value in an f-string counts as one word."""
+    """Yield a module's strings of several words that end like sentences.
+
+    A value in an f-string counts as one word.
+    """
     documented = {
         id(node.body[0].value)
         for node in ast.walk(tree)

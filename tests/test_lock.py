@@ -1,4 +1,4 @@
-"""The image and the checks install what requirements.lock names, and that is what pyproject.toml asks for."""
+"""Tests of requirements.lock: the image and the checks install it, and it fits pyproject.toml."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def test_every_dependency_has_an_upper_bound() -> None:
 
 
 def test_the_image_is_built_on_one_exact_base() -> None:
-    """Of the Python that the lock file is read with; both stages, so that what was built runs on what it was built for."""
+    """Both stages of the image use the same exact base image, with the Python of the lock file.
+
+    What the first stage builds then runs in the second.
+    """
     text = (ROOT / "Dockerfile").read_text()
     base = re.search(r"^ARG BASE=python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     assert base and re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]

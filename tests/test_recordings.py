@@ -1,4 +1,4 @@
-"""Every committed recording is whole, small, names its truth, and says nothing about the machine that made it."""
+"""Tests of the committed recordings: complete, small, with a truth file and anonymous."""
 
 import gzip
 import json

@@ -48,9 +48,9 @@ def _update(trace: ChromeTrace, at: float) -> float:
 
 
 def acts(folder: Path, *, passes: int, every: int = 1, rows: int = 4, loads: bool = False) -> list[Path]:
-    """Write a loop of STEPS updates with ``passes`` of the policy over ``rows`` observations before each ``every``-th.
+    """Write a loop of STEPS updates with ``passes`` of the policy before each ``every``-th update.
 
-    With ``loads``, each pass takes its batch from a data loader, as an evaluation does.
+    Each pass reads ``rows`` observations. With ``loads``, it takes its batch from a data loader, as an evaluation does.
     """
     trace, at = ChromeTrace(made_for=folder.name), 0.0
     for step in range(STEPS):

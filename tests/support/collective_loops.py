@@ -98,7 +98,10 @@ def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) 
 
 
 def communicating(folder: Path, *, elements: int, inside: str) -> list[Path]:
-    """Write a loop of 500 µs of computation and an all-reduce of ``elements`` FP32 values for 1500 µs, inside ``inside``."""
+    """Write a loop of 500 µs of computation and an all-reduce of 1500 µs, inside ``inside``.
+
+    The all-reduce has ``elements`` FP32 values.
+    """
     trace = _loop()
     begin = 0.0
     for step in range(STEPS):

@@ -1,4 +1,4 @@
-"""The rules for commit subjects, as the ``commit-msg`` hook of ``.pre-commit-config.yaml`` checks them.
+"""Check commit subjects; the ``commit-msg`` hook of ``.pre-commit-config.yaml`` calls this.
 
 python -m tests.support.commit_subject .git/COMMIT_EDITMSG
 """

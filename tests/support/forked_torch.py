@@ -78,7 +78,10 @@ def _train(about: dict[str, Any], files: list[int]) -> None:
 
 
 def start(address: str, *words: str) -> None:
-    """Run the script or module of ``words`` in a fork of the server at ``address``, and exit with its exit code."""
+    """Run the script or module in ``words`` in a fork of the server at ``address``.
+
+    This process exits with the exit code of the fork.
+    """
     about = {"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.connect(address)

@@ -14,7 +14,7 @@ ODD_GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_
 
 
 def odd_width(trace: ChromeTrace, at: float, width: int, heads: int) -> float:
-    """Add the forward pass of a layer and of a vocabulary over 4 x 1024 tokens, after which the host waits for the GPU."""
+    """Add the forward pass of a layer and a vocabulary over 4 x 1024 tokens, then a wait for the GPU."""
     tokens, head, free = 4096, width // heads, at + 8
 
     def launch(name: str, dims: list[Any], kernel_us: float, kernel: str, **more: Any) -> None:

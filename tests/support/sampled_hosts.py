@@ -1,4 +1,7 @@
-"""A generator of telemetry of a host: a healthy training, and troubles planted into it with kind, size, GPU and time."""
+"""Generate the telemetry of a host with a healthy training and planted troubles.
+
+Each trouble has a kind, a size, a GPU and a time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ GIB = float(1 << 30)
 
 @dataclass(frozen=True)
 class Trouble:
-    """One planted trouble: its kind, its GPUs, its size in the unit of the kind, and its first and last second."""
+    """One planted trouble: its kind, GPUs, size in the unit of the kind, and first and last second."""
 
     kind: str
     gpus: tuple[int, ...]
@@ -188,7 +191,10 @@ def _evaluations(seed: int, trouble: Trouble, end: float) -> list[tuple[float, f
 
 
 def _jobs(seed: int, trouble: Trouble, values: dict[str, F64], at: F64) -> None:
-    """Cut the hour into two to six jobs of different length, level and memory; the size is the idle time between them in seconds."""
+    """Cut the hour into two to six jobs of different length, level and memory.
+
+    The size is the idle time between them in seconds.
+    """
     random = np.random.default_rng(seed + 9)
     count = int(random.integers(2, 7))
     lengths, gaps = random.uniform(1, 4, count), random.uniform(1, 3, count - 1)

@@ -21,7 +21,7 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def smi_log(path: Path, gpus: Sequence[DeviceSamples], columns: Sequence[str] = tuple(COLUMNS), hole: tuple[int, int] = (0, 0)) -> Path:  # fmt: skip
-    """Write the samples as nvidia-smi does, in rounds over the GPUs, without those with numbers in ``hole``."""
+    """Write the samples as nvidia-smi does, GPU by GPU, without the samples numbered in ``hole``."""
     lines = [", ".join(["timestamp", "index", *(COLUMNS[column][0] for column in columns)])]
     for number, time_ns in enumerate(gpus[0].times.tolist()):
         if hole[0] <= number < hole[1]:

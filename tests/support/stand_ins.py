@@ -15,7 +15,10 @@ SHELL = re.compile(r"^(?:\w+=\S+ )*(?:python|nvidia-smi|find|sawtooth)\b")
 
 
 def without_omissions(text: str) -> str:
-    """Return suggested code without the omitted arguments, and with a body where it ends in a block's head."""
+    """Return suggested code without its omitted arguments.
+
+    Code that ends in the head of a block gets a body.
+    """
     text = text.replace(", …", "").replace("…, ", "").replace("(..., ", "(")
     last = text.splitlines()[-1].split("#")[0].rstrip()
     return f"{text}\n    pass" if last.endswith(":") else text

@@ -1,4 +1,7 @@
-"""Who keeps a pipeline from what its step would take with equal work: jobs whose steps are known by hand."""
+"""Tests of pipeline stages: which stage or rank makes a step longer than equal work would.
+
+The steps of these jobs are computed by hand.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,11 @@ STAGES, WIDE, MICRO, STEPS, MS = 3, 4, 4, 6, 1_000_000
 
 
 def matched(work_ms: Callable[[int, int, int, int], float]) -> pd.DataFrame:
-    """Return the matched calls of a job that only goes forward: STAGES stages of WIDE ranks each, position = WIDE · stage + place.
+    """Return the matched calls of a forward-only job with STAGES stages of WIDE ranks each.
 
-    ``work_ms`` is of stage, place, step and microbatch. Ranks receive, work and send; then each stage sums its gradients, the first and the last of
-    a pipeline those of the weights that they share, and all meet for the norm. Transfers take no time.
+    A rank's position is WIDE · stage + place. ``work_ms`` is a function of stage, place, step and microbatch. Ranks
+    receive, work and send. Then each stage reduces its gradients, the first and last ranks of a pipeline reduce the
+    gradients of their shared weights, and all ranks reduce the norm. Transfers take no time.
     """
     now: dict[int, float] = defaultdict(float)
     rows = []
@@ -90,7 +94,10 @@ def test_equal_work_costs_nothing() -> None:
 
 
 def test_a_last_stage_with_more_work_is_the_stage_and_gains_what_even_stages_would() -> None:
-    """Stages of 1, 1 and 4 ms a microbatch take 1 + 1 + 4 · 4 = 18 ms; three of 2 ms take 2 + 2 + 4 · 2 = 12."""
+    """A slower last stage is named, with the gain that equal stages would bring.
+
+    Stages of 1, 1 and 4 ms a microbatch take 1 + 1 + 4 · 4 = 18 ms; three of 2 ms take 2 + 2 + 4 · 2 = 12.
+    """
     result = judged(lambda stage, *_: 4.0 if stage == 2 else 1.0)
     assert result.slowdown == pytest.approx(18 / 12)
     (late,) = result.stragglers
@@ -100,7 +107,11 @@ def test_a_last_stage_with_more_work_is_the_stage_and_gains_what_even_stages_wou
 
 
 def test_one_slow_rank_is_that_rank_and_not_its_stage() -> None:
-    """Rank 5 takes 3 ms of 1: 1 + 4 · 3 + 1 = 14 ms and 6 without; all equal, each microbatch takes (11 + 3) / 12 ms on each stage."""
+    """One slow rank is named, and not its stage.
+
+    Rank 5 takes 3 ms instead of 1: 1 + 4 · 3 + 1 = 14 ms a step, and 6 without it. With equal work each microbatch
+    takes (11 + 3) / 12 ms on each stage.
+    """
     result = judged(lambda stage, place, *_: 3.0 if (stage, place) == (1, 1) else 1.0)
     assert result.slowdown == pytest.approx(14 / (6 * 14 / 12))
     (late,) = result.stragglers
@@ -118,7 +129,10 @@ def test_work_that_differs_by_chance_costs_time_and_is_nobodys(seed: int) -> Non
 
 
 def test_sends_and_receives_alone_end_no_step(tmp_path: Path) -> None:
-    """Summaries know who sends to whom; a pipeline whose stages never meet is not judged, since waiting for the next step is not recorded."""
+    """A pipeline whose stages never meet in a collective is not judged.
+
+    Summaries contain the partner of each send, but the wait for the next step is not recorded.
+    """
     for rank, trace in enumerate(pipelined([300, 300, 900], 4)):
         (source,) = list_sources([str(trace.write(tmp_path / f"{rank}.json"))])
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1

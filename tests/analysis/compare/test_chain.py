@@ -1,4 +1,7 @@
-"""A chain of real recordings, one change more in each: the audits beside each other, predicted beside measured, against the stopwatch."""
+"""Tests of a chain of real recordings with one more change in each.
+
+The audits stand side by side, and predicted step times stand next to measured ones and the stopwatch.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ def test_chain_without_changes_is_reported():
 
 
 def compared(monkeypatch, *, best=(100.0, 80.0), per_s=None, fixed=(), predicted_ms=None):
-    """Make every comparison say this: step times, work per second, (rule, severity, claims, predicted ms) of what was fixed."""
+    """Replace each comparison's result by these values.
+
+    They are step times, work per second, and (rule, severity, claims, predicted ms) of what was fixed.
+    """
     throughput = per_s and SimpleNamespace(a=per_s[0], b=per_s[1])
     findings = [
         SimpleNamespace(rule=rule, severity=severity, claims=claims, predicted_step_ms=ms)

@@ -1,4 +1,7 @@
-"""Comparisons: the waterfall sums exactly, swapping the sides negates everything, a run against itself differs in nothing."""
+"""Tests of comparisons: exact waterfall sums, swapped sides, and a run against itself.
+
+Swapping the sides negates all differences; a run compared with itself has none.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +168,10 @@ def test_runs_of_one_side_are_averaged_where_each_is_known():
 
 
 def test_steps_of_the_replay_show_the_spread_where_recording_slowed_the_host(tmp_path):
-    """A host-bound recording: its profiled steps take twice what the estimate says, and their noise is the profiler's."""
+    """If recording slowed the host, the step intervals come from the replayed steps.
+
+    In this host-bound recording the profiled steps take twice the estimate, and their noise is the profiler's.
+    """
     library = Library(DataFolder(tmp_path / "data"))
     folder = RECORDINGS / "mlp_eager"
     result = analyse(bring_in(library.folder, [(folder / "trace.json.gz", "t.json.gz")]).runs[0], library)
@@ -247,7 +253,10 @@ def collected(gc_ms, findings, not_checked=(), plan=("garbage-collection",)):
 
 
 def test_advice_that_b_cannot_check_is_fixed_where_its_loss_is_gone():
-    """Python stacks of A show gc.collect; B was recorded without, and its step has no wait for Python at all."""
+    """Advice that B cannot check counts as fixed if its lost time is gone.
+
+    A has Python stacks that show gc.collect. B was recorded without stacks, and its step has no wait for Python at all.
+    """
     both = ["garbage-collection", "python-between-operators"]
     a, b = collected(100.0, both), collected(0.0, [], ["garbage-collection"], plan=())
     found = compare(side(a), side(b))

@@ -1,4 +1,7 @@
-"""What was predicted beside what came: kept once a pair, by rule, and said in the report of the run that follows."""
+"""Tests of the record of predictions and measured results.
+
+It is stored once per pair and by rule, and the report of the later run shows it.
+"""
 
 from __future__ import annotations
 

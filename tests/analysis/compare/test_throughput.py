@@ -12,7 +12,10 @@ MS = 1_000_000
 
 
 def between(samples_a: float | None, samples_b: float | None, **metrics: float) -> Throughput | None:
-    """Return the throughput of a step of 100 ms with ``samples_a`` against one of 160 ms with ``samples_b``; each has 30."""
+    """Return the throughput of a 100 ms step with ``samples_a`` against a 160 ms step with ``samples_b``.
+
+    Each side has 30 steps.
+    """
     a, b = (
         run_of(
             sign * 16,

@@ -1,4 +1,8 @@
-"""The usual example on an H200, mended change by change (``sample_traces/usual_example.py``): predicted beside measured, the product beside the stopwatch."""
+"""Tests of the usual example on an H200, with one change after the other applied.
+
+Predicted step times are compared with measured ones, and Sawtooth's figures with the stopwatch
+(``sample_traces/usual_example.py``).
+"""
 
 from __future__ import annotations
 
@@ -67,7 +71,11 @@ def test_the_whole_is_told_as_the_same_work(made):
 
 
 def test_where_the_loader_is_the_limit_a_quicker_gpu_brings_nothing_and_that_is_said(runs):
-    """14 workers give 6,700 samples a second, 38 ms a batch: compiling shortened the GPU's work from 37 to 26 ms, and the step by 1.5."""
+    """If the loader limits the step, a faster GPU gains nothing, and the comparison says so.
+
+    14 workers give 6,700 samples a second, 38 ms a batch. Compiling shortened the GPU's work from 37 to 26 ms, and the
+    step by 1.5.
+    """
     before, after = runs["batch"], runs["compiled"]
     limit = next(finding for finding in before.findings if finding.rule == "prefetch-queue-hid-the-loader")
     assert limit.severity == "info" and "brings hardly anything alone" in limit.title

@@ -68,7 +68,7 @@ sums.ensure_sums(DataFolder(Path(sys.argv[1])), sys.argv[2])
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFolder, str, Rows]:
-    """A data folder with a recording and its derived file, the recording's id, and what its views say of a table."""
+    """Return a data folder with a derived recording, the recording's id, and its rows of lane_sums."""
     folder = DataFolder(tmp_path_factory.mktemp("made")).create()
     ref = ingest_file(next((SAMPLES / "gpt").glob("*.json.gz")), folder, keep_source=False)
     with Library(folder) as library, library.open(ref.id) as recording:

@@ -1,4 +1,4 @@
-"""From a trace file to the rows of the derived file: gaps, causes, estimate, phases and the kept replay."""
+"""Tests of the derived file: gaps, causes, estimate, phases and the stored replay of a trace."""
 
 from __future__ import annotations
 

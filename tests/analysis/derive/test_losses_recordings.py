@@ -1,6 +1,7 @@
-"""Real recordings whose truth an independent stopwatch gave (``truth.json`` beside them): those in ``tests/recordings`` and, where at hand, more.
+"""Tests of real recordings against the stopwatch in the ``truth.json`` beside them.
 
-The goldens of the replay, the idle causes and the estimate, computed by hand, are elsewhere.
+They are those in ``tests/recordings`` and, if available, the shared ones. The hand-computed results of the replay, the
+idle causes and the estimate are tested elsewhere.
 """
 
 from __future__ import annotations

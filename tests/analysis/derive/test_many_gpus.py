@@ -1,4 +1,7 @@
-"""A trace that names more GPUs than a process drives: those with the most work are analysed, the others are counted."""
+"""Tests of a trace that names more GPUs than one process drives.
+
+The GPUs with the most work are analysed, the others are counted.
+"""
 
 from __future__ import annotations
 

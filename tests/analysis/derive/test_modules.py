@@ -1,4 +1,7 @@
-"""Time by nn.Module: forward by the call that held the launch, backward by sequence number, with the arithmetic beside."""
+"""Tests of time by nn.Module, with the arithmetic beside each case.
+
+Forward time goes to the module call that contains the launch, backward time to the module of the same sequence number.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,10 @@ def test_replicas_in_threads_are_not_guessed(tmp_path: Path) -> None:
 
 
 def generated(rng: random.Random) -> ChromeTrace:
-    """Any calls of modules inside modules, operators in and between them, backwards of some, on up to three threads, with or without steps."""
+    """Return random nested module calls with operators in and between them, and backwards of some.
+
+    They run on up to three threads, with or without steps.
+    """
     trace = ChromeTrace()
     clock, gpu, sequence = 0.0, 10.0, 0
     made: list[int] = []

@@ -1,4 +1,7 @@
-"""FP32 products by kernels whose names tell nothing: TF32 where their rate proves it, else an upper bound and no claim."""
+"""Tests of FP32 products whose kernel names do not give their precision.
+
+TF32 is stated if the kernel's rate proves it; otherwise there is an upper bound and no statement.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def product(trace: ChromeTrace, at: float, **args: int) -> None:
 
 
 def checkpointed_loop(steps: int = 4) -> ChromeTrace:
-    """Per step one product forward, the same again inside the checkpoint's backward, and two products of backward itself."""
+    """Add steps with one product forward, its recomputation in the checkpoint, and two backward."""
     trace = ChromeTrace()
     for k in range(steps):
         at = k * 1000.0

@@ -1,4 +1,4 @@
-"""Who holds the memory: a snapshot whose peak, holders, gaps and failed allocation are known by construction."""
+"""Tests of held memory, by a snapshot with a known peak, holders, gaps and failed allocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Another batch size: kernels and memory by hand, and on two recordings of one model with batches of 2 and 32, timed by a stopwatch."""
+"""Tests of another batch size: kernels and memory by hand, and two real recordings.
+
+The recordings are of one model with batches of 2 and 32, timed by a stopwatch.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,11 @@ def test_a_recorded_batch_tells_the_step_of_another():
 
 
 def test_a_smaller_batch_is_bounded_by_what_the_gpu_hides_of_the_host():
-    """A batch of 32 takes 8.95 ms; one of 2 launches for 4.38 ms by the stopwatch, which the trace of the larger one cannot tell well."""
+    """A smaller batch is bounded by the host time that the GPU hides.
+
+    A batch of 32 takes 8.95 ms. A batch of 2 launches for 4.38 ms by the stopwatch, which the larger one's trace does
+    not show well.
+    """
     then = json.loads((RECORDINGS / "small_batch" / "truth.json").read_text())
     result = result_of("gpt_small")
     with library().open(result.lead.recording_id) as recording:
@@ -137,7 +144,11 @@ def test_threads_of_few_blocks_make_many_rounds():
 
 
 def test_products_without_shapes_grow_once_their_tiles_fill_the_gpu():
-    """64 tiles on 132 SMs: four times as many take 256 ÷ 132 as long; beside another such kernel, on half of the SMs, 256 ÷ 66."""
+    """Products without shapes grow once their tiles fill the GPU.
+
+    For 64 tiles on 132 SMs, four times as many take 256 ÷ 132 as long; beside another such kernel, on half of the SMs,
+    256 ÷ 66.
+    """
     alone = Scale(H200, OWN, 4.0).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0))
     assert alone.factor == pytest.approx(256 / 132) and alone.low < alone.factor < alone.high
     beside = Scale(H200, OWN, 4.0).law(kernel(category="gemm", operator="aten::_cudnn_rnn", blocks=64.0, beside=2.0))
@@ -180,7 +191,10 @@ def test_operations_that_overlap_share_the_time():
 
 
 class Recorded:
-    """One step of 100 ns on a GPU that holds 100 MB from before; a block is (start, end, bytes, in the backward pass), the optimizer's step from 80 to 95 ns."""
+    """One step of 100 ns on a GPU that already holds 100 MB.
+
+    A block is (start, end, bytes, in the backward pass). The optimizer's step runs from 80 to 95 ns.
+    """
 
     def __init__(self, *blocks, gradients=(), operators=(), optimizer=((80, 95),)):
         self.blocks, self.gradients, self.operators, self.optimizer = blocks, gradients, operators, optimizer
@@ -242,7 +256,11 @@ def test_the_optimizers_own_memory_stays_and_what_the_loop_holds_beside_it_grows
 
 
 def test_copies_of_parameters_stay():
-    """Autocast's copy of a parameter, and of an operator's scratch as much as its parameters take; what it returns grows whole."""
+    """Memory of parameter copies does not grow with the batch.
+
+    These are Autocast's copy of a parameter, and the part of an operator's scratch that is as large as its parameters.
+    An operator's output grows with the batch.
+    """
     cast = Recorded((10, 60, 20 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=[(9, 11, [GRADIENT], "aten::_to_copy")])
     assert memory_at(cast, 0, [3]) == [120 * MB]
     layers = [(9, 20, [[8, 10], [GRADIENT]], "aten::convolution")]  # a list of parameters, as a recurrent network has it
@@ -253,7 +271,11 @@ def test_copies_of_parameters_stay():
 
 
 def test_a_recurrent_layers_scratch_has_a_fixed_part_beside_its_parameters():
-    """Of two layers: 40 MB for the parameters and 2 × 8 MiB, and what is less than its scratch is the batch's: a gradient of 50 MB, made contiguous."""
+    """The scratch memory of a recurrent layer has a fixed part next to its parameters.
+
+    For two layers that is 40 MB for the parameters and 2 × 8 MiB. Blocks smaller than its scratch grow with the batch,
+    such as a gradient of 50 MB that was made contiguous.
+    """
     passes = [(9, 20, [[4, 128, 10], [GRADIENT], [], [10 * MB], [2, 4, 10]], "aten::_cudnn_rnn_backward")]
     blocks = (10, 15, 60 * MB, FORWARD), (11, 14, 50 * MB, FORWARD)
     fixed = 100 * MB + 40 * MB + (16 << 20)

@@ -1,4 +1,7 @@
-"""The checklist: every technique's rules are there, each status is given where it is due, and unknown is never fine."""
+"""Tests of the checklist: the rules of every technique and the status of each.
+
+An unknown status is never shown as fine.
+"""
 
 from __future__ import annotations
 

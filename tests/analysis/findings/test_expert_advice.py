@@ -78,7 +78,10 @@ def test_a_finding_of_a_job_names_its_ranks() -> None:
 
 @pytest.mark.parametrize(("late", "title"), [((1,), "t, on rank 1 alone"), ((), "t, on rank 1")])
 def test_only_a_late_rank_alone_loses_time_of_the_host(late: tuple[int, ...], title: str) -> None:
-    """Rank 0 loses nothing to launches: it waits for rank 1 in collectives, though its host may be as slow."""
+    """Only the rank that is late by itself loses host time.
+
+    Rank 0 loses nothing to launches: it waits for rank 1 in collectives, though its host may be as slow.
+    """
     ranks = [SimpleNamespace(rank=number, device=0) for number in range(2)]
     waits = SimpleNamespace(stragglers=[SimpleNamespace(positions=late)] if late else [])
     context = SimpleNamespace(

@@ -1,4 +1,7 @@
-"""Predicted against measured: one fix by its finding, several by the plan, and nothing where A promised nothing."""
+"""Tests of predicted against measured gains: one fix by its finding, and several by the plan.
+
+Where A predicted no gain, nothing is compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pairs of one program recorded before and after one change, whose stopwatches are known: the change is named, and the word is the stopwatch's."""
+"""Tests of real pairs recorded before and after one change, against their stopwatch.
+
+The change is named, and the verdict agrees with the stopwatch.
+"""
 
 from __future__ import annotations
 

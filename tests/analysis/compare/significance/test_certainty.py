@@ -55,7 +55,10 @@ def of_marks(ms, *, host_bound):
     ],
 )
 def test_single_runs_that_their_hosts_limit_are_never_surer_than_hosts_vary(b_ms, by_gpu, by_host):
-    """One command twice on a host that others used too: 125 and 173 ms, 125 and 113, 118 and 113 by stopwatch."""
+    """A comparison of single host-bound runs is never more certain than hosts vary.
+
+    One command ran twice on a shared host: 125 and 173 ms, 125 and 113, 118 and 113 by stopwatch.
+    """
     both = [verdict([of_marks(125.0, host_bound=host)], [of_marks(b_ms, host_bound=host)]) for host in (False, True)]
     assert [said.word for said in both] == ["slower", "slower"]
     assert [said.confidence for said in both] == [by_gpu, by_host]
@@ -117,7 +120,11 @@ def test_profiled_steps_decide_if_they_differ_greatly():
     ("low_ms", "high_ms", "sure"), [(360.0, 376.0, "high"), (260.0, 400.0, "medium"), (135.0, 444.0, "low")]
 )
 def test_a_change_of_unknown_size_is_not_sure(low_ms, high_ms, sure):
-    """A step of 368 ms that may be 135 to 444, and of 34.6 ms: 2.6 to 14 × as fast (the stopwatches said 6.8)."""
+    """A change whose size is unknown is not called sure.
+
+    One step takes 368 ms, with an interval of 135 to 444, the other 34.6 ms: 2.6 to 14 × as fast (the stopwatches gave
+    6.8).
+    """
     a = MeasuredSteps((), 368.0, "estimate", ("a",), low_ms=low_ms, high_ms=high_ms)
     b = MeasuredSteps((), 34.6, "telemetry", ("b",), low_ms=33.6, high_ms=35.6)
     for found, word in ((verdict([a], [b]), "faster"), (verdict([b], [a]), "slower")):

@@ -1,4 +1,7 @@
-"""The words of a comparison: false verdicts, power, and symmetry. Seeds are fixed, so that every figure here repeats."""
+"""Tests of the verdicts of a comparison: false verdicts, power, and symmetry.
+
+Seeds are fixed, so every figure here is reproducible.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ from tests.support.paths import SHARED
 
 
 def steps_like(generator, n, phi, sd, *, spikes=0.03, period=0):
-    """AR(1) about 100 ms, a share of steps longer by an exponential half, and a checkpoint of three steps' length every ``period``."""
+    """Return AR(1) step times of about 100 ms with outliers and periodic checkpoints.
+
+    A share of the steps is longer by an exponentially distributed time (half a step on average). Every ``period`` steps
+    a checkpoint takes as long as three steps.
+    """
     noise = generator.normal(size=n + 100)
     x = np.zeros(n + 100)
     for i in range(1, n + 100):
@@ -40,7 +47,10 @@ def measured(steps, *names):
 
 
 def shares(draws, n, phi, sd, slow_down=1.0):
-    """Return the shares of (false or right) words over ``draws`` pairs; every second pair has checkpoints every 10 steps."""
+    """Return the shares of false (or right) verdicts over ``draws`` pairs.
+
+    Every second pair has checkpoints every 10 steps.
+    """
     words = []
     for draw in range(draws):
         generator = np.random.default_rng([draw, n, round(phi * 10), round(sd * 100)])
@@ -83,7 +93,10 @@ def test_steps_that_drift_like_a_random_walk_do_not_make_words(n):
 
 
 def real_series():
-    """Synchronised steps of real runs, without the profiler, where the shared recordings are at hand; else two short ones kept here."""
+    """Return synchronised step times of real runs without the profiler.
+
+    They come from the shared recordings if these are available, else from two short series in this repository.
+    """
     kept = {  # ms; a GPT-2 on an H200 without and with host synchronisation, timed by a stopwatch around torch.cuda.synchronize
         "gpt": [28.53, 28.94, 26.80, 28.58, 28.02, 27.92, 28.91, 29.25, 28.73, 28.62, 29.33, 27.97, 27.29, 27.65, 27.18, 27.09],
         "gpt_sync": [33.62, 32.39, 32.07, 33.70, 29.85, 30.70, 31.17, 30.02, 30.00, 30.01, 30.76, 35.77, 32.84, 32.39, 32.04],
@@ -246,7 +259,11 @@ def test_no_change_leaves_a_step_shorter_than_the_gpu_works():
     ("faster_ms", "confidence", "beside_gpu"), [(45.0, "low", "medium"), (26.0, "medium", "high"), (20.0, "high", "high")]
 )
 def test_host_program_varies_with_other_load(faster_ms: float, confidence: str, beside_gpu: str) -> None:
-    """100 ms against 45 is 2.2 times: so far apart lay two recordings of one program. 100 to 26 is 3.8 times, its interval's near end below 3; 100 to 20 is five."""
+    """A host-bound difference is a verdict only if it exceeds what other load on the host causes.
+
+    100 ms against 45 is 2.2 times; two recordings of one program differed as much. 100 to 26 is 3.8 times, and the near
+    end of its interval is below 3. 100 to 20 is five times.
+    """
     rng = np.random.default_rng(5)
     a, b = (
         MeasuredSteps(

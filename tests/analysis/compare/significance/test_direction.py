@@ -1,4 +1,7 @@
-"""The six answers of a comparison, and the direction where an interval leaves it open. Times are milliseconds."""
+"""Tests of the six verdicts of a comparison, and of the direction if an interval leaves it open.
+
+Times are in milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,11 @@ def test_a_contradiction_is_named():
 
 
 def test_two_marked_runs_are_clear_however_fast_their_host_is():
-    """889 against 1,489 marked steps: the interval says how much; that a host varies is said of the cause alone."""
+    """Two runs with step marks give a clear verdict even if the host varies.
+
+    There are 889 and 1,489 marked steps. The interval gives the size of the change; the host's variation limits only
+    the statement about its cause.
+    """
     a = [replace(run, host_bound=True, on_host=True) for run in side(186, 181, 191, source="marks", steps=0)]
     b = [replace(run, host_bound=True, on_host=True) for run in side(100, 98, 102, source="marks", steps=0)]
     found = verdict(a, b)

@@ -1,4 +1,7 @@
-"""Idle causes: one hand-made trace for each cause, with the arithmetic beside it, and the sums over generated traces."""
+"""Tests of idle causes: one hand-made trace for each cause, and sums over generated traces.
+
+The arithmetic stands beside each trace.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,10 @@ from tests.support.tiny_trace import TinyTrace
 
 
 def training_loop(steps: int = 3) -> TinyTrace:
-    """Steps of 1000 µs: 100 forward, 200 backward on autograd's thread, 50 optimizer, one kernel of 40 µs in each."""
+    """Add steps of 1000 µs: 100 forward, 200 backward on autograd's thread and 50 optimizer.
+
+    Each phase has one kernel of 40 µs.
+    """
     trace = TinyTrace()
     for k in range(steps):
         t = 1000.0 * k

@@ -25,7 +25,10 @@ CARRIED = ("gpt_small", "loader_workers", "mlp_eager", "slow_every_fourth")
 
 
 def cut_small(monkeypatch: pytest.MonkeyPatch, rows: int = 300, fewest: int = 1) -> list[DerivedPart]:
-    """Let recordings be cut into parts of so few events and steps; return the list of parts that fills as they are read."""
+    """Let recordings be cut into parts of this many events and steps.
+
+    Return the list of parts, which fills as they are read.
+    """
     parts: list[DerivedPart] = []
     load = cuts.load
 
@@ -52,7 +55,10 @@ def recorded(trace: Path, tmp_path: Path) -> Path:
 def both_ways(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[duckdb.DuckDBPyConnection, list[DerivedPart]]:
-    """Derive a trace as a whole and in parts of a step or two; return a connection that sees both, and the parts."""
+    """Derive a trace both as a whole and in parts of one or two steps.
+
+    Return a connection that sees both results, and the parts.
+    """
     recording = recorded(trace, tmp_path)
     derive(recording, tmp_path / "whole.duckdb")
     parts = cut_small(monkeypatch)
@@ -96,7 +102,10 @@ def test_parts_give_the_result_of_the_whole(name: str, tmp_path: Path, monkeypat
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", CARRIED)
 def test_only_charged_waits_change_at_a_part_border(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait pays for lost time after it, and a part does not know what waits before it have left over: causes move, sums do not."""
+    """At a border between parts only the causes of lost time change, not its sums.
+
+    A wait explains lost time after it, and a part does not know how much of an earlier wait is left over.
+    """
     con, parts = both_ways(trace_of(name), tmp_path, monkeypatch)
     assert len(parts) >= 3
     assert {table: differing(con, f"SELECT * FROM {{}}.{table}") for table in EXACT} == {table: [] for table in EXACT}

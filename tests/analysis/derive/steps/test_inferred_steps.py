@@ -19,7 +19,7 @@ STEP = [*FORWARD, *BACKWARD, *OPTIMIZER]
 
 
 def host_does(names: list[str]) -> TraceEvents:
-    """Return the events of a host that begins one operator each 10 ns and launches nothing but a kernel from each."""
+    """Return the events of a host that begins one operator every 10 ns and launches only kernels."""
     texts = ["cudaLaunchKernel", "kernel", *dict.fromkeys(names)]
     n = len(names)
     begin = np.arange(n, dtype=np.int64) * 10

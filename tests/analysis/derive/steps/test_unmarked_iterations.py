@@ -1,4 +1,7 @@
-"""A loop that marks only some of its iterations: the kernels between two marks tell how many there are."""
+"""Tests of a loop that marks only some of its iterations.
+
+The number of kernels between two marks gives the number of iterations.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ def loop(
     update_every: int = 0,
     extra: int | None = None,
 ) -> ChromeTrace:
-    """Iterations of 1.2 ms on a busy GPU, with a range around those in ``marked``; ``update_every``: a fused update each so many.
+    """Add iterations of 1.2 ms on a busy GPU, with a range around those in ``marked``.
 
-    Before the iteration ``extra``, 30 further kernels run.
+    There is a fused update every ``update_every`` iterations. Before iteration ``extra``, 30 further kernels run.
     """
     trace = ChromeTrace()
     at = 0.0

@@ -21,7 +21,11 @@ TIMES_AS_LONG = 4  # measured: 1.5 to 2.8 on a busy machine, and more than 100 w
 
 
 def _plain(ops: DeviceOps, ready: np.ndarray, launched: np.ndarray) -> list[int]:
-    """As its docstring says: the latest to end of those launched before, on another stream, that ended after ``ready`` and by the start."""
+    """Return the same as the tested function by a plain search.
+
+    That is the latest end of the operations that were launched earlier on another stream and ended after ``ready`` and
+    by the start.
+    """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     found = []
     for i in range(len(ops)):

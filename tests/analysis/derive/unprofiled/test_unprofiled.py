@@ -1,4 +1,7 @@
-"""The estimate without the profiler: what it takes off, what it leaves, and the stopwatch where the shared recordings are at hand."""
+"""Tests of the step estimate without the profiler: what it removes and what it leaves.
+
+It is also compared with the stopwatch of the shared recordings, if these are available.
+"""
 
 from __future__ import annotations
 
@@ -290,9 +293,10 @@ def test_a_calibration_at_its_limit_is_not_called_calibrated() -> None:
 
 
 def handed_over(sends: list[tuple[float, float]]) -> list[int]:
-    """Return what each send of a trace waits for; its host is late, so that nothing has to wait in the recording.
+    """Return what each send of a trace waits for.
 
-    Step k computes from 100 k + 12 to + 42 on stream 7, and sends on stream 17 when it says.
+    The host is late, so nothing has to wait in the recording. Step k computes from 100 k + 12 to + 42 on stream 7, and
+    sends on stream 17 at the given time.
     """
     trace = TinyTrace()
     for k, (start, end) in enumerate(sends):
@@ -314,7 +318,11 @@ def test_communication_that_once_began_before_the_computation_ended_does_not_wai
 
 
 def test_the_streams_of_one_operator_wait_for_each_other_and_its_caller_for_them() -> None:
-    """Two layers on streams of their own: the second takes over from the first, which takes over from the caller; nobody had to wait, the host was late."""
+    """Streams within one operator wait for each other, and the caller's stream waits for them.
+
+    Two layers run on their own streams: the second continues after the first, which continues after the caller. None
+    had to wait in the recording, because the host was late.
+    """
     trace = TinyTrace()
     for k in range(2):
         t = 1000.0 * k
@@ -339,7 +347,11 @@ def test_the_streams_of_one_operator_wait_for_each_other_and_its_caller_for_them
     ("loader", "slowed"), [("_SingleProcessDataLoaderIter", True), ("_MultiProcessingDataLoaderIter", False)]
 )
 def test_recording_slows_a_loader_that_works_in_the_training_process(loader: str, slowed: bool) -> None:
-    """Its operators are recorded as all others are; a wait for workers is not made shorter by those that it happens to hold."""
+    """Recording slows a loader that works in the training process.
+
+    Its operators are recorded like all others. A wait for worker processes is not shortened by the operators that
+    happen to lie inside it.
+    """
     trace = TinyTrace()
     for k in range(3):
         begin = 2000.0 * k

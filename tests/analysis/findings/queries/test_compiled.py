@@ -1,4 +1,4 @@
-"""Breaks of torch.compile's graphs: counted exactly, and their cost against what a stopwatch saw without them."""
+"""Tests of graph breaks of torch.compile: their exact count, and their cost by stopwatch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,11 @@ def test_breaks_are_counted_exactly_in_the_trace(library, run, count):
 
 @pytest.mark.parametrize("count", [1, 5, 20])
 def test_what_breaks_cost_is_what_the_stopwatch_saw(run, count):
-    """The step without the breaks is another recording's; its measured blocks lie within a tenth of their mean, so the gain within two."""
+    """The predicted cost of graph breaks agrees with the stopwatch.
+
+    The step without the breaks is another recording's. Its measured blocks lie within a tenth of their mean, so the
+    gain lies within two tenths.
+    """
     found = next(f for f in run(count, "json").findings if f.rule == "graph-breaks")
     lost = mean(STOPWATCH_MS[str(count)]) - mean(STOPWATCH_MS["0"])
     noise = max(STOPWATCH_MS[str(count)]) - mean(STOPWATCH_MS[str(count)]) + max(STOPWATCH_MS["0"]) - mean(STOPWATCH_MS["0"])
@@ -97,7 +101,10 @@ ABANDONED = (  # as PyTorch 2.11 writes it of a break in a loop
 
 
 def test_a_break_in_a_loop_leaves_its_function_uncompiled(tmp_path, library):
-    """The trace shows no region inside another then: only the log tells. (Recorded so on an H200: 21 layers in a loop, broken 1, 5 and 20 times.)"""
+    """A graph break in a loop leaves its function uncompiled, which only the log shows.
+
+    The trace then has no region inside another. (Recorded on an H200: 21 layers in a loop, broken 1, 5 and 20 times.)
+    """
     log = tmp_path / "dedicated_log_torch_trace_x.log"
     log.write_text(ABANDONED)
     trace = GRAPH_BREAKS / "breaks_0.json.gz"
@@ -124,7 +131,11 @@ def test_functions_compiled_apart_break_no_graph(tmp_path, library):
 
 
 def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
-    """The first 200 of both kinds together were: 250 breaks left no recompilation, and the most frequent break could be missing."""
+    """The most frequent places of breaks and of recompilations are kept, each kind by itself.
+
+    Keeping the first 200 of both together lost all recompilations after 250 breaks, and could lose the most frequent
+    break.
+    """
     entry = 'V1123 00:15:10.018000 1856 torch/_dynamo/x.py:1] {"artifact": {"name": "%s"}, "frame_id": %d, "frame_compile_id": 0, "has_payload": "9"}\n\t%s\n'
     broken = [("dynamo_graph_break_reason", i, f"Graph break in user code at /a/net.py:{i}\n\tno") for i in range(250)]
     broken += 3 * broken[-1:]

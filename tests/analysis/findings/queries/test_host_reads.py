@@ -1,4 +1,7 @@
-"""Which GPU operations only serve reads, by hand, and that many reads among many operators need no time that grows with both."""
+"""Tests of GPU operations that only serve host reads, computed by hand, and of their cost.
+
+The time for many reads among many operators must not grow with the product of both.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def test_no_call_no_operation(context: Any) -> None:
 
 
 def test_a_read_more_costs_no_look_at_all_operators(context: Any) -> None:
-    """Twenty times as many reads take little longer: each was once held against each operator of its thread."""
+    """Twenty times as many reads take little longer.
+
+    Each read was once compared with each operator of its thread.
+    """
     assert spent_s(context, waiting(1)) < 6 * spent_s(context, waiting(20))
 
 

@@ -11,12 +11,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """``leads``: it is the first finding, worth a warning at least. ``beside``: it stands beside the first, or costs no step time.
+    """One recording on which a rule fires or does not, and what is expected of its finding.
 
-    ``quiet`` are near misses: recordings that differ in what the rule looks for, on which it can speak and does not. ``measured`` holds
-    (before, after, largest relative error of its prediction against the stopwatch of the run after the change).
+    ``leads``: it is the first finding and at least a warning. ``beside``: it stands next to the first, or costs no step
+    time.
 
-    ``condition`` is a threshold of the rule's module and a value of it just beyond what the first firing case measures, of a rule whose bar does not decide.
+    ``quiet`` are near misses: recordings that differ in what the rule looks for, on which it can speak and does not.
+    ``measured`` holds (before, after, largest relative error of its prediction against the stopwatch of the run after
+    the change).
+
+    ``condition`` is a threshold of the rule's module and a value of it just beyond what the first firing case measures,
+    of a rule whose bar does not decide.
     """
 
     leads: tuple[str, ...] = ()

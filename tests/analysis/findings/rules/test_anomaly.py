@@ -1,4 +1,7 @@
-"""Anomaly detection costs more than its tests: the stack trace of every operator that autograd records."""
+"""Tests of anomaly detection, which costs more than its checks.
+
+It also takes the stack trace of every operator that autograd records.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where copying the batch to the GPU is the slow part of loading, the rules about copies call it that: by traces made by hand."""
+"""Tests of slow batch transfers, by hand-made traces.
+
+If copying the batch to the GPU is the slow part of loading, the rules about copies report it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ BYTES = 55_000  # that a pinned copy moves in a microsecond
 
 
 def loop(memory: str, copy_us: int, *, after_kernel: bool = False) -> ChromeTrace:
-    """Steps of 20 ms: 0.3 ms in the loader, a copy of ``copy_us``, a kernel for the rest; ``after_kernel``: a kernel is launched before the copy."""
+    """Add steps of 20 ms: 0.3 ms in the loader, a copy of ``copy_us`` and a kernel for the rest.
+
+    With ``after_kernel``, a kernel is launched before the copy.
+    """
     trace = ChromeTrace()
     for k in range(STEPS):
         at = k * STEP_US

@@ -57,7 +57,11 @@ def test_a_rule_fires_on_all_its_cases(rule: Rule, snapshot: SnapshotAssertion) 
 
 @every_rule
 def test_a_near_miss_is_the_firing_case_with_one_condition_changed(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule's bar is put just above what its own case reaches, or the threshold that its row names to a value just beyond."""
+    """Each rule is silent on its firing case after one condition has changed.
+
+    The rule's threshold is set just above what its own case reaches, or its row names another threshold and a value
+    just beyond.
+    """
     case = CASES[rule.slug]
     with context_of(case.fires[0]) as context:
         evidence = [one for one in rule.measure(context) if judgement_of(rule, one, context.step) is not None]
@@ -170,7 +174,10 @@ NEEDS_READ = {"shapes": "shapes", "stacks": "python_stacks", "memory": "allocati
 
 @every_rule
 def test_a_rule_declares_the_evidence_it_reads(rule: Rule) -> None:
-    """What it cannot do without is evidence that it reads; a rule that reads nothing could not be silenced."""
+    """A rule declares only required evidence that it reads, and at least one kind of it.
+
+    A rule that reads nothing could not be silenced.
+    """
     assert rule.reads and rule.reads <= SOURCES
     assert {NEEDS_READ[need] for need in rule.requires if need in NEEDS_READ} <= rule.reads
 

@@ -12,7 +12,11 @@ from tests.support.findings_of import library, result_of
 
 
 def test_pinning_promises_nothing_where_the_thread_that_pins_would_be_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an H200 157 MB a step, loaded by twelve workers, were promised to take 36 ms instead of 58, and took 54: one thread pins at 2.9 GB/s."""
+    """Pinned memory has no predicted gain if the pinning thread would become the limit.
+
+    On an H200 with 157 MB a step, loaded by twelve workers, the prediction was 36 ms instead of 58; the run took 54.
+    One thread pins 2.9 GB/s.
+    """
     result = result_of("copy_pageable")
     with library().open(result.lead.recording_id) as recording:
         context = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead))

@@ -18,7 +18,10 @@ REPLAYS_WITHIN = 0.03  # as near as a replay must be to the recording that its w
 
 
 def work_left_ms(rank: RankResult, whatif: WhatIf, edits: tuple[Edit, ...]) -> float:
-    """What the GPU works a step with ``edits`` made, at least: its busy time as recorded less all the time that the edits take from operations."""
+    """Return the least time per step that the GPU works after ``edits``.
+
+    That is its recorded busy time less all the time that the edits remove from operations.
+    """
     busy_ns = sum(row.ns for row in rank.ledger if row.owner != "idle") / len(rank.counted)
     saved_ns = 0
     for problem, sign in ((whatif.problem, 1), (apply(whatif.problem, edits), -1)):

@@ -1,4 +1,7 @@
-"""Faults that public traces showed: an allocator that is off, a GPU that cannot compile, a profiler's tensors, shapes of few products."""
+"""Tests of faults in public traces.
+
+They are a disabled allocator, a GPU that cannot compile, a profiler's tensors, and the shapes of a few products.
+"""
 
 from __future__ import annotations
 

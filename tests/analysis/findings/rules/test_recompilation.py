@@ -1,4 +1,4 @@
-"""What is said of recompilation: by which guards failed, and what a run whose step is timed loses to it."""
+"""Tests of recompilation findings: the guards that failed, and the loss of a run with a timed step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def test_where_something_else_changes_dynamic_shapes_are_no_advice() -> None:
 
 
 def _with_stopwatch(ms: float) -> Finding:
-    """One of the two profiled steps compiles for a second; the other takes 20 ms, as does the replay without the compiling."""
+    """Return a run in which one of the two profiled steps compiles for a second.
+
+    The other step takes 20 ms, as does the replay without the compilation.
+    """
     found = result_of("recompiles")
     run = analyse(msgspec.structs.replace(found.manifest, facts=UserFacts(step_time_ms=ms)), library())
     return next(f for f in run.findings if f.rule == "recompilation")

@@ -51,7 +51,10 @@ def sampled(folder: Path, **said: Any) -> RunResult:
 
 @pytest.mark.parametrize(("later_s", "words"), [(-120, "ends 1.9"), (90, "begins 1.5 minutes after"), (-30, None), (30, None)])
 def test_telemetry_of_another_time_judges_nothing(tmp_path: Path, later_s: int, words: str | None) -> None:
-    """Six seconds of samples at 10 %, two minutes before the trace (they end 114.1 s before it) or 90 s after it, are of another run."""
+    """Telemetry from another time than the trace is not used.
+
+    Six seconds of samples at 10 % belong to another run if they end 114.1 s before the trace or begin 90 s after it.
+    """
     result = sampled(tmp_path, later_s=later_s, util=10)
     assert result.lead is not None and result.lead.represents is not None
     told = [d.sentence for d in result.diagnostics if d.key == "telemetry_elsewhere"]
@@ -74,7 +77,11 @@ def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named() -> N
 
 @pytest.mark.parametrize(("workers", "sets_pace"), [(1, True), (2, False)])
 def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: int, sets_pace: bool) -> None:
-    """4 samples of 1.75 ms keep one worker for 7 ms, the step of 7.02 ms by telemetry; two would need 3.5 ms and are not what it waits for."""
+    """Loader workers that take as long as the step come first, whatever else is lost.
+
+    4 samples of 1.75 ms take one worker 7 ms, and the step takes 7.02 ms by telemetry. Two workers would need 3.5 ms,
+    and the step would not wait for them.
+    """
     as_found = result_of("full_queue")
     assert as_found.lead is not None
     facts = UserFacts(loader_workers=workers, loader_cores=8, loader_batch=4, loader_sample_ms=1.75, loader_sample_cpu_ms=1.75)
@@ -91,7 +98,11 @@ def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: i
 
 
 def test_workers_who_give_no_more_than_the_step_takes_are_the_first_to_change() -> None:
-    """By a stopwatch the step takes 1.02 ms, as profiled, and one worker needs as long for its 4 samples: 0.7 ms of it is the GPU's own work."""
+    """Loader workers that deliver only as fast as the step are the first change.
+
+    By a stopwatch the step takes 1.02 ms, as profiled, and one worker needs as long for its 4 samples. The GPU's own
+    work takes 0.7 ms.
+    """
     as_found = result_of("full_queue")
     facts = UserFacts(
         step_time_ms=1.02, loader_workers=1, loader_cores=8, loader_batch=4, loader_sample_ms=0.255, loader_sample_cpu_ms=0.255
@@ -108,7 +119,11 @@ def test_workers_who_give_no_more_than_the_step_takes_are_the_first_to_change() 
 
 @pytest.mark.parametrize(("sample_ms", "bounded"), [(0.24, True), (0.02, False)])
 def test_what_the_loader_bounds_says_how_often_batches_come(sample_ms: float, *, bounded: bool) -> None:
-    """One worker that takes 0.96 of the step for its 4 samples, or 0.08: no graph makes a step shorter than the former."""
+    """A gain that the loader limits is stated with the time between batches.
+
+    One worker takes 0.96 or 0.08 of the step for its 4 samples. With 0.96, no CUDA graph makes the step shorter than
+    that.
+    """
     as_found = result_of("mlp_eager")
     step_ms = as_found.metrics["best_step_time_ms"].value or 0.0
     facts = UserFacts(
@@ -141,7 +156,10 @@ class NoRows:
 
 
 def late_ranks(stragglers: tuple[Straggler, ...], late_ms: float) -> list[Finding]:
-    """Return what is said of a run of 40 ms a step, 50 replayed, whose rank 1 comes ``late_ms`` late under the profiler."""
+    """Return the findings of a run whose rank 1 is ``late_ms`` late under the profiler.
+
+    A step takes 40 ms, 50 in the replay.
+    """
     run = run_of(ledger=[("other_compute", None, 60_000_000, 40.0)], best_ms=40.0, source="estimate")
     assert run.lead is not None
     waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, None, unprofiled_wait_ms=0.0) for i in range(2))
@@ -258,7 +276,11 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     ],
 )  # fmt: skip
 def test_what_pauses_between_steps_cost_is_said_of_the_run_and_not_of_its_step(name: str, times: float, below_it: str) -> None:
-    """100 ms twice in 250 steps of 1 ms; a checkpoint after 100 and after 200 comes every 100, and of what nobody knows no more is said than was seen."""
+    """The cost of pauses between steps is reported for the run and not for its step.
+
+    They take 100 ms twice in 250 steps of 1 ms. A checkpoint after steps 100 and 200 repeats every 100 steps. If the
+    period is unknown, only the observed pauses are reported.
+    """
     result = result_of(name)
     (stalls,) = (f for f in result.findings if f.rule == "periodic-stalls")
     assert (stalls.claims, stalls.ceiling_ms_per_step) == ("throughput", None)
@@ -288,7 +310,11 @@ def test_what_comes_before_each_round_is_no_rare_step_where_the_profile_holds_it
 
 
 def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> None:
-    """Linear layers over 8 sequences at once leave the GPU waiting for launches; so do 16 samples one by one, where a larger batch launches more."""
+    """A larger batch is not advised if the host needs longer for it.
+
+    Linear layers over 8 sequences at once leave the GPU waiting for launches. So do 16 samples one by one, where a
+    larger batch launches more.
+    """
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
     rates = {}
     for name in ("called_batch_by_batch", "called_sample_by_sample", "full_queue"):
@@ -304,9 +330,13 @@ def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> Non
 
 
 def test_a_read_goes_with_the_synchronization_that_ends_it(tmp_path: Path) -> None:
-    """Of each 1,000 µs the GPU works 600; the host waits for it in a copy to pageable memory and, a moment, in the synchronization after it, then writes a file.
+    """A host read is removed together with the synchronization that ends it.
 
-    Without the copy alone that synchronization would wait as long; without both the host needs about 440 µs a step and the GPU sets the pace.
+    Of each 1,000 µs the GPU works 600. The host waits for it in a copy to pageable memory and briefly in the
+    synchronization after it, then writes a file.
+
+    Without the copy alone, that synchronization would wait as long. Without both, the host needs about 440 µs a step
+    and the GPU limits the step.
     """
     loop = ChromeTrace()
     for k in range(6):
@@ -389,7 +419,11 @@ def test_time_outside_the_profiled_steps_has_one_explanation_that_is_no_surer_th
     [("annotation", "marks", 0), ("annotation", "estimate", 1), ("inferred", "marks", 0), ("none", "marks", 1)],
 )
 def test_who_recorded_marks_of_the_run_is_not_told_to_mark_the_profile(steps: str, best: str, told: int) -> None:
-    """`sawtooth run` marks each optimizer step, which PyTorch annotates in the profile too; of a graph that holds the whole step it marks each replay."""
+    """A run recorded with marks gets no advice to mark the profile's steps.
+
+    `sawtooth run` marks each optimizer step, which PyTorch also annotates in the profile. If a graph holds the whole
+    step, it marks each replay.
+    """
     rank = SimpleNamespace(
         trace=SimpleNamespace(by_nsight=False), step_source=steps, best=SimpleNamespace(source=best), counted=[1]
     )
@@ -398,7 +432,11 @@ def test_who_recorded_marks_of_the_run_is_not_told_to_mark_the_profile(steps: st
 
 
 def test_what_waits_for_a_first_read_that_is_over_is_no_fault_of_the_loader() -> None:
-    """Half of a step's wait is the loader's; from the second epoch on memory holds what it reads, and with the disk it would be first."""
+    """A wait for a first read that is over is not a fault of the loader.
+
+    Half of a step's wait is the loader's. From the second epoch on, the page cache holds what the loader reads. A
+    loader that reads from the disk again is reported.
+    """
     over = {finding.rule for finding in result_of("read_first_and_then_from_memory").findings}
     assert "slow-first-read" in over and not over & {"data-loader-starves-gpu", "batches-in-bursts", "periodic-stalls"}
     again = {finding.rule for finding in result_of("read_first_and_again").findings}

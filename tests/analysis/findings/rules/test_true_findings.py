@@ -23,7 +23,10 @@ def of_rule(result: RunResult, rule: str) -> Finding | None:
 
 
 def kernels(trace: ChromeTrace, at: float, count: int, operator: str = "aten::add", each_us: float = 4) -> None:
-    """Add operators of ``each_us`` from ``at`` on, each with one kernel as long, which starts 2 µs after its launch began."""
+    """Add operators of ``each_us`` from ``at`` on, each with one kernel of the same duration.
+
+    The kernel starts 2 µs after its launch began.
+    """
     for i in range(count):
         start = at + i * each_us
         trace.op(operator, start, start + each_us * 0.9, [[64, 64], [64, 64]], FLOAT)
@@ -31,7 +34,10 @@ def kernels(trace: ChromeTrace, at: float, count: int, operator: str = "aten::ad
 
 
 def step_of_closure(trace: ChromeTrace, at: float, own_kernels: int) -> None:
-    """Add ``Optimizer.step`` with a closure: 60 kernels forward, 20 backward on autograd's thread, then ``own_kernels`` of the optimizer."""
+    """Add ``Optimizer.step`` with a closure and ``own_kernels`` of the optimizer.
+
+    The closure launches 60 kernels forward and 20 backward on autograd's thread.
+    """
     trace.host("user_annotation", "Optimizer.step#AdamW.step", at + 5, at + 950)
     trace.host("user_annotation", "forward pass", at + 6, at + 255)
     kernels(trace, at + 10, 60)
@@ -220,7 +226,11 @@ def test_volumes_have_a_layout_of_their_own_and_a_less_sure_gain(tmp_path: Path)
 
 
 def test_a_layout_that_may_bring_nothing_is_not_critical() -> None:
-    """Three channels out fill no tile: cuDNN took another kernel for their gradient in NHWC, ten times as long, and the gain was gone."""
+    """A change of memory layout that may bring no gain is not critical.
+
+    Three output channels do not fill a tile. In NHWC cuDNN used another kernel for their gradient, which took ten times
+    as long and cancelled the gain.
+    """
     layout = finding("sharper_first", "layout-conversions")
     assert layout is not None and layout.severity == "warning"
     assert layout.predicted_low_ms is not None and layout.predicted_high_ms is not None
@@ -261,7 +271,11 @@ def test_a_graph_of_a_recurrent_layer_is_captured_by_hand(tmp_path: Path, *, pac
 
 
 def test_cells_inside_one_call_are_launched_without_their_operators() -> None:
-    """What is left of the cells' kernels costs the host its launches, not an operator and a line of Python each (76 ms became 7.4 on an H200)."""
+    """Cells within one call are launched without their operators.
+
+    Per remaining kernel the host pays for a launch, not for an operator and a line of Python (76 ms became 7.4 on an
+    H200).
+    """
     cells = finding("lstm_cells", "recurrent-cells")
     assert cells is not None
     quick = [edit for edit in cells.edits if isinstance(edit, WithoutHostCause)]
@@ -269,7 +283,10 @@ def test_cells_inside_one_call_are_launched_without_their_operators() -> None:
 
 
 def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_launches(tmp_path: Path) -> None:
-    """Of 8 ms one launch takes 7, to load its kernel's code: no graph saves that, and no step after the first pays it."""
+    """A step whose kernels are launched for the first time gives no finding about launches.
+
+    Of 8 ms, one launch takes 7 to load its kernel's code. A CUDA graph does not save that, and no later step pays it.
+    """
     trace = ChromeTrace()
     trace.step(1, 0, 8000)
     kernels(trace, 10, 40, each_us=20)
@@ -304,7 +321,11 @@ def test_a_trace_of_copies_alone_says_so_whether_they_name_their_bytes_or_not(
 
 @pytest.mark.parametrize("us", [650, 900])
 def test_first_launches_below_a_millisecond_load_code_too(tmp_path: Path, us: int) -> None:
-    """A launch counts as loading from half a millisecond on: four of them in the one step recorded are no recompilation, and not in "0 of 1" steps."""
+    """First launches of less than a millisecond count as loading code too.
+
+    The limit is half a millisecond. Four such launches in the only recorded step are not a recompilation, and no text
+    says "0 of 1" steps.
+    """
     trace = ChromeTrace()
     trace.step(1, 0, 8000)
     kernels(trace, 10, 40, each_us=20)
@@ -324,7 +345,11 @@ def test_first_launches_below_a_millisecond_load_code_too(tmp_path: Path, us: in
 def test_half_a_millisecond_of_pytorchs_own_python_is_no_advice(
     tmp_path: Path, stall: str, stall_us: float, named: bool
 ) -> None:
-    """A slow host takes as long to sort an optimizer's tensors; the same time before a forward pass is the script's."""
+    """Half a millisecond of PyTorch's own Python gives no advice.
+
+    A slow host takes that long to sort an optimizer's tensors. The same time before a forward pass belongs to the
+    script.
+    """
     trace = ChromeTrace()
     for k in range(4):
         at = 8000 * k
@@ -338,7 +363,7 @@ def test_half_a_millisecond_of_pytorchs_own_python_is_no_advice(
 
 
 def launched(trace: ChromeTrace, at: float, count: int) -> None:
-    """Add ``count`` operators of 48 µs, 50 µs apart, each with a kernel of 5 µs: a loop that its host limits."""
+    """Add ``count`` operators of 48 µs every 50 µs, each with a kernel of 5 µs: a host-bound loop."""
     for start in (at + 50 * i for i in range(count)):
         trace.op("aten::add", start, start + 48, [[64, 64], [64, 64]], FLOAT)
         trace.launch((start + 30, start + 36), (start + 38, start + 43), ADDS)
@@ -406,7 +431,11 @@ def test_repeats_whose_sum_the_host_reads_stand_before_the_graph_that_they_cut(t
 )
 @pytest.mark.parametrize("between", ["aten::tanh", "aten::index_add_"])
 def test_cells_are_time_steps_only_of_sequences(tmp_path: Path, sizes: tuple[int, ...], between: str) -> None:
-    """Graphs of 17, 25 and 12 nodes pass one after the other, and messages between nodes make the next input: neither is a sequence."""
+    """Cells count as time steps only if they process a sequence.
+
+    Graphs of 17, 25 and 12 nodes that pass one after the other are not a sequence, and neither are messages between
+    nodes that form the next input.
+    """
     trace = ChromeTrace(made_for=f"cells {sizes} {between}")
     for k in range(4):
         begin = 8000 * k
@@ -454,7 +483,11 @@ def test_a_softmax_written_out_is_no_activation(tmp_path: Path, last: str, named
 
 @pytest.mark.parametrize("picks", [True, False])
 def test_a_log_softmax_by_hand_over_a_vocabulary_is_a_loss_head_and_no_activation(tmp_path: Path, picks: bool) -> None:
-    """Its backward pass takes the exponential of the logits less a number per row: five kernels over one tensor. A router's picks no column."""
+    """A handwritten log-softmax over a vocabulary is a loss head and not an activation.
+
+    Its backward pass takes the exponential of the logits less one number per row: five kernels over one tensor. A
+    router's log-softmax selects no column.
+    """
     logits, row = [8192, 50304], [8192, 1]
     loss = [("aten::copy_", [logits, logits]), ("aten::sub", [logits, row]), ("aten::exp", [logits]), ("aten::sum", [logits])]
     loss += [("aten::gather", [logits, [], row])] if picks else []
@@ -484,14 +517,22 @@ def test_a_graph_that_would_skip_python_too_says_how_much_there_is() -> None:
 
 
 def test_launches_that_the_gpu_may_not_wait_for_are_no_warning() -> None:
-    """The GPU works 8.24 of 9.04 ms, dispatch included, and telemetry's step may be 8.46: by stopwatch 8.73, of which launches cost 0.3."""
+    """Launches that the GPU may not wait for give no warning.
+
+    The GPU works 8.24 of 9.04 ms, dispatch included, and telemetry's step may be 8.46. By stopwatch it is 8.73, of
+    which launches cost 0.3.
+    """
     found = finding("likeness", "launch-bound")
     assert found is not None and found.severity == "info"
     assert finding("mlp_eager", "launch-bound").severity == "critical"
 
 
 def test_products_of_a_step_that_factorizes_matrices_are_an_opportunity() -> None:
-    """A Gaussian process by a Cholesky factor: its products would be a fifth of the step quicker in TF32, and its likelihood may need FP32."""
+    """TF32 for a step that factorizes matrices is an opportunity and not a warning.
+
+    In a Gaussian process with a Cholesky factor, products in TF32 would save a fifth of the step, but the likelihood
+    may need FP32.
+    """
     result = result_of("curves")
     for rule in ("tf32-off", "fp32-products"):
         found = of_rule(result, rule)
@@ -501,7 +542,10 @@ def test_products_of_a_step_that_factorizes_matrices_are_an_opportunity() -> Non
 
 
 def activation_by_hand(power_us: float) -> ChromeTrace:
-    """Steps of a product of 400 µs and an activation of ten kernels: five of 40 µs, four of 40 and one of ``power_us``, all over the same elements."""
+    """Add steps of a product of 400 µs and an activation of ten kernels over the same elements.
+
+    Five of the kernels take 40 µs, four take 40 µs, and one takes ``power_us``.
+    """
     trace = ChromeTrace(made_for=f"activation {power_us}")
     shape, at = [[4096, 4096]], 0.0
     for k in range(4):
@@ -521,8 +565,12 @@ def activation_by_hand(power_us: float) -> ChromeTrace:
 
 
 def test_an_activation_may_run_as_quick_as_its_narrowest_kernel(tmp_path: Path) -> None:
-    """One kernel takes 1.1 × the longest that it replaces: 80 µs in FP32 give 88, and 44 where it moves 16 bits as the others do, which is 0.5 of it
-    instead of 0.8; alike kernels give 44 and at least 35. (A fused GELU of 16 bits was quicker than 0.8 of the longest.)"""
+    """A fused activation may run as fast as its narrowest kernel.
+
+    The prediction is 1.1 × the longest kernel that it replaces: 80 µs in FP32 give 88, and at least 44, because the
+    fused kernel may move 16 bits like the other kernels (a bound of 0.5 instead of 0.8). If all kernels are alike, it
+    is 44 and at least 35. (A fused GELU of 16 bits was faster than 0.8 of the longest kernel.)
+    """
     margins = []
     for power_us in (80, 40):
         found = of_rule(analysed(tmp_path / str(power_us), activation_by_hand(power_us)), "unfused-activation")
