@@ -1,4 +1,7 @@
-"""What a small trace costs whatever it holds, by counts that do not vary: instances of the database and questions to it."""
+"""Tests of the fixed cost of a small trace: counts of database instances and queries.
+
+These counts do not vary between runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Recordings whose numbers cannot be: every reading is possible or missing with its reason, nothing raises, and nobody takes a crash for a gate."""
+"""Tests of recordings with impossible numbers.
+
+Every reading is possible or missing with its reason, nothing raises an error, and a crash is not taken for a gate's
+result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interval arithmetic against a bitmap of single nanoseconds, an independent and obvious implementation."""
+"""Tests of interval arithmetic against a bitmap of single nanoseconds, an independent implementation."""
 
 import numpy as np
 from hypothesis import given

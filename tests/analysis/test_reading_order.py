@@ -57,7 +57,10 @@ def test_without_a_first_change_what_the_profile_hides_stands_before_small_gains
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["adam_single", "points_single"])
 def test_a_trace_of_many_small_kernels_has_one_first_change_everywhere(name: str) -> None:
-    """The optimizer makes most launches; its fused form alone saves less than half of what the graph saves for sure."""
+    """A trace of many small kernels has the same first change everywhere.
+
+    The optimizer makes most launches. Its fused form alone saves less than half of the graph's certain saving.
+    """
     result = result_of(name)
     first = headline.leading(result)
     assert first is not None and first.rule == "launch-bound"

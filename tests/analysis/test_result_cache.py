@@ -1,4 +1,7 @@
-"""What is kept of an analysis is the analysis: the same types, the same numbers, and nothing that runs."""
+"""Tests of the result cache: a cached analysis has the same types and numbers.
+
+The cache contains no executable data.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,10 @@ def test_a_large_run_is_analysed_beside_the_page_which_then_opens(
 
 
 def test_a_flipped_bit_is_noticed(small: tuple[Manifest, Library]) -> None:
-    """A wrong number would decode as well as the right one: the file is judged by its checksum and made again."""
+    """A flipped bit in a cached analysis is detected.
+
+    A wrong number could be decoded without an error. The checksum shows it, and the file is made again.
+    """
     manifest, library = small
     content = bytearray(dump(result_of(manifest, library)))
     for at in (0, 9, len(content) // 3, len(content) // 2, len(content) - 1):

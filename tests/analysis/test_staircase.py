@@ -18,7 +18,10 @@ from tests.support.prepared import prepared
 
 @pytest.fixture(scope="module")
 def eager(shared_data: DataFolder) -> tuple[RunResult, Staircase]:
-    """A launch-bound MLP: a CUDA graph removes the launches, and compiling it half of its element-wise work."""
+    """Return a launch-bound MLP in eager mode.
+
+    A CUDA graph removes the launches, and compilation removes half of its element-wise work.
+    """
     run = prepared(shared_data, RECORDINGS / "mlp_eager" / "trace.json.gz", RECORDINGS / "mlp_eager" / "nvml.jsonl")
     with Library(shared_data) as library:
         result = result_of(run, library)

@@ -118,7 +118,10 @@ def test_tensors_that_the_host_reads_are_no_losses(name: str, advised: str) -> N
 
 
 def waits(trace: ChromeTrace, operator: str, at: float, kernel_us: float, late_us: float) -> float:
-    """Add a kernel that ``operator`` waits for, then ``late_us`` of the host; return when the host goes on."""
+    """Add a kernel that ``operator`` waits for, then ``late_us`` of host time.
+
+    Return the time at which the host goes on.
+    """
     trace.op("aten::add", at, at + 9, [[64, 64]] * 2, ["float"] * 2)
     trace.launch((at + 2, at + 5), (at + 6, at + 6 + kernel_us), ADDS)
     end = at + 12 + kernel_us

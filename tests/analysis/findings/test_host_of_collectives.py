@@ -1,4 +1,7 @@
-"""What a change to collectives brings where the host is the limit: its launches, copies and Python go or stay with them."""
+"""Tests of changes to collectives where the host is the limit.
+
+The host's launches, copies and Python calls are removed or kept together with their collective.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ CALLED = {GATHER: "_allgather_base", REDUCE: "allreduce", SCATTER: "_reduce_scat
 
 
 class SlowHost:
-    """One rank whose host takes HOST_US for each launch; every kernel runs for 10 us as soon as it is launched. A collective has so many ``elements``."""
+    """One rank whose host takes HOST_US for each launch.
+
+    Every kernel runs for 10 us as soon as it is launched. A collective has ``elements`` elements.
+    """
 
     def __init__(self, elements: int = 5_000_000) -> None:
         self.elements = elements
@@ -80,7 +86,11 @@ def finding_of(traces: list[ChromeTrace], rule: str, folder: Path) -> tuple[Find
 
 
 def test_weights_that_stay_spare_the_host_all_that_a_second_gather_has_it_do(tmp_path: Path) -> None:
-    """Of 19 launches a step, 6 are of the second gathers: the collective and the copy out of its buffer, for each of 3 layers."""
+    """Keeping gathered weights also saves the host the work of the second gathers.
+
+    Of 19 launches a step, 6 belong to the second gathers: the collective and the copy out of its buffer, for each of 3
+    layers.
+    """
     host = SlowHost()
     for step in range(STEPS):
         begin = host.now
@@ -112,7 +122,11 @@ def test_no_graph_is_promised_for_a_step_of_the_older_fsdp(tmp_path: Path) -> No
 
 
 def test_under_no_sync_the_host_makes_no_copies_to_buckets_but_for_the_last_micro_batch(tmp_path: Path) -> None:
-    """Of 12 launches a step 4 are gone: the copy to the bucket and the reduction after each of the first 2 of 3 micro-batches."""
+    """Under no_sync the host copies to buckets for the last micro-batch only.
+
+    Of 12 launches a step, 4 are gone: the copy to the bucket and the reduction, after each of the first 2 of 3
+    micro-batches.
+    """
     host = SlowHost()
     for step in range(STEPS):
         begin = host.now
@@ -127,7 +141,11 @@ def test_under_no_sync_the_host_makes_no_copies_to_buckets_but_for_the_last_micr
 
 
 def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path) -> None:
-    """Of 50 launches a step 23 are gone: 24 buckets of 1 MB are sent as one, one of 200 MB as it is. Nothing of the communication is exposed for long."""
+    """Larger buckets save the host one call for each small bucket.
+
+    Of 50 launches a step, 23 are gone: 24 buckets of 1 MB are sent as one, and one bucket of 200 MB stays. No
+    communication is exposed for long.
+    """
     host = SlowHost(elements=250_000)
     for step in range(STEPS):
         begin = host.now
@@ -150,7 +168,11 @@ def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path)
 def test_a_bucket_holds_gradients_of_one_group_and_those_of_12_mb_are_no_small_ones(
     tmp_path: Path, elements: int, groups: tuple[str, ...], left: int | None
 ) -> None:
-    """Of two groups that take turns one all-reduce each is left; 24 of 12 MB are half a bucket each, by somebody's own setting."""
+    """A bucket holds the gradients of one process group, and 12 MB is not a small bucket.
+
+    Two groups that alternate keep one all-reduce each. 24 buckets of 12 MB are half of the usual size, which somebody
+    has set.
+    """
     host = SlowHost(elements)
     for step in range(STEPS):
         begin = host.now
@@ -168,7 +190,11 @@ def test_a_bucket_holds_gradients_of_one_group_and_those_of_12_mb_are_no_small_o
 
 
 def test_what_copies_into_buckets_cost_a_slow_host_is_no_gain(tmp_path: Path) -> None:
-    """24 all-reduces of 100 us follow a backward pass, one every 60 us of the host. Overlapped they would spare 1 ms, and two copies for each gradient cost more."""
+    """Overlap with buckets has no gain if the copies cost a slow host more.
+
+    24 all-reduces of 100 us follow a backward pass, one every 60 us of the host. Overlapping them would save 1 ms; two
+    copies for each gradient cost more.
+    """
     host = SlowHost()
     for step in range(STEPS):
         begin = host.now
@@ -207,7 +233,11 @@ def test_addresses_that_sharding_copies_to_the_gpu_are_no_input(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: Path) -> None:
-    """Two microbatches of equal stages wait a third of the step; a host that needs the rest to launch them cannot launch eight in less."""
+    """More microbatches gain nothing if the host launches each of them.
+
+    With two microbatches, equal stages wait for a third of the step. A host that needs the rest to launch two cannot
+    launch eight in less.
+    """
     quick, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
     slow, _ = finding_of(pipelined((300.0, 300.0), 2, launch_us=200.0), "pipeline-bubble", tmp_path / "slow")
     assert quick.predicted_step_ms is not None and "8 microbatches" in quick.fix
@@ -215,7 +245,11 @@ def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: P
 
 
 def test_more_microbatches_gain_nothing_where_kernels_are_as_short_as_they_get(tmp_path: Path) -> None:
-    """Kernels of 6 and 12 us keep 2 us each however little they do: cut in four they take 12 and 18 us, and a step of eight is no shorter than one of two."""
+    """More microbatches gain nothing if the kernels cannot become shorter.
+
+    Kernels of 6 and 12 us have a fixed cost of 2 us each. Cut in four, they take 12 and 18 us in total, and a step of
+    eight microbatches is not shorter than one of two.
+    """
     (tmp_path / "long").mkdir()
     (tmp_path / "short").mkdir()
     assert "pipeline-bubble" in rules_of(pipelined((300.0, 300.0), 2, launch_us=0.5), tmp_path / "long")
@@ -223,7 +257,10 @@ def test_more_microbatches_gain_nothing_where_kernels_are_as_short_as_they_get(t
 
 
 def test_what_a_stage_was_sent_is_no_parameter_though_its_gradient_is_accumulated(tmp_path: Path) -> None:
-    """A stage accumulates the gradient of the 1000 elements that it was sent, as of its weights, and sends it back."""
+    """A stage's received activations are not a parameter, though their gradient is accumulated.
+
+    The stage accumulates the gradient of its 1000 received elements, like that of its weights, and sends it back.
+    """
     trace = pipelined((300.0, 300.0), 2)[1]
     for dims in ([10, 100], [4, 30]):
         trace.op("torch::autograd::AccumulateGrad", 6000, 6002, [dims], ["float"])

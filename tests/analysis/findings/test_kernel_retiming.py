@@ -63,7 +63,11 @@ def test_only_optimizers_that_were_measured_are_predicted() -> None:
 
 
 def test_the_casts_that_autocast_launches_are_in_the_predicted_step() -> None:
-    """Of the pair the recording in bf16 launches 72 casts more a step (``aten::_to_copy``), of which the parameters' and the norms' are counted."""
+    """The predicted step contains the casts that autocast launches.
+
+    The bf16 recording of the pair launches 72 more casts a step (``aten::_to_copy``); those of the parameters and of
+    the norms are counted.
+    """
     found = finding("gpt_tf32", "fp32-products")
     assert found is not None
     launches = [sum(edit.launches) for edit in found.edits if isinstance(edit, MoreLaunches)]

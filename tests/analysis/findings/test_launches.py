@@ -15,7 +15,10 @@ SEEDS = range(8)
 
 
 def _intervals(seed: int) -> tuple[np.ndarray, ...]:
-    """Return threads and moments, and threads, starts and ends of intervals that nest, overlap, touch and repeat; some are empty."""
+    """Return threads and moments, and the threads, starts and ends of random intervals.
+
+    The intervals nest, overlap, touch and repeat; some are empty.
+    """
     random = np.random.default_rng(seed)
     thread, moment = random.integers(0, 3, 200).astype(np.int32), random.integers(0, 60, 200)
     of, start = random.integers(0, 4, 12).astype(np.int32), random.integers(0, 60, 12)
@@ -58,7 +61,10 @@ def test_rows_by_key() -> None:
 
 @pytest.fixture(scope="module")
 def recorded():
-    """Rows of a real training: operators by id, every second GPU operation with its launch, and the ``CountedLaunches`` of these."""
+    """Return rows of a real training for the count of launches.
+
+    They are the operators by id, every second GPU operation with its launch, and the ``CountedLaunches`` of these.
+    """
     with library().open(recording_of(RECORDINGS / "mlp_eager" / "trace.json.gz")) as recording:
         operators = recording.rows(
             "SELECT thread_id, start_ns, start_ns + dur_ns, kind, sequence_number, name, depth FROM named_cpu_ops ORDER BY cpu_op_id"

@@ -1,4 +1,7 @@
-"""Which finding stands first: what must be done before another, and what may not be possible behind what is."""
+"""Tests of the order of findings: required changes before the changes that depend on them.
+
+A change that another may make impossible follows it.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,20 @@ SGEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_ffma_ker
 
 
 def slow_launches(trace: ChromeTrace, at: float, count: int) -> float:
-    """Add ``count`` operators of 24 µs on the host with kernels of 4 µs; return the time at which the host goes on."""
+    """Add ``count`` operators of 24 µs on the host with kernels of 4 µs.
+
+    Return the time at which the host goes on.
+    """
     for _ in range(count):
         at = op(trace, at, "aten::mm", [[64, 64], [64, 64]], HALF, kernel=GEMM, host_us=SLOW_US)
     return at
 
 
 def read(trace: ChromeTrace, at: float, kernel: bool) -> float:
-    """Add a norm (or only its reading) that the host reads as ``tolist`` does: 20 µs of the norm's kernel, then a copy that the host waits for."""
+    """Add a norm (or only its read) that the host reads as ``tolist`` does.
+
+    The norm's kernel takes 20 µs; then the host waits for a copy.
+    """
     if kernel:
         trace.op("aten::argmin", at, at + 9, [[1024, 1024]], ["float"])
         trace.launch(
@@ -75,7 +84,10 @@ def test_the_first_of_two_ways_out_names_the_other(tmp_path: Path) -> None:
 
 
 def looping(folder: Path, joined_with: list[list[int]]) -> Finding:
-    """Return what is said of a loop over 24 rows, each selected from one tensor and added to something of ``joined_with``'s shapes."""
+    """Return the loop-indexing finding of a loop that selects and adds each of 24 rows of a tensor.
+
+    The other operands of the addition have the shapes in ``joined_with``.
+    """
     trace, at = ChromeTrace(), 0.0
     for k in range(4):
         begin = at
@@ -117,7 +129,10 @@ def test_figures_of_one_number_that_are_only_read_go_with_the_reading(tmp_path: 
 
 
 def scalar_read(trace: ChromeTrace, t: float, until: float) -> float:
-    """Add the reading of one number, for which the host waits up to ``until`` µs after its step began; return the time at which it goes on."""
+    """Add a read of one number that the host waits for up to ``until`` µs after its step began.
+
+    Return the time at which the host goes on.
+    """
     end = t - t % 1000 + until
     trace.op("aten::item", t, end + 8, [[]], ["float"])
     trace.op("aten::_local_scalar_dense", t + 1, end + 7, [[]], ["float"])

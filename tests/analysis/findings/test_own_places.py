@@ -1,4 +1,7 @@
-"""What a finding shows on the timeline is its own: operations that its change names, or waits in its calls."""
+"""Tests of the places that a finding shows on the timeline.
+
+They are the operations that its change names, or the waits within its calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One plan: each fix brings what those before it left, no kernel is counted twice, and guesses are left out."""
+"""Tests of the plan: each fix gains what earlier fixes left, and no kernel counts twice.
+
+Changes without a reliable prediction are left out.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 @pytest.fixture
 def loop(tmp_path: Path):
-    """A loop whose replayed step of 741 µs is 600 µs of product and 100 µs of addition; the rest waits for the host."""
+    """Return a loop whose replayed step of 741 µs has 600 µs of product and 100 µs of addition.
+
+    The rest of the step waits for the host.
+    """
     library = Library(DataFolder(tmp_path / "data"))
     run = bring_in(library.folder, [(matmul_loop(step_us=760).write(tmp_path / "t.json"), "t.json")]).runs[0]
     result = analyse(run, library)
@@ -124,7 +130,11 @@ def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
 
 
 def test_no_plan_is_quicker_than_the_workers_it_advises(tmp_path: Path) -> None:
-    """A step of 42 ms loads for 40 of them in its own process: eight workers, a little slower together, need 6.1 ms of each step, however the rest is launched."""
+    """A plan is never faster than the loader workers that it advises.
+
+    A step of 42 ms loads for 40 of them in its own process. Eight workers, a little slower together, need 6.1 ms of
+    each step, however the rest is launched.
+    """
     trace = ChromeTrace()
     for k in range(5):
         at = 42_000.0 * k

@@ -1,4 +1,7 @@
-"""A plan never goes below what its changes cannot touch: computing Python, the loader's best rate, the GPU's own work."""
+"""Tests of the plan's lower bound: the time that its changes cannot reduce.
+
+That is Python's computing, the loader's best rate and the GPU's own work.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ OTHERS = sorted(
 
 
 def python_ms(whatif: WhatIf, edits: Sequence[Edit]) -> float:
-    """Return the Python of the main line that is longer than a call between operators, ms a step; 0 if ``edits`` change it."""
+    """Return the main thread's Python longer than a call between operators, in ms per step.
+
+    Return 0 if ``edits`` change it.
+    """
     if any(isinstance(edit, WithoutCalls | FasterHost) or getattr(edit, "cause", "") == "python_host" for edit in edits):
         return 0.0
     host, counted = whatif.problem.host, set(whatif.counted.tolist())

@@ -1,4 +1,7 @@
-"""Which stage of loading limits a batch, and which function of the user's takes the time: by traces made by hand and by the loader's own times."""
+"""Tests of the slowest stage of loading a batch, and of the user's function that takes the time.
+
+Traces are made by hand, or have the loader's own times.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def test_the_longest_stage_of_a_batch_has_its_own_advice(changes, stage, title, 
 
 
 def waiting_loop(pins: tuple[int, int], loop_pins: bool = False, batch_bytes: int = 0) -> ChromeTrace:
-    """Steps of 20 ms: 12 ms waiting for workers, 8 ms of a kernel. A thread (or the loop's own) is in cudaHostAlloc from ``pins`` on, µs of the wait."""
+    """Add steps of 20 ms: 12 ms waiting for workers, then 8 ms of a kernel.
+
+    A thread (or the loop's own) is in cudaHostAlloc for ``pins`` µs of the wait.
+    """
     trace = ChromeTrace()
     for k in range(STEPS):
         at = k * STEP_US
@@ -81,7 +87,11 @@ def of_rule(result: RunResult, rule: str) -> Finding:
     [((500, 11_500), False, True), ((500, 3_000), False, False), ((500, 11_500), True, False)],
 )
 def test_a_plain_trace_shows_the_thread_that_pins(tmp_path: Path, pins: tuple[int, int], loop_pins: bool, limits: bool) -> None:
-    """The calls of the driver on another thread are pinning; where they take little of the wait, or the loop makes them itself, they are not the limit."""
+    """A plain trace shows the pinning thread by its driver calls.
+
+    Driver calls on another thread are pinning. If they take little of the wait, or if the loop makes them itself, they
+    are not the limit.
+    """
     finding = of_rule(analysed(tmp_path, waiting_loop(pins, loop_pins)), RULE)
     assert ("one thread pins the batches of all of them, in 11 ms of each 12 ms wait" in finding.title) is limits
     assert ("more of them bring nothing" in finding.action.sentence) is limits
@@ -97,7 +107,11 @@ def test_small_batches_that_are_pinned_slowly_need_no_fewer_bytes(tmp_path: Path
 
 
 def test_the_heaviest_function_below_main_is_named_though_none_is_open_in_the_middle(tmp_path: Path) -> None:
-    """In each step 9 ms of Python: ``score`` runs three times for 2 ms around what ``log`` does for 2 ms, in whose middle the stretch's middle lies."""
+    """The heaviest function below main is named even if it is not running in the middle.
+
+    Each step has 9 ms of Python. ``score`` runs three times for 2 ms around 2 ms of ``log``, which contains the middle
+    of the interval.
+    """
     trace = ChromeTrace(with_stack=1)
     trace.host("python_function", "train.py(40): main", 0, STEP_US * STEPS, **{"Python id": 1})
     for k in range(STEPS):

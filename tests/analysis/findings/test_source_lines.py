@@ -1,4 +1,7 @@
-"""The user's own line behind a Python call: libraries are climbed over, and who has no such line is left out."""
+"""Tests of the user's own source line behind a Python call.
+
+Library frames are skipped, and calls without a user's line are left out.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +145,10 @@ def test_a_loop_calls_from_the_innermost_line_that_all_its_launches_share(tmp_pa
 
 
 def test_what_the_host_does_is_called_from_the_users_line_that_is_open_there(tmp_path: Path) -> None:
-    """A collection that ``step`` calls, and driver's calls: what begins there is neither a gap nor a GPU operation."""
+    """The work of the host belongs to the user's line that is running there.
+
+    Here it is a collection that ``step`` calls, and driver calls. Their begin is neither a gap nor a GPU operation.
+    """
     trace = loop_with(
         ("train.py(5): main", 1, 980, None),
         ("train.py(12): step", 2, 970, 1),

@@ -1,4 +1,7 @@
-"""A late rank beside other findings: what it alone loses brings no more than it does, and what is seen stands before what an estimate tells."""
+"""Tests of the limits of a straggler's gain, next to other findings.
+
+The gain is limited to what the rank alone loses. Observed losses come before estimated ones.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ class NoGaps:
 def context(
     *, reason: str = "data_wait", gain_ms: float = 4.0, own_ms: float = 8.0, waited_ms: float = 9.0, other_waits_ms: float = 0.0
 ) -> RuleContext:
-    """Return a job of two ranks, 40 ms a step, of which rank 1 loses 12 ms to its loader and is late; recorded, rank 0 waits ``waited_ms`` for it."""
+    """Return a job of two ranks with 40 ms a step, of which rank 1 loses 12 ms to its loader.
+
+    In the recording rank 0 waits ``waited_ms`` for it.
+    """
     run = run_of(ledger=[("idle", "data_wait", 12_000_000, 12.0), ("other_compute", None, 28_000_000, 28.0)], source="estimate")
     other = run_of("b" * 16, ledger=[("idle", "data_wait", 1_000_000, 1.0), ("exposed_comm", "comm_wait", 39_000_000, 39.0)])
     assert run.lead is not None and other.lead is not None

@@ -17,7 +17,10 @@ WIDTH = 64
 
 
 def passed(trace: ChromeTrace, at: float, rows: int, backward: bool = False) -> float:
-    """Add a pass over ``rows`` tokens: an embedding, two layers of two products and a norm, a choice; eight operators of 24 µs on the host."""
+    """Add a pass over ``rows`` tokens with eight operators of 24 µs on the host.
+
+    They are an embedding, two layers of two products and a norm, and the choice of a token.
+    """
     names = ["aten::embedding", *["aten::mm", "aten::native_layer_norm", "aten::mm"] * LAYERS, "aten::argmax"]
     for name in names:
         at = op(trace, at, name, [[rows, WIDTH], [WIDTH, WIDTH]], HALF, KERNEL_US, host_us=SLOW_US)
@@ -25,7 +28,10 @@ def passed(trace: ChromeTrace, at: float, rows: int, backward: bool = False) -> 
 
 
 def generated(folder: Path, prompts: int = 1) -> RunResult:
-    """Return a run of four steps: a prompt of 128 tokens, then eight tokens, each of which the host reads for 10 µs after its last kernel."""
+    """Return a run of four steps with a prompt of 128 tokens and then eight tokens each.
+
+    The host reads each token for 10 µs after its last kernel.
+    """
     trace, at = ChromeTrace(), 0.0
     for k in range(4):
         begin = at
@@ -47,9 +53,10 @@ def graph_of(result: RunResult) -> Finding:
 
 
 def test_each_token_is_a_graph_and_the_prompt_is_read_as_before(tmp_path: Path) -> None:
-    """The prompt's eight operators of 24 µs stay, 192 µs (less what recording cost them); a token is then a graph of 32 µs and what its read takes.
+    """Each token becomes a CUDA graph, and the prompt is launched as before.
 
-    A graph of the whole step would take its 72 kernels of 4 µs, 288 µs, and nothing of the prompt's launches.
+    The prompt's eight operators of 24 µs stay, 192 µs (less what recording cost them). A token is then a graph of 32 µs
+    and its read. A graph of the whole step would take its 72 kernels of 4 µs, 288 µs, and no launches of the prompt.
     """
     found, alone = graph_of(generated(tmp_path / "one")), graph_of(generated(tmp_path / "three", prompts=3))
     assert "8 tokens of" in found.title and "one CUDA graph" in found.fix and "each token" in found.fix
@@ -93,7 +100,11 @@ def test_evaluation_between_steps_is_counted_as_often_as_it_happens(name: str, m
 
 
 def test_more_workers_give_no_more_than_the_cores() -> None:
-    """keywords_one: one worker computes 119 ms a step, 7.5 on 16 cores, which the GPU's 7.9 hide, and 12.5 where they share cores; twelve took 12.3."""
+    """More workers gain no more than the host's cores can compute.
+
+    In keywords_one one worker computes 119 ms a step. On 16 cores that is 7.5 ms, which the GPU's 7.9 hide; on shared
+    cores it is 12.5. Twelve workers took 12.3.
+    """
     found = finding("keywords_one", "data-loader-starves-gpu")
     assert found is not None and found.predicted_step_ms is not None and found.predicted_high_ms is not None
     assert found.predicted_step_ms < 12.31 < 12.4 < found.predicted_high_ms
@@ -101,7 +112,11 @@ def test_more_workers_give_no_more_than_the_cores() -> None:
 
 
 def test_a_change_of_workers_never_takes_some_away() -> None:
-    """Eight workers compute on sixteen cores: sixteen are tried. 64 on full cores, or workers that wait for a disk, are no question of their number."""
+    """A change of the worker number never removes workers.
+
+    Eight workers compute on sixteen cores: sixteen are tried. For 64 workers on full cores, or workers that wait for a
+    disk, no number is tried.
+    """
     more = finding("loader_short_of_workers", "data-loader-starves-gpu")
     assert more is not None and all("=16" in change.after for change in more.changes) and more.changes
     for name in ("loader_on_full_cores", "loader_on_disk"):

@@ -1,4 +1,7 @@
-"""The Verdict's changes: ticks and a price in the address, what they bring together, and the report as one HTML file."""
+"""Tests of the Verdict's changes: selection and price in the address, and their common effect.
+
+The report as one HTML file contains them too.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,11 @@ def test_a_finding_says_whether_it_claims_a_gain_a_ceiling_or_nothing(
 
 
 def test_what_claims_no_gain_is_kept_apart_from_what_to_change(app_data: DataFolder, tmp_path: Path) -> None:
-    """A loop whose steps an annotation marks: that the profiler's are missing is worth knowing, and makes no step shorter."""
+    """Findings without a predicted gain are separate from the changes.
+
+    A loop's steps are marked by an annotation. That the profiler's step marks are missing is useful to know, but makes
+    no step shorter.
+    """
     trace = launching()
     for event in trace.events:
         event["name"] = event["name"].replace("ProfilerStep#", "Optimizer.step#SGD.step ").split(" ")[0]

@@ -1,4 +1,7 @@
-"""Device numbers against contexts, captures instead of runs, and ranges that never end; each beside a near miss."""
+"""Tests of contradictions in a trace, each with a near miss.
+
+They are device numbers against contexts, captures instead of runs, and ranges that never end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Thirty damages to the completeness of six recordings: no number of their reports is trusted and wrong by more than a tenth."""
+"""Tests of thirty kinds of incomplete data on six recordings.
+
+No trusted number of their reports is wrong by more than a tenth.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,10 @@ def test_no_number_is_trusted_and_wrong(recording: str, damage: str) -> None:
 
 @pytest.mark.parametrize(("end", "packed"), [(-150, False), (-90, True)])
 def test_a_file_that_ends_within_its_events_has_no_other_headline(end, packed) -> None:
-    """The end of a real file: the list of events is not closed. One that lacks its closing bracket alone has all events."""
+    """The headline of a file that ends within its events is that it is cut off.
+
+    The list of events is not closed then. A file that lacks only its closing bracket has all events.
+    """
     text = matmul_loop(6).json()
     text = gzip.compress(text)[:end] if packed else text[:end]
     result = analysed([("t.json.gz" if packed else "t.json", text)])

@@ -1,4 +1,8 @@
-"""Launches without a record on the GPU: bounded or withheld where they matter, not counted where whole steps are left, and no fault where none is owed."""
+"""Tests of launches without a record on the GPU.
+
+Numbers that they affect get a bound or are withheld. They are not counted if whole steps are left, and are no fault if
+no record is expected.
+"""
 
 from __future__ import annotations
 

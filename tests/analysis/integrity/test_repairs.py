@@ -1,4 +1,8 @@
-"""What is repaired exactly: durations that run into the next operation, ranges that were never popped, a rhythm that the median hides."""
+"""Tests of exact repairs of a trace.
+
+They concern durations that reach into the next operation, ranges that were never popped, and a period that the median
+hides.
+"""
 
 from __future__ import annotations
 

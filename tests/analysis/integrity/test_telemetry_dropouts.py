@@ -1,4 +1,7 @@
-"""Counters that read 0 while NVML says that the GPU works are dropouts; those that read 0 while it waits are not."""
+"""Tests of telemetry dropouts: counters that read 0 while NVML says that the GPU works.
+
+Counters that read 0 while the GPU waits are not dropouts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Times that cannot be are the headline: a GPU that works before it is asked, kernels shorter than hardware allows, durations that all overlap."""
+"""Tests of impossible times, which become the headline.
+
+A GPU works before it is asked to, kernels are shorter than hardware allows, or all durations overlap.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Causes: every row whole, in an order the paint of the host can use, and a new one needs its row alone."""
+"""Tests of the table of causes: each row is complete and in an order that the host's rules can use.
+
+A new cause needs only its row.
+"""
 
 import string
 import subprocess

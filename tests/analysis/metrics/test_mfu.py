@@ -77,7 +77,11 @@ def test_the_busy_share_of_an_estimated_step_is_the_replays():
 
 
 def test_a_profiled_wait_for_another_rank_makes_no_kernel_look_better():
-    """Two profiled steps of 40 ms: 15 ms of products at half of the peak and 23 ms in a collective that waits; the run's step takes 20, of which 18 busy."""
+    """A profiled wait for another rank does not improve a kernel's efficiency.
+
+    Two profiled steps of 40 ms have 15 ms of products at half of the peak and 23 ms in a waiting collective. The run's
+    step takes 20, of which 18 are busy.
+    """
     counts = flops(2 * 0.5 * 989.4e12 * 0.015, union_ns=30_000_000)
     best = choose_step_time(steps(40, 40), StepEstimate(20e6), None)
     got = readings(counts, best, 76_000_000, 2, works_ms=18.0)

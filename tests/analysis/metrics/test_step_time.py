@@ -1,4 +1,7 @@
-"""Which witness of the step time decides, what the others do to it, and the interval from the trace alone."""
+"""Tests of the choice among the sources of the step time, and of the interval from the trace alone.
+
+They also test how the other sources affect the chosen one.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,10 @@ def test_a_gpu_bound_profile_that_telemetry_confirms_was_measured() -> None:
 
 
 def test_marks_of_launches_only_are_not_a_step_time() -> None:
-    """Twenty-five marks of a loop that reads its loss every tenth step hold two waits, which look like pauses."""
+    """Marks of launches alone are not a step time.
+
+    Twenty-five marks of a loop that reads its loss every tenth step contain two waits, which look like pauses.
+    """
     assert chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 2.1, 2.0, 2.2)).source != "marks"
     shorter = chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 24.0, 23.8, 24.2))
     assert shorter.source == "marks"  # of other lengths than the profiled steps
@@ -188,7 +194,11 @@ def test_evaluation_before_each_round_is_part_of_the_round() -> None:
 
 
 def test_workers_own_the_time_that_a_full_queue_hid() -> None:
-    """24.2 ms of the run, 29.6 as profiled and 16.5 without the profiler: four workers need 24 ms for a batch, and their queue was full."""
+    """The loader workers limit a step if a full queue hid their time in the profile.
+
+    The run takes 24.2 ms a step, 29.6 as profiled and 16.5 without the profiler. Four workers need 24 ms for a batch,
+    and their queue was full.
+    """
     hidden, seen = (StepWork(3.4e6, 600, hidden_loader=hides) for hides in (True, False))
     fed, ahead = Feeding(24.0, 21.3, 27.6, 4), Feeding(18.0, 16.0, 20.0, 8)
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=fed).represented is False

@@ -28,7 +28,10 @@ STEP_US = 1000
 
 
 def rank_trace(rank: int, world: int, begins: list[float], end: float, clock_us: float = 0, steps: int = 4) -> ChromeTrace:
-    """Each step: 300 µs of computation from 40, then one all-reduce per entry of ``begins``, 50 µs apart at the end, the first until ``end``."""
+    """Return a rank's trace with 300 µs of computation from 40 µs on and all-reduces in each step.
+
+    There is one all-reduce per entry of ``begins``. The first ends at ``end``, each further one 50 µs later.
+    """
     trace = ChromeTrace(
         distributedInfo={"backend": "nccl", "rank": rank, "world_size": world},
         baseTimeNanoseconds=BASE_NS + round(clock_us * 1000),
@@ -66,7 +69,11 @@ def test_communication_outside_the_steps_has_no_backward_pass(tmp_path: Path) ->
 
 
 def test_two_ranks_by_hand(tmp_path: Path) -> None:
-    """Rank 0's kernel runs 400 to 800, rank 1's 700 to 800: the transfer takes 100 µs, and rank 0 waits 300 of its 400."""
+    """The wait and transfer of two ranks agree with the arithmetic.
+
+    Rank 0's kernel runs from 400 to 800 and rank 1's from 700 to 800. The transfer takes 100 µs, and rank 0 waits 300
+    of its 400.
+    """
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
     counted = len(result.ranks[0].counted)
     assert split_of(result) == {
@@ -87,7 +94,11 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_gaps_and_causes_of_a_rank_match_the_ledger(tmp_path: Path) -> None:
-    """Alone, a recording's exposed communication is unattributed; as a rank of its run, cut where the last rank came."""
+    """The gaps and causes of a rank agree with the ledger.
+
+    In a recording by itself exposed communication has no cause. In a rank of a run it is divided at the arrival of the
+    last rank.
+    """
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
     rank = next(r for r in result.ranks if r.rank == 0)
     counted = len(rank.counted)
@@ -142,7 +153,10 @@ def test_only_possible_waits_are_in_doubt() -> None:
 
 
 def test_finding_describes_the_transfer_of_the_lead_rank(tmp_path: Path) -> None:
-    """Rank 0 communicates for 400 µs, of which it waits 300: the finding names the ledger's transfer of the rank that leads, 100 µs."""
+    """The finding gives the transfer time of the lead rank as in the ledger.
+
+    Rank 0 communicates for 400 µs, of which it waits 300. The finding names the lead rank's transfer, 100 µs.
+    """
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
     assert result.lead is not None
     (found,) = [f for f in result.findings if f.rule == "exposed-communication"]
@@ -152,7 +166,11 @@ def test_finding_describes_the_transfer_of_the_lead_rank(tmp_path: Path) -> None
 
 
 def test_unnamed_collectives_that_end_together_are_one_group(tmp_path: Path) -> None:
-    """Rank 2 comes last by 300 µs. In two groups, 0 and 1 end half a millisecond before 2 and 3 in every other step, and nothing is matched."""
+    """Unnamed collectives that end together form one group.
+
+    Rank 2 comes last by 300 µs. In two groups, ranks 0 and 1 end half a millisecond before 2 and 3 in every other step,
+    and nothing is matched.
+    """
 
     def bare(rank: int, begin: float, ends: list[float]) -> ChromeTrace:
         trace = rank_trace(rank, 4, [begin], 800)
@@ -199,7 +217,10 @@ def test_any_order_of_the_ranks_says_the_same_and_sums_are_exact(tmp_path: Path,
 
 
 def test_the_late_rank_of_a_real_run_is_named() -> None:
-    """Rank 1's batch comes 25 ms late every step: the other rank's exposed communication is waiting, nearly all of it."""
+    """The late rank of a real run is named.
+
+    Rank 1's batch is 25 ms late every step. Nearly all of the other rank's exposed communication is waiting.
+    """
     result = prepared_result(*sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz")))
     first = next(r for r in result.ranks if r.rank == 0)
     wait = sum(row.ms_per_step or 0 for row in first.ledger if row.owner == "exposed_comm" and row.cause == "comm_wait")

@@ -1,4 +1,8 @@
-"""Kernels beside communication: what a collective that waits costs them is taken off, what the transfer costs stays, and turns of another process are seen."""
+"""Tests of kernels that run while collectives do.
+
+Their slowdown by a waiting collective is removed, their slowdown by the transfer stays, and time slices of another
+process are detected.
+"""
 
 from __future__ import annotations
 

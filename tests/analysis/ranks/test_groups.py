@@ -32,7 +32,11 @@ def analysed(folder: Path, traces: list[ChromeTrace]) -> tuple[RunResult, Commun
 
 
 def test_groups_of_one_kind_are_one_row_with_their_bandwidth_and_their_link(tmp_path: Path) -> None:
-    """Two hosts of two ranks reduce within the host and then between them: 4 kB in 100 µs each, 0.04 GB/s on the wire of a ring of two."""
+    """Process groups of one kind are one row with their bandwidth and their link.
+
+    Two hosts of two ranks reduce within the host and then between hosts: 4 kB in 100 µs each, 0.04 GB/s on the wire of
+    a ring of two.
+    """
     _, found = analysed(tmp_path, job(4, 2, Planted(loader_us={3: 800.0}), mesh=True))
     by_place = {use.within_host: use for use in found.groups}
     assert set(by_place) == {True, False}
@@ -118,7 +122,11 @@ def test_waits_between_ranks_are_summed_by_host(tmp_path: Path) -> None:
 
 
 def test_three_equal_stages_and_two_microbatches_wait_half_of_the_step(tmp_path: Path) -> None:
-    """A stage works 3 x 300 µs for each of two microbatches, 1.8 ms. Four turns of 0.9 ms make a step: 3.6 ms and some transfers."""
+    """Three equal stages with two microbatches wait for half of the step.
+
+    A stage works 3 x 300 µs for each of two microbatches, 1.8 ms. Four turns of 0.9 ms make a step of 3.6 ms and some
+    transfers.
+    """
     result, found = analysed(tmp_path, pipelined([300, 300, 300], 2))
     schedule = found.schedule
     assert schedule is not None
@@ -134,7 +142,11 @@ def test_three_equal_stages_and_two_microbatches_wait_half_of_the_step(tmp_path:
 
 
 def test_a_slow_last_stage_is_imbalance_and_the_order_of_the_first_names_the_schedule(tmp_path: Path) -> None:
-    """0.9 and 1.8 ms a microbatch, four of them: stages work 3.6 and 7.2 ms; (3.6 + 7.2 + 3 · 7.2) / 4 = 8.1 ms at least, equal ones 6.75."""
+    """A slow last stage is an imbalance, and the order of the first stage gives the schedule.
+
+    With 0.9 and 1.8 ms for each of four microbatches, stages work 3.6 and 7.2 ms: at least (3.6 + 7.2 + 3 · 7.2) / 4 =
+    8.1 ms a step, and 6.75 for equal stages.
+    """
     result, found = analysed(tmp_path, pipelined([300, 600], 4))
     schedule = found.schedule
     assert schedule is not None
@@ -144,7 +156,11 @@ def test_a_slow_last_stage_is_imbalance_and_the_order_of_the_first_names_the_sch
 
 
 def test_interleaved_pipeline_is_recognised_by_its_sends(tmp_path: Path) -> None:
-    """Two chunks a stage, 100 + 200 µs for each of 4 microbatches: 2.4 ms of work, and (3 - 1) / (2 · 4 + 3 - 1) of the step to fill and drain."""
+    """An interleaved pipeline is recognised by its sends.
+
+    With two chunks a stage and 100 + 200 µs for each of 4 microbatches, a stage works 2.4 ms. Filling and draining take
+    (3 - 1) / (2 · 4 + 3 - 1) of the step.
+    """
     result, found = analysed(tmp_path, pipelined([100, 100, 100], 4, chunks=2))
     schedule = found.schedule
     assert schedule is not None

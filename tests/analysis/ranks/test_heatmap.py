@@ -42,7 +42,10 @@ def test_a_rank_that_is_late_in_two_steps_makes_the_others_wait_in_those(tmp_pat
 
 
 def table(ranks: int, steps: int = 2) -> pd.DataFrame:
-    """Rank r takes r ms by itself in the first of two steps and waits r ms in the second; two ranks a host, no stages."""
+    """Return a table of two steps in which rank r works r ms in the first and waits r ms in the second.
+
+    There are two ranks per host and no stages.
+    """
     rows = [
         {"rank": r, "host": f"n{r // 2}", "stage": None, "step": f"s{s}", "own_ms": r * (1 - s), "wait_ms": r * s}
         for r in range(ranks)
@@ -62,7 +65,11 @@ def test_neighbours_share_a_row_beyond_the_most_and_the_worst_of_them_shows() ->
 
 @pytest.mark.parametrize(("ranks", "steps", "rows"), [(1_024, 2, 512), (1_024, 20, 114), (60, 100, 60)])
 def test_heatmap_with_many_steps_has_fewer_rows(ranks: int, steps: int, rows: int) -> None:
-    """At most 512 rows and 2,500 squares, but up to 64 rows always: of 1,024 ranks and 20 steps nine share each of 114 rows."""
+    """A heat map with many steps has fewer rows.
+
+    It has at most 512 rows and 2,500 cells, but always up to 64 rows. With 1,024 ranks and 20 steps, nine ranks share
+    each of 114 rows.
+    """
     assert pooled(table(ranks, steps))["label"].nunique() == rows
 
 

@@ -1,4 +1,4 @@
-"""Who holds a job up, told from made jobs whose truth is known: the rank or host, its reason, and what a step gains without it."""
+"""Tests of the straggler in generated jobs: the rank or host, its reason, and the gain without it."""
 
 from __future__ import annotations
 
@@ -83,14 +83,21 @@ def test_a_loader_late_once_is_chance(tmp_path: Path) -> None:
 
 
 def test_pause_in_every_step_of_one_rank_belongs_to_it(tmp_path: Path) -> None:
-    """Every rank's host pauses 1 ms a step, rank 1's 1.6 ms: 0.6 ms longer, more than the 35 % that hosts of one job differ by."""
+    """A pause in every step of one rank is reported for that rank.
+
+    Every rank's host pauses 1 ms a step, and rank 1's 1.6 ms. The 0.6 ms are more than the 35 % that hosts of one job
+    differ by.
+    """
     (late,) = job_of(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_600.0}), ranks=2, per_host=2, mesh=False).stragglers
     assert (late.ranks, late.reason) == ((1,), "python_host")
     assert late.own_ms == pytest.approx(0.6, abs=0.03)
 
 
 def test_a_host_that_is_slower_everywhere_under_the_profiler_is_not_late_for_its_longer_pauses(tmp_path: Path) -> None:
-    """Rank 1's host takes 1.6 times as long for its launches as well as for the pause: the pauses differ as the hosts do."""
+    """A host that is slower everywhere under the profiler is not late for its longer pauses.
+
+    Rank 1's host takes 1.6 times as long for its launches and for the pause: the pauses differ as the hosts do.
+    """
     planted = Planted(host_us={0: 1_000.0, 1: 1_600.0}, launch_us={0: 20.0, 1: 32.0})
     assert job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False).stragglers == ()
 
@@ -127,7 +134,11 @@ def test_kernels_that_only_one_rank_runs_are_work_that_can_go(tmp_path: Path, ra
 
 @pytest.mark.slow
 def test_of_many_ranks_each_takes_its_part_of_shared_work(tmp_path: Path) -> None:
-    """Of eight ranks, rank 1 computes 0.4 ms longer than the others, in other shapes: shared out, each has 0.05 ms more."""
+    """Shared work among many ranks is divided equally in the prediction.
+
+    Of eight ranks, rank 1 computes 0.4 ms longer than the others, with other shapes. Divided equally, each rank has
+    0.05 ms more.
+    """
     traces = job(8, 8, Planted(slow_gpu={1: 1.4}))
     for event in traces[1].events:
         if event.get("args", {}).get("grid") == [99, 1, 1]:
@@ -256,9 +267,12 @@ def test_recorded_collectives_show_the_late_rank_without_a_replay(
 def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
-    """Rank 1's host pauses 1.6 ms as each step begins; rank 0's waits longer at its end, and no call shows it: between the same two launches.
+    """A rank's pause at the begin of a step is not another rank's wait at the step's end.
 
-    Replayed, rank 0's host takes as long without rank 1's pause: the recorded collectives tell the gain.
+    Rank 1's host pauses 1.6 ms as each step begins. Rank 0's host waits longer at its end, between the same two
+    launches, and no call shows it.
+
+    In the replay rank 0's host takes as long without rank 1's pause, so the recorded collectives give the gain.
     """
     if not replayed:
         monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
@@ -278,7 +292,10 @@ def test_a_pause_as_a_step_begins_is_not_the_others_waiting_as_it_ends(
 def test_idle_gpu_waits_for_its_host_even_with_queued_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
-    """Before rank 1's loader takes 0.8 ms its host launches a kernel, which starts behind that, as the trace has it."""
+    """An idle GPU waits for its host even with queued work.
+
+    Before rank 1's loader takes 0.8 ms, its host launches a kernel, which starts after the loader, as the trace shows.
+    """
     if not replayed:
         monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
     traces = job(2, 2, Planted(loader_us={1: 800.0}))
@@ -292,7 +309,11 @@ def test_idle_gpu_waits_for_its_host_even_with_queued_work(
 
 
 def test_rank_that_is_never_late_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both hosts pause 1 ms a step. Rank 0's waits for rank 1's loader before that, between the same launches, and no call shows it."""
+    """A rank that is never late is not named as the straggler.
+
+    Both hosts pause 1 ms a step. Rank 0's host waits for rank 1's loader before that, between the same launches, and no
+    call shows it.
+    """
     monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
     traces = job(2, 2, Planted(loader_us={1: 1_600.0}, host_us={0: 1_000.0, 1: 1_000.0}))
     traces[0].events = [event for event in traces[0].events if event["name"] != "cudaDeviceSynchronize"]
@@ -341,7 +362,10 @@ def test_short_trace_does_not_hide_the_cost_of_another_rank(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_delay_that_recording_may_cause_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0.4 ms of the host's between two launches: too short a gap to be more than what recording costs a slow host."""
+    """A delay that recording may cause is not reported.
+
+    The host takes 0.4 ms between two launches. This is not more than recording costs a slow host.
+    """
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
     assert job_of(tmp_path, Planted(host_us={5: 400.0}), ranks=8, per_host=4).stragglers == ()
 

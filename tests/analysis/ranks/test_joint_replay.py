@@ -34,7 +34,10 @@ def test_longest_rank_counts_if_ranks_count_different_steps() -> None:
 
 
 def with_collectives(calls: list[float], odd: list[float] | None = None) -> Member:
-    """A rank that launches a collective at each of ``calls`` (``odd``: of the second step), µs into each of three steps of 200 µs."""
+    """Return a rank that launches a collective at each of ``calls`` µs in three steps of 200 µs.
+
+    ``odd`` replaces the calls in the second step.
+    """
     trace = TinyTrace()
     for step in range(3):
         for call in odd or calls if step == 1 else calls:
@@ -65,7 +68,11 @@ def test_ranks_that_wait_for_one_of_them_do_not_wait_by_turns() -> None:
 
 
 def test_ranks_that_lead_alternately_wait_by_turns() -> None:
-    """Of the two counted steps the first rank is late by 50 µs in one, the second in the other: within both, each waits half of that a step."""
+    """Two ranks that lead alternately wait by turns.
+
+    Of the two counted steps, the first rank is 50 µs late in one and the second rank in the other. Each waits half of
+    that per step.
+    """
     job = together([20, 100], [50, 120], odd=([50, 120], [20, 100]))
     one_step_ms = job.step_ms()
     assert one_step_ms is not None

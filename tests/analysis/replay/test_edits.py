@@ -123,7 +123,11 @@ def test_more_launches_take_the_host_as_long_as_its_others() -> None:
 
 
 def decoding() -> ReplayProblem:
-    """Steps of 140 µs: two kernels as ever (5 apart on their stream), then two that a graph may hold, and a wait for the last (3 to return)."""
+    """Add steps of 140 µs with four kernels and a wait for the last one.
+
+    Two kernels stay as they are (5 µs apart on their stream), and a graph may hold the other two. The wait takes 3 µs
+    to return.
+    """
     trace = TinyTrace()
     for k in range(3):
         t = 140.0 * k

@@ -1,4 +1,4 @@
-"""The replay's parts by hand: machines of a few operations in which each rule of ``machine`` is what decides."""
+"""Tests of the replay's parts by hand: small machines in which one rule of ``machine`` decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The replay: unchanged it is the recording, and edits move what they should, by amounts computed by hand."""
+"""Tests of the replay: without edits it reproduces the recording.
+
+With edits it changes by amounts that are computed by hand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs without GPU work: where the host's time goes, by hand, and one sentence for all that cannot be known."""
+"""Tests of runs without GPU work: the parts of the host's time, computed by hand.
+
+One sentence states everything that cannot be known.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def loop(steps: int = 4) -> ChromeTrace:
-    """Steps of 1000 µs: 600 in the loader (of which 100 in an operator), 300 in mm (of which 50 in its child), 100 in neither."""
+    """Add steps of 1000 µs: 600 in the loader, 300 in mm and 100 in neither.
+
+    100 of the loader's are in an operator, and 50 of mm's are in its child.
+    """
     trace = ChromeTrace()
     for k in range(steps):
         at = 1000 * k
@@ -99,7 +105,11 @@ def test_collectives_on_the_cpu_cover_time_outside_operators(tmp_path: Path) -> 
 
 
 def test_time_between_profiler_cycles_is_in_no_step(tmp_path: Path) -> None:
-    """The schedule waits 50 ms between steps 3 and 100, of which nothing is in a step of 1 ms; an operator runs in that gap."""
+    """The time between two profiler cycles belongs to no step.
+
+    The schedule waits 50 ms between steps 3 and 100, and none of it counts for a step of 1 ms. An operator runs in that
+    gap.
+    """
     trace = python_loop()
     for k in range(4):
         at = 54_000 + 1000 * k
@@ -118,7 +128,11 @@ def test_time_between_profiler_cycles_is_in_no_step(tmp_path: Path) -> None:
 
 
 def test_a_function_that_makes_many_short_calls_keeps_its_time(tmp_path: Path) -> None:
-    """In each step of 1000 µs ``physics`` makes 1500 calls of sin in 600 µs, one each 400 ns, ``act`` takes 300 µs: recording a call takes 280 ns here."""
+    """A function that makes many short calls keeps its time.
+
+    In each step of 1000 µs ``physics`` makes 1500 calls of sin in 600 µs, one every 400 ns, and ``act`` takes 300 µs.
+    Recording a call takes 280 ns here.
+    """
     trace = ChromeTrace(with_stack=1)
     for k in range(3):
         at, number = 1000 * k, 10_000 * k
@@ -150,9 +164,10 @@ RECORDED_CALL_MS = 0.0007  # what recording a call of Python takes
 
 
 def loading_loop(iterator: str) -> ChromeTrace:
-    """Steps of 1000 µs in ``main``, open when the recording begins and at line 33 then: 800 in the loader, of which 100 in __getitem__, 600 in pad.
+    """Add steps of 1000 µs in ``main`` with 800 in the loader, of which 100 in __getitem__ and 600 in pad.
 
-    ``step`` is first seen at line 22, where it was when the recording began, and is defined at line 20; it takes 50.
+    ``main`` is open when the recording begins, at line 33. ``step`` is first seen at line 22, where it was when the
+    recording began, and is defined at line 20; it takes 50 µs.
     """
     trace = ChromeTrace()
     trace.host("python_function", "train.py(33): main", 0, 4000, **{"Python id": 1})
@@ -176,7 +191,11 @@ def loading_loop(iterator: str) -> ChromeTrace:
 
 
 def test_loader_code_is_named_if_the_loop_runs_it(tmp_path: Path) -> None:
-    """``main`` holds all of it and was open when the recording began: the heaviest function below it is named, and main without a line."""
+    """The loader's code is named if the loop itself runs it.
+
+    ``main`` contains all of it and was open when the recording began. The heaviest function below it is named, and main
+    has no line.
+    """
     path = loading_loop("_SingleProcessDataLoaderIter").write(tmp_path / "inline.json")
     result = analysed(DataFolder(tmp_path / "data").create(), path)
     work = result.host
@@ -199,7 +218,10 @@ def test_waiting_for_workers_is_not_function_time(tmp_path: Path) -> None:
 
 
 def python_loop() -> ChromeTrace:
-    """Steps of 1000 µs: 700 in features, of which 200 in a library it calls and 100 in an operator there; 100 in the loop itself, 200 in mm."""
+    """Add steps of 1000 µs: 700 in features, 100 in the loop itself and 200 in mm.
+
+    Of features' time, 200 are in a library that it calls and 100 in an operator there.
+    """
     trace = ChromeTrace()
     for k in range(4):
         at = 1000 * k
@@ -230,7 +252,10 @@ def test_python_loop_names_the_function_if_calls_are_recorded(tmp_path: Path) ->
 
 
 def recorded_with_stacks() -> ChromeTrace:
-    """Four optimizer steps of 1000 µs, 600 in env_step of which 400 in sin, 100 in Adam; in the last Sawtooth's hook ends the profile for 90 ms."""
+    """Return four optimizer steps of 1000 µs: 600 in env_step, of which 400 in sin, and 100 in Adam.
+
+    In the last step Sawtooth's hook ends the profile for 90 ms.
+    """
     trace = ChromeTrace()
     for k in range(4):
         at, end = 1000 * k, 1000 * k + (91_000 if k == 3 else 1000)
@@ -263,7 +288,11 @@ def test_calls_of_a_user_function_count_for_it(tmp_path: Path) -> None:
 
 
 def test_much_longer_profiled_steps_are_reported_in_shares(tmp_path: Path) -> None:
-    """Steps of 1 ms in the profile and of 0.25 ms in the run: 0.6 ms in a function of a 0.25 ms step would contradict itself."""
+    """Profiled steps that are much longer than the run's are reported in shares.
+
+    Steps take 1 ms in the profile and 0.25 ms in the run. A function with 0.6 ms of a 0.25 ms step would be a
+    contradiction.
+    """
     result = analysed(
         DataFolder(tmp_path / "data").create(), recorded_with_stacks().write(tmp_path / "rl.json"), step_time_ms=0.25
     )
@@ -344,7 +373,11 @@ def test_evaluation_is_separated_without_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_host_that_is_busy_after_the_profile_is_part_of_the_run(tmp_path: Path) -> None:
-    """39 steps of 0.8 ms, six profiled, then 197 of 1.2 ms while others use the host: no profiler of a GPU stays attached to blame, so both count."""
+    """A host that is busy after the profile is part of the run.
+
+    39 steps take 0.8 ms, six are profiled, and 197 take 1.2 ms while others use the host. No GPU profiler stays
+    attached, so both parts count.
+    """
     ends = iter([0, *np.cumsum([*[800_000] * 40, *[5_000_000] * 6, *[1_200_000] * 200]).tolist()])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
     for step in range(246):
@@ -398,8 +431,11 @@ def marked(path: Path, step_ms: float, steps: int = 100) -> Path:
 
 
 def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
-    """A batch takes 16 × 1 ms of each 20 ms. Workers leave 4 ms, and 16 × 0.1 ms of computing on 4 cores: 4.4 ms, which 4 workers (4,000
-    samples/s) feed: 3,636 are wanted."""
+    """Advice against loading in the training process includes a number of workers.
+
+    A batch takes 16 × 1 ms of each 20 ms. Workers leave 4 ms, and 16 × 0.1 ms of computing on 4 cores: 4.4 ms. That
+    needs 3,636 samples/s, and 4 workers deliver 4,000.
+    """
     data = DataFolder(tmp_path / "data").create()
     result = analysed(data, marked(tmp_path / "marks.jsonl", 20.0), **WAITS, loader_workers=0)
     assert host_parts(result) == pytest.approx({"host_loading": 16.0, "host_rest": 4.0})
@@ -416,7 +452,11 @@ def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
 
 
 def test_workers_that_may_crowd_out_the_gain_are_advised_without_a_prediction(tmp_path: Path) -> None:
-    """A step of 34 ms takes 18 without loading, 18.4 with the worker's computing, and up to twice of it where it has a core of the training's: 36.8."""
+    """Workers whose cores may take away the gain are advised without a prediction.
+
+    A step of 34 ms takes 18 without loading, and 18.4 with the worker's computing. It takes up to twice that, 36.8, if
+    the worker uses a core of the training.
+    """
     data = DataFolder(tmp_path / "data").create()
     finding = analysed(data, marked(tmp_path / "marks.jsonl", 34.0), **WAITS, loader_workers=0).findings[0]
     assert finding.predicted_step_ms is None and "take cores from the training" in finding.prediction_note
@@ -454,7 +494,10 @@ def test_batch_waits_of_a_cpu_profile_give_advice(result: RunResult) -> None:
 
 
 def test_no_advice_for_more_workers_than_cores(tmp_path: Path) -> None:
-    """Sixteen workers compute on four cores, and the loop waits for them: more of them would wait for a core as well."""
+    """No more workers than cores are advised.
+
+    Sixteen workers compute on four cores, and the loop waits for them. Further workers would wait for a core too.
+    """
     trace = ChromeTrace()
     for k in range(6):
         at = 20_000 * k
@@ -502,7 +545,11 @@ def test_comparison_without_gpu_work_compares_the_host(tmp_path: Path) -> None:
 
 
 def test_operators_that_one_side_cannot_know_are_other_work_on_both(tmp_path: Path) -> None:
-    """The trace's step: 0.6 ms of waiting, 0.4 of operators and the rest. By its loader's times the other waits 16 of its 20 ms."""
+    """Operators that one side cannot know are other work on both sides.
+
+    The trace's step has 0.6 ms of waiting, 0.4 of operators and the rest. By its loader's times, the other run waits 16
+    of its 20 ms.
+    """
     data = DataFolder(tmp_path / "data").create()
     timed = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 20.0), **WAITS, loader_workers=0)
     pair = compared(data, timed, analysed(data, loop(6).write(tmp_path / "b.json")))
@@ -523,8 +570,11 @@ def test_five_profiled_steps_of_the_host_a_side_make_a_verdict(tmp_path: Path) -
 
 
 def test_bursts_of_a_loader_are_not_warm_up() -> None:
-    """Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the later half's median:
-    (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds."""
+    """Bursts of a loader are not warm-up.
+
+    Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the later
+    half's median: (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds.
+    """
     ends = np.cumsum([28.0, 1.0, 2.0] * 70 + [20.0, 1.0, 1.5] * 30) * 1e6
     seen = by_marks([Mark(i, int(end), "train") for i, end in enumerate(ends)])
     assert seen is not None and seen.ms == pytest.approx(9.48, rel=0.02)
@@ -547,7 +597,10 @@ def test_a_truncated_trace_of_the_host_says_so_in_its_headline(tmp_path: Path) -
 
 
 def test_a_truncated_trace_does_not_answer_for_the_gpu(tmp_path: Path) -> None:
-    """Nothing to change is known of what is left: then the missing part is the answer, and the host's share stands below."""
+    """The headline of a truncated trace is its missing part, not the GPU.
+
+    No change is known for the remaining part. The host's share stands below the headline.
+    """
     trace = ChromeTrace()
     for k in range(40):
         trace.step(k, 1000 * k, 1000 * k + 950)
@@ -560,7 +613,11 @@ def test_a_truncated_trace_does_not_answer_for_the_gpu(tmp_path: Path) -> None:
 
 
 def test_a_second_loop_of_another_optimizer_is_not_passed_over(tmp_path: Path) -> None:
-    """100 steps of 10 ms by one optimizer, the profile among them, then 300 of 45 ms by another: all numbers are of the first."""
+    """A second loop with another optimizer is mentioned.
+
+    100 steps of 10 ms by one optimizer contain the profile; 300 steps of 45 ms by another follow. All numbers are of
+    the first loop.
+    """
     ends = iter([0, *np.cumsum([*[10_000_000] * 100, *[45_000_000] * 300]).tolist()])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
     for step in range(400):

@@ -1,4 +1,7 @@
-"""``sawtooth report`` on bad and on odd files: exit 0 with diagnostics, or 2 with one sentence; repaired files give the original's numbers."""
+"""Tests of ``sawtooth report`` on damaged and unusual files.
+
+It exits with 0 and diagnostics, or with 2 and one sentence. Repaired files give the numbers of the original.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +98,11 @@ def test_refused_with_exit_2_and_one_sentence(report, tmp_path, case):
 
 
 def one_of_each() -> Iterator[Any]:
-    """Of each kind of repair the first, and what is told beside the events; the others are slow, since ``tests/ingest/test_bad.py`` holds that their
-    tables are the original's, and a report's numbers come from those."""
+    """Yield the first case of each kind of repair, and all that are reported beside the events.
+
+    The other cases are marked slow: ``tests/ingest/test_bad.py`` checks that their tables equal the original's, and a
+    report's numbers come from those.
+    """
     seen = set()
     for case in (*bad.REPAIRED, *SKIPPED):
         quick = case.note not in seen or case.name in BESIDE_THE_EVENTS
@@ -133,7 +139,10 @@ def test_a_real_recording_that_was_cut_is_salvaged_and_says_so(report, share, pa
 
 
 def assert_sound(found: dict[str, Any]) -> None:
-    """What holds for every report: parts sum to the window, and every figure is finite or says why it is missing."""
+    """Check what holds for every report.
+
+    Parts sum to the window, and every figure is finite or says why it is missing.
+    """
     if found["ledger"]:
         assert sum(row["ns"] for row in found["ledger"] if row["device"] == found["ledger"][0]["device"]) == found["window_ns"]
     for key, reading in found["metrics"].items():
@@ -156,7 +165,10 @@ def numbers_in(value: Any) -> Iterator[float]:
 
 
 def changed(**change: Any) -> bytes:
-    """The sound trace with every event changed: ``cat=function`` for the events of a category, ``each`` for all."""
+    """Return the intact trace with every event changed.
+
+    ``cat=function`` changes the events of a category, ``each`` all events.
+    """
     events = []
     for number, event in enumerate(sound_trace.sound_events(6)):
         for kind, how in change.items():

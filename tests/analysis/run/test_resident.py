@@ -58,7 +58,10 @@ def test_overlapping_operations_are_classified(rows: list[Row], of: dict[str, in
 
 
 def test_millions_of_operations_need_no_more_memory(tmp_path: Path) -> None:
-    """Two million beside each other, each with a call of its own, in 32 MB, of which nothing is spilled: a page's limit is for ten million and more."""
+    """Two million overlapping operations, each with its own call, need no more than 32 MB.
+
+    Nothing is spilled to disk. A page's limit is for ten million operations and more.
+    """
     count = 2_000_000
     with duckdb.connect() as con:
         con.execute(f"ATTACH '{tmp_path / 'r.duckdb'}' AS r; USE r; {TABLES}")

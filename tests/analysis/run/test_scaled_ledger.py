@@ -65,7 +65,11 @@ def test_trace_only_ledger_is_not_scaled() -> None:
 
 
 def test_launch_latency_is_not_scaled_without_other_losses() -> None:
-    """30 ms of work and 0.6 of latency in a step of 191 ms: 160.4 are in no profiled step, although these lost 41 to the host."""
+    """Launch latency is not scaled without other losses.
+
+    30 ms of work and 0.6 of latency are in a step of 191 ms. 160.4 ms are in no profiled step, although the profiled
+    steps lost 41 to the host.
+    """
     latency = LedgerRow(0, "idle", "launch_latency", 6 * 10**8, 0.6, 0.6, 0.01)
     step = BestStepTime("telemetry", Reading(191.0), Reading(71.0), Reading(30.6), 71.0)
     rows = at_best([*ledger(launch=0.0, python=0.0), latency], step)
@@ -75,7 +79,10 @@ def test_launch_latency_is_not_scaled_without_other_losses() -> None:
 
 
 def test_lost_time_does_not_grow_if_the_profiled_steps_do_not_represent_the_run() -> None:
-    """30 ms of work and 19.2 lost make the 49.2 ms of the headline, so 80.8 of 130 ms are in no profiled step, not 59."""
+    """Lost time does not grow if the profiled steps do not represent the run.
+
+    30 ms of work and 19.2 lost make the 49.2 ms of the headline. So 80.8 of 130 ms are in no profiled step, not 59.
+    """
     step = replace(best(130.0), represented=False)
     rows = at_best(ledger(), step)
     assert column(rows) == {None: 30.0, "launch_bound": 15.0, "python_host": 4.2, "unattributed": pytest.approx(80.8)}

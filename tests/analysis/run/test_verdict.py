@@ -1,4 +1,7 @@
-"""What a run loses most to, and how much of the recording it is said of: on ledgers and traces built by hand."""
+"""Tests of a run's largest loss, and of the part of the recording that it refers to.
+
+Ledgers and traces are built by hand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A viewer's SQL reads one recording and reaches nothing else: every way out that the engine knows is tried."""
+"""Tests of a viewer's SQL: it reads one recording and reaches nothing else.
+
+Every way out that the engine offers is tried.
+"""
 
 from __future__ import annotations
 
@@ -290,7 +293,11 @@ def test_the_child_inherits_no_secret(folder: DataFolder, trace: str, monkeypatc
     ],
 )
 def test_a_value_of_any_type_is_shown(folder: DataFolder, trace: str, value: str) -> None:
-    """Python's own value of some types needs a module that is not here: the engine then answered with a traceback and its paths."""
+    """An SQL value of any type is shown.
+
+    Some types' Python values need a module that is not installed. The engine then answered with a traceback and its
+    paths.
+    """
     shown = run_query(folder, trace, f"SELECT {value} AS v").rows["v"][0]
     assert shown and "Traceback" not in str(shown)
 

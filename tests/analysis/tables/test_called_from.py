@@ -1,4 +1,7 @@
-"""The user's own line of each operator: in forward by the Python calls around it, in backward by those of the forward operator."""
+"""Tests of the user's source line of each operator.
+
+In forward it comes from the surrounding Python calls, in backward from those of the forward operator.
+"""
 
 from __future__ import annotations
 

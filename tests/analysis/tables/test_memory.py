@@ -16,7 +16,10 @@ from tests.support.pages import opened, words_of
 
 
 def with_allocations(folder: Path, totals: bool) -> Path:
-    """Three events on the GPU: +100, +300, −300 bytes, at 10, 20 and 30 µs; and one on the host that does not count."""
+    """Add allocations of +100, +300 and −300 bytes on the GPU, at 10, 20 and 30 µs.
+
+    One allocation on the host does not count.
+    """
     trace = matmul_loop()
     held = 0
     for at, size in ((10, 100), (20, 300), (30, -300)):

@@ -1,7 +1,7 @@
-"""Products and attention of traces that TraceLens ships, beside the tables that it ships for them (GEMM.csv, SDPA_fwd.csv, ops_summary.csv).
+"""Tests of products and attention against the tables of TraceLens for its own traces.
 
-Kernel time, calls and bytes are equal to the last digit; TraceLens counts the addition of a bias as one operation per output, PyTorch's counter and
-Sawtooth do not.
+The tables are GEMM.csv, SDPA_fwd.csv and ops_summary.csv. Kernel time, calls and bytes are equal to the last digit.
+TraceLens counts the addition of a bias as one operation per output; PyTorch's counter and Sawtooth do not.
 """
 
 from __future__ import annotations

@@ -97,7 +97,11 @@ def test_what_a_view_comes_to_is_the_sum_of_its_pieces_exactly(gpt: Recording) -
 
 
 def test_what_the_ranks_tell_is_in_the_sums() -> None:
-    """Exposed communication is split into waiting and transfer when a run is read: no view may show it as it lies in the file."""
+    """The sums of lanes contain what the other ranks show.
+
+    Exposed communication is divided into waiting and transfer when a run is read. No view may show it as it is in the
+    file.
+    """
     told = next(rank for rank in common.result_of("ddp_straggler").ranks if "comm_wait" in rank.exposed_causes)
     with open_rank(common.library(), told) as rank:
         recording = rank.recording
@@ -115,7 +119,11 @@ def test_what_the_ranks_tell_is_in_the_sums() -> None:
 
 
 def test_the_lanes_give_an_operation_the_owner_that_the_ledger_gives_it(tmp_path: Path) -> None:
-    """Copies and fills filed as kernels, and one kernel name that is two things by the operator that launches it; nothing overlaps."""
+    """The lanes give an operation the same owner as the ledger.
+
+    Copies and fills are recorded as kernels, and one kernel name means two operations, depending on the launching
+    operator. No operations overlap.
+    """
     trace = ChromeTrace()
     matrices = [[64, 64], [64, 64]]
     for k in range(3):

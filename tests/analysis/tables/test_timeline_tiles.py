@@ -1,4 +1,7 @@
-"""Tiles against the recording itself: nothing is lost, nothing is counted twice, and what is summed is shorter than a column."""
+"""Tests of timeline tiles against the recording: no slice is lost or counted twice.
+
+Slices that are summed are shorter than a column.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,10 @@ def recording(request: pytest.FixtureRequest) -> Recording:
 
 
 def every_slice(recording: Recording, source: str, device: int = 0) -> pd.DataFrame:
-    """Every slice of a source, read from the events; ``start`` and ``end`` are ns after the recording's start."""
+    """Return every slice of a source, read from the events.
+
+    ``start`` and ``end`` are ns after the recording's start.
+    """
     rows = store.SLICES.get(source, f"(SELECT *, 0 AS depth FROM {store.GAPS})")
     origin = timeline.extent(recording).start_ns
     return recording.frame(
@@ -70,7 +76,10 @@ def every_slice(recording: Recording, source: str, device: int = 0) -> pd.DataFr
 
 
 def places(recording: Recording) -> list[tuple[int, int]]:
-    """Levels and positions of tiles: the whole recording in one, borders of cells, and tiles too near for sums."""
+    """Return levels and positions of tiles to test.
+
+    They cover the whole recording in one tile, borders of cells, and levels too close for sums.
+    """
     whole, rng = timeline.extent(recording).ns, random.Random(17)
     found = [(max(whole // COLUMNS, 1).bit_length(), 0)]
     for level in range(4, whole.bit_length() - 9):
@@ -175,7 +184,10 @@ def test_each_column_s_sum_is_that_of_the_slices_that_begin_in_it(recording: Rec
 
 
 def test_the_busy_share_of_a_stretch_is_the_recordings_to_a_column(gpt: Recording) -> None:
-    """What a picture draws between two columns of a stream, against the union of its operations: they do not overlap on one stream."""
+    """A stream's busy share between two columns is the recording's, to within a column.
+
+    The picture is compared with the union of the stream's operations, which do not overlap.
+    """
     events, rng = every_slice(gpt, "gpu"), random.Random(5)
     level = (timeline.extent(gpt).ns // 1200).bit_length() - 1  # the whole recording on 1,200 pixels
     read = [tile(gpt, "gpu", 0, level, i) for i in range(3)]

@@ -1,4 +1,7 @@
-"""Planted shifts are found within one sample; even, periodic and unrelated signals are claimed for nothing."""
+"""Tests of aligning telemetry with a trace: known shifts are found within one sample.
+
+Constant, periodic and unrelated signals give no shift.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def cut(whole: KernelActivity, first: int, last: int) -> KernelActivity:
 
 
 def sampled(whole: KernelActivity, shift: int, seconds: int = 60, noise: float = 0.0, seed: int = 0, spacing: int = TENTH):
-    """What a sampler whose clock is ``shift`` behind saw from T0 − 25 s on: percent of each window that a kernel ran."""
+    """Return the samples from T0 − 25 s on of a sampler whose clock is ``shift`` behind.
+
+    They are the percentage of each window in which a kernel ran.
+    """
     true = T0 - 25 * S + spacing * np.arange(seconds * S // spacing + 1)
     share = np.array([_work_between(whole, a, b) for a, b in itertools.pairwise(true)]) / spacing
     percent = 100 * share + noise * np.random.default_rng(seed).normal(size=len(share))

@@ -1,4 +1,7 @@
-"""Which sampled GPU is a rank's: by UUID, by process, because no other is left; and never a guess among several."""
+"""Tests of matching a sampled GPU to a rank: by UUID, by process, or because one is left.
+
+It is never guessed among several.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The step time from utilization, on loops made by hand: kernels, their dispatch, and what NVML would read of them."""
+"""Tests of the step time from utilization, on loops made by hand.
+
+They contain kernels, their dispatch, and the values that NVML would read.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,11 @@ def test_kernels_of_several_streams_may_meet_more_often_in_the_run() -> None:
 
 
 def test_interval_is_narrow_without_waits_or_with_long_sampling() -> None:
-    """What scatters is measured; what else the host does matters for the time that the GPU waits only, and less the longer it was seen."""
+    """The interval is narrow without waits or with long sampling.
+
+    The scatter is measured. Other host work matters only for the time in which the GPU waits, and less the longer the
+    sampling lasts.
+    """
     full, half = (witness_of(replace(MLP, dispatched=50), sampled(util_pct=mean(value))).width for value in (100.0, 50.0))
     assert full is not None and half is not None and full < 1.115 < half < 1.2
     brief = witness_of(replace(MLP, dispatched=50), sampled(util_pct=mean(50.0, samples=15))).width

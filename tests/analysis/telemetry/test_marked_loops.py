@@ -1,4 +1,7 @@
-"""Which loop of a training its marks are told of, by optimizers and by the lines that call their steps."""
+"""Tests of choosing the loop of a training for its step marks.
+
+The optimizers and the lines that call their steps decide.
+"""
 
 import pytest
 
@@ -51,7 +54,10 @@ def test_alternating_loops_are_two_loops() -> None:
 
 @pytest.mark.parametrize("alone", [1, 3])
 def test_line_with_occasional_steps_is_part_of_the_loop(alone: int) -> None:
-    """The last batches of each epoch, say; and the first step of all, which PyTorch compiles from elsewhere."""
+    """A line with occasional steps is part of the loop.
+
+    Examples are the last batches of each epoch, and the very first step, which PyTorch compiles from another place.
+    """
     training = Training().run(1, 900, "elsewhere.py:1")
     for _ in range(5):
         training.run(30, 10, MAIN).run(alone, 10, LAST_BATCH)

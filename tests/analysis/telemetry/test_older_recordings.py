@@ -1,4 +1,7 @@
-"""A recording made before a quantity was sampled has no column for it; what is drawn and said of it is as if nothing was measured."""
+"""Tests of recordings made before a quantity was sampled, which have no column for it.
+
+Charts and texts treat it as not measured.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,11 @@ def test_lowest_tenth_is_returned_only_if_it_is_a_dip() -> None:
 
 
 def test_energy_is_counted_over_a_reset_or_follows_from_the_power() -> None:
-    """300 W for 1,000 s with a gap of 500 s inside: 150 kJ by power; the counter has 300 kJ, over a reset and a wrong reading."""
+    """Energy is counted across a counter reset, or computed from the power.
+
+    300 W for 1,000 s with a gap of 500 s give 150 kJ by power. The counter has 300 kJ, across a reset and a wrong
+    reading.
+    """
     seconds = np.concatenate([np.arange(0, 250), np.arange(749, 1000)])
     by_power = sampled(10 * seconds, np.full(len(seconds), 90.0))
     by_power.samples["power_w"] = 300.0

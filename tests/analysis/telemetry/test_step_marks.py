@@ -31,7 +31,10 @@ def test_checkpoint_every_ten_steps_counts_and_single_pause_does_not() -> None:
 
 @pytest.mark.parametrize(("phase", "reason"), [("train", "unknown"), ("checkpoint", "checkpoint")])
 def test_pauses_outside_the_step_time_are_reported(phase: str, reason: str) -> None:
-    """As recorded on an H200: torch.save every 100 steps, which a stopwatch includes and the step time does not."""
+    """Pauses outside the step time are reported.
+
+    As recorded on an H200: torch.save every 100 steps, which a stopwatch includes and the step time does not.
+    """
     before, after = [17.0] * 99 + [1317.0] + [17.0] * 14, [18.0] * 3 + [17.0] * 76 + [1517.0] + [17.0] * 99
     gaps = [*before, *[40.0] * 6, *after]
     saved = [
@@ -111,9 +114,10 @@ def test_warm_up_and_queue_filling_are_left_out() -> None:
 
 
 def test_loop_that_waits_periodically_counts_whole_bursts() -> None:
-    """A step of 47 ms whose loss is read every tenth step: nine launches of 2 ms and a wait of 455 ms, around a profile.
+    """A loop that waits periodically counts whole bursts.
 
-    As recorded on an H200. Counting from the end of the profile, in the middle of a burst, gave 46.5 ms ± 6 %.
+    A step takes 47 ms and the loss is read every tenth step: nine launches of 2 ms and a wait of 455 ms, around a
+    profile. As recorded on an H200. Counting from the end of the profile, in the middle of a burst, gave 46.5 ms ± 6 %.
     """
     burst = [2.0] * 9 + [455.0]
     before, after = [*burst * 11, *[2.0] * 4], [*[2.0] * 6, 140.0, *burst * 27, *[2.0] * 8]
@@ -134,7 +138,10 @@ def test_queue_filling_after_the_profile_is_left_out() -> None:
 
 
 def test_interval_of_a_host_limited_step_includes_host_drift() -> None:
-    """Steps of 36 to 32 ms within 3.4 s take 34 ms on average; the first second gives 35.4 ms, the last 32.6 ms."""
+    """The interval of a host-bound step includes the host's drift.
+
+    Steps of 36 to 32 ms within 3.4 s take 34 ms on average. The first second gives 35.4 ms, the last 32.6 ms.
+    """
     evidence = by_marks(marks(*np.linspace(36.0, 32.0, 100)))
     assert evidence is not None and evidence.ms == pytest.approx(34.0) and evidence.timed_s == pytest.approx(3.4)
     assert not evidence.holds(35.4) and not evidence.holds(32.6)
@@ -162,7 +169,10 @@ def test_profiled_steps_do_not_count_and_earlier_steps_are_preferred() -> None:
 
 
 def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
-    """A loop with a cold cache settles only after the profile; a profiler that stays attached makes steps 25 % longer."""
+    """Steps after the profile count unless they are slower.
+
+    A loop with a cold cache settles only after the profile. A profiler that stays attached makes steps 25 % longer.
+    """
     warmed = by_marks(marks(*[73.0] * 50, *[90.0] * 6, *[7.0] * 400, profiled=range(51, 57)))
     assert warmed is not None and warmed.ms == pytest.approx(7.0) and "mean of 397 steps" in warmed.notes[0]
     alike = by_marks(marks(*[20.0, 21.0] * 20, *[90.0] * 6, *[20.0, 21.0] * 100, profiled=range(41, 47)))
@@ -199,7 +209,10 @@ def test_evaluations_between_steps_are_separated(every: int, cpu_only: bool) -> 
 
 @pytest.mark.parametrize(("every", "cpu_only"), [(5, True), (20, False)])
 def test_frequent_evaluations_are_part_of_the_step_time(every: int, cpu_only: bool) -> None:
-    """A host ahead of its GPU waits for earlier steps in an evaluation, so frequent evaluations cannot be separated."""
+    """Frequent evaluations are part of the step time.
+
+    A host ahead of its GPU waits for earlier steps in an evaluation, so frequent evaluations cannot be separated.
+    """
     evidence = by_marks(evaluated([7.0] * 1000, every, 50.0), cpu_only=cpu_only)
     assert evidence is not None and evidence.ms == pytest.approx(7.0 + 50.0 / every, rel=0.01)
     (evaluations,) = evidence.pauses
@@ -207,14 +220,20 @@ def test_frequent_evaluations_are_part_of_the_step_time(every: int, cpu_only: bo
 
 
 def test_queue_filling_after_an_evaluation_is_left_out() -> None:
-    """After an evaluation, which waits for the eight steps before it, eight steps are launched ahead at 1 ms each."""
+    """The steps that fill the queue after an evaluation are left out.
+
+    The evaluation waits for the eight steps before it. After it, eight steps are launched ahead at 1 ms each.
+    """
     stretch = [1.0] * 8 + [9.0] * 142
     evidence = by_marks(evaluated(stretch * 6, 150, 400.0))
     assert evidence is not None and evidence.ms == pytest.approx(9.0)
 
 
 def test_busy_host_is_not_a_wait_for_the_gpu() -> None:
-    """Other load on the host makes the steps in the middle long. Without a GPU, the quick steps around them count too."""
+    """Long steps on a busy host are not waits for the GPU.
+
+    Other load on the host makes the steps in the middle long. Without a GPU, the quick steps around them count too.
+    """
     gaps = [*[5.0] * 200, *[5.0, 5.0, 40.0] * 100, *[5.0] * 200]
     evidence = by_marks(marks(*gaps), cpu_only=True)
     assert evidence is not None and evidence.ms == pytest.approx(10.0)

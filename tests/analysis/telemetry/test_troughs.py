@@ -1,4 +1,7 @@
-"""Troughs of a sawtooth: their causes under the profile, in whole nanoseconds, and how many steps a tooth takes."""
+"""Tests of the troughs of a sawtooth: their causes under the profile, in whole nanoseconds.
+
+They also test the number of steps per period.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Addresses of older versions, in links, reports and chats, open the same screen with the same parameters."""
+"""Tests of addresses of older versions: they open the same screen with the same parameters.
+
+Such addresses are in links, reports and chats.
+"""
 
 import re
 from urllib.parse import parse_qs, urlsplit
@@ -103,7 +106,10 @@ def test_a_view_of_runs_in_a_link_to_another_screen_is_left_out(client: TestClie
 
 
 def test_a_page_asks_nothing_below_its_own_address(client: TestClient) -> None:
-    """Streamlit's page asks there first, unless it knows the server's address: two failed requests on each page."""
+    """A page makes no request below its own address.
+
+    Streamlit's page does so first, unless it knows the server's address. That gives two failed requests on each page.
+    """
     page = client.get("/work").text
     assert page.index("BACKEND_BASE_URL: location.origin") < page.index("static/js/index.")
     assert security_headers()["content-security-policy"].count("'sha256-") == 2  # that script may run, and Streamlit's own

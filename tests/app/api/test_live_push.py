@@ -1,4 +1,7 @@
-"""Pushed sessions: acknowledged once on disk, at most once, resumable, limited, and whole after either side was killed."""
+"""Tests of pushed sessions: acknowledged once on disk, at most once, resumable and limited.
+
+They are complete after either side was killed.
+"""
 
 from __future__ import annotations
 
@@ -261,7 +264,10 @@ def test_a_log_holds_no_push_token(tmp_path, monkeypatch, terminal) -> None:
 @pytest.mark.slow
 @pytest.mark.browser  # starts real servers
 def test_killing_receiver_and_sampler_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    """Real processes, killed in turn. At the end what the dashboard holds is byte for byte what the samplers hold on disk."""
+    """Killing the receiver and the sampler loses and duplicates nothing.
+
+    Real processes are killed in turn. At the end the dashboard's data equals the samplers' files on disk byte for byte.
+    """
     kills = int(os.environ.get("SAWTOOTH_KILLS", KILLS))
     dice, spool, data, port = random.Random(1), tmp_path / "spool", without_bundled(tmp_path / "data"), free_port()
     token, url = push_token(data), f"http://localhost:{port}"

@@ -31,7 +31,7 @@ def client(app_data: DataFolder) -> TestClient:
 
 
 def decoded(data: bytes) -> list[tuple[dict, dict[str, np.ndarray]]]:
-    """Read tiles as ``sawtooth.app.api.timeline.encoded`` says they are laid out, with nothing of its code."""
+    """Decode tiles in the layout of ``sawtooth.app.api.timeline.encoded`` without using its code."""
     found, at = [], 0
     while at < len(data):
         length, padded = struct.unpack_from("<II", data, at)

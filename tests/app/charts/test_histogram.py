@@ -1,4 +1,7 @@
-"""The histogram of a kernel's launches: on a logarithmic axis where they differ by more than a few times."""
+"""Tests of the histogram of a kernel's launches.
+
+The axis is logarithmic if durations differ by more than a few times.
+"""
 
 from __future__ import annotations
 

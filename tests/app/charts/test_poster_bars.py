@@ -1,4 +1,7 @@
-"""The poster's bars: every part that one can see has its name, and the step after a change has no owner's colour."""
+"""Tests of the poster's bars: every visible part has its name.
+
+The step after a change does not use a cause's colour.
+"""
 
 from __future__ import annotations
 

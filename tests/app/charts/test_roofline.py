@@ -1,4 +1,7 @@
-"""The roofline has its roofs: the memory's line under what only moves data, and the slope, the ridge and the peak above what multiplies."""
+"""Tests of the roofline chart and its limits.
+
+Operations that only move data lie below the memory's line; products lie below the slope, the ridge and the peak.
+"""
 
 from __future__ import annotations
 

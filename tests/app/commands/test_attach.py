@@ -1,4 +1,7 @@
-"""`sawtooth attach` in the whole product: the same verdict as of `sawtooth run`, and an exit code for what cannot be recorded."""
+"""Tests of `sawtooth attach` as a whole: the same verdict as `sawtooth run`.
+
+What cannot be recorded gives an exit code.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``sawtooth compare`` from files to text, JSON, Markdown and HTML, its gates and exit codes, and hostile names."""
+"""Tests of ``sawtooth compare``: text, JSON, Markdown and HTML, gates, exit codes and hostile names."""
 
 from __future__ import annotations
 

@@ -68,7 +68,10 @@ def test_a_missing_recording_and_an_open_folder_are_named(folder: DataFolder) ->
 
 
 def test_a_copy_of_the_folder_is_a_backup(folder: DataFolder, tmp_path: Path) -> None:
-    """What docs/security.md says: copy it while the server runs or not, put it back, and everything is as it was."""
+    """A copy of the data folder is a backup, as docs/security.md says.
+
+    Copy it while the server runs or not, and put it back: everything is as it was.
+    """
     (run,) = folder.manifests()
 
     def report(of: DataFolder) -> object:

@@ -1,4 +1,7 @@
-"""``sawtooth gate`` and the GitHub action: baselines, exit codes, the summary, and one comment that is updated."""
+"""Tests of ``sawtooth gate`` and the GitHub action: baselines, exit codes and summary.
+
+The action updates one comment.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,10 @@ def gate(*arguments: str) -> Result:
 
 
 def _steps(inputs: dict[str, str], workspace: Path) -> list[tuple[str, int]]:
-    """Run the action's steps as a runner does, and return the name and exit code of each; ``uses`` steps are left out."""
+    """Run the action's steps as a runner does, and return the name and exit code of each.
+
+    ``uses`` steps are left out.
+    """
     action = yaml.safe_load((ACTION / "action.yml").read_text())
     known = {name: str(each.get("default", "")) for name, each in action["inputs"].items()} | inputs
     outputs: dict[str, str] = {}

@@ -1,4 +1,8 @@
-"""One command line: the same options everywhere, a suffix that decides, folders with all below them, and runs to list and change."""
+"""Tests of the common command line: options, output suffixes, folders, and lists of runs.
+
+All commands have the same options, a suffix selects the format, a folder includes everything below it, and runs can be
+listed and changed.
+"""
 
 from __future__ import annotations
 
@@ -355,7 +359,10 @@ HOSTILE = "k\x1b]0;own\x07\x1b[2J\u202e\x9b2J"
 
 
 def test_no_name_reaches_the_terminal_that_moves_its_cursor(tmp_path: Path) -> None:
-    """Names of files, of runs and of what is in them: sentences about what was left out, lists, reports and JSON."""
+    """No name that reaches the terminal can move its cursor.
+
+    These are names of files and runs, and of their content, in sentences about omissions, lists, reports and JSON.
+    """
     folder, data = tmp_path / "in", str(tmp_path / "data")
     folder.mkdir()
     (folder / f"bad{HOSTILE}.json").write_text('{"traceEvents": []}')

@@ -1,4 +1,7 @@
-"""``sawtooth reduce``: the summaries of a job's ranks make one run, which late ranks join and whose other ranks open when asked for."""
+"""Tests of ``sawtooth reduce``: the summaries of a job's ranks make one run.
+
+Late ranks join it, and its other ranks open on request.
+"""
 
 from __future__ import annotations
 

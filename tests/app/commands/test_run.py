@@ -1,4 +1,7 @@
-"""`sawtooth run` in the whole product: the verdict after the training's own output, and never another exit code."""
+"""Tests of `sawtooth run` as a whole: the verdict follows the training's own output.
+
+The exit code is always the training's.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""``sawtooth.toml``: the command line comes before the environment, the environment before the file; nothing unknown passes."""
+"""Tests of ``sawtooth.toml``: the command line overrides the environment, which overrides the file.
+
+Unknown settings are refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log of samples alone becomes findings, which the headline, the reports, the JSON and the page show."""
+"""Tests of findings from a telemetry log alone, in the headline, the reports, the JSON and the page."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ def test_a_finding_of_an_amd_gpu_names_no_tool_of_nvidia() -> None:
 
 
 def test_short_work_between_idle_times_is_not_called_idle(tmp_path: Path) -> None:
-    """Bursts of 2 s and 4 s in 65 s, as one request after the other gives; the mean says of which part it is."""
+    """Short work between idle times is not called idle.
+
+    Bursts of 2 s and 4 s in 65 s are typical of single requests. The text says which part of the log the mean covers.
+    """
     (gpu,) = host(3, gpus=1, seconds=65)
     at = np.arange(len(gpu.times))
     busy = np.where(((at >= 15) & (at < 17)) | ((at >= 27) & (at < 32)), 80.0, 0.0)

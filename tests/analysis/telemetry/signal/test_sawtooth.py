@@ -1,4 +1,7 @@
-"""The sawtooth on signals of known rhythm: found within tolerance or honestly not, never below the aliasing limit, never in noise."""
+"""Tests of the sawtooth on signals with a known period.
+
+It is found within tolerance or reported as not found, never below the aliasing limit, and never in noise.
+"""
 
 from __future__ import annotations
 

@@ -144,7 +144,11 @@ def test_marks_of_another_time_are_ignored() -> None:
 def test_inserted_work_is_cut_or_widens_the_interval(
     level: float, noise: float, start_up: tuple[float, float], evaluation: tuple[float, float], idle: float, seed: int
 ) -> None:
-    """Start-up, evaluation and idle time at levels other than training's: right within 10 %, or the interval holds the truth."""
+    """Inserted work is cut out or widens the interval.
+
+    Start-up, evaluation and idle time have other levels than training. The result is right within 10 %, or the interval
+    contains the truth.
+    """
     rng = np.random.default_rng(seed)
     times, values = series(
         (2, 0), (start_up[0], start_up[1] * level), (6, level), (evaluation[0], evaluation[1] * level), (6, level), (idle, 0)
@@ -204,7 +208,10 @@ def test_throttling_bands_have_reason_time_and_clock() -> None:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda p: p.parent.name)
 def test_means_agree_with_the_independent_truth(path: Path) -> None:
-    """truth.json's means are over the window of the stopwatch, which begins with the loop: within 2 points of ours."""
+    """Means agree with the independent truth within 2 points.
+
+    The means of truth.json cover the stopwatch's window, which begins with the loop.
+    """
     rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     truth = json.loads(path.with_name("truth.json").read_text())["nvml_mean"]
     times = np.array([r["t_ns"] for r in rows], np.int64)
