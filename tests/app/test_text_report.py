@@ -1,4 +1,7 @@
-"""The report as text and Markdown speaks of the run first; what the profile shows stands beside it, labelled."""
+"""Tests of the report as text and Markdown: it describes the run first.
+
+The profile's values stand next to it, with a label.
+"""
 
 from __future__ import annotations
 

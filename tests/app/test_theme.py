@@ -79,7 +79,11 @@ def test_causes_of_neighbouring_colours_differ_in_texture() -> None:
 
 
 def test_greys_that_stand_beside_each_other_are_told_apart() -> None:
-    """Memset, launch latency and what nothing explains are named in one legend: by another hue, or a texture where it is all grey."""
+    """Adjacent greys in a legend can be distinguished.
+
+    Memset, launch latency and unexplained time are in one legend. They differ by hue, or by texture where everything is
+    grey.
+    """
     looks = [PALETTE[name][0] for name in ("ash", "slate", "fog")]
     for i, one in enumerate(looks):
         for other in looks[i + 1 :]:

@@ -1,4 +1,7 @@
-"""Every bad input is salvaged, repaired and counted, or refused in one sentence; never a traceback, never a half recording."""
+"""Tests of bad input: it is salvaged, repaired and counted, or refused in one sentence.
+
+There is never a traceback or a partial recording.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,10 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path, folder, what)
 
 
 def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
-    """Every GPU operation written twice: the tables are those of the sound trace, and the six copies are counted."""
+    """Duplicates of two profilers are stored once.
+
+    Every GPU operation is written twice. The tables are those of the intact trace, and the six copies are counted.
+    """
     events = [
         again for e in sound_trace.sound_events() for again in ([e, e] if e.get("cat") in ("kernel", "gpu_memcpy") else [e])
     ]
@@ -135,7 +141,10 @@ def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
 
 
 def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound):
-    """Operators given as begin and end, in any order of the file, nest as complete ones do; a lone end is counted."""
+    """Begin and end events of other tools become operators.
+
+    In any order in the file, they nest like complete events. An end without a begin is counted.
+    """
     events = []
     for e in sound_trace.sound_events():
         if e.get("cat") != "cpu_op":
@@ -150,7 +159,10 @@ def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound
 
 
 def test_events_that_torch_lost_are_left_out(tmp_path, folder, sound):
-    """torch 2.12 writes start 0 and duration 0 for what it lost; in a trace years past its base that cannot be."""
+    """Events that torch lost are left out.
+
+    torch 2.12 writes start 0 and duration 0 for lost events, which is impossible in a trace years after its base time.
+    """
     late = [{**e, "ts": e["ts"] + 4e12} if e["ph"] != "M" else e for e in sound_trace.sound_events()]
     lost = sound_trace.event("kernel", "lost", 0.0, 0.0, 0, 7, correlation=1, device=0, stream=7)
     tables, notes, _ = ingest(folder, tmp_path, sound_trace.text(sound_trace.sound([*late, lost])))

@@ -1,4 +1,7 @@
-"""A training's command line: its program, its arguments, its name; and what the notes of older runs have of it."""
+"""Tests of a training's command line: its program, its arguments and its name.
+
+They also test what the notes of older runs contain of it.
+"""
 
 from __future__ import annotations
 

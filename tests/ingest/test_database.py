@@ -1,4 +1,7 @@
-"""The store's files are laid out alike by statements and by copying, and a damaged one spoils no look into the next."""
+"""Tests of the store's files: statements and copying give the same layout.
+
+A damaged file does not affect the next query of another file.
+"""
 
 from __future__ import annotations
 

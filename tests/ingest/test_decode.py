@@ -1,4 +1,7 @@
-"""Numbers and lists that a file's author chose to hurt: each is read as what it is, or as nothing, and at once."""
+"""Tests of hostile numbers and lists in files.
+
+Each is read as what it is, or as missing, and without delay.
+"""
 
 from __future__ import annotations
 

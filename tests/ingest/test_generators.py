@@ -1,4 +1,7 @@
-"""Generators that are dropped half-way: the garbage collector may close them in a thread that holds the lock which every thread's end needs."""
+"""Tests of generators that are not read to their end.
+
+The garbage collector may close them in a thread that holds the lock that every thread needs to end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A flipped bit of a manifest is told or changes nothing; manifests from before the seal open; unknown keys are refused."""
+"""Tests of the checksum of a manifest: a flipped bit is reported or changes nothing.
+
+Manifests from before the checksum open, and unknown keys are refused.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,11 @@ def test_only_an_indented_object_is_sealed() -> None:
 
 
 def test_a_flipped_bit_of_the_seal_itself_is_told_too() -> None:
-    """In a file that takes unknown keys, a seal under another name would else pass for a file that has none."""
+    """A flipped bit of the checksum itself is reported too.
+
+    In a file that accepts unknown keys, a checksum under another name would make the file look like one without a
+    checksum.
+    """
     content = sealed(b'{\n "a": 1\n}') + b"\n"
     for bit in range(len(content) * 8):
         flipped = bytearray(content)

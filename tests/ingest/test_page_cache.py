@@ -10,7 +10,10 @@ MB, MS = 1_000_000, 1_000_000
 
 
 def _epoch(at, *, disk, parent=1, epoch=1, workers=2, of=100, read=8 * MB, count=5):
-    """The batches of two workers: 4 samples of 2 MB in 40 ms, 8 ms of them collating; ``disk`` bytes of each came from there."""
+    """Return the batches of two workers: 4 samples of 2 MB in 40 ms, of which 8 ms are collating.
+
+    ``disk`` bytes of each batch came from the disk.
+    """
     head = {"workers": workers, "parent": parent, "room": 1e9}
     batch = {"n": 4, "wall": 40 * MS, "collate": 8 * MS, "read": read, "disk": disk, "epoch": epoch, "of": of}
     return [(head, [{**batch, "at": at + number} for number in range(count)]) for _ in range(workers)]

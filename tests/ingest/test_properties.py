@@ -1,4 +1,7 @@
-"""Properties of the reader: how a trace is written down does not change its numbers, and a cut leaves a clean prefix."""
+"""Tests of properties of the reader: the notation of a trace does not change its numbers.
+
+A truncated trace leaves a clean prefix.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ def test_order_and_form_of_the_file_do_not_matter_at_length(tmp_path_factory, so
 
 
 def check_form(tmp_path_factory, sound, seed, indent, packed, absolute):
-    """Permuted events, reordered keys, pretty or packed, absolute or relative to a base: one set of tables."""
+    """Check that the form of a trace does not change its tables.
+
+    Events are permuted, keys reordered, text indented or compact, and times absolute or relative to a base.
+    """
     shuffled = random.Random(seed)
     events = sound_trace.sound_events()
     shuffled.shuffle(events)
@@ -202,7 +208,10 @@ def in_order(rows):
 @example([(0, 0, 2), (0, 2, 0)], [(0, 1, 1)], 0, [1])  # a call in a slice before its first operator
 @given(intervals, intervals, st.sampled_from([0, 1]), st.lists(st.integers(0, 70), max_size=4))
 def test_nesting_agrees_with_the_definition(ops, calls, tolerance, borders):
-    """Against the definition, tried over all pairs: the innermost earlier interval of the thread that encloses this one."""
+    """The nesting of operators agrees with its definition, tried over all pairs.
+
+    The parent is the innermost earlier interval of the same thread that encloses this one.
+    """
     thread, start, dur = in_order(ops)
     call_thread, call_start, call_dur = in_order(calls)
     nesting, parents, depths, around = Nesting(tolerance), [], [], []
@@ -269,7 +278,10 @@ def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows,
 
 
 def test_slices_of_tables_share_their_borders(tmp_path):
-    """Rows of two tables that start at the same time come in the same slice, however unevenly the tables are filled."""
+    """Slices of tables share their borders.
+
+    Rows of two tables that start at the same time are in the same slice, however unevenly the tables are filled.
+    """
     spool = Spool(tmp_path, 0)
     many, few = SpooledTable(spool, 3 * INDEX_STRIDE), SpooledTable(spool, 100)
     times = np.random.default_rng(1).integers(0, 10**6, 10 * INDEX_STRIDE)
@@ -331,7 +343,10 @@ def test_counts_agree_with_the_standard_library(tmp_path, path):
 
 
 def links_by_hand(path):
-    """(start, launch start, name of the operator around the launch) of each GPU operation, found by plain search over the file."""
+    """Return (start, launch start, name of the operator around the launch) of each GPU operation.
+
+    They are found by plain search over the file.
+    """
     document = json.loads(gzip.decompress(path.read_bytes()), parse_float=str, parse_int=str)
     base = int(document.get("baseTimeNanoseconds", 0))
     events = [e | {"begin": int(Decimal(e["ts"]) * 1000) + base, "end": int((Decimal(e["ts"]) + Decimal(e["dur"])) * 1000) + base} for e in document["traceEvents"] if e["ph"] == "X"]  # fmt: skip

@@ -1,4 +1,7 @@
-"""What a leaked push token can do to others: nothing that keeps a later sampler out or makes Live read for minutes."""
+"""Tests of what a leaked push token can do to other users.
+
+It cannot keep a later sampler out, or make Live read for minutes.
+"""
 
 from __future__ import annotations
 

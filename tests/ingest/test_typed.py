@@ -33,7 +33,11 @@ print(len(refused))
 
 
 def test_people_who_open_a_fresh_server_at_once_do_not_end_it() -> None:
-    """msgspec publishes what it knows of a type half done; six threads that met it for the first time ended the process twelve times of twelve."""
+    """Several people who open a fresh server at once do not crash it.
+
+    msgspec publishes its information about a type before it is complete. Six threads that used it for the first time
+    crashed the process twelve times of twelve.
+    """
     done = subprocess.run(
         [sys.executable, "-c", AT_ONCE], env=children.environment(), capture_output=True, text=True, timeout=60
     )

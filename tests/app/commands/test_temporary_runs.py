@@ -1,4 +1,7 @@
-"""Files that a command reads stay read: the next command on them answers from what is kept, and says the same."""
+"""Tests of runs from a command's own files: the next command on a file uses the stored result.
+
+It gives the same answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`sawtooth try`: changes are made and proven in real trainings, a bad trial ends only itself, and existing files stay as they are."""
+"""Tests of `sawtooth try`: it applies changes and measures them in real trainings.
+
+A trial that fails ends only itself, and existing files are not changed.
+"""
 
 import contextlib
 import hashlib

@@ -1,4 +1,7 @@
-"""The timeline's script: the committed bundle is what its sources make, and their own tests pass. Nobody else needs node."""
+"""Tests of the timeline's script: the committed bundle is built from its sources.
+
+Their own tests pass too. Only these tests need node.
+"""
 
 from __future__ import annotations
 

@@ -85,7 +85,11 @@ def test_the_first_pair_is_the_slow_run_and_its_fix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own_first", [True, False])
 def test_who_brings_an_example_in_has_a_run_of_their_own(tmp_path: Path, own_first: bool) -> None:
-    """The same trace is one run. Examples leave the list beside own runs, so this one must not be taken for an example: it would be gone."""
+    """A user who uploads the trace of an example has an own run.
+
+    The same trace is one run. Examples leave the list when there are own runs, so a run that counted as an example
+    would disappear.
+    """
     trace = matmul_loop().write(tmp_path / "trace.json")
     data = DataFolder(tmp_path / "data").create()
     files = [JobFile(str(trace), trace.name, trace.stat().st_size)]

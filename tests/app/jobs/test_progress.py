@@ -34,7 +34,11 @@ def test_what_a_trace_says_by_itself_is_there_before_its_analysis(tmp_path: Path
 
 
 def test_each_file_that_cannot_be_read_is_named_with_its_reason(tmp_path: Path) -> None:
-    """Of eight bad files dropped together one reason was shown; the page, the interface and the command line list each."""
+    """Each file that cannot be read is listed with its reason.
+
+    Of eight bad files dropped together, only one reason was shown. The page, the API and the command line list each
+    file.
+    """
     files = []
     for number in range(8):
         path = tmp_path / f"bad-{number}.json"

@@ -1,4 +1,4 @@
-"""The Live screen's numbers: bounded series, sessions as they grow, what is said and what raises an alarm."""
+"""Tests of the Live screen's numbers: bounded series, growing sessions, sentences and alarms."""
 
 from __future__ import annotations
 

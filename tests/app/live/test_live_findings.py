@@ -1,4 +1,7 @@
-"""A running session is diagnosed like a finished recording: in time, without blinking, with holes where nothing was sampled."""
+"""Tests of the diagnosis of a running session: it is made like that of a finished recording.
+
+It comes in time, does not flicker, and has gaps where nothing was sampled.
+"""
 
 from __future__ import annotations
 

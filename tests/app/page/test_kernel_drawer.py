@@ -1,4 +1,4 @@
-"""What a kernel's drawer says: copies against the link they cross, and what there is to gain; and which findings are about a kernel."""
+"""Tests of a kernel's drawer: copies against their link, the possible gain, and its findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The poster: every change says what it brings in one unit, whole sentences stand behind "Why", and what is first has the number 1."""
+"""Tests of the poster: each change gives its gain in one unit, and the first has the number 1.
+
+Whole sentences stand behind "Why".
+"""
 
 from __future__ import annotations
 

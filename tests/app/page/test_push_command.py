@@ -1,4 +1,7 @@
-"""The command for pushing samples, as pages show it: this server's address without a page, and no token."""
+"""Tests of the shown command for pushing samples.
+
+It contains this server's address without a page, and no token.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,10 @@ def test_thousands_of_steps_are_few_letters() -> None:
 
 
 def test_a_thread_that_does_almost_nothing_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 1 s the pin-memory thread calls the runtime for 1 ms; those of the step are never quiet, whatever they do."""
+    """A thread that does almost nothing is quiet.
+
+    Of 1 s the pin-memory thread calls the runtime for 1 ms. The step's threads are never quiet.
+    """
     ms = 1_000_000
     lanes = [
         Lane("calls", 0, 1, 9, 4 * ms),

@@ -1,4 +1,7 @@
-"""``sawtooth publish``: what each tracker's own functions receive. The trackers themselves: tests/counterparts/."""
+"""Tests of ``sawtooth publish``: the values that each tracker's functions receive.
+
+Tests with the real trackers are in tests/counterparts/.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The HTML report of a run: a step that is the same with and without the profiler is drawn once, and nothing is asked of the network."""
+"""Tests of the HTML report of a run: it makes no network request.
+
+A step that is the same with and without the profiler is drawn once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""All ranks of a run as one trace: every event of each once, apart from other ranks', on the clock that the store says they share."""
+"""Tests of all ranks of a run as one trace: each event is there once.
+
+Ranks are separate, on the common clock that the store gives.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a trace and its telemetry say of a host, its user and their secrets stays in the data folder: nothing that is shown or handed on has it."""
+"""Tests that secrets in a trace or its telemetry stay in the data folder.
+
+Nothing that is shown or exported contains the host, its user or their secrets.
+"""
 
 from __future__ import annotations
 

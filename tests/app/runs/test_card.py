@@ -31,7 +31,10 @@ def library(folder: DataFolder):
 
 @pytest.fixture
 def run(folder: DataFolder, tmp_path: Path) -> Manifest:
-    """Three steps of 100 us, each with one kernel of 60 us, and telemetry at 10 Hz with a hole of a second."""
+    """Return a run of three steps of 100 us, each with one kernel of 60 us.
+
+    Its telemetry at 10 Hz has a gap of one second.
+    """
     trace = three_steps().write(tmp_path / "trace.json")
     telemetry = tmp_path / "nvml.jsonl"
     times = [*range(0, 2000, 100), *range(3000, 5000, 100)]

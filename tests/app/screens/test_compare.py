@@ -1,4 +1,7 @@
-"""The Compare screen: its address holds the whole view, swapping works, and what is missing is named with the way to bring it."""
+"""Tests of the Compare screen: its address contains the whole view, and swapping works.
+
+Missing data is named with the way to get it.
+"""
 
 from __future__ import annotations
 

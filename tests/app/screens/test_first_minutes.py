@@ -1,4 +1,7 @@
-"""What a newcomer meets: an example's answer first, examples apart from one's own runs, and no dead end on the way."""
+"""Tests of a newcomer's first minutes: an example's answer comes first, and no page is a dead end.
+
+Examples are separate from own runs.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def loop(app_data: DataFolder, tmp_path: Path) -> str:
 
 
 def page(monkeypatch: pytest.MonkeyPatch, run: str, left: tuple[StepPart, ...]):
-    """Open Idle where the estimate divides a step into WORK and what is ``left``, and the profile lost 0.3 ms to launches."""
+    """Open Idle with an estimated step of WORK and ``left``, and launches of 0.3 ms in the profile."""
     profiled = (WORK, StepPart("idle", "launch_bound", 0.3, 0.3))
     for module in (verdict, lost_time):
         monkeypatch.setattr(module, "parts_of", lambda rank, column: (WORK, *left) if column == "unprofiled" else profiled)
@@ -87,7 +87,10 @@ def test_where_only_the_profiler_s_rest_is_left_the_page_names_it(monkeypatch: p
 
 
 def copying_loop() -> ChromeTrace:
-    """Steps of 1,000 µs: 300 of an asynchronous copy that aten::to launched, then 600 of a product that was queued meanwhile."""
+    """Return steps of 1,000 µs: 300 of an asynchronous copy, then 600 of a product.
+
+    aten::to launched the copy, and the product was queued during it.
+    """
     trace = ChromeTrace()
     for at in range(0, 4000, 1000):
         trace.step(3 + at // 1000, at, at + 1000)

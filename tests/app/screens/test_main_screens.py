@@ -343,7 +343,11 @@ def test_telemetry_of_the_same_time_lies_on_the_lanes(loop: str) -> None:
 
 
 def test_a_link_to_a_place_in_another_run_keeps_its_place(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
-    """In a session whose timeline last showed another run, t0 and t1 of the link were dropped, and the whole recording was shown."""
+    """A link to a place in another run keeps its place.
+
+    If a session's timeline last showed another run, the link's t0 and t1 were dropped, and the whole recording was
+    shown.
+    """
     test = opened("timeline", run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json")))
     link = {"run": loop, "t0": "1.74", "t1": "2.74"}
     for key, value in link.items():
@@ -353,7 +357,11 @@ def test_a_link_to_a_place_in_another_run_keeps_its_place(loop: str, app_data: D
 
 
 def test_runs_that_appear_under_the_list_of_runs_open_nothing(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
-    """The browser reports the server's own change of the list late. Right after an upload that opened the run unasked."""
+    """Runs that appear in the list of runs open no page.
+
+    The browser reports the server's change of the list late. Right after an upload this opened the run without a
+    request.
+    """
     other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
     test = opened("runs", loop)
     del test.query_params["run"]
@@ -430,7 +438,11 @@ def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> N
 
 
 def test_the_period_is_drawn_in_the_signal_that_shows_it_best(app_data: DataFolder, tmp_path: Path) -> None:
-    """NVML's slow utilization lags the counters by a part of a second: a band in its panel would miss the tooth."""
+    """The period is drawn in the signal that shows it best.
+
+    NVML's slow utilization lags the counters by a fraction of a second. A band in its panel would miss the sawtooth's
+    rise.
+    """
     path = telemetry_file(tmp_path / "t.jsonl", samples=300)
     head, *lines = map(json.loads, path.read_text().splitlines())
     path.write_text("\n".join(map(json.dumps, [head, *({**line, "gpm_graphics": line["gpu_util"]} for line in lines)])))

@@ -1,4 +1,7 @@
-"""Telemetry of an idle GPU in which one quantity stops being reported while another goes on: the last minute has none of it."""
+"""Tests of telemetry of an idle GPU in which one quantity ends earlier than another.
+
+The last minute has no value of it.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,10 @@ def test_a_rank_that_is_late_in_few_steps_is_said_to_stall_in_these(app_data: Da
 
 
 def test_the_headline_agrees_with_a_map_that_shows_a_late_rank(app_data: DataFolder, tmp_path: Path) -> None:
-    """Hosts of one job differ by as much under the profiler: "no rank is a straggler" stood above a map of one."""
+    """The headline of Ranks agrees with a heat map that shows a late rank.
+
+    Hosts of one job differ by as much under the profiler. "No rank is a straggler" stood above the heat map of one.
+    """
     traces = job(2, 2, Planted(host_us={0: 1_000.0, 1: 1_300.0}))
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     text = words_of(opened("ranks", run))

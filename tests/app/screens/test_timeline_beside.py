@@ -1,4 +1,7 @@
-"""Another run under this one on the timeline: aligned at a step's begin, each lane says whose it is, and the address holds it."""
+"""Tests of a second run below the first on the timeline, aligned at a step's begin.
+
+Each lane names its run, and the address contains the second run.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Several ranks in one picture: what happened at once stands at one place, whatever each rank's clock said."""
+"""Tests of several ranks in one timeline: simultaneous events are at one place.
+
+Differences between the ranks' clocks are removed.
+"""
 
 import json
 from pathlib import Path

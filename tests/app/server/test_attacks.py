@@ -1,4 +1,7 @@
-"""Tried as a hostile user would: each of these must find the door closed. What a browser must not do is in tests/browser."""
+"""Tests of attacks by a hostile user, each of which must fail.
+
+What a browser must not do is tested in tests/browser.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,11 @@ def from_peer(app, peer: str, forwarded: str | None = None, path: str = "/") -> 
 
 
 def test_a_trusted_proxy_is_known_by_where_it_sits_and_not_by_what_a_header_claims(tmp_path):
-    """uvicorn rewrites the client's address for peers on 127.0.0.1: a local user could else pass for the proxy, and the proxy for its users."""
+    """A trusted proxy is identified by its connection and not by a header.
+
+    uvicorn rewrites the client's address for peers on 127.0.0.1. Otherwise a local user could be taken for the proxy,
+    and the proxy for its users.
+    """
     app = guarded(tmp_path, token=TOKEN, trusted_proxies=("10.0.0.5",))
     assert from_peer(app, "10.0.0.5") == 200
     assert from_peer(app, "10.0.0.5", "203.0.113.9") == 200
@@ -331,7 +338,11 @@ def test_a_source_packed_a_thousand_times_smaller_is_refused_before_it_is_unpack
 
 
 def test_a_size_that_lies_is_not_believed(tmp_path):
-    """The header says 10 bytes, the stream holds 64 MB: reading stops at what was said, and the checksum does not fit."""
+    """A wrong size in a header is not trusted.
+
+    The header gives 10 bytes, and the stream has 64 MB. Reading stops at the given size, and the checksum does not
+    match.
+    """
     path = packed(
         tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": bytes(64 << 20)}, zipfile.ZIP_DEFLATED
     )

@@ -1,4 +1,7 @@
-"""Logging in and out: one-time links, the token in a form, sessions that end, wrong tokens, and other users of the machine."""
+"""Tests of login and logout: one-time links, tokens in a form, expired sessions and wrong tokens.
+
+They include other users of the machine.
+"""
 
 from __future__ import annotations
 
@@ -219,7 +222,10 @@ def test_leaving_ends_the_session(data) -> None:
 
 
 def test_a_cookie_of_the_same_name_from_another_port_logs_nobody_out(data) -> None:
-    """Browsers keep cookies by host and not by port: any server of this host can set one for a wider or a narrower path."""
+    """A cookie of the same name from another port does not log anybody out.
+
+    Browsers store cookies by host and not by port. Any server of this host can set one for a wider or a narrower path.
+    """
     client, name = client_of(data), session_cookie_of(TOKEN)
     client.get(f"/?token={TOKEN}")
     own = f"{name}={client.cookies[name]}"
@@ -323,7 +329,11 @@ def test_another_user_of_the_machine_is_told_apart() -> None:
 
 
 def test_a_stolen_cookie_or_link_is_worth_nothing_to_another_user_of_the_machine(data, monkeypatch) -> None:
-    """A page of another user's server on another port of localhost is sent our cookie by the browser: ports share cookies."""
+    """A stolen cookie or link is useless to another user of the machine.
+
+    Ports share cookies, so the browser sends our cookie to a page of another user's server on another port of
+    localhost.
+    """
     user = [1000]
     monkeypatch.setattr(login, "user_of", lambda client, server: user[0])
     client, sessions = client_of(data), kept.sessions_of(data)

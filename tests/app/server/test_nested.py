@@ -46,6 +46,10 @@ def test_other_addresses_are_served(client, path) -> None:
 
 
 def test_what_a_page_fetches_is_not_redirected(client) -> None:
-    """Streamlit's page asks below its address for _stcore/health, and takes an answer for the base of all others."""
+    """The requests of a page are not redirected.
+
+    Streamlit's page looks for _stcore/health below its address. It uses an address that answers as the base of all
+    further requests.
+    """
     assert client.get("/verdict/_stcore/health", headers={"accept": "*/*"}).text == "the page"
     assert client.post("/verdict/extra", headers=BROWSER).text == "the page"

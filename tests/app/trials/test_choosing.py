@@ -1,4 +1,7 @@
-"""The changes that are tried: those whose advice a finding gives, with the values of this training and its prediction."""
+"""Tests of choosing changes to try: those in a finding's advice, with this training's values.
+
+Each has the finding's prediction.
+"""
 
 from types import SimpleNamespace
 from typing import Any

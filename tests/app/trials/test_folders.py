@@ -7,7 +7,10 @@ from sawtooth.app.trials import folders
 
 
 def training(folder: Path) -> Path:
-    """Make a folder with a script, read-only data, a virtual environment, a link, and files that no training reads."""
+    """Make a training folder with files that are needed and files that are not.
+
+    It has a script, read-only data, a virtual environment, a link, and files that no training reads.
+    """
     place = folder / "my training"
     for name, text in {
         "train.py": "print(1)",

@@ -1,6 +1,6 @@
-"""One run of a command: how a crash, a kill, a hang and an overwritten file are reported, and that nothing of it runs on.
+"""Tests of one trial run: a crash, a kill, a hang and an overwritten file are reported.
 
-The commands load no PyTorch, so they cost little.
+None of its processes continues. The commands load no PyTorch, so they cost little.
 """
 
 import contextlib
@@ -81,7 +81,10 @@ def test_a_run_may_change_files_if_the_user_allows_it(tmp_path: Path) -> None:
 
 
 def test_one_long_step_of_a_change_that_compiles_is_no_measurement(tmp_path: Path) -> None:
-    """Compiling takes longer than all the time to measure; on a GPU, a trial ended after its first step of 25.8 s."""
+    """One long step of a change that compiles is not a measurement.
+
+    Compiling takes longer than the whole measuring time. On a GPU, a trial ended after its first step of 25.8 s.
+    """
     compiled = TrialSettings(str(tmp_path), changes={"compile-cuda-graphs": {}})
     known = {}
     for changes, settings in (("compiles", compiled), ("no change", TrialSettings(str(tmp_path)))):

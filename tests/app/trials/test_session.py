@@ -1,4 +1,7 @@
-"""A session: what is kept, what is tried together, predicted beside measured, and trials that end badly. Runs are planted."""
+"""Tests of a session of trials: what is accepted, combinations, and trials that fail.
+
+Predicted and measured values are compared. The runs are made by hand.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,7 @@
-"""Changes stand in the order to do them in: the headline's, the sure ones by gain, the unsure, and last what only records better."""
+"""Tests of the order of changes: the headline's change, certain ones by gain, then uncertain ones.
+
+Changes that only improve the recording come last.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +195,11 @@ def test_what_the_loop_does_between_its_steps_is_said_where_it_counts(
 
 
 def test_one_change_is_the_first_on_every_screen() -> None:
-    """A loader that sets the pace stands first; a screen that speaks of launches says what comes before them, and why its own numbers do not show it."""
+    """One change is the first on every screen.
+
+    A loader that limits the step comes first. A screen about launches names the change before its own, and says why its
+    numbers do not show it.
+    """
     loader = gains(
         "loader", 40.0, severity="critical", sets_pace=True, explains=Explains(("data_wait",), topics=frozenset({"hidden"}))
     )
@@ -220,7 +227,10 @@ def test_a_verdict_without_a_sure_change_says_what_to_try_first() -> None:
 
 
 def test_what_the_loader_bounds_is_said_once() -> None:
-    """Two changes down to the 80 ms in which batches come: the first says so, the other that it is the same."""
+    """The loader's limit is stated once.
+
+    Two changes are limited by the 80 ms between batches. The first says so, and the second refers to it.
+    """
     first, second = (
         replace(gains(rule, 20.0), predicted_step_ms=None, predicted_speedup=None, ceiling_ms_per_step=20.0, fed_every_ms=80.0)
         for rule in ("launches", "python")

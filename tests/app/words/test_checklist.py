@@ -1,4 +1,7 @@
-"""The Audit in words: the Verdict's changes in its order with its numbers, then what is in use, nothing to gain, or not to be seen."""
+"""Tests of the Audit's text: the Verdict's changes come first, in its order and with its numbers.
+
+Then come techniques that are in use, that gain nothing, or that cannot be seen.
+"""
 
 from __future__ import annotations
 

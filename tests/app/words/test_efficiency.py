@@ -38,7 +38,10 @@ PARTS = (  # 100 ms: 20 idle, 30 in a wait of which the GPU copies for 25, 10 of
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch):
-    """Return the parts of PARTS' step by MFU, FLOP kernels' share of compute, clock and MFU at the operators' dtypes."""
+    """Return the parts of PARTS' step by MFU, FLOP kernels' share of compute, clock and own MFU.
+
+    The own MFU is the one at the operators' dtypes.
+    """
     monkeypatch.setattr(efficiency, "parts_of", lambda rank, column: PARTS)
 
     def of(mfu: float, flop_share: float, clock: float = 1.0, own: float = 0.0) -> list[PeakPart]:

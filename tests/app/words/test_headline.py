@@ -266,7 +266,10 @@ def test_a_forecast_is_for_the_whole_job_where_one_of_its_ranks_was_recorded() -
 
 
 def test_a_change_that_takes_flops_away_promises_no_larger_share_of_the_peak() -> None:
-    """Without the backward pass through a frozen trunk the step is shorter, and so is the model's work in it."""
+    """A change that removes FLOPs predicts no larger share of the peak.
+
+    Without the backward pass through a frozen trunk the step is shorter, and so is the model's work in it.
+    """
     result = result_of("trained_above")
     assert result.metrics["mfu"].value is not None
     change = forecast(result)

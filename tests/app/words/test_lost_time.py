@@ -1,4 +1,7 @@
-"""Lost time in rows: one basis, rows that add up to what the sentence names, nothing of the profiler in a run without it."""
+"""Tests of the rows of lost time: they have one basis and add up to the value in the sentence.
+
+The profiler's cost is not in a run without the profiler.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A step now and after a change with their ranges, and what the change saves: time, energy and money, in words."""
+"""Tests of the text of a change: step time before and after with ranges, and savings.
+
+The savings are time, energy and money.
+"""
 
 from dataclasses import replace
 from types import SimpleNamespace

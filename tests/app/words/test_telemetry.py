@@ -1,4 +1,7 @@
-"""What telemetry's troughs are, and why three figures of activity differ, in words with the numbers in them."""
+"""Tests of the text about telemetry's troughs, and about three different activity figures.
+
+The text contains the numbers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the Timeline says first: one cause is one number, as on the Verdict, and of the steps that have causes."""
+"""Tests of the Timeline's first sentences: one cause has one number, as on the Verdict.
+
+It covers the steps that have causes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fixtures of the recorder's tests: no profiler is left running, and one PyTorch is imported for many recorded trainings."""
+"""Fixtures of the recorder's tests: no profiler is left running after a test.
+
+PyTorch is imported once for many recorded trainings.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""A profile's trace says how often PyTorch's allocator had to ask the driver, and what it held, at the profile's beginning and end."""
+"""Tests of the allocator's counters in a profile's trace, at its beginning and end.
+
+They are the number of requests to the driver, and the reserved memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Search for the largest batch: sizes by hand, and a real step on the CPU that raises out-of-memory errors."""
+"""Tests of the search for the largest batch: sizes by hand, and a real step on the CPU.
+
+The step raises out-of-memory errors.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,10 @@ def test_no_batch_fits() -> None:
 
 
 def test_size_that_fits_only_once_is_not_the_largest() -> None:
-    """A batch of 100 runs once and then runs out of memory; the largest batch is the largest that was timed."""
+    """A size that fits only once is not the largest.
+
+    A batch of 100 runs once and then runs out of memory. The largest batch is the largest that was timed.
+    """
     seen: list[int] = []
 
     def fits(size: int) -> bool:
@@ -97,7 +103,10 @@ def test_accumulating_steps_the_optimizer_once() -> None:
 
 
 class Loop:
-    """A model with batch norm, dropout and an optimizer. A step with more than ``fitting`` samples runs out of memory."""
+    """A model with batch norm, dropout and an optimizer.
+
+    A step with more than ``fitting`` samples runs out of memory.
+    """
 
     def __init__(self, fitting: int = 1 << 20, optimizer: Any = torch.optim.AdamW) -> None:
         torch.manual_seed(5)

@@ -1,4 +1,7 @@
-"""What the loader's processes take for a batch, timed inside them: by a loader that pauses for a known time, and by files written by hand."""
+"""Tests of the batch times that the loader's processes measure.
+
+They use a loader that pauses for a known time, and files written by hand.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +203,10 @@ def test_what_the_pinning_thread_takes_between_two_batches_counts_up_to_the_pinn
 
 
 def test_the_first_batch_of_a_pinning_thread_came_after_none(tmp_path):
-    """Each epoch has a thread of its own: taken for 0 ns after another batch, its first would be what pinning waits for at the least."""
+    """The first batch of a pinning thread has no time since another batch.
+
+    Each epoch has its own thread. If the first batch had a time of 0 ns, it would be the shortest wait of pinning.
+    """
     module = SimpleNamespace(pin_memory=lambda data, device=None: data)
     batches.watch_pinning(module, tmp_path)
     for _ in range(3):

@@ -1,4 +1,7 @@
-"""When a training sets its model to evaluate or saves a checkpoint, and what a compiler sees of the recorder (here, since loading PyTorch's takes seconds)."""
+"""Tests of evaluations and saved checkpoints between steps, and of a compiler near the recorder.
+
+The compiler's test is here because loading PyTorch's takes seconds.
+"""
 
 import inspect
 import threading

@@ -1,4 +1,7 @@
-"""The capture helper around real loops on the CPU, with a clock that says each step takes 20 ms and a sampler that is scripted."""
+"""Tests of the capture helper around real loops on the CPU.
+
+Its clock gives each step 20 ms, and its sampler is scripted.
+"""
 
 from __future__ import annotations
 
@@ -331,7 +334,11 @@ def test_the_helper_needs_the_standard_library_and_torch_only() -> None:
 
 
 def test_what_is_evaluated_between_steps_is_told_apart_as_under_sawtooth_run(tmp_path: Path, clock: SteppingClock) -> None:
-    """A validation of 5 s in the timed steps: the stopwatch holds it and is not the run's step time, the marks say where it was."""
+    """An evaluation between steps is separated from them, as under `sawtooth run`.
+
+    The timed steps contain a validation of 5 s. The stopwatch includes it, so it is not the run's step time; the marks
+    give its position.
+    """
     plain = torch.nn.Module.eval
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
     with profile(tmp_path / "run", seconds=1.0) as capture:

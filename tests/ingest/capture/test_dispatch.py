@@ -12,7 +12,10 @@ from sawtooth.ingest.errors import UsageError
 
 @dataclass
 class FakeGpu:
-    """Kernels of 0.9 µs, each resident ``dispatch_us`` longer; ``other`` is what somebody else keeps it busy. NVML says whole percents."""
+    """A GPU with kernels of 0.9 µs that stay resident ``dispatch_us`` longer.
+
+    ``other`` is the share of time for which other work keeps it busy. NVML gives whole percents.
+    """
 
     dispatch_us: float
     other: float = 0.0

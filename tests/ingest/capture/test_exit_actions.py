@@ -1,4 +1,7 @@
-"""A fork of a profiled process ends, although a destructor of PyTorch's profiler would wait in it forever."""
+"""Tests that a fork of a profiled process ends.
+
+A destructor of PyTorch's profiler would wait forever in the fork.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""`sawtooth run` records trainers of others as they are. Each test needs its framework: pip install transformers accelerate lightning."""
+"""Tests of `sawtooth run` on the trainers of other frameworks.
+
+Each test needs its framework: pip install transformers accelerate lightning.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The loader's benchmark: what the model says of workers by arithmetic, how a sample is timed, and what is said of it."""
+"""Tests of the loader's benchmark: the arithmetic of its worker model and its report.
+
+They also test how a sample is timed.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,10 @@ class Clock:
 
 
 class Loader:
-    """Samples of 4 ms on a core and 6 ms of reading, which the first time takes 60 ms; a batch is put together in 8 ms."""
+    """A loader with samples of 4 ms on a core and 6 ms of reading.
+
+    The first read of a sample takes 60 ms. Collating a batch takes 8 ms.
+    """
 
     def __init__(self, clock):
         self.clock, self.seen = clock, set()

@@ -1,4 +1,7 @@
-"""torch.profiler over somebody else's loop, with PyTorch itself: what a profile holds, and that one given up is never written."""
+"""Tests of torch.profiler, with PyTorch itself, over a loop that Sawtooth does not control.
+
+They check what a profile contains, and that an abandoned profile is never written.
+"""
 
 from __future__ import annotations
 

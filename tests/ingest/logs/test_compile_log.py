@@ -1,4 +1,7 @@
-"""Structured logs of torch.compile: breaks, recompilations and compile times as the log has them; torn and hostile ones cost themselves."""
+"""Tests of structured logs of torch.compile: breaks, recompilations and compile times.
+
+Truncated and hostile lines affect only themselves.
+"""
 
 from __future__ import annotations
 

@@ -96,7 +96,11 @@ def test_a_file_with_no_mark_is_one_sentence(folder: DataFolder, tmp_path: Path)
 
 
 def test_marks_that_a_script_writes_by_itself_are_marks_and_no_telemetry(folder: DataFolder, tmp_path: Path) -> None:
-    """Read as samples of a GPU, 40 lines without a quantity were "telemetry without utilization", and the run had no step time."""
+    """Marks that a script writes itself are marks and not telemetry.
+
+    Read as samples of a GPU, 40 lines without a quantity were "telemetry without utilization", and the run had no step
+    time.
+    """
     path, first_ns = tmp_path / "marks.jsonl", 1_700_000_000_000_000_000
     lines = [json.dumps({"step": i, "t_ns": first_ns + i * STEP_NS, "phase": "train"}) for i in range(40)]
     path.write_text("\n".join([*lines, '{"step": 40, "t_ns": 17']))

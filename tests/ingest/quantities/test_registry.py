@@ -1,4 +1,7 @@
-"""The registry of sampled quantities: every row is whole, every source's name is of one quantity, and impossible values are none."""
+"""Tests of the registry of sampled quantities: every row is complete.
+
+Every source's name belongs to one quantity, and impossible values are dropped.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``.sawtooth`` files: out of one data folder into another, and what is no such file refused in a sentence."""
+"""Tests of ``.sawtooth`` files: export from one data folder and import into another.
+
+A file of another kind is refused in one sentence.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What people say of a telemetry file's clock: zones, starts, intervals and shifts, kept in the manifest and used by everything that reads it."""
+"""Tests of a user's statements about the clock of a telemetry file.
+
+They are zones, starts, intervals and shifts. The manifest stores them, and everything that reads the file uses them.
+"""
 
 from __future__ import annotations
 

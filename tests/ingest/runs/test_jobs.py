@@ -44,7 +44,10 @@ def test_two_profiles_of_one_process_are_two_runs(tmp_path: Path) -> None:
 
 
 def test_a_group_has_no_more_ranks_than_its_size(tmp_path: Path) -> None:
-    """Two jobs of two ranks each at the same time: which two belong together nothing says, but four are too many."""
+    """A group has no more ranks than its size.
+
+    Two jobs of two ranks each ran at the same time. Nothing shows which two belong together, but four are too many.
+    """
     traces = [*job(2, 2, Planted()), *job(2, 2, Planted(loader_us={0: 100.0}))]
     assert sorted(len(run.recordings) for run in runs_of(tmp_path, {f"{i}.json": t for i, t in enumerate(traces)})) == [2, 2]
 

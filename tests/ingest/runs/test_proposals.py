@@ -1,4 +1,7 @@
-"""A bundle never changes a run that is here: what it says otherwise is shown before and after, and taken over when asked for."""
+"""Tests that a bundle never changes an existing run.
+
+Differences are shown before and after as a proposal, and applied on request.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ def known(tmp_path: Path) -> tuple[DataFolder, Manifest]:
 
 
 def bundle(tmp_path: Path, *, telemetry: dict[str, Any] | None = None, other: bytes | None = None, **said: Any) -> Path:
-    """A bundle of the known trace; ``telemetry`` is what it says of the telemetry's clock, ``other`` a source that is new here."""
+    """Return a bundle of the known trace with proposals.
+
+    ``telemetry`` is its statement about the telemetry's clock, ``other`` a source that is new here.
+    """
     members = {"sources/0001.gz": (GPT / "trace.json.gz").read_bytes()}
     recordings = [{"member": "sources/0001.gz", "source_name": "evil.json", "kind": "trace"}]
     if telemetry is not None:

@@ -1,4 +1,7 @@
-"""Who reads a run in while somebody deletes it, or edits it while somebody else does: no run without its recordings, and nobody's words are lost."""
+"""Tests of concurrent ingest, edit and deletion of one run.
+
+No run is left without its recordings, and nobody's edit is lost.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def folder(tmp_path: Path) -> DataFolder:
 
 
 def during(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, other: Callable[[], object]) -> list[threading.Thread]:
-    """Let ``other`` happen in a thread of its own at the moment that ``where.name`` is called; return the thread, to be waited for."""
+    """Run ``other`` in a separate thread at the moment that ``where.name`` is called.
+
+    Return the thread, so that the caller can wait for it.
+    """
     real, threads = getattr(where, name), []
 
     def called(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,7 @@
-"""What leaves with --redact: no host, no home, no folder; everything the analysis needs. And the commands around it."""
+"""Tests of --redact: the exported data contains no host, home or folder names.
+
+It contains everything that the analysis needs. The related commands are tested too.
+"""
 
 from __future__ import annotations
 
@@ -243,7 +246,10 @@ def test_notes_are_cleaned_as_they_are_written(note: str, left: str) -> None:
 
 
 def test_any_text_can_be_cleaned() -> None:
-    """What is replaced must leave JSON behind: a text goes through it, and an export ends with one that cannot be read."""
+    """Any text can be redacted and remains valid JSON.
+
+    Otherwise an export ends with a text that cannot be read.
+    """
     dice = random.Random(7)
     parts = [
         "\\",
@@ -293,7 +299,10 @@ def test_a_setting_s_name_says_that_its_value_is_a_secret(tmp_path: Path) -> Non
 
 
 def test_many_environments_take_as_long_each_as_a_few() -> None:
-    """Each was searched for in all that was left, by three patterns: four times as many took twenty times as long."""
+    """Many environments take as long each to redact as a few.
+
+    Each was searched for in all remaining text with three patterns. Four times as many took twenty times as long.
+    """
 
     def seconds(count: int) -> float:
         text = b'{"env":{"A":"b"},' * count

@@ -1,4 +1,7 @@
-"""The host beside the GPUs: what psutil's counters say becomes rates, workers are told from helpers, and it all reaches the recording."""
+"""Tests of host samples beside the GPUs: psutil's counters become rates in the recording.
+
+Loader workers are distinguished from helper processes.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,11 @@ def test_counters_become_rates():
 
 
 def test_the_cores_that_the_training_may_use_are_told_from_the_hosts(monkeypatch, tmp_path):
-    """Of four cores that work 100, 50, 0 and 10 % a training on the first two finds its own nearly full, and the first socket too."""
+    """The cores that the training may use are distinguished from the host's.
+
+    Of four cores with loads of 100, 50, 0 and 10 %, a training on the first two sees its own nearly full, and the first
+    socket too.
+    """
     monkeypatch.setattr(host_module, "allowed_cores", lambda pid: frozenset({0, 1}) if pid == 7 else frozenset(range(4)))
     monkeypatch.setattr(host_module, "usable_cores", lambda pid, proc: 2)
     monkeypatch.setattr(host_module, "core_groups", lambda: [frozenset({0, 1}), frozenset({2, 3})])

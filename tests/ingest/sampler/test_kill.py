@@ -1,4 +1,7 @@
-"""kill -9 of the sampler and of the receiver, 20 times: nothing acknowledged is lost, nothing is doubled. Own command: ``pytest -m slow``."""
+"""Tests of kill -9 of the sampler and of the receiver, 20 times.
+
+No acknowledged sample is lost or doubled. They run with ``pytest -m slow`` only.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ KILLS = 20
 
 
 class Receiver:
-    """The protocol's server side over real HTTP, made from its docstring; what it acknowledged survives its death."""
+    """The server side of the push protocol over real HTTP, written from the protocol's docstring.
+
+    What it acknowledged survives its death.
+    """
 
     def __init__(self, state: PushReceiver) -> None:
         self.state = state

@@ -19,7 +19,10 @@ from tests.support.sampler_bench import recorded
 
 
 def make_push(folder: Path, token: str = "T", **options: Any) -> Push:
-    """Return a push of ``folder`` to the reference server; ``options`` replace its clock, its network or its synced bytes."""
+    """Return a push of ``folder`` to the reference server.
+
+    ``options`` replace its clock, its network or its synced bytes.
+    """
     options = {"available": lambda: available_on_disk(folder), "clock": FakeClock().clock(), **options}
     return Push(folder, "http://dash:1", token, **options)
 

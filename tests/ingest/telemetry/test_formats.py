@@ -1,4 +1,7 @@
-"""Telemetry of other tools, ingested from excerpts of their output. Expected numbers are read off the fixtures by eye."""
+"""Tests of telemetry of other tools, with excerpts of their output.
+
+The expected numbers are read from the fixtures by eye.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +168,10 @@ def test_half_a_character_in_a_name_costs_that_character(tmp_path: Path) -> None
 
 
 def test_prometheus_dcgm_of_49_in_base_units(tmp_path: Path) -> None:
-    """dcgm-exporter 4.9 renamed what DCGM 4.7 deprecates and changed units: hertz, joules, bytes, ratios. Its release notes."""
+    """Telemetry of dcgm-exporter 4.9 is read in base units.
+
+    It renamed what DCGM 4.7 deprecates and changed units to hertz, joules, bytes and ratios, by its release notes.
+    """
     values = {
         "DCGM_FI_DEV_GPU_UTIL_RATIO": 0.71,
         "DCGM_FI_DEV_MEMORY_UTIL_RATIO": 0.25,

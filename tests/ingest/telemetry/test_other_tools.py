@@ -1,4 +1,7 @@
-"""Telemetry of AMD's and Intel's tools, of scripts and spreadsheets, and repaired times. Values are read off the files."""
+"""Tests of telemetry of AMD's and Intel's tools, of scripts and spreadsheets.
+
+Times are repaired. The expected values are read from the files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What tools print again and again for people: nvidia-smi, pmon, nvidia-smi -q, gpustat, rocm-smi. Values are read off the text."""
+"""Tests of telemetry that tools print repeatedly for people.
+
+The tools are nvidia-smi, pmon, nvidia-smi -q, gpustat and rocm-smi. The expected values are read from the text.
+"""
 
 from __future__ import annotations
 

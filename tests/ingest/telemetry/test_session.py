@@ -19,7 +19,10 @@ SEQUENCE = "q"  # key of a record's number
 
 
 def tick(number: int, values: list[list[float]], buffers: list[list[Any]]) -> dict[str, Any]:
-    """Return a record of polled ``values`` and driver ``buffers`` (device, column, times, values) at ``number`` ns."""
+    """Return a record of polled ``values`` and driver ``buffers`` at ``number`` ns.
+
+    A buffer is (device, column, times, values).
+    """
     return {"k": "tick", "m": number, "w": number, "q": number, "g": values, "s": buffers}
 
 

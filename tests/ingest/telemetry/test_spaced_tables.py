@@ -1,4 +1,7 @@
-"""Tables with spaces between columns (amd-smi monitor, npu-smi), and large answers. Values are read off the text."""
+"""Tests of telemetry tables with spaces between columns, and of large answers.
+
+The tools are amd-smi monitor and npu-smi. The expected values are read from the text.
+"""
 
 from __future__ import annotations
 

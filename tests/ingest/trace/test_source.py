@@ -1,4 +1,7 @@
-"""A trace format is a source: what it takes to read another one, and that the reading asks no format by name."""
+"""Tests of trace formats as sources: what a new format needs.
+
+The reader asks for no format by name.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,11 @@ READING = Reading(2e-5, trust="caution")
 
 
 def test_rows_that_rest_on_the_step_say_what_the_headline_says():
-    """30 ± 6 → 28 ± 6 ms: no change is shown; so MFU and utilization, which are work and busy time by that step, show none."""
+    """Rows that depend on the step time agree with the headline.
+
+    30 ± 6 → 28 ± 6 ms is no change. MFU and utilization are work and busy time divided by that step, so they show no
+    change.
+    """
     metrics = [
         {"mfu": 0.30, "nvml_gpu_util_mean": 0.80, "kernel_launches_per_step": 900.0},
         {"mfu": 0.33, "nvml_gpu_util_mean": 0.70, "kernel_launches_per_step": 500.0},
@@ -107,7 +111,11 @@ def test_less_than_a_percent_is_neither_better_nor_worse():
 
 
 def test_what_describes_a_run_is_better_only_where_the_run_is():
-    """A quarter shorter; the GPU is busy for less of it, the trace's shapes are hidden, and 11.3 % reads as 11.1 %."""
+    """A value that describes a run is called better only if the run is better.
+
+    The step is a quarter shorter. The GPU is busy for less of it, fewer shapes are in the trace, and 11.3 % is followed
+    by 11.1 %.
+    """
     values = [
         {"mfu": 0.20, "mfu_factor_busy": 0.97, "flop_coverage": 1.0, "mfu_factor_clock": 0.113, "nvml_gpu_util_mean": 0.60},
         {"mfu": 0.25, "mfu_factor_busy": 0.64, "flop_coverage": 0.95, "mfu_factor_clock": 0.111, "nvml_gpu_util_mean": 0.70},
@@ -194,7 +202,10 @@ def test_a_part_that_is_gone_is_none_and_a_narrow_interval_one_number():
 
 
 def test_the_parts_that_grow_are_not_told_with_those_that_fall():
-    """Products grew beside the other work, and only the launches fell: their sum was told as a fall of all other parts."""
+    """Parts that grow are not summed with parts that fall.
+
+    Products and other work grew, and only the launches fell. Their sum was reported as a fall of all other parts.
+    """
     ms_ns = 1_000_000
     before = (
         ("other_compute", None, 1 * ms_ns, None),

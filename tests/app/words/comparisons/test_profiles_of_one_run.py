@@ -1,4 +1,7 @@
-"""One training compared with itself: the sides are steps, and what a later one loses time to is said only where it is slower."""
+"""Tests of one training compared with itself: both sides have profiled steps of one run.
+
+The losses of later steps are reported only if these steps are slower.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A process watched from outside: why its Python takes no code, where its time goes, and which functions its stacks show."""
+"""Tests of watching a process from outside: where its time goes, by its stacks.
+
+They also test the reasons why its Python accepts no code, and the functions that the stacks show.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""The hook in a training process: marks, when the profile begins and ends, and that the training never notices."""
+"""Tests of the hook in a training process: marks, and begin and end of the profile.
+
+The training never notices the hook.
+"""
 
 import json
 import os
@@ -32,7 +35,7 @@ MS = 1_000_000
 
 @pytest.fixture
 def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loops of several ranks run in this one process, where their profilers must not wait for each other."""
+    """Let the profilers of several ranks in this process run without waiting for each other."""
     monkeypatch.setattr(Profilers, "busy", False)
 
 
@@ -132,7 +135,10 @@ def test_as_many_steps_suffice_as_a_loop_without_a_profile_is_told(tmp_path: Pat
 def test_the_training_is_as_quick_after_the_profile_as_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, then: str
 ) -> None:
-    """CUPTI stays attached unless PyTorch is told to detach it, and a step that the host limits then takes a fifth longer for good."""
+    """The training is as fast after the profile as before it.
+
+    CUPTI stays attached unless PyTorch is told to detach it. A host-bound step then stays a fifth longer.
+    """
     monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # restored afterwards, whatever the hook sets
     if chosen is None:
         monkeypatch.delenv("TEARDOWN_CUPTI")
@@ -325,7 +331,11 @@ def test_ranks_that_profile_again_stay_together(tmp_path: Path) -> None:
 def test_whole_rounds_are_profiled(
     tmp_path: Path, ranks: int, steps: int, long_ms: float, ms: float, wanted: int, taken: int
 ) -> None:
-    """A rollout and then the updates: a profile that begins with the second update of a round holds whole rounds after its first step."""
+    """A profile contains whole rounds.
+
+    A round is a rollout and then updates. A profile that begins with the second update of a round contains whole rounds
+    after its first step.
+    """
     of_job = {"ranks": ranks, "ranks_here": ranks}
     loops = [Loop(tmp_path, steps=wanted, after_s=2.0, rank=rank if ranks > 1 else None, **of_job) for rank in range(ranks)]
     while not all(len(loop.profiled) == 2 for loop in loops):
@@ -339,7 +349,11 @@ def test_whole_rounds_are_profiled(
 
 
 def test_long_rounds_that_have_hardly_begun_are_waited_for(tmp_path: Path) -> None:
-    """Two of 1.2 s have begun when the loop has gone on for long enough: whether they come evenly the third tells."""
+    """The profile waits for long rounds that have hardly begun.
+
+    Two rounds of 1.2 s have begun when the loop has run for long enough. The third shows whether they have a constant
+    period.
+    """
     loop = Loop(tmp_path, after_s=2.0)
     for _ in range(5):
         loop.run(10, 20)
@@ -360,7 +374,10 @@ WARM_UP, MAIN = CallSite(0, ("train.py:40",)), CallSite(1, ("train.py:55",))
 
 
 def test_a_longer_loop_after_the_profiled_one_is_profiled_in_its_stead(tmp_path: Path) -> None:
-    """A warm-up of 2 s, of which a profile is taken; then the training, as soon as it has gone on for longer than that."""
+    """A longer loop after the profiled one is profiled in its place.
+
+    After a warm-up of 2 s with a profile, the training is profiled as soon as it has run for longer than that.
+    """
     loop = Loop(tmp_path)
     loop.site = WARM_UP
     loop.run(40, 50)
@@ -378,7 +395,11 @@ def test_a_longer_loop_after_the_profiled_one_is_profiled_in_its_stead(tmp_path:
 
 
 def test_a_loop_that_ended_with_its_profile_counts_as_long_as_it_was(tmp_path: Path) -> None:
-    """25 steps of 200 ms, the last of them the profile's; then the training is profiled after as long, not after 20 steps."""
+    """A loop that ended with its profile counts with its own duration.
+
+    It has 25 steps of 200 ms, and the last of them are profiled. The training is then profiled after the same time, not
+    after 20 steps.
+    """
     loop = Loop(tmp_path)
     loop.site = WARM_UP
     loop.run(LEAST_STEPS + 5, 200)
@@ -426,7 +447,10 @@ def test_an_engine_that_updates_its_groups_one_by_one_takes_one_step(tmp_path: P
     loop = Loop(tmp_path)
 
     class Engine:
-        """As DeepSpeed's with ZeRO: its optimizer steps once for each group of parameters, and another for those on the host."""
+        """An engine like DeepSpeed's with ZeRO.
+
+        Its optimizer steps once for each group of parameters, and another one for those on the host.
+        """
 
         def _take_model_step(self, groups: int) -> str:
             loop.run(groups, 1.0)

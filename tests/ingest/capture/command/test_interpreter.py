@@ -1,4 +1,7 @@
-"""Which Python runs a script that is given without one: the first that has what it imports, said where nobody would expect it."""
+"""Tests of choosing the Python for a script without one.
+
+It is the first that has the script's imports. An unexpected choice is reported.
+"""
 
 import sys
 from collections.abc import Callable
@@ -27,7 +30,10 @@ Make = Callable[[str, str, str], None]
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Make Pythons that have these modules: the one beside `sawtooth`, the first and the second on the PATH; and a script."""
+    """Make Pythons with these modules beside `sawtooth` and first and second on the PATH.
+
+    Also make a script.
+    """
 
     def pythons(ours: str, first: str, second: str) -> None:
         for folder, modules in (("ours", ours), ("first", first), ("second", second)):

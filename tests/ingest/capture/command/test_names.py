@@ -1,4 +1,7 @@
-"""`sawtooth run` takes no name of a training's own modules, and shares its patches with a ``sawtooth.capture`` in the same process."""
+"""Tests that `sawtooth run` uses no module name of a training.
+
+It shares its patches with a ``sawtooth.capture`` in the same process.
+"""
 
 import gzip
 import json
@@ -105,7 +108,10 @@ print(sorted(name for name in sys.modules if name.endswith("capture.marks")))
     ],
 )
 def test_a_training_that_captures_itself_is_patched_once(tmp_path: Path, imports: str) -> None:
-    """Both recorders have their marks, with the evaluation in them, and the times of all batches that they saw."""
+    """A training that captures itself is patched once.
+
+    Both recorders have their marks, with the evaluation in them, and the times of all batches that they saw.
+    """
     (tmp_path / "train.py").write_text(WITHOUT_COMPILER + BOTH.format(imports=imports))
     done = run(tmp_path, "--no-profile", "train.py")
     assert done.stdout.splitlines() == [

@@ -1,4 +1,7 @@
-"""A training that uses a profiler itself is the same with and without `sawtooth run`: exit code, output and written files."""
+"""Tests of trainings that use a profiler themselves: they are the same with `sawtooth run`.
+
+Exit code, output and written files are compared.
+"""
 
 import importlib.util
 import json

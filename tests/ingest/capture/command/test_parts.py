@@ -1,4 +1,8 @@
-"""No room, no rights, a killed run, a Python that ignores us: the training goes on as it is, and what happened is said with what to do."""
+"""Tests of a training under conditions in which parts of the recording fail.
+
+There is no disk space, no permission, a killed run, or a Python that ignores the hook. The training continues
+unchanged, and the message says what happened and what to do.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a training goes by its marks while it runs: figures by hand, files that grow, and TensorBoard's format byte by byte."""
+"""Tests of a training's progress by its marks while it runs.
+
+They check figures by hand, growing files, and TensorBoard's format byte by byte.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What `sawtooth run` records of a training: its steps, its profiles and its loader, with the training's own exit code and output.
+"""Tests of recordings by `sawtooth run`: a training's steps, profiles and loader.
 
-Most trainings are forks of a process that has imported PyTorch (``recorded_python``). The first two begin as a user's do.
+The training keeps its own exit code and output. Most trainings are forks of a process that has imported PyTorch
+(``recorded_python``). The first two start like a user's.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Loops without an optimizer: what is taken for a step, that an optimizer's steps win, and that modules stay as they are."""
+"""Tests of loops without an optimizer: which calls are taken for a step.
+
+An optimizer's steps have priority, and modules are not changed.
+"""
 
 import contextlib
 import copy

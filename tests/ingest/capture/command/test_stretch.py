@@ -1,4 +1,7 @@
-"""A program in which nothing repeats: some seconds of it are profiled, on all threads, and every loop or profiler comes first."""
+"""Tests of a program without repetition: some seconds of it are profiled on all threads.
+
+Every loop and every other profiler has priority.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""The changes of `sawtooth try` in one real training: each is proven by what PyTorch does, and files are guarded."""
+"""Tests of the changes of `sawtooth try` in one real training.
+
+PyTorch's behaviour proves each change, and files are protected.
+"""
 
 import io
 import json

@@ -1,4 +1,7 @@
-"""Exports of Nsight Systems: the same facts as any trace, whatever version wrote them; a damaged or hostile one is one sentence."""
+"""Tests of Nsight Systems exports: every version gives the same facts as any other trace.
+
+A damaged or hostile export gives one sentence.
+"""
 
 from __future__ import annotations
 
@@ -446,7 +449,10 @@ def test_large_blobs_elsewhere_are_not_touched(ask, monkeypatch):
 
 @pytest.mark.slow
 def test_ten_gigabytes_of_what_is_not_read_cost_no_memory(tmp_path):
-    """The file is sparse: its header counts pages for ten gigabytes of blobs, which it is hashed over and never reads."""
+    """Ten gigabytes of unread data cost no memory.
+
+    The file is sparse. Its header counts pages for ten gigabytes of blobs, which are hashed but never read.
+    """
     path = export.write(tmp_path / "large.sqlite", export.tables() | {"NVTX_PAYLOADS": [{"data": b"\xaa" * (1 << 20)}]})
     page = int.from_bytes(path.read_bytes()[16:18], "big")
     pages = 10 * 10**9 // page

@@ -1,4 +1,7 @@
-"""Runs read from exports of Nsight Systems are analysed, compared and told apart as all others; busy shares equal the export's own tables."""
+"""Tests of runs from Nsight Systems exports: they are analysed, compared and told apart as usual.
+
+Busy shares equal those of the export's own tables.
+"""
 
 from __future__ import annotations
 

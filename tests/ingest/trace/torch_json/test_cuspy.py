@@ -1,4 +1,7 @@
-"""Traces of PyTorch's Cuspy profiler give the numbers that the same run has in Kineto's form, and its counters are telemetry."""
+"""Tests of traces of PyTorch's Cuspy profiler: the same numbers as the run's Kineto trace.
+
+Its counters are telemetry.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Operators' arguments come to the same columns whether they are read the quick way, for what is usual, or each by itself."""
+"""Tests of operators' arguments: the fast path and the full decoder give the same columns.
+
+The fast path handles the usual arguments.
+"""
 
 from collections import Counter
 
@@ -38,7 +41,10 @@ ODD = [
 
 
 def meanings(arguments: OperatorArguments, texts: list[str]) -> tuple[list[tuple[object, ...]], list[object]]:
-    """Return what the columns of events with these arguments say, an event a row, and the arguments of collectives."""
+    """Return the column values of events with these arguments, and the arguments of collectives.
+
+    There is one row per event.
+    """
     events = EVENTS.decode(
         "[" + ",".join(f'{{"ph": "X", "name": "{n % 5}", "args": {text}}}' for n, text in enumerate(texts)) + "]"
     )
@@ -85,7 +91,10 @@ def test_the_inputs_of_usual_operators_are_looked_at_once(monkeypatch: pytest.Mo
 
 
 def test_call_stacks_that_come_again_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step's operators come with the stacks of the step before: of each text one is decoded, and the number of operators does not matter."""
+    """Repeated call stacks are decoded once.
+
+    A step's operators have the stacks of the step before. Each text is decoded once, whatever the number of operators.
+    """
     read: list[object] = []
     object_of = operators.object_of
     monkeypatch.setattr(operators, "object_of", lambda raw: read.append(raw) or object_of(raw))

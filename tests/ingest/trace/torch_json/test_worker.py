@@ -1,4 +1,7 @@
-"""Further processes change the time a trace takes and nothing else: same ids, same tables, whatever breaks on the way."""
+"""Tests of worker processes for reading a trace: they change only the time it takes.
+
+Ids and tables are the same, whatever fails on the way.
+"""
 
 from __future__ import annotations
 
