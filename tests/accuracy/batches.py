@@ -1,8 +1,9 @@
-"""Predicted batch sizes against measured ones: ``python -m tests.accuracy.batches FOLDER [--data FOLDER]``.
+"""Compare predicted batch sizes with measured ones: ``python -m tests.accuracy.batches FOLDER``.
 
-FOLDER holds a folder per run: ``run.sawtooth`` as the capture helper wrote it, and ``truth.json`` with the plain loop's ``step_s``, the
-``samples_per_step``, where known ``peak_mem`` (bytes allocated), and whatever else was chosen (``model``, ``bf16``, …): runs that differ in the batch alone
-belong together. From each of them, every other size is predicted by its trace, and held against the stopwatch.
+FOLDER has one folder per run: ``run.sawtooth``, written by the capture helper, and ``truth.json``. The latter has the
+plain loop's ``step_s``, ``samples_per_step``, ``peak_mem`` (bytes allocated) if known, and every other setting
+(``model``, ``bf16``, …). Runs that differ only in the batch size form a group. Within a group, every other size is
+predicted from each run's trace and compared with the stopwatch. ``--data FOLDER`` names a data folder to use.
 """
 
 from __future__ import annotations
@@ -39,8 +40,12 @@ HEAD = "| model | from | to | measured, samples/s | predicted | error | interval
 
 @dataclass(frozen=True)
 class Judged:
-    """One prediction: samples a second by the stopwatch and as predicted, whether the interval of the step holds it, whether the host limits that size, so
-    that the product says the interval alone, and memory's error where known."""
+    """One prediction for a batch size, next to the measurement.
+
+    It has the samples per second by the stopwatch and as predicted, and whether the step's interval contains the
+    measured step. ``host_limits``: the host limits that size, so the product gives the interval only. The error of
+    memory is None if unknown.
+    """
 
     model: str
     sizes: tuple[float, float]
@@ -63,7 +68,10 @@ class Judged:
 
 
 def groups(folder: Path) -> dict[str, dict[str, Truth]]:
-    """Return the truths by run, together where only the batch differs; sizes that nobody else shares are left out."""
+    """Return the truths by run, grouped where only the batch size differs.
+
+    Sizes that occur in no other run are left out.
+    """
     alike = groups_by(
         folder, lambda truth: json.dumps({key: value for key, value in truth.items() if key not in MEASURED}, sort_keys=True)
     )

@@ -1,4 +1,4 @@
-"""Runs that the capture helper wrote beside their truth, and the command line of what judges them: of ``batches`` and ``loaders``."""
+"""Read captured runs with their truth, and parse the command line of ``batches`` and ``loaders``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Truth = dict[str, Any]  # what ``truth.json`` holds
 
 
 def groups_by(folder: Path, alike: Callable[[Truth], str]) -> dict[str, dict[str, Truth]]:
-    """Return the truths in ``folder`` by what is ``alike`` in them and by run: of its sub-folders with a ``run.sawtooth`` and a ``truth.json``."""
+    """Return the truths in ``folder``, grouped by the values named in ``alike``, and by run.
+
+    A run is a sub-folder with a ``run.sawtooth`` and a ``truth.json``.
+    """
     groups: dict[str, dict[str, Truth]] = defaultdict(dict)
     for path in sorted(folder.glob("*/truth.json")):
         truth = json.loads(path.read_text(encoding="utf-8"))
@@ -24,7 +27,7 @@ def groups_by(folder: Path, alike: Callable[[Truth], str]) -> dict[str, dict[str
 
 
 def command(doc: str | None, judge: Callable[[Path, Path], None]) -> None:
-    """Judge the folder that the command line names, with the data folder that it names or one that is thrown away."""
+    """Judge the folder on the command line, with the data folder given there or a temporary one."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=None, help="keep the recordings here for another look")

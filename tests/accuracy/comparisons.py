@@ -1,11 +1,13 @@
-"""Print what a comparison says of pairs of recordings beside the stopwatch's ratio, as a Markdown table.
+"""Print what a comparison says of pairs of recordings beside the stopwatch's ratio, as a table.
 
     python -m tests.accuracy.comparisons [FOLDER …] [--data FOLDER] [--both]     (default: the bundled and the test recordings)
 
-Pairs are the recordings whose truth.json names another one in ``fixed_by``. Each pair is compared from its traces alone and with telemetry, from A to B
-and back. Below the table: how many true changes were called, wrong directions, and how many intervals of the ratio held the stopwatch's ratio. Recordings
-of one scenario under two folders are compared with each other too: there every *faster* or *slower* is a false alarm. *The change did it* means medium or
-high confidence. With ``--both``, the truth is the mean of the stopwatches before and after the profile, else the first alone.
+A pair is a recording whose truth.json names another one in ``fixed_by``. Each pair is compared by its traces alone and
+with telemetry, from A to B and back. Below the Markdown table are the numbers of true changes that were found, of wrong
+directions, and of intervals that contained the stopwatch's ratio. Recordings of one scenario in two folders are
+compared with each other too: there every *faster* or *slower* is a false alarm. *The change did it* means medium or
+high confidence. With ``--both``, the truth is the mean of the stopwatches before and after the profile, else the first
+alone.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ MIRRORED = {
 
 @dataclass(frozen=True)
 class Judged:
-    """One comparison: the stopwatch's ratio of A to B, what was said of A to B and of B to A, and from what.
+    """One comparison: the stopwatch's ratio of A to B and the verdicts in both directions.
 
-    ``host`` says that the host limits the step of a side.
+    ``telemetry`` says that telemetry was used, and ``host`` that the host limits the step of a side.
     """
 
     a: str
@@ -130,7 +132,10 @@ def pairs(recordings: Sequence[Path]) -> list[tuple[Path, Path]]:
 
 
 def twice(recordings: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Return the pairs of recordings of one loop with nothing changed: the name, the planted trouble and the work of a step are the same."""
+    """Return the pairs of recordings of one unchanged loop.
+
+    Name, planted trouble and the work of a step are the same.
+    """
     truths = {folder: json.loads((folder / "truth.json").read_text(encoding="utf-8")) for folder in recordings}
     loops = {folder: (folder.name, truth.get("planted"), truth.get("flops_per_step")) for folder, truth in truths.items()}
     return [(a, b) for a, b in itertools.combinations(recordings, 2) if loops[a] == loops[b]]
@@ -165,7 +170,7 @@ def row(one: Judged) -> str:
 
 
 def summary(said: Sequence[Judged]) -> Iterator[str]:
-    """Yield calls by the size of the true change and the limit of the step, wrong directions and intervals held."""
+    """Yield the found changes by size and limit of the step, wrong directions, and held intervals."""
     for telemetry in (False, True):
         mine = [one for one in said if one.telemetry == telemetry]
         held = [one.held for one in mine if one.held is not None]

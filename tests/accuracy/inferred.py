@@ -1,7 +1,8 @@
-"""Are steps that nobody marked found? ``python -m tests.accuracy.inferred [FOLDER …]`` (default: the bundled and the test recordings).
+"""Check inferred steps against marked ones: ``python -m tests.accuracy.inferred [FOLDER …]``.
 
-Every trace below the folders is read as it is and without its annotations, and the median device step of both is compared. A trace
-that marks no steps itself is listed with what was inferred.
+Every trace below the folders is read as it is and without its annotations, and the median device step of both is
+compared. A trace without step marks is listed with the inferred steps. The default is the bundled and the test
+recordings.
 """
 
 from __future__ import annotations

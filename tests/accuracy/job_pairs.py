@@ -1,9 +1,10 @@
-"""Print what Sawtooth predicts of a change to a job of several ranks beside the stopwatch after it, as a Markdown table.
+"""Print predicted changes to a job of several ranks beside the stopwatch after the change.
 
     python -m tests.accuracy.job_pairs FOLDER … [--data FOLDER]
 
-Folders as of ``tests.accuracy.jobs``; a pair is NAME_before and NAME_after (``sample_traces/two_gpus.py``), whose truth names the rule that speaks of the
-change. Where that rule finds nothing, the prediction is that the change brings nothing worth it.
+The output is a Markdown table. Folders are as for ``tests.accuracy.jobs``. A pair is NAME_before and NAME_after
+(``sample_traces/two_gpus.py``), whose truth names the rule for the change. If that rule finds nothing, the prediction
+is that the change has no gain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Findings against the recordings made after the change: is the planted cause the first, and is any critical finding false?"""
+"""Judge findings by the recordings made after the change: is the planted cause the first finding?
+
+A critical finding that such a recording refutes is false.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,12 @@ NEVER_IDLE = 97.0  # percent, NVML's utilization of a run that waits for no laun
 
 @dataclass(frozen=True)
 class Judged:
-    """What one recording says of its findings: whether one of those on the planted cause (none where no rule speaks of it) came first, and
-    whether one was critical, what the best fix saved of the step, and the titles of critical findings that were false."""
+    """The findings of one recording, judged.
+
+    ``planted`` is the planted cause (empty if no rule exists for it). ``first``: one of its findings came first.
+    ``critical``: one of them was critical. ``saved`` is the part of the step that the best fix saved, and ``false`` has
+    the titles of critical findings that were false.
+    """
 
     name: str
     planted: tuple[str, ...]
@@ -58,7 +65,7 @@ def _rule_of(before: str, fix: Mapping[str, Any]) -> str | None:
 
 
 def summary(all_of: Sequence[Judged]) -> Iterator[str]:
-    """Yield one line each on planted causes, on how severe they are said to be, and on false critical findings."""
+    """Yield one line each on planted causes, their severity, and false critical findings."""
     planted = [j for j in all_of if j.planted]
     late = [f"{j.name} ({', '.join(j.planted)})" for j in planted if not j.first]
     large = [j for j in planted if j.saved > SAVES]

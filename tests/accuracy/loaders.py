@@ -1,10 +1,16 @@
-"""Predicted numbers of loader workers against measured ones: ``python -m tests.accuracy.loaders FOLDER [--data FOLDER]``.
+"""Compare predicted numbers of loader workers with measured ones.
 
-FOLDER holds a folder per run: ``run.sawtooth`` as the capture helper wrote it, and ``truth.json`` with ``kind`` (compute, waits), ``workers``, ``cores``,
-``batch``, and by the stopwatch the loop's ``step_s`` before and ``after_s`` after the recording, and ``alone_s``, the step with a batch that is there. Runs
-of one kind on as many cores belong together. From each, the samples a second of every number of workers are predicted by what a sample took in its
-workers, and no more than its step alone takes; without workers the step comes after its batch. They are held against both stopwatches of the other run.
-The second table says what each recording is told: whether the loader leads its findings, and what its samples are said to do.
+    python -m tests.accuracy.loaders FOLDER [--data FOLDER]
+
+FOLDER has one folder per run: ``run.sawtooth``, written by the capture helper, and ``truth.json`` with ``kind``
+(compute, waits), ``workers``, ``cores`` and ``batch``. By the stopwatch it has the loop's ``step_s`` before and
+``after_s`` after the recording, and ``alone_s``, the step with a batch that is ready. Runs of one kind and one number
+of cores form a group.
+
+From each run, the samples per second of every number of workers are predicted by the time of a sample in its workers,
+limited by the step alone. Without workers the step follows its batch. The predictions are compared with both
+stopwatches of the other run. The second table gives each recording's findings: whether the loader comes first, and what
+its samples are said to do.
 """
 
 from __future__ import annotations
@@ -71,7 +77,10 @@ def groups(folder: Path) -> dict[str, dict[str, Truth]]:
 
 
 def rates(facts: UserFacts, alone_s: float, workers: int) -> tuple[float, float, float] | None:
-    """Return the samples a second of ``workers``, and between what, where the step alone takes ``alone_s``; None where no sample was timed."""
+    """Return the samples per second of ``workers`` with their bounds, if the step alone takes ``alone_s``.
+
+    None if no sample was timed.
+    """
     cost = sample_cost(facts)
     if cost is None:
         return None

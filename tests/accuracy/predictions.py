@@ -1,8 +1,11 @@
-"""Predicted step after a fix against the measured run after it: ``python -m tests.accuracy.predictions [FOLDER …]``.
+"""Compare the predicted step after a fix with the run measured after it.
 
-For every recording with ``fixed_by``: the findings of the rules that speak of the change (``rules`` beside it, else RULES_OF_CHANGE, else the
-first finding), as the recording alone gives them, and the stopwatch of the recording after the change. Recordings that thresholds and factors were chosen with, and those recorded after, stand apart.
-Prints a Markdown table each, with errors, how many intervals hold the measured step, and how wide they are.
+    python -m tests.accuracy.predictions [FOLDER …]
+
+For every recording with ``fixed_by``, it takes the findings of the rules for the change, from the recording alone:
+those in ``rules`` beside it, else RULES_OF_CHANGE, else the first finding. It compares them with the stopwatch of the
+recording after the change. Recordings used to choose thresholds and factors have their own table, and those recorded
+later another. Each Markdown table has errors, how many intervals contain the measured step, and how wide they are.
 """
 
 from __future__ import annotations
@@ -59,7 +62,11 @@ HEAD = "| recording | change | rule | before, ms | predicted, ms | interval | me
 
 @dataclass(frozen=True)
 class Judged:
-    """One pair: relative error, whether the interval holds the measured step (None without one), high ÷ low, and whether the GPU limits after."""
+    """One pair: relative error, interval and limit of a predicted step.
+
+    ``held`` says whether the interval contains the measured step (None without one), ``width`` is high ÷ low, and
+    ``gpu_bound`` says whether the GPU limits the step after the change.
+    """
 
     error: float
     held: bool | None
@@ -83,12 +90,18 @@ def main() -> int:
 
 
 def rules_of(before: str, fix: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the slugs of the rules that speak of the change from ``before`` to the recording after it, none where nobody named them."""
+    """Return the slugs of the rules for the change from ``before`` to the recording after it.
+
+    Empty if nobody named them.
+    """
     return tuple(fix.get("rules", ())) or RULES_OF_CHANGE.get((before, fix["recording"]), ())
 
 
 def judge(name: str, fix: dict[str, Any], truths: dict[str, Any], root: Path) -> Judged | None:
-    """Print the row of one pair of recordings in ``root``; None where nothing was predicted or the steps do not compare."""
+    """Print the row of one pair of recordings in ``root``.
+
+    Return None if nothing was predicted or the steps are not comparable.
+    """
     after = truths.get(fix["recording"])
     if after is None:
         return None
@@ -117,7 +130,7 @@ def judge(name: str, fix: dict[str, Any], truths: dict[str, Any], root: Path) ->
 
 
 def summary(judged: list[Judged]) -> str:
-    """Errors, coverage and width in one sentence each, and the errors of those that the GPU limits after the fix."""
+    """Yield errors, coverage and width in one sentence each, and the errors of GPU-bound steps."""
     said = []
     for title, part in (("all", judged), ("GPU-bound after the fix", [j for j in judged if j.gpu_bound])):
         if not part:

@@ -1,10 +1,11 @@
-"""Print what the reduce says of three jobs whose stragglers were published, beside what was published of them.
+"""Print what the reduction says of three jobs whose stragglers were published, with the publication.
 
     python -m tests.accuracy.published FOLDER
 
-FOLDER holds bytedance_AR.parquet, bytedance_ST.parquet and bytedance_SE.parquet: operations of "Understanding Stragglers in Large Model Training Using
-What-if Analysis" (OSDI 2025). Their communication becomes the ranks' summaries; computation is what is between. The recorder left out two waits,
-both before the all-reduce of layer norms: of the last stage's ranks for each other, and of the first pipeline's stages for each other.
+FOLDER has bytedance_AR.parquet, bytedance_ST.parquet and bytedance_SE.parquet: operations of "Understanding Stragglers
+in Large Model Training Using What-if Analysis" (OSDI 2025). Their communication becomes the ranks' summaries;
+computation is the time between. The recorder left out two waits, both before the all-reduce of layer norms: the last
+stage's ranks wait for each other, and so do the first pipeline's stages.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ COLUMNS = ["position", "step", "start_ns", "end_ns", "name", "group", "peer"]
 
 @dataclass(frozen=True)
 class Published:
-    """What was published of a job: its slowdown, and the ranks that are to blame, none where nobody is; of what kind they are."""
+    """What was published of a job: its slowdown, and the stage or rank that causes it.
+
+    ``kind`` is None if none is named as the cause.
+    """
 
     slowdown: float
     kind: str | None = None
@@ -56,7 +60,10 @@ PUBLISHED = {"AR": Published(1.97, "rank", rank=0), "ST": Published(1.18, "stage
 
 
 def operations(path: Path) -> pd.DataFrame:
-    """Return the operations in ``path`` with start_ns and end_ns, the steps one after another, and position: ranks counted without gaps."""
+    """Return the operations in ``path`` with start_ns, end_ns and position, and steps in sequence.
+
+    The position numbers the ranks without gaps.
+    """
     rows = pd.read_parquet(path).astype({"optype": object, "stage": int, "dp_rank": int, "rank": int})
     begin = (rows["start_ts"].astype(float) * 1e9).round().astype(np.int64)
     end = begin + (rows["duration"].astype(float) * 1e9).round().astype(np.int64)
@@ -67,7 +74,10 @@ def operations(path: Path) -> pd.DataFrame:
 
 
 def calls(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the communication of ``rows`` as a rank's trace would have it: a batch of sends and receives with one other rank is one kernel."""
+    """Return the communication of ``rows`` in the form of a rank's trace.
+
+    A batch of sends and receives with one other rank is one kernel.
+    """
     meets = {
         "stage": "stage " + rows["stage"].astype(str),
         "pipeline": "pipeline " + rows["dp_rank"].astype(str),
@@ -92,14 +102,20 @@ def calls(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ending_at_once(collectives: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Give each collective (one a group and step) one end, its first: those of the recording are milliseconds apart."""
+    """Give all ranks of a collective the same end, the earliest one.
+
+    A collective is one group and step. The recording's ends are milliseconds apart.
+    """
     for each in collectives:
         end_ns = each.groupby(["group", "step"])["end_ns"].transform("min")
         yield each.assign(end_ns=np.maximum(end_ns, each["start_ns"]))
 
 
 def _left_out(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the two waits that the recorder left out, as all-reduces; the second only of jobs whose first pipeline's stages go on at once."""
+    """Return the two waits that the recorder left out, as all-reduces.
+
+    The second one exists only in jobs whose first pipeline's stages continue at the same time.
+    """
     done = rows[rows["optype"].isin(LAST_WORK)].groupby(["position", "step"])["end_ns"].max().rename("done_ns")
     norms = rows[rows["optype"] == NORMS].drop(columns="end_ns").join(done, on=["position", "step"])
     norms = norms.assign(name="allreduce", next_ns=norms["start_ns"])

@@ -1,10 +1,10 @@
-"""Print what Sawtooth says of recordings beside what independent clocks and counters saw, as a Markdown table.
+"""Print what Sawtooth says of recordings beside independent clocks and counters, as a table.
 
     python -m tests.accuracy.recordings [FOLDER …]     (default: the bundled and the test recordings)
 
-Each folder holds trace.json.gz, nvml.jsonl and truth.json. The stopwatch ran without the profiler, the FLOP counter is PyTorch's own, and
-tensor activity was measured by the GPU (GPM) while the loop ran. Below stand planted causes that do not lead and critical findings that the
-recording after the fix refutes.
+Each folder has trace.json.gz, nvml.jsonl and truth.json. The stopwatch ran without the profiler, the FLOP counter is
+PyTorch's own, and the GPU measured tensor activity (GPM) while the loop ran. Below the Markdown table are planted
+causes that do not come first, and critical findings that the recording after the fix refutes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def row_of(folder: Path, result: RunResult) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Held:
-    """What one source said of one step time: its relative error (None where it only bounds), whether its interval held the truth, and high ÷ low."""
+    """One source's step time, judged: relative error, whether its interval held, and high ÷ low.
+
+    The error is None if the source gives only bounds.
+    """
 
     error: float | None
     held: bool
@@ -78,7 +81,10 @@ def held(result: RunResult, watch_ms: float) -> dict[str, Held]:
 
 
 def witness_table(said: list[dict[str, Held]]) -> Iterator[str]:
-    """Yield, by witness, errors against the stopwatch and how often and how wide the intervals hold it; intervals without an upper end stand apart."""
+    """Yield the errors of each source against the stopwatch, and how often and how wide intervals hold.
+
+    Intervals without an upper end have their own column.
+    """
     yield "| witness | recordings | median error | 90 % within | worst | interval held | median high ÷ low | no upper bound |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for source in ("best", "user", "marks", "telemetry", "estimate"):
@@ -101,7 +107,10 @@ def _text(value: float | None, form: str) -> str:
 
 
 def main(given: list[str]) -> None:
-    """Print the table, the errors' median and worst, how the witnesses did, and the findings against the recordings after each fix."""
+    """Print the table, the median and worst error, each source's results, and the judged findings.
+
+    The findings are compared with the recordings after each fix.
+    """
     print(
         "| recording | stopwatch, ms | profiled, ms | Sawtooth, ms | error | FLOPs ÷ counter | tensor-core time | tensor pipe (GPM) | MFU |"
     )

@@ -1,4 +1,7 @@
-"""Predicted batch sizes on the usual example: from 32 to 256 and back, by the stopwatch of the other run."""
+"""Tests of predicted batch sizes on the usual example: from 32 to 256 and back.
+
+They are compared with the stopwatch of the other run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the table of comparisons counts: calls, wrong directions, mirrored answers and intervals that held."""
+"""Tests of the counts in the table of comparisons.
+
+They are found changes, wrong directions, mirrored verdicts and held intervals.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ GAP_S = 0.001  # between two operations that follow each other
 
 
 def written(path: Path, forward_s: Callable[[int, int], float]) -> Path:
-    """Write the operations of two stages of WIDE ranks that go forward only; ``forward_s`` is of stage and rank. A rank's number is twice its place."""
+    """Write the operations of two forward-only stages of WIDE ranks.
+
+    ``forward_s`` is a function of stage and rank. A rank's number is twice its place.
+    """
     rows = []
 
     def add(stage: int, dp: int, step: int, kind: str, start: float, end: float, number: int = 0) -> None:

@@ -1,11 +1,12 @@
-"""How fast and quiet the pages are in Chromium: from a click to the picture, and what moves or fails meanwhile.
+"""Measure how fast and stable the pages are in Chromium.
 
     python -m tests.benchmarks.clicks --data FOLDER [--rounds 5] [--screens runs timeline …] [--themes light,dark]
 
-Opens the largest run of ``--data`` and prints for each place medians of the rounds: the time from the click on its link to the first
-sentence, to the first new picture, and the bytes received. Then it opens each address anew and prints the layout shift, failed requests, console
-errors and what axe-core calls serious. The Verdict adds the time from a tick to the second frame after it. The load of the machine
-stands on top, because wall times on a busy machine say nothing alone.
+It opens the largest run of ``--data`` and prints for each screen the medians of the rounds: the time from the click on
+its link to the first sentence and to the first new picture, and the bytes received. Then it opens each address in a new
+page and prints the layout shift, failed requests, console errors and axe-core's serious violations. The Verdict adds
+the time from a tick to the second frame after it. The machine's load is printed first, because wall times on a busy
+machine say nothing alone.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class Clicked:
 
 
 class Received:
-    """What a page has received since ``bytes`` was set to 0, as Chromium counts it; the app's own files do not count."""
+    """What a page has received since ``bytes`` was set to 0, as Chromium counts it.
+
+    The app's own files do not count.
+    """
 
     def __init__(self, page: Page) -> None:
         self.bytes = 0
@@ -115,7 +119,10 @@ def _length(frame: dict[str, Any]) -> int:
 
 
 def clicks(page: Page, url: str, run: str, names: list[str], rounds: int) -> dict[str, Clicked]:
-    """Click on each screen from the Verdict, and on the Verdict from Runs; the first round only fills caches."""
+    """Click on each screen from the Verdict, and on the Verdict from Runs.
+
+    The first round only fills caches.
+    """
     times = {name: Clicked() for name in names}
     received = Received(page)
     page.add_init_script(f"({WATCH})()")

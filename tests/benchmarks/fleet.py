@@ -1,9 +1,10 @@
-"""Telemetry of a fleet: generate logs of nvidia-smi, a file per host, read them in, and open the overview of all GPUs.
+"""Generate telemetry of many hosts, read it in, and open the overview of all GPUs.
 
     python -m tests.benchmarks.fleet --gpus 64 --days 7 --every 10 --data FOLDER
 
-It prints MB/s of the ingest, then seconds and peak memory of the analysis and of the overview, each in a process of its own.
-One GPU runs at half its clock for heat during the second day, so that the overview has something to put first.
+There is one nvidia-smi log per host. It prints the ingest's MB/s, then seconds and peak memory of the analysis and of
+the overview, each in its own process. One GPU runs at half its clock for heat during the second day, so that the
+overview has something to show first.
 """
 
 from __future__ import annotations

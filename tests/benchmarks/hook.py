@@ -1,9 +1,11 @@
-"""What `sawtooth run` costs a step of a loop that its host limits: processor time of a small step, plain and marked, in turns.
+"""Measure what `sawtooth run` costs a step of a host-bound loop, in processor time.
 
     python -m tests.benchmarks.hook --pairs 8
 
-Then the hook by itself: the time of the thread in a loop of Python alone, with and without it in turns, where the loop is 3 calls deep, 35, and as
-in Lightning 22 with 13 calls of an installed package from there to the optimizer's step. No GPU is needed: the optimizer is PyTorch's on the processor, and neither telemetry nor a profile is taken. Needs PyTorch.
+A small step runs plain and marked in turns. Then the hook is measured by itself: the thread's time in a loop of Python
+alone, with and without the hook in turns. The loop is 3 calls deep, 35, and, as in Lightning, 22 with 13 calls of an
+installed package from there to the optimizer's step. No GPU is needed: the optimizer is PyTorch's on the processor, and
+neither telemetry nor a profile is taken. It needs PyTorch.
 """
 
 from __future__ import annotations
@@ -76,7 +78,10 @@ def alone(outside: int, within: int, pairs: int) -> float:
 
 
 def microseconds(script: Path, *before: str) -> float:
-    """Return the processor time of a step, µs: the third fastest of ten rounds, so that other work hardly counts."""
+    """Return the processor time of a step in µs, the third fastest of ten rounds.
+
+    Other work on the machine then hardly counts.
+    """
     line = [sys.executable, *before, *((sys.executable,) if before else ()), str(script)]
     said = subprocess.run(line, cwd=script.parent, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
     return float(next(word for word in said.stdout.split() if word.replace(".", "", 1).isdigit()))

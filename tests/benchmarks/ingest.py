@@ -1,11 +1,11 @@
-"""How fast a trace becomes a recording, and then an answer, beside what only unpacks or parses it, on this machine.
+"""Measure how fast a trace becomes a recording and an answer, next to only unpacking or parsing it.
 
     python -m tests.benchmarks.ingest [--events 1000000 5000000 20000000] [--rounds 3] [--trace TRACE.json.gz]
         [--peers [PYTHON]] [--limit SECONDS]
 
-Makes traces of the wanted sizes from a bundled one, runs every contender in a process of its own, one after the other in
-each round, and prints the medians: wall time, its ratio to ``gzip -dc``, processor time of all processes, which other work on the machine
-changes far less, its ratio, and the largest memory of one process.
+It makes traces of the given sizes from a bundled one. Every contender runs in its own process, one after the other in
+each round. It prints the medians: wall time, its ratio to ``gzip -dc``, processor time of all processes, its ratio, and
+the largest memory of one process. Other work on the machine changes processor time far less than wall time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class Run:
 
 
 def measured(command: list[str], limit: float = LIMIT_SECONDS) -> Run:
-    """Run ``command`` and return its wall time and the largest resident memory of it or any process it waited for."""
+    """Run ``command`` and return its wall time and peak resident memory.
+
+    The memory is the largest of it or of any process it waited for.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
@@ -77,7 +80,10 @@ def measured(command: list[str], limit: float = LIMIT_SECONDS) -> Run:
 
 
 def contenders(trace: Path, peers: str | None) -> dict[str, Callable[[Path], list[str]]]:
-    """Return by name the commands to compare; each gets an empty folder. ``peers`` is the Python that has the peers installed."""
+    """Return the commands to compare, by name.
+
+    Each gets an empty folder. ``peers`` is the Python that has the peers installed.
+    """
     found: dict[str, Callable[[Path], list[str]]] = {
         "gzip -dc": lambda folder: ["gzip", "-dc", str(trace)],
         "sawtooth ingest": lambda folder: [sys.executable, "-c", INGEST, str(trace), str(folder)],
@@ -90,7 +96,10 @@ def contenders(trace: Path, peers: str | None) -> dict[str, Callable[[Path], lis
 
 
 def compare(trace: Path, rounds: int, peers: str | None, limit: float) -> dict[str, list[Run]]:
-    """Run every contender once a round, side by side, after reading the trace once so that it is in the page cache."""
+    """Run every contender once per round, side by side.
+
+    The trace is read once before, so that it is in the page cache.
+    """
     with trace.open("rb") as file:
         while file.read(1 << 20):
             pass

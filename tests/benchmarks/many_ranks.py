@@ -1,10 +1,11 @@
-"""The cost of reducing a job of thousands of ranks: summaries of real ranks, copied onto further hosts, and reduced.
+"""Measure the cost of reducing a job of thousands of ranks.
 
     python -m tests.benchmarks.many_ranks SUMMARIES OUT [--ranks 10000]
 
-SUMMARIES is what ``sawtooth map`` made of some hosts' ranks; OUT gets as many copies as make ``--ranks``, each on hosts of its own: groups within a
-host are its own, those across hosts span all copies. Prints processor seconds and peak memory of gathering and of reducing. ``sawtooth reduce OUT/summaries`` makes
-a run of them, with files for representatives of the first copy, whose sources are there.
+SUMMARIES is the output of ``sawtooth map`` for some hosts' ranks. They are copied to further hosts in OUT until there
+are ``--ranks``: groups within a host are copied with it, and groups across hosts span all copies. It prints processor
+seconds and peak memory of gathering and of reducing. ``sawtooth reduce OUT/summaries`` makes a run of them, with files
+for representatives of the first copy, whose sources exist.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from sawtooth.ingest.schema import DataFolder
 
 
 def copied(rows: list[dict], copy: int, hosts: dict[str, list[str]], world: int) -> list[dict]:
-    """Return the rows of one copy: other ranks, hosts and recordings, and the groups that lie within one host renamed."""
+    """Return the rows of one copy with other ranks, hosts and recordings.
+
+    Groups within one host are renamed.
+    """
     own = {group for group, on in hosts.items() if len(on) == 1}
     out = []
     for row in rows:

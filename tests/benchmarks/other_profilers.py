@@ -1,10 +1,11 @@
-"""Trainings that use a profiler themselves, each without and with `sawtooth run`: exit code, output (also on stderr) and written files have to be the same.
+"""Compare trainings that use a profiler themselves, without and with `sawtooth run`.
 
     python -m tests.benchmarks.other_profilers            # every pattern that this machine can run, as a table
     python -m tests.benchmarks.other_profilers schedule   # some patterns
 
-Needs PyTorch and this repository, nothing else; on a machine with a GPU the trainings use it. "CUPTI taken" is simulated: only the variable
-that Nsight Systems sets is there.
+Exit code, output (also on stderr) and written files must be the same. It needs only PyTorch and this repository; on a
+machine with a GPU the trainings use it. "CUPTI taken" is simulated: only the variable that Nsight Systems sets is
+there.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ def lacks(pattern: Pattern) -> str | None:
 
 
 def written(folder: Path) -> dict[str, Counter[tuple[str, str]]]:
-    """Return, for each trace that a training wrote, how many operators, annotations and kernels of each name are in it."""
+    """Return the number of operators, annotations and kernels of each name in each written trace."""
     found = {}
     for path in sorted(folder.rglob("theirs*")):
         if path.is_dir() or ".json" not in path.name:
@@ -260,7 +261,10 @@ class Outcome:
 
 
 def compare(pattern: Pattern, folder: Path, alone_by: str = sys.executable, recorded_by: str = sys.executable) -> Outcome:
-    """Run a pattern without and with the recorder, in two folders below ``folder``; the last two arguments are what runs a script."""
+    """Run a pattern without and with the recorder, in two folders below ``folder``.
+
+    The last two arguments are the commands that run a script.
+    """
     alone, recorded = folder / "alone", folder / "recorded"
     for place in (alone, recorded):
         place.mkdir()
@@ -286,13 +290,19 @@ def compare(pattern: Pattern, folder: Path, alone_by: str = sys.executable, reco
 
 
 def _errors(place: Path) -> Counter[str]:
-    """Return the lines that the training in ``place`` wrote to stderr, without times, numbers of processes, and what a capture of ours says."""
+    """Return the lines that the training in ``place`` wrote to stderr, for comparison.
+
+    Times, process numbers and the text of our own capture are removed.
+    """
     lines = (place / "stderr.txt").read_text().splitlines() if (place / "stderr.txt").exists() else []
     return Counter(re.sub(r"\d+", "0", line).replace(str(place), "") for line in lines if not line.startswith("sawtooth: "))
 
 
 def _differ(alone: Counter[str], recorded: Counter[str]) -> str:
-    """Return the lines that are missing or new, but for those that Kineto prints of any profile, ours too, after the training's own."""
+    """Return the lines that are missing or new.
+
+    Lines that Kineto prints of any profile, ours too, after the training's own are ignored.
+    """
     lost = [line for line in alone - recorded if "External init callback" not in line]  # of a first profile on another thread
     new = [line for line in recorded - alone if not (line.startswith("USDT") and line in alone)]
     return "\n".join([*(f"lost: {line}" for line in lost), *(f"new: {line}" for line in new)])
@@ -312,7 +322,10 @@ def _profile(bundle: Path, answer: str) -> str:
 
 @contextmanager
 def forked(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield what runs a script without and with the recorder, in forks of two processes that have imported PyTorch."""
+    """Yield the commands that run a script without and with the recorder.
+
+    They use forks of two processes that have imported PyTorch.
+    """
     places = folder / "alone", folder / "recorded"
     for place in places:
         place.mkdir()

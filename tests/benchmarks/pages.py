@@ -119,7 +119,7 @@ class Screen:
 
 
 def open_screen(name: str, run: str) -> Opened:
-    """Open a screen as a viewer does whom nothing in memory helps, but for the process that has its modules loaded."""
+    """Open a screen with empty caches, in a process that has loaded its modules."""
     import streamlit as st
 
     from tests.support.pages import unopened_at

@@ -1,10 +1,11 @@
-"""What mapping a job with Ray costs beside worker processes of this machine, and what kills of a worker, a node and the driver leave.
+"""Measure mapping a job with Ray against local processes, and the effect of killed processes.
 
     python -m tests.benchmarks.ray_map TRACES OUT [--shares 0.1 0.5 0.9]
 
-TRACES are a job's; OUT is written. Both maps use two processes. Prints processor seconds of each with all that it starts, then a line per kill:
-SIGKILL once a share of the summaries is there, of a Ray worker, of one of two Ray nodes, or of ``sawtooth map`` itself, after which the same command runs
-once more. A line ends with "as it should" where all summaries are the same bytes as those of the local map, and none was written twice.
+TRACES are a job's; OUT is written. Both maps use two processes. It prints the processor seconds of each with its child
+processes, then one line per kill. SIGKILL is sent when a share of the summaries is there: to a Ray worker, to one of
+two Ray nodes, or to ``sawtooth map`` itself, after which the same command runs again. A line ends with "as it should"
+if all summaries have the same bytes as those of the local map, and none was written twice.
 """
 
 from __future__ import annotations
@@ -59,8 +60,11 @@ def written(folder: Path) -> dict[str, int]:
 
 
 def mapped_with_a_kill(traces: Path, to: Path, what: str, at: int, limit_s: float = LIMIT_SECONDS) -> dict[str, int]:
-    """Map ``traces`` on a cluster of two nodes, kill ``what`` once ``at`` summaries are there, and let the map end, or run it again. Return the summaries
-    that were there at the kill. A map that has not come so far, or ended, after ``limit_s`` is killed: TimeoutExpired."""
+    """Map ``traces`` on a cluster of two nodes and kill ``what`` once ``at`` summaries are there.
+
+    The map ends by itself or runs again. Return the summaries that were there at the kill. A map that has not come so
+    far, or has not ended, after ``limit_s`` is killed: TimeoutExpired.
+    """
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

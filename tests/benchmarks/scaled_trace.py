@@ -1,4 +1,4 @@
-"""Make a long trace of a short one: the same steps again and again, one after the other, with ids of their own."""
+"""Make a long trace by repeating the steps of a short one, with new ids each time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def _as_written(text: str) -> str:
 
 
 class Repeated:
-    """The events of a trace as one text with holes, which every repetition fills with its own times and ids."""
+    """The events of a trace as one text with placeholders.
+
+    Every repetition fills them with its own times and ids.
+    """
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
         timed = [e for e in events if e.get("ph") in ("X", "s", "f", "i") and isinstance(e.get("pid"), int)]
@@ -69,7 +72,10 @@ class Repeated:
 
 
 def write(source: Path, target: Path, events: int) -> int:
-    """Write a trace of at least ``events`` events, made of the one in ``source``, gzip-compressed; return how many it has."""
+    """Write a gzip-compressed trace of at least ``events`` events and return its number of events.
+
+    It repeats the trace in ``source``.
+    """
     document = json.loads(gzip.decompress(source.read_bytes()), parse_float=lambda text: f"^{text}^")
     repeated = Repeated(document.pop("traceEvents"))
     count = max(1, -(-(events - len(repeated.once)) // repeated.events))

@@ -1,9 +1,9 @@
-"""What small traces cost a process that reads many of them, as the ranks of a job come: processor time of each, to read, derive and analyse.
+"""Measure the processor time to read, derive and analyse small traces in one process.
 
     python -m tests.benchmarks.small [--events 100 50000] [--traces 8] [--trace TRACE.json.gz]
 
-The first of each size is left out: it loads libraries and lays out the first files. Fewer events than the trace of which copies are made
-stand for a loop of four steps made by hand.
+The ranks of a job come as many such traces. The first of each size is left out: it loads libraries and creates the
+first files. If ``--events`` is smaller than the copied trace, a hand-made loop of four steps is used.
 """
 
 from __future__ import annotations

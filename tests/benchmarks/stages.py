@@ -1,10 +1,11 @@
-"""Where a trace's processor time goes on the way to its first answer: imports, reading, deriving, analysing, each with the processes that it starts.
+"""Measure the processor time of each stage from a trace to its first answer.
 
     python -m tests.benchmarks.stages TRACE.json.gz …
 
-Prints a row for each trace, which is read in a process of its own: processor seconds of each stage, the seconds that passed in all, beside those of
-``gzip -dc`` just before, memory of the largest process by then, and bytes stored. Before the first the bundled trace is read, so that everything
-that is loaded is compiled, as an installed copy has it.
+The stages are imports, reading, deriving and analysing, each with its child processes. It prints a row for each trace,
+which is read in its own process: processor seconds of each stage, the wall time of all next to that of ``gzip -dc``
+just before, the largest process's memory, and bytes stored. The bundled trace is read first, so that all loaded modules
+are compiled, as in an installed copy.
 """
 
 from __future__ import annotations

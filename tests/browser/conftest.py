@@ -15,7 +15,10 @@ expect.set_options(timeout=30_000)  # ms; Playwright's 5 s are short where two s
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A Chromium for the tests of a module: while Playwright is there its loop runs in this thread, and asyncio.run of other tests fails."""
+    """Return a Chromium for the tests of a module.
+
+    While Playwright is running, its event loop runs in this thread, and asyncio.run of other tests fails.
+    """
     path = executable()
     if path is None:
         pytest.fail(

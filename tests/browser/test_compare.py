@@ -1,4 +1,4 @@
-"""A comparison's link in another browser after a restart, and its HTML report from disk without network."""
+"""Tests of a comparison's link in another browser after a restart, and of its HTML report offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Nobody gets lost: Back and Forward keep a comparison, a run of the command line appears, a file dropped anywhere is taken."""
+"""Tests of a newcomer's navigation in a browser: Back and Forward keep a comparison.
+
+A run of the command line appears, and a file dropped anywhere is accepted.
+"""
 
 from __future__ import annotations
 

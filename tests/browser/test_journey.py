@@ -1,4 +1,7 @@
-"""The main job in a real browser: start, drop a trace, read the verdict, look closer, and find the place again after a reload."""
+"""Tests of the main task in a real browser, from a dropped trace to the verdict and its details.
+
+After a reload the same place is shown again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The door in a real browser and against a real server: nothing is typed, and neither another user nor a page on another port gets in."""
+"""Tests of login in a real browser and against a real server.
+
+Nothing has to be typed. Neither another user nor a page on another port gets access.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,10 @@ def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp
 
 
 def test_demo_opens_the_browser_logged_in(tmp_path: Path) -> None:
-    """What is opened is an argument that everybody on the machine can read: it is good for this user only, and once."""
+    """The demo opens the browser logged in.
+
+    Everybody on the machine can read the opened address as an argument. It works for this user only, and once.
+    """
     opened, opener = tmp_path / "opened", tmp_path / "browser"
     opener.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
     opener.chmod(0o755)
@@ -102,7 +108,10 @@ def test_demo_opens_the_browser_logged_in(tmp_path: Path) -> None:
 
 
 def asked(server: Server, path: str, cookie: str = "", form: dict[str, str] | None = None) -> int:
-    """Return the status of a request over a connection of its own; a ``form`` is posted, as a page of the server does."""
+    """Return the status of a request over its own connection.
+
+    A ``form`` is posted, as a page of the server does.
+    """
     address = f"127.0.0.1:{server.url.rsplit(':', 1)[1]}"
     headers = {"Cookie": cookie} if cookie else {}
     if form is not None:

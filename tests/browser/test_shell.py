@@ -1,4 +1,7 @@
-"""The shell in a real browser: drop, progress, cards, addresses, no foreign request, hostile names as text."""
+"""Tests of the page frame in a real browser: drop, progress, cards and addresses.
+
+There is no foreign request, and hostile names are shown as text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The staircase in a browser, without a server: a tick moves the bars at once, and the address follows."""
+"""Tests of the plan chart in a browser, without a server.
+
+A tick moves the bars at once, and the address follows.
+"""
 
 from __future__ import annotations
 

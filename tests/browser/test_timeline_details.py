@@ -1,4 +1,7 @@
-"""What the timeline tells in a real browser: of a slice, of a stretch, of lost time; where a reader is, was, and what was written there."""
+"""Tests of the timeline's details in a real browser: of a slice, of a range and of lost time.
+
+They also test the reader's current and earlier place, and notes.
+"""
 
 from __future__ import annotations
 

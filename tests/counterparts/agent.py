@@ -1,10 +1,10 @@
-"""An agent's task with Sawtooth's MCP tools alone: name the planted trouble of five recordings, and the gain.
+"""Let an agent name the planted trouble of five recordings with Sawtooth's MCP tools alone.
 
     python -m tests.counterparts.agent
 
-The SDK's client starts ``sawtooth mcp`` and brings in each recording under a number, so that no name gives the answer away. It calls
-``report``, then ``explain`` and ``what_if`` for the first finding of the report, as the skill says. The table has the tools' own words
-beside the planted trouble and the stopwatch of the recording after the fix.
+The SDK's client starts ``sawtooth mcp`` and ingests each recording under a number, so that no name gives the answer
+away. It calls ``report``, then ``explain`` and ``what_if`` for the report's first finding, as the skill says. The table
+has the tools' own words next to the planted trouble and the stopwatch of the recording after the fix.
 """
 
 from __future__ import annotations

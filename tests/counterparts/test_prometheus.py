@@ -1,4 +1,6 @@
-"""A real Prometheus (Debian's package) scrapes a training under ``sawtooth run --metrics`` and a running server.
+"""Tests with a real Prometheus that scrapes a training under ``sawtooth run`` and a server.
+
+The training runs with ``--metrics``. Prometheus is Debian's package:
 
 apt-get install prometheus && python -m pytest -m slow tests/counterparts/test_prometheus.py
 """

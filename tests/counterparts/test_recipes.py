@@ -99,7 +99,11 @@ def test_each_worker_of_ray_train_writes_a_file_of_its_own(tmp_path: Path) -> No
 
 
 def test_each_task_of_slurm_writes_a_file_of_its_own(tmp_path: Path) -> None:
-    """As ``srun sawtooth run -o run.sawtooth python train.py``: each task has Slurm's variables, and both name one file."""
+    """Each task of Slurm writes its own file.
+
+    The command is ``srun sawtooth run -o run.sawtooth python train.py``. Each task has Slurm's variables, and all are
+    given the same file name.
+    """
     output = tmp_path / "run.sawtooth"
     tasks = [
         start(

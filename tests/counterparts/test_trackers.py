@@ -1,4 +1,6 @@
-"""``sawtooth publish`` into the real trackers: each library, its own server or files, and what can be read back from it.
+"""Tests of ``sawtooth publish`` with the real trackers, and of the data read back from them.
+
+Each library writes to its own server or files.
 
 pip install wandb mlflow trackio tensorboard && python -m pytest -m slow tests/counterparts
 """

@@ -1,10 +1,12 @@
-"""Flip single bits of everything in a data folder; each must be told, or change nothing that anybody reads.
+"""Flip single bits in a data folder; each must be reported or change nothing that anybody reads.
 
     python -m tests.fuzz.bits [--flips 1000] [--seed 1]
 
-The folder has a run with telemetry and step marks, a job with the summaries of its ranks, what a bundle proposes, kept analyses, what was measured of
-a GPU, a prediction that was tested, a pushed session, a login and both tokens. After each flip all of it is read as the product reads it: report, card, proposal, trace, session, login. An error of ours, a diagnostic, a line in the
-log or a login that is over tells; anything else must be as before. A silent difference is printed and ends the run with code 1.
+The folder has a run with telemetry and step marks, a job with the summaries of its ranks, a bundle's proposals, cached
+analyses, measurements of a GPU, a tested prediction, a pushed session, a login and both tokens. After each flip all of
+it is read as the product reads it: report, card, proposal, trace, session, login. A flip is reported by one of our
+errors, a diagnostic, a line in the log or a login that has ended. Everything else must be as before. A silent
+difference is printed and ends the run with code 1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Files whose values no machine can have: sound ones in which some numbers, texts and shapes are replaced.
+"""Make files with impossible values: intact ones with some numbers, texts and shapes replaced.
 
-Byte mutations (``tests.fuzz.ingest``) mostly break the syntax; these keep it, so that the values reach analysis, reports and pages.
+Byte mutations (``tests.fuzz.ingest``) mostly break the syntax. These files keep it, so that the values reach analysis,
+reports and pages.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Throw damaged traces and telemetry at the ingest until time is up; every one must be read or refused in a sentence.
+"""Feed damaged traces and telemetry to the ingest for a given time.
 
     python -m tests.fuzz.ingest [--seconds 300] [--seed 1] [--keep FOLDER]
 
-The corpus is every bad input of the tests. Inputs are made of them by cutting, copying, splicing and flipping bytes. One that
-raises anything but SourceError, takes longer than SLOW_SECONDS or leaves a file behind is kept and ends the run with code 1.
+Every input must be read or refused in a sentence. Inputs are made from the bad inputs of the tests by cutting, copying,
+splicing and flipping bytes. An input that raises anything but SourceError, takes longer than SLOW_SECONDS or leaves a
+file behind is saved and ends the run with code 1.
 """
 
 from __future__ import annotations

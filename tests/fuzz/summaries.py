@@ -1,4 +1,7 @@
-"""Summaries of a job's ranks with values that no rank can have: sound ones, edited as Parquet lets anyone edit them."""
+"""Make summaries of a job's ranks with impossible values.
+
+They are intact summaries, edited as Parquet lets anyone edit them.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,10 @@ def _odd(kind: pa.DataType, dice: random.Random) -> Any:
 
 
 def _file(row: dict[str, Any], dice: random.Random) -> bytes:
-    """Return a row as a summary; sometimes with a column less, more, of another type, or twice as many rows."""
+    """Return a row as a summary, sometimes with a wrong table.
+
+    It may have one column less or more, a column of another type, or twice as many rows.
+    """
     table = pa.Table.from_pylist([row] * dice.choice((1, 1, 1, 2)), schema=SCHEMA)
     if dice.random() < 0.05:
         name = dice.choice(SCHEMA.names)

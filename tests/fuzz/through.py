@@ -1,10 +1,11 @@
-"""Throw hostile files at the whole product until time is up: ingest, report, comparison, HTML, Markdown, text, the API and the pages.
+"""Feed hostile files to the whole product for a given time.
 
     python -m tests.fuzz.through [--seconds 600] [--seed 1] [--kinds trace,bundle] [--pages 3] [--keep FOLDER]
 
-A file must be refused in one sentence or read to the end. A failure is: anything raised but our errors; a page that failed; a figure with trust
-"ok" that no machine can have; a name that became markup or moves a terminal's cursor; more than SLOW_SECONDS. Files that failed are kept,
-and the run ends with code 1.
+The product is ingest, report, comparison, HTML, Markdown, text, the API and the pages. A file must be refused in one
+sentence or read to the end. A failure is any error but ours, a page that failed, an impossible figure with trust "ok",
+a name that became markup or moves a terminal's cursor, or more than SLOW_SECONDS. Files that failed are saved, and the
+run ends with code 1.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ TIMELINE = (
 
 
 def processor_seconds() -> float:
-    """Return what this process and its children that ended have computed: other work on the machine does not count."""
+    """Return the processor time of this process and its ended children.
+
+    Other work on the machine does not count.
+    """
     return sum(os.times()[:4])
 
 
@@ -133,7 +137,10 @@ def harmless(text: str, form: str) -> None:
 
 
 class Stage:
-    """A data folder with one sound run, into which hostile files come and from which what came of them goes."""
+    """A data folder with one intact run.
+
+    Hostile files are ingested into it, and what came of them is removed.
+    """
 
     def __init__(self, root: Path, dice: random.Random, pages: int) -> None:
         self.dice, self.pages = dice, pages

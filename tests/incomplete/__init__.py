@@ -1,1 +1,1 @@
-"""Recordings that are damaged on purpose, and what their reports still claim: `python -m tests.incomplete --help`."""
+"""Damage recordings on purpose and check their reports: `python -m tests.incomplete --help`."""

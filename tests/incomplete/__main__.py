@@ -1,4 +1,4 @@
-"""Try every damage on many recordings, several times by chance: `python -m tests.incomplete --most 1000`."""
+"""Try every damage on many recordings with random choices: `python -m tests.incomplete --most 1000`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,10 @@ def claims(result: RunResult) -> dict[str, tuple[str, Reading]]:
 
 
 def trusted_and_wrong(intact: RunResult, damaged: RunResult | None) -> Iterator[str]:
-    """Yield a sentence for each number that the damaged recording's report trusts, and that is off by more than WRONG."""
+    """Yield a sentence for each trusted number that is wrong by more than WRONG.
+
+    The numbers are those of the damaged recording's report.
+    """
     if damaged is None:
         return
     right = claims(intact)
@@ -59,7 +62,10 @@ def trusted_and_wrong(intact: RunResult, damaged: RunResult | None) -> Iterator[
 
 
 class Outcome(NamedTuple):
-    """What became of one damaged recording; ``doubted`` and ``trusted`` count what the intact report trusts."""
+    """The result of one damaged recording.
+
+    ``doubted`` and ``trusted`` count the numbers that the intact report trusts.
+    """
 
     refused: bool
     wrong: list[str]

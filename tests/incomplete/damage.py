@@ -1,6 +1,7 @@
-"""Ways to damage a recording's completeness: records dropped by pattern, names changed, arguments removed, clocks shifted, files cut.
+"""Ways to make a recording incomplete: dropped records and arguments, shifted clocks, cut files.
 
-A damage takes the events of a trace and a source of chance, and returns the events that are left; cuts take the text of the file.
+Names are changed too. A damage takes the events of a trace and a random generator, and returns the remaining events.
+Cuts take the text of the file.
 """
 
 from __future__ import annotations

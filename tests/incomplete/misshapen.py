@@ -1,4 +1,4 @@
-"""Ways to damage a recording's form: units, identities, names and marks that are changed, doubled, or lost as a whole."""
+"""Ways to damage a recording's form: changed, doubled or lost units, identities, names and marks."""
 
 from __future__ import annotations
 

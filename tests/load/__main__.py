@@ -1,11 +1,13 @@
-"""Viewers at work, without browsers, against a server of its own; then the same beside two uploads of a gigabyte.
+"""Let many viewers use a server, without browsers; then again during two uploads of a gigabyte.
 
     python -m tests.load.prepare --data FOLDER          # once: 20 runs of 1 million events
     python -m tests.load --data FOLDER [--viewers 25] [--seconds 120] [--upload-mb 1000]
 
-An active viewer opens a screen of a run or types into its filter every 2 to 5 seconds. A wrong answer is an empty page, or one with a piece that only
-other runs showed to a viewer who was alone. Pieces that no run showed then are counted as new: screens remember filters, so not every state of a page is
-seen alone. Everything stays on 127.0.0.1 and ends by itself. Ends with 1 for a wrong answer, an error, or a 95th percentile above two seconds.
+An active viewer opens a screen of a run or types into its filter every 2 to 5 seconds. A wrong answer is an empty page,
+or a page with a part that only other runs showed to a single viewer. Parts that no run showed then are counted as new:
+screens remember filters, so not every state of a page is seen by a single viewer. The server is this program's own.
+Everything stays on 127.0.0.1 and ends by itself. The exit code is 1 for a wrong answer, an error, or a 95th percentile
+above two seconds.
 """
 
 from __future__ import annotations
@@ -62,7 +64,10 @@ async def ask(viewer: Viewer, run: str, screen: str, word: str) -> Page:
 
 
 async def alone(url: str, runs: list[str]) -> Known:
-    """Return every piece that somebody who is alone sees of a run: there and back, since screens remember filters and views."""
+    """Return every part of a run's pages that a single viewer sees, there and back.
+
+    Both directions count, since screens remember filters and views.
+    """
     viewer, known = await Viewer(url).open(), Known()
     for run in runs:
         asked = [(screen, word) for screen in SCREENS for word in ("", *FILTERS.get(screen, ()))]

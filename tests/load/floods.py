@@ -1,10 +1,16 @@
-"""Floods against a server of its own: how long an API call takes meanwhile, and what memory and threads grow by.
+"""Flood a server and measure the time of an API call and the growth of memory and threads.
 
     python -m tests.load.floods [NAME …]
 
-``nothing``: no flood, what else this machine does; ``reruns``: one socket sends 3,000 reruns at once; ``herd``: 50 sockets send 60 each; ``deaf``: 100 sockets open a page and do not read;
-``frames``: 20 sockets send all but the end of a frame of 49 MB; ``pushes``: who has the push token fills Live while three pages look at it;
-``trickles``: bodies and heads that come byte by byte. Exits with 1 where a figure is above its bound.
+- ``nothing``: no flood; measures what else this machine does
+- ``reruns``: one socket sends 3,000 reruns at once
+- ``herd``: 50 sockets send 60 reruns each
+- ``deaf``: 100 sockets open a page and do not read
+- ``frames``: 20 sockets send all but the end of a frame of 49 MB
+- ``pushes``: a client with the push token fills Live while three pages look at it
+- ``trickles``: bodies and heads come byte by byte
+
+The server is this program's own. The exit code is 1 if a figure is above its bound.
 """
 
 from __future__ import annotations
@@ -113,8 +119,11 @@ FLOODS: dict[str, Callable[[str, str], Awaitable[None]]] = {
 
 @dataclass
 class Figures:
-    """What a flood cost: the slowest API call (s), calls that were refused, memory (MB) and threads at most; and what is left a minute later at most:
-    memory, threads, connections, and how long a call takes then."""
+    """The cost of a flood, at most and a minute later.
+
+    At most: the slowest API call (s), refused calls, memory (MB) and threads. A minute later: memory, threads,
+    connections, and the time of a call.
+    """
 
     slowest: float = 0.0
     refused: int = 0

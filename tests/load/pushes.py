@@ -1,4 +1,4 @@
-"""Floods by who has a push token, and by who sends so slowly that a place is held: parts of ``tests.load.floods``."""
+"""Floods by a client with a push token, and by slow senders: parts of ``tests.load.floods``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def meta(session: str, size: int) -> bytes:
 
 
 def batch(first: int) -> bytes:
-    """Return ticks a nanosecond apart: a clock that hardly moves keeps all of them in the window that is shown."""
+    """Return ticks that are one nanosecond apart.
+
+    A clock that hardly moves keeps all of them within the shown window.
+    """
     lines, size, at = [], 0, first
     while size < BATCH_BYTES:
         line = encode_line({"k": "tick", "q": at, "m": at, "w": NANOSECOND_APART + at, "g": [[50, 300.0]]})
@@ -55,7 +58,10 @@ async def asked(streams: Streams, method: str, path: str, token: str, host: str,
 
 
 async def push(url: str, token: str) -> None:
-    """Push sessions with metas that cost much to read, thousands of small ones, and samples as fast as they are taken; ask for what is held."""
+    """Push sessions as fast as they are accepted, and query the stored state.
+
+    There are sessions with metadata that is slow to read, thousands of small ones, and samples.
+    """
     parts, end, dense = urlsplit(url), time.monotonic() + SECONDS, batch(0)
     names = iter([*(("large", i) for i in range(LARGE_SESSIONS)), *(("small", i) for i in range(SMALL_SESSIONS))])
 

@@ -60,7 +60,10 @@ def largest(folder: DataFolder) -> Manifest:
 
 
 def tile_queries(rank: RankResult, library: Library) -> tuple[list[float], list[float]]:
-    """Return the wall and the processor time, ms, of the query of tiles of every source at random places of every level."""
+    """Return the wall time and processor time in ms of the query of random tiles.
+
+    It covers every source and every level.
+    """
     chance, wall, processor = random.Random(2), [], []
     with open_rank(library, rank) as view:
         whole = extent(view.recording).ns
@@ -98,7 +101,10 @@ def worked_s(processes: list[psutil.Process]) -> float:
 
 
 def first_picture(page: Page, server: Server, run: str) -> tuple[float, float, float]:
-    """Return the seconds from the click on Timeline to the first whole picture, and the processor time of the server and of the browser."""
+    """Return the seconds from the click on Timeline to the first complete picture.
+
+    Return also the processor time of the server and of the browser.
+    """
     serving = [psutil.Process(server.process.pid)]
     page.goto(f"{server.url}/verdict?run={run}")
     link = page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline")

@@ -1,4 +1,7 @@
-"""A viewer without a browser: speaks Streamlit's WebSocket protocol, opens screens, filters, and reads what comes back."""
+"""Simulate a viewer without a browser, over Streamlit's WebSocket protocol.
+
+It opens screens, filters, and reads the answers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class LoadError(Exception):
 
 @dataclass
 class Page:
-    """What one rerun showed: the ids of widgets by label, and a fingerprint of every element that shows data."""
+    """What one rerun showed: widget ids by label, and a fingerprint of every element with data."""
 
     seconds: float
     widgets: dict[str, str] = field(default_factory=dict)
@@ -31,7 +34,10 @@ class Page:
 
 
 class Viewer:
-    """One open page. ``show`` reruns it as a browser does when somebody opens a screen or types into a filter."""
+    """One open page of a simulated viewer.
+
+    ``show`` reruns it as a browser does when somebody opens a screen or types into a filter.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url.replace("http", "ws", 1) + "/_stcore/stream"

@@ -39,7 +39,10 @@ SHOWN = re.compile(r"([\d,]+) samples over")
 
 @dataclass
 class Measured:
-    """Readings while it ran: (seconds, bytes) of the server's memory, (seconds, age in seconds) on the screens, processor seconds."""
+    """Readings of a run: the server's memory, the age of the screens' data, and processor seconds.
+
+    Memory has (seconds, bytes), ages have (seconds, age in seconds).
+    """
 
     memory: list[tuple[float, int]] = field(default_factory=list)
     ages: list[tuple[float, float]] = field(default_factory=list)
@@ -225,7 +228,7 @@ def _report(measured: Measured, sent: Path, held: Path, drained: bool) -> int:
 
 
 def _compared(sent: Path, held: Path) -> tuple[int, int]:
-    """Return the ticks the sampler wrote, and how many of them the server does not hold or holds otherwise."""
+    """Return the ticks the sampler wrote, and the number that the server lacks or has otherwise."""
     ticks = lost = 0
     for segment in sorted(sent.glob("samples-*.jsonl")):
         there = held / segment.name

@@ -1,4 +1,7 @@
-"""Train a small GPT in float32 (faults: no TF32 or bf16, .item() each step; with --one-by-one an update tensor by tensor)."""
+"""Train a small GPT in float32 with planted faults.
+
+The faults are no TF32 or bf16 and .item() in each step. With --one-by-one, the optimizer updates tensor by tensor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Train a deep narrow network of many small kernels (fault: no compilation). With --loader, two workers deliver pageable batches."""
+"""Train a deep narrow network of many small kernels with a planted fault.
+
+The fault is no compilation. With --loader, two workers deliver pageable batches.
+"""
 
 from __future__ import annotations
 
