@@ -1,4 +1,4 @@
-"""Who may import whom, what stays unloaded, and that every registry is documented."""
+"""Tests of the architecture: import order, modules that stay unloaded, and documented registries."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""Commit subjects are short and begin with an area."""
+"""Tests of the rules for commit subjects: short, and beginning with an area."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files, modules and links that the documents name are there."""
+"""Tests of the documents: the files, modules and links that they name exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person reads: docstrings, names of classes and identifiers, and sentences."""
+"""Tests of the language that people read: docstrings, names and sentences."""
 
 from __future__ import annotations
 

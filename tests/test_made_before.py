@@ -1,4 +1,4 @@
-"""A data folder, a bundle and a link made by an earlier version open and say the same."""
+"""Tests of a data folder, a bundle and a link of an earlier version: they open unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of ``import sawtooth``."""
+"""Tests of the output of ``import sawtooth`` in a notebook."""
 
 import ast
 import json

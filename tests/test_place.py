@@ -1,4 +1,4 @@
-"""Where the data of this user lies."""
+"""Tests of the location of a user's data folder."""
 
 from __future__ import annotations
 

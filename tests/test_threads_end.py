@@ -1,4 +1,4 @@
-"""A test run fails where a module leaves a thread behind."""
+"""Tests that a test run fails if a module leaves a thread behind."""
 
 from __future__ import annotations
 

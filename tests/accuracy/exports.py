@@ -1,9 +1,10 @@
-"""What Sawtooth says of exports of Nsight Systems, beside SQL over the exports' own tables.
+"""Compare Sawtooth's values of Nsight Systems exports with SQL over the exports' own tables.
 
     python -m tests.accuracy.exports FILE.sqlite …
 
-For each GPU of each file: the busy share of the window that was analysed, and the times of all kernels, copies and memory sets; for the file: the time of
-all NVTX ranges, in all and by name. Ends with 1 where one differs by more than 0.1 %. The SQL is Python's sqlite3 and knows nothing of ours.
+For each GPU of each file it compares the busy share of the analysed window, and the times of all kernels, copies and
+memory sets. For the file it compares the time of all NVTX ranges, in total and by name. It exits with 1 if one differs
+by more than 0.1 percent. The SQL is Python's sqlite3 and uses none of our code.
 """
 
 from __future__ import annotations

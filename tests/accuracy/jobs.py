@@ -2,8 +2,9 @@
 
     python -m tests.accuracy.jobs FOLDER … [--data FOLDER]
 
-Each folder (or each of its sub-folders) is one job: 0.trace.json.gz, 1.trace.json.gz, …, truth_0.json with the stopwatch's ``step_s_pipelined``, which
-ran without the profiler, and where recorded telemetry.jsonl or nvml_*.jsonl of its GPUs. ``--data`` keeps the recordings for another look.
+Each folder (or each of its sub-folders) is one job: 0.trace.json.gz, 1.trace.json.gz, …, truth_0.json with the
+stopwatch's ``step_s_pipelined`` without the profiler, and telemetry.jsonl or nvml_*.jsonl of its GPUs if recorded.
+``--data`` keeps the ingested recordings.
 """
 
 from __future__ import annotations

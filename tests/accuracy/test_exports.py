@@ -1,4 +1,4 @@
-"""The comparison of exports with SQL over their own tables notices what differs."""
+"""Tests of comparing exports with SQL over their own tables: a difference is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the accuracy print counts as a false critical finding, and as a planted cause that leads."""
+"""Tests of the judged findings: false critical ones, and planted causes that come first."""
 
 from __future__ import annotations
 

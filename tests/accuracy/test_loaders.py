@@ -1,4 +1,4 @@
-"""Predicted numbers of loader workers: what belongs together, and what counts as right."""
+"""Tests of judging predicted numbers of loader workers: groups and right predictions."""
 
 from __future__ import annotations
 

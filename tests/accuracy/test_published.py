@@ -1,4 +1,4 @@
-"""The published jobs' format, by a small job of the kind: what its operations say reaches the reduce."""
+"""Tests of the published jobs' format, on a small job of the same form."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Do two versions report the same? ``python -m tests.accuracy.two_versions OTHER_CHECKOUT FOLDER…``.
+"""Compare the reports of two versions: ``python -m tests.accuracy.two_versions OTHER FOLDER…``.
 
-Each FOLDER holds recordings, one folder each. Both versions report on every one from scratch; every key whose value differs is printed
-(``tool_version`` aside), with both values. Exits 1 where any differs. Take a checkout of the other version with ``git worktree add``.
+OTHER is a checkout of the other version, made with ``git worktree add``. Each FOLDER has recordings, one folder each.
+Both versions report on every recording from scratch. Every key whose value differs is printed with both values (except
+``tool_version``). The exit code is 1 if any differs.
 """
 
 from __future__ import annotations

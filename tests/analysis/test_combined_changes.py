@@ -1,4 +1,4 @@
-"""Several changes at once: one replay, not a sum."""
+"""Tests of several changes at once: they are replayed together, and gains are not added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distinct rows, held against numpy's own (slow) way."""
+"""Tests of distinct rows against numpy's own slower function."""
 
 from __future__ import annotations
 

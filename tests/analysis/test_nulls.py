@@ -1,4 +1,4 @@
-"""NULL as Python has it."""
+"""Tests of NULL in Python's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One MFU of a run everywhere, and FLOPs only of what was launched."""
+"""Tests that a run has one MFU everywhere, with the FLOPs of launched work only."""
 
 from __future__ import annotations
 

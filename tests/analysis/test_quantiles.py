@@ -1,4 +1,4 @@
-"""Quantiles against closed forms and the other distribution."""
+"""Tests of quantiles against closed forms and the other distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One order of changes: the headline, the numbered findings and the plan begin with the same change."""
+"""Tests of the order of changes: headline, numbered findings and plan start with the same one."""
 
 from __future__ import annotations
 

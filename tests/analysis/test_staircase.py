@@ -1,4 +1,4 @@
-"""The staircase: every choice of changes, whose parts sum to the step and whose chain is the plan."""
+"""Tests of the plan chart: for every choice the parts sum to the step, and the chain is the plan."""
 
 from __future__ import annotations
 

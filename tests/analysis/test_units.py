@@ -1,4 +1,4 @@
-"""Numbers in sentences keep a few figures and their unit, and none has an exponent."""
+"""Tests of numbers in sentences: a few digits with their unit and without an exponent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and names as people see them."""
+"""Tests of the format of numbers and names."""
 
 import pytest
 

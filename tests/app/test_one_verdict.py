@@ -1,4 +1,4 @@
-"""One pair has one verdict: every surface says the same words and numbers."""
+"""Tests that one pair has one verdict: all outputs have the same words and numbers."""
 
 from __future__ import annotations
 

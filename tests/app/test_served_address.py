@@ -1,4 +1,4 @@
-"""Where a server listens is found by other commands, and forgotten with the server."""
+"""Tests of the server's address: other commands find it, and it is removed with the server."""
 
 from __future__ import annotations
 

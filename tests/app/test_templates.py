@@ -1,4 +1,4 @@
-"""Every template escapes what it is given, and a name that nobody gave is an error."""
+"""Tests of templates: each escapes its values, and a missing name is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colours: one class, one colour, readable in both themes."""
+"""Tests of colours: one class has one colour, readable in both themes."""
 
 import pytest
 

@@ -1,11 +1,11 @@
-"""How fast the pages are on a large trace, on this machine.
+"""Measure how fast the pages are on a large trace, on this machine.
 
     python -m tests.benchmarks.pages [--events 5000000] [--rounds 3] [--trace TRACE.json.gz] [--data FOLDER] [--screens …]
 
-Ingests a trace of the wanted size (or takes the largest run of ``--data``), opens every screen with nothing in memory, and prints by
-screen: its queries and the slowest of them, the time of the whole script, and the bytes of its charts and of the page; medians of the
-rounds. Processor time stands beside wall time: on a machine with other work only the first says something about us. What a
-viewer waits for in a browser: ``tests.benchmarks.clicks``.
+It ingests a trace of the given size (or takes the largest run of ``--data``) and opens every screen with empty caches.
+It prints by screen: its queries and the slowest of them, the time of the whole script, and the bytes of its charts and
+of the page. All are medians of the rounds. Processor time stands next to wall time: on a machine with other work only
+processor time is meaningful. ``tests.benchmarks.clicks`` measures what a viewer waits for in a browser.
 """
 
 from __future__ import annotations

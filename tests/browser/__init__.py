@@ -1,1 +1,1 @@
-"""The app in a real browser."""
+"""Tests of the app in a real browser."""

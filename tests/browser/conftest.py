@@ -1,4 +1,4 @@
-"""A server on a free port with a data folder of its own, and a Chromium that looks at it."""
+"""Fixtures of browser tests: a server on a free port with its own data folder, and a Chromium."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Live in a real browser: a replayed session advances, outlives the server, and becomes a run."""
+"""Tests of Live in a real browser: a replayed session advances and becomes a run.
+
+It continues after the server ends.
+"""
 
 from __future__ import annotations
 

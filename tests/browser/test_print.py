@@ -1,4 +1,4 @@
-"""The HTML report on paper: two pages at most."""
+"""Tests of the printed HTML report: two pages at most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline in a real browser: what a reader who knows Perfetto does with hands, keys and links."""
+"""Tests of the timeline in a real browser: mouse, keys and links as in Perfetto."""
 
 from __future__ import annotations
 

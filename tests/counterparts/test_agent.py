@@ -1,4 +1,4 @@
-"""An agent names the planted trouble of five recordings, and the gain, by the MCP tools alone."""
+"""Tests of an agent with the MCP tools: it names five recordings' planted trouble and the gain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guide's recipes for jobs, each with its own launcher, on the CPU.
+"""Tests of the guide's recipes for jobs, each with its own launcher, on the CPU.
 
 pip install accelerate ray && python -m pytest -m slow tests/counterparts/test_recipes.py
 """

@@ -1,9 +1,10 @@
-"""A picture of every screen at every width in both themes, and what a reader cannot use on it.
+"""Take a picture of every screen at every width in both themes, and list what is unusable.
 
     python -m tests.gallery --out pictures [--screens verdict,compare] [--widths 1440,390] [--themes light,dark] [--data FOLDER]
 
-Serves the bundled recordings (from ``--data``, kept there, else from a folder of its own). Lists text below WCAG's contrast, cut text, pages that scroll
-sideways, and what axe-core finds in our own markup; ends with 1 where there is any. What axe-core finds in Streamlit's markup is listed beside it.
+It serves the bundled recordings (stored in ``--data``, else in its own folder). It lists text below WCAG's contrast,
+cut text, pages that scroll sideways, and axe-core's violations in our own markup, and exits with 1 if there are any.
+Violations in Streamlit's markup are listed separately.
 """
 
 from __future__ import annotations

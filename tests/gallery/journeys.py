@@ -1,9 +1,10 @@
-"""How long a person waits on the ways that the app is made for, by a browser's clock.
+"""Measure how long a person waits in the main tasks of the app, by a browser's clock.
 
     python -m tests.gallery.journeys [--live-seconds 60]
 
-From a dropped trace to its sentence; from a finding with the user's own line to the step after its fix; from the Verdict over a copied link into
-another browser, and Back; and how often the Live chart's nodes leave the page in a minute. Prints one line each; ends with 1 where one fails.
+The tasks are: from a dropped trace to its sentence; from a finding with the user's own line to the step after its fix;
+and from the Verdict by a copied link into another browser, and Back. It also counts how often the Live chart's nodes
+leave the page in a minute. It prints one line each and exits with 1 if one fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a report claims: its numbers with their trust, and which of them are trusted and wrong."""
+"""The numbers of a report with their trust, and those that are trusted and wrong."""
 
 from __future__ import annotations
 

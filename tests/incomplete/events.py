@@ -1,4 +1,4 @@
-"""Kinds of events of a trace, as the damages choose them."""
+"""Kinds of events of a trace, by which the damages choose them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several tests of ingest compare with."""
+"""Fixtures that several ingest tests compare with."""
 
 from __future__ import annotations
 

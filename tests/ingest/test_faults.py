@@ -1,4 +1,4 @@
-"""Whatever happens to an ingest, its folder holds whole recordings and nothing else."""
+"""Tests of faults during an ingest: its folder has complete recordings and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several optimizers makes a loop's steps: rhythms, ties and optimizers that end, by hand."""
+"""Tests of which of several optimizers makes a loop's steps: periods, ties and ended ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A file is held by one at a time, and free again after the block, also when it failed."""
+"""Tests of file locks: one holder at a time, and free after the block even on errors."""
 
 from __future__ import annotations
 

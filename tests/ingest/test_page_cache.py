@@ -1,4 +1,4 @@
-"""What a loader's first epoch read from the disk, by batches and files of /proc written by hand."""
+"""Tests of a loader's first-epoch disk reads, with hand-made batches and /proc files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds of a loop, by the times between its steps alone."""
+"""Tests of a loop's rounds, by the times between its steps alone."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Decoding into types in several threads at once."""
+"""Tests of typed decoding in several threads at once."""
 
 import ast
 import subprocess

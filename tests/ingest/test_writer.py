@@ -1,4 +1,4 @@
-"""What a recording's writer stores is what its file holds."""
+"""Tests of a recording's writer: its file contains what was stored."""
 
 from __future__ import annotations
 

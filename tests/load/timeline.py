@@ -1,12 +1,15 @@
-"""The timeline under a reader's hands, in headless Chromium against a server of its own.
+"""Measure panning and zooming of the timeline in headless Chromium against its own server.
 
     python -m tests.load.timeline --data FOLDER [--seconds 60] [--rounds 5]
 
-Reads tiles of the largest run of ``--data`` from the store alone, without server and browser, then opens it, in each of ``--rounds`` with a server and a
-browser that never showed it before, and pans and zooms it for ``--seconds`` at last. Prints the time of a tile's query, how long the first picture took (from
-the click to the frame that shows every tile, as the page itself sees them) and the processor time that server and browser worked for it, the script time of
-frames, tasks over 50 ms, frames a second, the heap at the start and at the end, and how long tiles took as the browser saw them. Times mean something on a
-quiet machine only, processor times on any. ``tests.benchmarks.scaled_trace`` makes a trace of 5 million GPU operations.
+First it reads tiles of the largest run of ``--data`` from the store alone, without server and browser. Then it opens
+the run in each of ``--rounds``, with a new server and a new browser. At last it pans and zooms for ``--seconds``.
+
+It prints the time of a tile's query, the time of the first picture (from the click to the frame that shows every tile,
+as the page itself sees them) and its processor time in server and browser, the script time of frames, tasks over 50 ms,
+frames per second, the heap at the start and at the end, and the time of tiles as the browser saw it. Wall times are
+meaningful on a quiet machine only, processor times on any. ``tests.benchmarks.scaled_trace`` makes a trace of 5 million
+GPU operations.
 """
 
 from __future__ import annotations

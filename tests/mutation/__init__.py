@@ -1,1 +1,1 @@
-"""Mutation testing of the arithmetic that every figure rests on."""
+"""Mutation testing of the arithmetic behind every figure."""

@@ -1,10 +1,10 @@
-"""Change the code in one place at a time and see whether the tests notice.
+"""Change the code in one place at a time and check whether the tests detect it.
 
     python -m tests.mutation [MODULE…] [--minutes 40] [--seconds 60] [--only LINE]
 
-Each mutant runs in a process of its own (a fork, so that numpy and scipy are loaded once) with the tests that concern its module. Prints the
-mutants that no test noticed and that ``survivors.toml`` does not judge, and ends with 1 where there are any, where time ran out before all were
-tried, or where a judged mutant is noticed by now and its entry can go.
+Each mutant runs in its own process (a fork, so that numpy and scipy are loaded once) with the tests of its module. It
+prints the mutants that no test detected and that ``survivors.toml`` does not explain. It exits with 1 if there are any,
+if time ran out before all were tried, or if an explained mutant is now detected and its entry can be removed.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Long runs of the whole thing, started by hand."""
+"""Long runs of the whole system, started by hand."""

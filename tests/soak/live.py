@@ -1,10 +1,11 @@
-"""Eight GPUs at ten samples a second, pushed to a server that three browsers watch, for half an hour.
+"""Push eight GPUs at ten samples a second to a server with three browsers, for half an hour.
 
     python -m tests.soak.live [--minutes 30] [--gpus 8] [--viewers 3]
 
-Prints what it measured and exits with 1 where a bar is missed: the server's memory grows by at most 1 MB a minute once its windows are
-full, no sample is lost on the way, and what a viewer reads is at most three seconds old (99 of 100 readings). The age is measured from end
-to end: a page shows how many samples it has, and the sampler's own file says when that many had been taken.
+It prints its measurements and exits with 1 if a limit is exceeded: the server's memory grows by at most 1 MB a minute
+once its windows are full, no sample is lost, and what a viewer reads is at most three seconds old (99 of 100 readings).
+The age is measured from end to end: a page shows how many samples it has, and the sampler's own file says when that
+many had been taken.
 """
 
 from __future__ import annotations

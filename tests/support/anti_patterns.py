@@ -1,4 +1,4 @@
-"""Hand-built loops, each with one habit that costs time.
+"""Hand-built loops, each with one anti-pattern that costs time.
 
 Each loop has four steps, on a host that launches about as fast as the GPU works.
 """

@@ -1,6 +1,6 @@
 """Inputs that a trace reader meets in practice, each with the expected result.
 
-All are built here from one sound trace.
+All are built here from one intact trace.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Traces of a job whose ranks step together, with planted lateness.
+"""Traces of a job whose ranks step together, with planted late ranks.
 
-Each step computes, meets the other ranks in one all-reduce per group, and ends. A rank comes to its first collective as late
-as planned. The members of a group leave together, one transfer after the last of them has arrived.
+Each step computes, meets the other ranks in one all-reduce per group, and ends. A rank comes to its first collective as
+late as planned. The members of a group leave together, one transfer after the last of them has arrived.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hand-made bundles, sound and hostile."""
+"""Hand-made bundles, intact and hostile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One small sound trace, as kineto writes it, and variants of it."""
+"""One small intact trace in kineto's format, and variants of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A staircase by hand: a step of 100 ms, and its ms after each change."""
+"""A plan chart by hand: a step of 100 ms, and its ms after each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A map reads every source once, whatever is killed in between, and what it leaves is whole."""
+"""Tests of mapping a job: every source is read once, and the output is complete after a kill."""
 
 from __future__ import annotations
 

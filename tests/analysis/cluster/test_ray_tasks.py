@@ -1,4 +1,4 @@
-"""A map on Ray reads every source once, whatever is killed in between."""
+"""Tests of mapping a job with Ray: every source is read once after a kill."""
 
 from __future__ import annotations
 

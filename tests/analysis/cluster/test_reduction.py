@@ -1,4 +1,4 @@
-"""What summaries say of their job together is what runs of traces say, and what was planted."""
+"""Tests of reducing summaries: the same results as from traces, and the planted stragglers."""
 
 from __future__ import annotations
 

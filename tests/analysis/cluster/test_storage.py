@@ -1,4 +1,4 @@
-"""A bucket is as good as a folder: the same sources, the same summaries."""
+"""Tests of buckets as storage: the same sources and summaries as in a folder."""
 
 from __future__ import annotations
 

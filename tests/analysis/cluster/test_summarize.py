@@ -1,4 +1,4 @@
-"""A summary says of its rank what the recording does."""
+"""Tests of a rank's summary: it agrees with the rank's recording."""
 
 from __future__ import annotations
 

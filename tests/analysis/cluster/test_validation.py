@@ -1,4 +1,7 @@
-"""A summary with a value that no rank has is refused, with the column's name; one of a rank is not."""
+"""Tests of validating summaries: an impossible value is refused with its column's name.
+
+The values of a real rank are accepted.
+"""
 
 from __future__ import annotations
 

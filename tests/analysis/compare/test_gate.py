@@ -1,4 +1,4 @@
-"""Gates: what is written, what they say, and the exit code."""
+"""Tests of gates: their files, their messages and the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One command that ran twice: how sure a change of its step is."""
+"""Tests of the certainty of a changed step if one command ran twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sweeps: arranged by the one setting that differs, and the setting to choose with its reason."""
+"""Tests of sweeps: ordered by the one setting that differs, with the recommended setting.
+
+The recommendation has its reason.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work per second of runs whose steps do other work: by hand."""
+"""Tests of throughput for runs whose steps do different work, computed by hand."""
 
 from __future__ import annotations
 

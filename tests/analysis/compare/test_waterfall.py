@@ -1,4 +1,4 @@
-"""The waterfall of the run's own step: parts by hand, and what no profiled step shows."""
+"""Tests of the waterfall of the run's own step: parts by hand, and time in no profiled step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is added up when asked is what a large recording stores."""
+"""Tests that sums computed on request equal those that a large recording stores."""
 
 from __future__ import annotations
 

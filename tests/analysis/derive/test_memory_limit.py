@@ -1,4 +1,4 @@
-"""What the engine may hold while sums over GPU operations are made."""
+"""Tests of DuckDB's memory limit while sums over GPU operations are computed."""
 
 from __future__ import annotations
 

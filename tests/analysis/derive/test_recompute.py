@@ -1,4 +1,4 @@
-"""Recomputation seen in operators, on profiles of both kinds of activation checkpointing."""
+"""Tests of recomputation found in operators, for both kinds of activation checkpointing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recomputation from a trace file to the report, by hand."""
+"""Tests of recomputation from a trace file to the report, by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recording and its derived file take on the disk."""
+"""Tests of the disk space of a recording and its derived file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flight recorder's answer: which collective hangs, and who is missing."""
+"""Tests of the flight recorder: the hanging collective and the missing ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy that acts between updates: what other findings may not remove."""
+"""Tests of a policy that acts between updates: other findings must not remove its work."""
 
 from __future__ import annotations
 

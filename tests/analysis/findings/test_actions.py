@@ -1,4 +1,4 @@
-"""Examples of code carry the names that a trace knows of the run, and say so."""
+"""Tests of code examples: they use the trace's names of the run, and say so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step under autocast: which tensors have 16 bits, which casts are added, and what both take."""
+"""Tests of autocast predictions: 16-bit tensors, added casts, and the time of both."""
 
 import pytest
 

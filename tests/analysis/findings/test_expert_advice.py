@@ -1,4 +1,4 @@
-"""Advice that an expert would sign: what must be absent, and what a change can bring at most."""
+"""Tests of advice that an expert would accept: excluded findings and maximum gains."""
 
 from __future__ import annotations
 

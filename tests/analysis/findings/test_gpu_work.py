@@ -1,4 +1,4 @@
-"""Every grouping of GPU time sums to the ledger's time, to the nanosecond."""
+"""Tests that every grouping of GPU time sums to the ledger's time, to the nanosecond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Predictions that change kernels: their intervals, and that none is made that may bring nothing."""
+"""Tests of predictions that change kernels: their intervals.
+
+There is no prediction if the change may bring nothing.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Membership in intervals by search in sorted columns says what comparing each with each says."""
+"""Tests of interval membership by search in sorted columns, against comparing all pairs."""
 
 from __future__ import annotations
 

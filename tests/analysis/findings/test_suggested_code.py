@@ -1,4 +1,7 @@
-"""Code that findings suggest is valid, and runs on a CPU with small stand-ins for the user's objects."""
+"""Tests of suggested code: it is valid and runs on a CPU.
+
+The user's objects are small stand-ins.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step that generates tokens, as one graph a token, and a capture of a single step."""
+"""Tests of steps that generate tokens, with a CUDA graph per token or for a single step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a step's GPU work, in words."""
+"""Tests of the text of the rows of a step's GPU work."""
 
 from __future__ import annotations
 

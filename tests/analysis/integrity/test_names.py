@@ -1,4 +1,4 @@
-"""Names of kernels that are not their own: shared by unlike kernels, or Triton's by mistake."""
+"""Tests of ambiguous kernel names: shared by different kernels, or wrongly Triton's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLOPs from recorded shapes, held against PyTorch's flop counter."""
+"""Tests of FLOPs from recorded shapes against PyTorch's FLOP counter."""
 
 from __future__ import annotations
 

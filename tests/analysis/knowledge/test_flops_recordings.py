@@ -1,6 +1,6 @@
-"""FLOPs per step of real recordings against what the flop counter said while they ran.
+"""Tests of FLOPs per step of real recordings against the FLOP counter of the same run.
 
-The project's own samples always; more recordings where SAWTOOTH_SHARED or ``../shared`` has them.
+The project's own samples are always used, and more recordings if SAWTOOTH_SHARED or ``../shared`` has them.
 """
 
 from __future__ import annotations

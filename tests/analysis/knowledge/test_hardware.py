@@ -1,4 +1,4 @@
-"""Peaks and identification of GPUs."""
+"""Tests of GPU identification and of the GPUs' peak rates."""
 
 from __future__ import annotations
 

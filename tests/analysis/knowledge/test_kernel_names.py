@@ -1,4 +1,4 @@
-"""Categories and tensor-core use by kernel names, operators and dtypes."""
+"""Tests of kernel categories and tensor-core use by kernel names, operators and dtypes."""
 
 from __future__ import annotations
 

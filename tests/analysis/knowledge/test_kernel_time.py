@@ -1,4 +1,4 @@
-"""The kernel-time model on the quarter of the measured kernels that were left out of the fit."""
+"""Tests of the kernel-time model on the quarter of the measured kernels outside its fit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Owners: one row each, one function that decides, and the store says the same."""
+"""Tests of the owners of GPU time: one row each, and the same answer from code and store."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Reasons why tensor cores stay unused."""
+"""Tests of the reasons why tensor cores are unused."""
 
 from __future__ import annotations
 

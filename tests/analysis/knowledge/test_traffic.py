@@ -1,4 +1,4 @@
-"""Bytes moved at least, by hand."""
+"""Tests of the least number of bytes that an operation moves, by hand."""
 
 from __future__ import annotations
 

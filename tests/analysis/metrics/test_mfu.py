@@ -1,4 +1,4 @@
-"""MFU and its factors on numbers small enough for a calculator."""
+"""Tests of MFU and its factors on small numbers."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Metrics as rows: ranges, what lowers the trust of which, cards and aliases."""
+"""Tests of the metrics registry: ranges, dependencies of trust, cards and aliases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lowers the trust in a number, and what is said of a recording's limits."""
+"""Tests of the reasons that lower trust in a number, and of the text about a recording's limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for whom: collectives matched over the ranks of a run, with the arithmetic beside."""
+"""Tests of waits between ranks: collectives matched over a run's ranks, with the arithmetic."""
 
 from __future__ import annotations
 

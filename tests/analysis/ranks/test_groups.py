@@ -1,4 +1,4 @@
-"""What process groups and pipelines say of a job's parallelism, from jobs made by hand."""
+"""Tests of process groups and pipelines of a job's parallelism, on hand-made jobs."""
 
 from __future__ import annotations
 

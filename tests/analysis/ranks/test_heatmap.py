@@ -1,4 +1,4 @@
-"""The table of ranks and steps, from jobs whose times are planted."""
+"""Tests of the table of ranks and steps, on jobs with planted times."""
 
 from __future__ import annotations
 

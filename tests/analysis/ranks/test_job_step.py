@@ -1,4 +1,4 @@
-"""A job has one step time: whichever rank is looked at, whatever its own trace says of it alone."""
+"""Tests of a job's step time: it is the same for every rank, whatever its own trace shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks replayed together: what a step of the job is, by hand."""
+"""Tests of the joint replay of ranks: a job's step, computed by hand."""
 
 from __future__ import annotations
 

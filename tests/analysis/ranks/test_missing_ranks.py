@@ -1,4 +1,4 @@
-"""Ranks of a job that are not here are named, whether its traces or their summaries are."""
+"""Tests of missing ranks of a job: they are named, for traces and for summaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Halving an interval around the place where a condition stops to hold."""
+"""Tests of bisecting an interval to the point where a condition stops to hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of the replay: each changes the step by what the arithmetic beside it says."""
+"""Tests of the replay's edits: each changes the step by the amount in the arithmetic beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What edits bring to a run: the replay's change carried onto its own step, with its interval."""
+"""Tests of the gain of edits: the replay's change applied to the run's step, with its interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit by hand: rates, energy and cost of a step, and the reason where something is not known."""
+"""Tests of the audit by hand: rates, energy and cost of a step, or the reason for a gap."""
 
 from __future__ import annotations
 

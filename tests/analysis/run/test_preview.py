@@ -1,4 +1,4 @@
-"""What a recording says by itself."""
+"""Tests of the preview of a recording by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trace file to the report, by hand and through the command line."""
+"""Tests of the report from a trace file, by hand and through the command line."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What keeps a GPU's own units busy in counted steps, and what it takes to find out."""
+"""Tests of the time in which a GPU's units are busy in counted steps, and of its cost."""
 
 from __future__ import annotations
 

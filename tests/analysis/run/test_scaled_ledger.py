@@ -1,4 +1,4 @@
-"""The ledger brought to the best step time: columns that sum to the step that is spoken of."""
+"""Tests of scaling the ledger to the best step time: its columns sum to the stated step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured of a GPU is used for its runs, and a file that nobody could have measured is not."""
+"""Tests of a GPU's measured calibration: it is used for its runs, and impossible files are not."""
 
 from __future__ import annotations
 

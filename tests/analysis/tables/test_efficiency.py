@@ -1,4 +1,4 @@
-"""Efficiency tables from a trace file, by hand."""
+"""Tests of efficiency tables from a trace file, by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory over time by hand, and its screen."""
+"""Tests of memory over time by hand, and of its screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step strip's table by hand."""
+"""Tests of the step strip's table, by hand."""
 
 from __future__ import annotations
 

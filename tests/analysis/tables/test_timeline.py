@@ -1,4 +1,4 @@
-"""What a view comes to: read from sums, it is what its pieces come to, to the nanosecond."""
+"""Tests of a timeline view's sums: they equal the sum of its slices, to the nanosecond."""
 
 from __future__ import annotations
 

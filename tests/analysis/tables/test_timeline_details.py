@@ -1,4 +1,4 @@
-"""The longest slice of a name: where a row of the timeline's tables leads."""
+"""Tests of the longest slice of a name, to which a row of the timeline's tables links."""
 
 from pathlib import Path
 

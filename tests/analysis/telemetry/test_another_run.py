@@ -1,4 +1,4 @@
-"""Telemetry far from a trace is of another run, and how far is said as people say it."""
+"""Tests of telemetry far from a trace: it belongs to another run, and the text says how far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds loader workers up, by the cores that the training may use."""
+"""Tests of the host's limits of loader workers, by the cores that the training may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's step from all its GPUs: made utilization of two ranks whose work, waits and step are known."""
+"""Tests of a job's step from all its GPUs, on two ranks with known work, waits and step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the profiled steps speak for the run, by what telemetry says of its step time."""
+"""Tests whether the profiled steps represent the run, by telemetry's step time."""
 
 from __future__ import annotations
 

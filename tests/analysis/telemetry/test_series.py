@@ -1,4 +1,4 @@
-"""Series of telemetry: folding by period, facts and the lowest stretch."""
+"""Tests of telemetry series: folding by period, facts and the lowest section."""
 
 import tracemalloc
 

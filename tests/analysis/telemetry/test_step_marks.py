@@ -1,4 +1,4 @@
-"""Step time from the step marks of a loop."""
+"""Tests of the step time from the step marks of a loop."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Telemetry through the whole chain: ingested, summarised, and as metrics of a run."""
+"""Tests of telemetry from ingest to summary and to the metrics of a run."""
 
 from __future__ import annotations
 

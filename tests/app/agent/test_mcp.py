@@ -1,4 +1,4 @@
-"""The MCP server: the tools' answers through the SDK's own client, and the way in over HTTP."""
+"""Tests of the MCP server: the tools' answers through the SDK's client, and access over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP API: what it answers, and that paths come from manifests only."""
+"""Tests of the HTTP API: its answers, and that paths come from manifests only."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""What the search of every page offers: runs, and the findings and kernels of an analysed run."""
+"""Tests of the search of every page: runs, and findings and kernels of an analysed run."""
 
 from urllib.parse import parse_qs, urlsplit
 

@@ -1,4 +1,4 @@
-"""``/metrics`` of the server, and the sampler's own: names, units, and the way in."""
+"""Tests of ``/metrics`` of the server and of the sampler: names, units and access."""
 
 from __future__ import annotations
 

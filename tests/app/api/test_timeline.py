@@ -1,4 +1,4 @@
-"""Tiles as bytes: a reader of the format finds the tile again; and what the routes refuse."""
+"""Tests of encoded tiles: a reader decodes the same tile, and bad requests are refused."""
 
 from __future__ import annotations
 

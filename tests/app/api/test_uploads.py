@@ -1,4 +1,4 @@
-"""Uploads: streamed, limited, and gone when their sender is."""
+"""Tests of uploads: streamed, limited, and removed if the sender disconnects."""
 
 import asyncio
 import os

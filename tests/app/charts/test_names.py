@@ -1,4 +1,4 @@
-"""What kernels are called in tables and charts."""
+"""Tests of kernel names in tables and charts."""
 
 import pytest
 

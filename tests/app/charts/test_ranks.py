@@ -1,4 +1,4 @@
-"""What the rows of ranks are called beside each other."""
+"""Tests of the labels of rank rows."""
 
 from __future__ import annotations
 

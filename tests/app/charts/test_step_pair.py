@@ -1,4 +1,4 @@
-"""The bands between two steps, and the axis of their ratio."""
+"""Tests of the bands between two steps, and of the axis of their ratio."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The lanes of telemetry: what stands above each line and what is shaded."""
+"""Tests of the telemetry lanes: labels above each line, and shaded areas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unit of an axis of times: that of the numbers beside it."""
+"""Tests of the unit of a time axis: it is that of the numbers beside it."""
 
 from __future__ import annotations
 

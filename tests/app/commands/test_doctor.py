@@ -1,4 +1,4 @@
-"""`sawtooth doctor` finds what is damaged; a copy of the data folder is a backup."""
+"""Tests of `sawtooth doctor`, which finds damage, and of a copied data folder as a backup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sawtooth map``: each rank summarised once, in shares, from the command line."""
+"""Tests of ``sawtooth map``: each rank is summarised once, in shares, from the command line."""
 
 from __future__ import annotations
 

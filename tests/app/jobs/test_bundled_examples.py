@@ -1,4 +1,4 @@
-"""The recordings that ship are brought in once."""
+"""Tests of the bundled example recordings: they are ingested once."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What is said of a file as it comes in."""
+"""Tests of the messages about a file during its ingest."""
 
 from __future__ import annotations
 

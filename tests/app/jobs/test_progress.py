@@ -1,4 +1,4 @@
-"""What a job says of a trace while the rest of it is computed."""
+"""Tests of a job's messages about a trace while the rest is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ingest jobs: whatever the child does, the server answers in words."""
+"""Tests of ingest jobs: whatever the child process does, the server answers with a sentence."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The pieces of a rotated log are one log; logs of the same time stay apart."""
+"""Tests of rotated logs: their pieces are one log, and logs of the same time stay separate."""
 
 from __future__ import annotations
 

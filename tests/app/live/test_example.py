@@ -1,4 +1,4 @@
-"""What Live shows before there is a session, and how much of time it shows of one that has just begun."""
+"""Tests of Live without a session, and of the time range for a new session."""
 
 from __future__ import annotations
 

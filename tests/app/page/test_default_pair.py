@@ -1,4 +1,4 @@
-"""Which two runs a comparison opens with."""
+"""Tests of the two runs that a comparison shows by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finding opens the timeline on a whole step with its pattern, not on one gap of microseconds."""
+"""Tests of a finding's link to the timeline: it shows a whole step with the pattern."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers in tables have the figures of the sentences beside them."""
+"""Tests of numbers in tables: they have the same digits as the sentences beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference says where a searched word stands, of all its tabs."""
+"""Tests of the search in Reference, over all of its tabs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary beside a chart is of the same recording and GPU as the chart."""
+"""Tests of the summary beside a chart: it has the chart's recording and GPU."""
 
 from __future__ import annotations
 

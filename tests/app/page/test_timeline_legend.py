@@ -1,4 +1,4 @@
-"""The Timeline's legend names the colours of lost time and of work that fill the steps."""
+"""Tests of the Timeline's legend: it names the colours of lost time and of work in the steps."""
 
 from __future__ import annotations
 

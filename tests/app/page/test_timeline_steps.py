@@ -1,4 +1,4 @@
-"""Steps reach the timeline's picture as they are, however they are written on their way."""
+"""Tests of steps in the timeline's picture: they arrive unchanged in every encoding."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Strangers' text in Markdown: shown as it was written, and readable in the file."""
+"""Tests of user text in Markdown: shown as written, and readable in the file."""
 
 import html
 import re

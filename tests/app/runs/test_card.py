@@ -1,4 +1,4 @@
-"""A run's card is analysed once and follows what the user told."""
+"""Tests of a run's card: it is analysed once and follows the user's settings."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The Runs screen: search, sort, a tag's history, and deleting only after a yes."""
+"""Tests of the Runs screen: search, sort, a tag's history, and deletion after confirmation."""
 
 from __future__ import annotations
 

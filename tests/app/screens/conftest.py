@@ -1,4 +1,4 @@
-"""What a screen shows once its picture is drawn: no browser is here to tell that it is."""
+"""Fixtures of screen tests: without a browser, every picture counts as drawn."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Numbers of an address that are none: whoever sends a link decides what stands there."""
+"""Tests of invalid numbers in an address, which anyone can put into a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch sizes on the Memory screen and from the command line: tried beside a run, and how to try them."""
+"""Tests of batch sizes on the Memory screen and on the command line: results and instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle where the estimate without the profiler leaves little or nothing of what the GPU waited for."""
+"""Tests of Idle if the estimate without the profiler leaves little or no idle time."""
 
 from __future__ import annotations
 

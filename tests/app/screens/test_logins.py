@@ -1,4 +1,4 @@
-"""The Logins screen: who has access, an invitation, and its end."""
+"""Tests of the Logins screen: who has access, an invitation, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdict, Work, Telemetry and others with data and in every state in which some of it is missing."""
+"""Tests of Verdict, Work, Telemetry and others, with data and with each part missing."""
 
 from __future__ import annotations
 

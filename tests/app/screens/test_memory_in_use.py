@@ -1,4 +1,4 @@
-"""Memory without allocations: what telemetry says, against the GPU's own memory and over time."""
+"""Tests of memory without allocations: telemetry's value, against the GPU's memory and over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Ranks screen of jobs made by hand: its verdict, its pictures and what they carry."""
+"""Tests of the Ranks screen with hand-made jobs: its verdict and its charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every screen in every empty state: it says what is missing and what to do, and never fails."""
+"""Tests of every screen in every empty state: it says what is missing and what to do."""
 
 import re
 from itertools import count

@@ -1,4 +1,4 @@
-"""The SQL screen: examples, links, limits, and sentences instead of errors."""
+"""Tests of the SQL screen: examples, links, limits, and sentences instead of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of a run that has a log of samples and no profile."""
+"""Tests of the pages of a run with a telemetry log and no profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes on places: lines of the run's notes, read back as they were written."""
+"""Tests of notes on places: they are lines of the run's notes and are read back unchanged."""
 
 import pytest
 

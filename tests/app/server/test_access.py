@@ -1,4 +1,4 @@
-"""Who may talk to the server."""
+"""Tests of access to the server."""
 
 import stat
 import sys

@@ -1,4 +1,4 @@
-"""How much one page, one host and all pages together may take of the server."""
+"""Tests of the server's limits for one page, one host and all pages together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses below a screen's lead to the screen, and nowhere else."""
+"""Tests of addresses below a screen's address: they lead to the screen only."""
 
 import pytest
 from starlette.applications import Starlette

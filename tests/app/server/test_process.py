@@ -1,4 +1,4 @@
-"""The running server: its memory does not grow with an upload, and it answers while one streams."""
+"""Tests of the running server: constant memory during uploads, and answers meanwhile."""
 
 import http.client
 import json

@@ -1,6 +1,6 @@
-"""The server behind nginx with https, by the configuration that docs/ gives to users.
+"""Tests of the server behind nginx with https, with the configuration in docs/.
 
-Slow, a command of its own, since it needs nginx and openssl: ``python -m pytest -m slow tests/app/server/test_proxy.py``
+They are slow and need nginx and openssl: ``python -m pytest -m slow tests/app/server/test_proxy.py``
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the server is started, before it runs."""
+"""Tests of starting the server, before it runs."""
 
 import signal
 import socket

@@ -1,4 +1,4 @@
-"""Copies of a working folder, and the listing that shows changed files."""
+"""Tests of copies of a working folder, and of the list of changed files."""
 
 import os
 from pathlib import Path

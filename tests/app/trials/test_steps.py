@@ -1,4 +1,4 @@
-"""Step times of a trial: their mean with its interval, and what compiling takes at the start."""
+"""Tests of a trial's step times: mean with its interval, and compile time at the start."""
 
 import math
 from pathlib import Path

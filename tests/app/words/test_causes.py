@@ -1,4 +1,4 @@
-"""Lost time in words: a cause's where it says something, else its owner's."""
+"""Tests of the text of lost time: its cause's words, else its owner's."""
 
 from sawtooth.app.words.causes import loses_to, waits_for
 

@@ -1,4 +1,4 @@
-"""What keeps a step from the GPU's peak, and what MFU's numbers rest on."""
+"""Tests of the text about a step's distance from the GPU's peak, and about MFU's basis."""
 
 from __future__ import annotations
 

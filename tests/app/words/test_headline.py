@@ -1,4 +1,4 @@
-"""The headline is what to change and what it brings; where nobody knows, what the time goes to."""
+"""Tests of the headline: the change and its gain, or the largest share of the time."""
 
 from __future__ import annotations
 

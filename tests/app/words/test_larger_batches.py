@@ -1,4 +1,4 @@
-"""What the free part of the memory is good for, in words."""
+"""Tests of the text about using the free memory for larger batches."""
 
 from __future__ import annotations
 

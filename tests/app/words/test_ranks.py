@@ -1,4 +1,4 @@
-"""A rank's lateness and what a step gains without it are two numbers, and one sentence joins them."""
+"""Tests of the sentence that joins a rank's delay and the step's gain without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The staircase's words: the first change with its own factor, then all changes, then the cause."""
+"""Tests of the plan chart's words: the first change with its factor, all changes, the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cores that a process may use: its affinity, and what its container grants."""
+"""Tests of the cores that a process may use: its affinity and its container's limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training process names its GPUs in what it writes, so that telemetry of the host finds them."""
+"""Tests of the GPU names that a training process writes, by which telemetry is matched."""
 
 from __future__ import annotations
 

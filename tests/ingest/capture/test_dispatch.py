@@ -1,4 +1,4 @@
-"""Calibration, on a GPU that is a formula."""
+"""Tests of the dispatch calibration, on a GPU that is a formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step marks as they are written."""
+"""Tests of writing step marks."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The recorder wheel is complete and runs without other packages."""
+"""Tests of the recorder wheel: it is complete and runs without other packages."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""A profile contains versions and the environment variables that change the speed, and no others."""
+"""Tests of a profile's set-up: versions and the environment variables that affect speed only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dumps as files: plain pickles only, and a sentence for everything else."""
+"""Tests of dump files: plain pickles are read, and everything else gives a sentence."""
 
 from __future__ import annotations
 

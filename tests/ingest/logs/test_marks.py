@@ -1,4 +1,7 @@
-"""Files of step marks become recordings, alone and in a bundle, and the report's step time is theirs."""
+"""Tests of step-mark files: they become recordings and give the report's step time.
+
+They work alone and in a bundle.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Reasons for lower clocks: NVML's bits, and one answer for the rules, the charts and the live alerts."""
+"""Tests of the reasons for lower clocks: the same answer for rules, charts and live alerts.
+
+The reasons are NVML's bits.
+"""
 
 from __future__ import annotations
 

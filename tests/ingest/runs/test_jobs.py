@@ -1,4 +1,4 @@
-"""Traces that tell no rank are still one job where their process groups and times say so."""
+"""Tests of traces without a rank: their process groups and times show that they are one job."""
 
 from __future__ import annotations
 

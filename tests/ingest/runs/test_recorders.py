@@ -1,4 +1,4 @@
-"""Every recorded file names what recorded it, and a later release than this one is told."""
+"""Tests of the recorder's name in each recorded file, and of a later release's message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telemetry and a profile of one host and time become one run, whichever comes first."""
+"""Tests of telemetry and a profile of one host and time: they become one run in either order."""
 
 from __future__ import annotations
 

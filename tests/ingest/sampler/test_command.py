@@ -1,4 +1,4 @@
-"""Errors of the sampler before it samples or runs a command, and the address to watch."""
+"""Tests of the sampler's errors before it starts, and of its address to watch."""
 
 from __future__ import annotations
 

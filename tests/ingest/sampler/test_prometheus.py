@@ -1,4 +1,4 @@
-"""Metrics of the sampler for Prometheus."""
+"""Tests of the sampler's metrics for Prometheus."""
 
 from __future__ import annotations
 

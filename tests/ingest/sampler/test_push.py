@@ -1,4 +1,4 @@
-"""Push of sessions to a reference server, also over an unreliable network."""
+"""Tests of pushing sessions to a reference server, also over an unreliable network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replay of recorded sessions and of JSON lines."""
+"""Tests of replaying recorded sessions and JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampler with a scripted NVML and a clock that only passes when it is waited for."""
+"""Tests of the sampler with a scripted NVML and a clock that advances on waits only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Odd lines of NVML telemetry cost themselves; a file without samples is refused in a sentence."""
+"""Tests of odd lines in NVML telemetry: only they are lost.
+
+A file without samples is refused in a sentence.
+"""
 
 from __future__ import annotations
 

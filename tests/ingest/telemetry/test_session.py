@@ -1,4 +1,4 @@
-"""Read sessions back while they grow and after damage, on a clock that jumps or drifts."""
+"""Tests of reading sessions while they grow and after damage, on clocks that jump or drift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small hand-made trace through the whole ingest, with the arithmetic beside the numbers."""
+"""Tests of the whole ingest with a small hand-made trace and the arithmetic beside it."""
 
 import gzip
 import json

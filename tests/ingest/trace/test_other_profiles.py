@@ -1,4 +1,4 @@
-"""Profiles of other tools are refused by name, and the sentence says what to record instead."""
+"""Tests of profiles of other tools: refused by name, with the format to record instead."""
 
 from __future__ import annotations
 

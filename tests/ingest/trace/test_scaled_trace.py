@@ -1,4 +1,4 @@
-"""The benchmark's traces are what they claim: whole repetitions with times and ids of their own."""
+"""Tests of the benchmark's traces: whole repetitions with their own times and ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changed arguments of the command line: named first, with their values, and no secret."""
+"""Tests of changed command-line arguments: they come first, with values but without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table of what else differs: every condition that a run records, on both sides, and mirrored."""
+"""Tests of the table of other differences: every recorded condition, on both sides.
+
+Swapped sides give the mirrored table.
+"""
 
 from __future__ import annotations
 

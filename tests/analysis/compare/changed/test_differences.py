@@ -1,4 +1,4 @@
-"""What was changed: each difference once, with the share of the step's change that it explains."""
+"""Tests of the changes between two runs: each once, with its share of the step's change."""
 
 from __future__ import annotations
 

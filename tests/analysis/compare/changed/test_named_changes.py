@@ -1,4 +1,4 @@
-"""Name changes that only a pair of traces shows: no_sync, micro-batches, nn.LSTM, padded sizes."""
+"""Tests of changes that only a pair of traces shows: no_sync, micro-batches, LSTM, padded sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which model a trace is of, by the shapes of its products."""
+"""Tests of recognising a trace's model by the shapes of its matrix products."""
 
 from __future__ import annotations
 

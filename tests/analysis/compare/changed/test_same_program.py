@@ -1,4 +1,4 @@
-"""Which program a trace is of, where no shapes of products are recorded: by its kernels."""
+"""Tests of recognising a trace's program by its kernels, if no shapes are recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics of a comparison, each figure by hand or by a second, slower implementation."""
+"""Tests of a comparison's statistics, by hand or by a second, slower implementation."""
 
 from __future__ import annotations
 

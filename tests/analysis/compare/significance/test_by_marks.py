@@ -1,4 +1,4 @@
-"""Runs that mark their own steps are compared by all of those, and not by the few that were profiled."""
+"""Tests of comparing runs by all of their step marks instead of the few profiled steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of certainty, row by row, with the arithmetic beside it."""
+"""Tests of the rows of the table of certainty, with the arithmetic beside each."""
 
 from __future__ import annotations
 

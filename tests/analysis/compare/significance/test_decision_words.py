@@ -1,4 +1,4 @@
-"""The words of a comparison at their borders, with the arithmetic beside them."""
+"""Tests of the verdicts of a comparison at their thresholds, with the arithmetic beside each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The word for a trial: beside its base runs, and never within the base run's own drift."""
+"""Tests of a trial's verdict: against its base runs, and never within their own drift."""
 
 import pytest
 

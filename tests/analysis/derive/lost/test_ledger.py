@@ -1,4 +1,4 @@
-"""The ledger sums to the window exactly, whatever overlaps what."""
+"""Tests that the ledger sums to the window exactly, whatever overlaps."""
 
 import numpy as np
 from hypothesis import given

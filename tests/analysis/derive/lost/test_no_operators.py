@@ -1,4 +1,4 @@
-"""Idle time between calls is read as Python's only where the trace has operators."""
+"""Tests that idle time between calls is Python's only if the trace has operators."""
 
 from __future__ import annotations
 

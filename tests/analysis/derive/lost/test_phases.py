@@ -1,4 +1,4 @@
-"""Phases: time on the host, on the device and idle inside each, per counted step."""
+"""Tests of phases: host time, device time and idle time of each, per counted step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names in sentences: a C++ signature of two lines is its function alone."""
+"""Tests of names in sentences: a C++ signature of two lines is shortened to its function."""
 
 from __future__ import annotations
 

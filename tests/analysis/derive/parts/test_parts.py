@@ -1,4 +1,4 @@
-"""A recording that is derived part by part says what it says as a whole."""
+"""Tests of deriving a recording in parts: the results equal those of the whole."""
 
 from __future__ import annotations
 

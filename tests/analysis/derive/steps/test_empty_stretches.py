@@ -1,4 +1,7 @@
-"""A step with a stretch in which nothing was recorded is not counted; one that does less is."""
+"""Tests of steps with a time in which nothing was recorded: they are not counted.
+
+A step that only does less is counted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that nobody marked, on loops small enough to read and on recordings without their marks."""
+"""Tests of inferred steps, on small loops and on recordings without their marks."""
 
 from __future__ import annotations
 

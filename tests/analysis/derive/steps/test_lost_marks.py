@@ -1,4 +1,4 @@
-"""Steps whose marks are not in the trace are rebuilt if one is missing, else they are a doubt."""
+"""Tests of lost step marks: one missing mark is restored, several lower the trust."""
 
 from __future__ import annotations
 

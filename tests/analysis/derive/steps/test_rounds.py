@@ -1,4 +1,4 @@
-"""A loop in which every n-th step does more: the counted steps are whole rounds of it."""
+"""Tests of loops in which every n-th step does more: the counted steps are whole rounds."""
 
 from __future__ import annotations
 

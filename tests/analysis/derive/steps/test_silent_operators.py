@@ -1,4 +1,4 @@
-"""Launches lost with their kernels are noticed by the same operator of other steps."""
+"""Tests of launches that are lost with their kernels: other steps' same operator shows them."""
 
 from __future__ import annotations
 

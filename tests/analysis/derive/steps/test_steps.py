@@ -1,4 +1,4 @@
-"""Steps by launch correlation, on traces small enough to follow by hand. Times in nanoseconds."""
+"""Tests of steps by launch correlation, on small traces. Times are in nanoseconds."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which operation of another stream one waited for, with few streams and with one for every kernel."""
+"""Tests of the stream dependency of an operation, with few streams and with one per kernel."""
 
 from __future__ import annotations
 

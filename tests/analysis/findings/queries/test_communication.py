@@ -1,4 +1,4 @@
-"""What collectives cost the kernels that they run beside."""
+"""Tests of the slowdown of kernels that run while collectives do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many workers feed a step, by hand."""
+"""Tests of the number of workers that can feed a step, by hand."""
 
 from __future__ import annotations
 

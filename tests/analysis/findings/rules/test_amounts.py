@@ -1,4 +1,4 @@
-"""No part of a step is longer than the step that it is a part of."""
+"""Tests that no part of a step is longer than the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule fires where its trouble is, stays quiet beside it, and says what was committed.
+"""Tests that every rule fires on its problem, not on a near miss, with the committed text.
 
 A message that changed on purpose is committed anew with ``pytest tests/analysis/findings/rules --snapshot-update``.
 """

@@ -1,4 +1,4 @@
-"""A trace without shapes still shows FP32 products, by the names of their kernels."""
+"""Tests of FP32 products in a trace without shapes, recognised by kernel names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which FP32 products autocast makes faster."""
+"""Tests of choosing the FP32 products that autocast makes faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first line and the first finding name the same cause of the same time."""
+"""Tests that the headline and the first finding name the same cause and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lengths of sequences: sizes that no layer multiplies by, and padding."""
+"""Tests of sequence lengths: sizes that are in no layer's weights, and padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advice for a busy GPU whose kernels only move data: compile, channels_last, a fused optimizer."""
+"""Tests of advice for memory-bound kernels: compile, channels_last and a fused optimizer."""
 
 from __future__ import annotations
 

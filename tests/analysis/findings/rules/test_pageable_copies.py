@@ -1,4 +1,4 @@
-"""Pinning the loader's memory: what it brings, and where the thread that pins takes it back."""
+"""Tests of pinned loader memory: its gain, and the limit of the pinning thread."""
 
 from __future__ import annotations
 

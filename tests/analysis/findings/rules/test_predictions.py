@@ -1,4 +1,4 @@
-"""What no prediction may say, held over every recording."""
+"""Tests of limits that every prediction on every recording must respect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's own list of anti-patterns (``torch.profiler._pattern_matcher``) is covered whole."""
+"""Tests that all of PyTorch's anti-patterns (``torch.profiler._pattern_matcher``) are covered."""
 
 from __future__ import annotations
 

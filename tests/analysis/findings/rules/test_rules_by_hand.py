@@ -1,4 +1,4 @@
-"""Rules whose trouble cannot be recorded on demand, on a loop and telemetry built by hand."""
+"""Tests of rules whose problem cannot be recorded on demand, on hand-built loops and telemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Findings that were false or too sure on real loops, each on a trace built by hand that shows why."""
+"""Tests of findings that were false or too certain on real loops.
+
+Each has a hand-built trace that shows why.
+"""
 
 from __future__ import annotations
 

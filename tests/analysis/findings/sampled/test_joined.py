@@ -1,4 +1,4 @@
-"""The profile confirms or corrects what the samples said, or cannot show it."""
+"""Tests of findings from telemetry that a profile confirms, corrects or cannot show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What late ranks are called."""
+"""Tests of the text about late ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that come in two groups, most of them late: what is seen is said, and nobody is blamed."""
+"""Tests of ranks in two groups of which most are late: reported, but no rank is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted troubles are found, named and sized; healthy hosts have none."""
+"""Tests of planted telemetry problems: each is found with its size, and healthy hosts have none."""
 
 from __future__ import annotations
 

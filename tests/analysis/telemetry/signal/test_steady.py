@@ -1,4 +1,4 @@
-"""The steady part, means over it, and change points, on recordings made by hand."""
+"""Tests of the steady part, its means and change points, on hand-made recordings."""
 
 from __future__ import annotations
 

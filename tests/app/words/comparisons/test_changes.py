@@ -1,4 +1,4 @@
-"""What differs between two sides, in rows that agree with the headline."""
+"""Tests of the rows of differences between two sides: they agree with the headline."""
 
 from __future__ import annotations
 

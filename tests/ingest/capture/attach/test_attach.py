@@ -1,7 +1,7 @@
-"""`sawtooth attach`: trainings that run already are hooked, recorded and let go of.
+"""Tests of `sawtooth attach`: running trainings are hooked, recorded and released.
 
-``sys.remote_exec`` is Python 3.14's. Here a training executes a file between two instructions of its main thread when a signal comes, as
-that call would have it do; the call itself is not made.
+``sys.remote_exec`` is Python 3.14's. Here a training executes a file between two instructions of its main thread when a
+signal comes, as that call would have it do; the call itself is not made.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Which processes a PID stands for, by a /proc made by hand."""
+"""Tests of the processes that a PID stands for, with a hand-made /proc."""
 
 import os
 from pathlib import Path

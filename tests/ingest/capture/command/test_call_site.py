@@ -1,4 +1,4 @@
-"""From where a step is called: one place for all epochs of a loop, another for another loop's line."""
+"""Tests of the call site of a step: one for all epochs of a loop, another for another line."""
 
 import os
 import random

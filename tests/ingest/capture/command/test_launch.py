@@ -1,4 +1,4 @@
-"""`sawtooth run`: the command stays what it is, and what was recorded beside it is in the file."""
+"""Tests of `sawtooth run`: the command is unchanged, and the file has what was recorded."""
 
 import os
 import subprocess

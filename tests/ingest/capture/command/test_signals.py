@@ -1,4 +1,4 @@
-"""Signals that the recorder gets reach the training, once."""
+"""Tests of signals to the recorder: they reach the training once."""
 
 import os
 import signal

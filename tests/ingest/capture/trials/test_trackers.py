@@ -1,4 +1,4 @@
-"""Trackers of a trial: a script that asks for a server or for its usual folder gets neither."""
+"""Tests of trackers in a trial: a script gets neither its server nor its usual folder."""
 
 import os
 import subprocess

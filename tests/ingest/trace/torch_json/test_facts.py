@@ -1,4 +1,4 @@
-"""What a trace holds that nothing measures is called as people call it."""
+"""Tests of the names of a trace's events that are not stored."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The manufacturer of the devices, and what is not advised where there are no CUDA graphs."""
+"""Tests of the devices' manufacturer, and of advice that is left out without CUDA graphs."""
 
 from __future__ import annotations
 
