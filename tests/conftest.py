@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
-    """Mark the cases of each sweep as slow, but for as many as its marker names, evenly spread."""
+    """Mark the cases of each sweep as slow, except the evenly spread number that its marker names."""
     sweeps: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sweep"):
@@ -65,7 +65,7 @@ def distribute_browser_modules(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Exclude modules and tests, which live until the end, from garbage collection.
+    """Each full collection took a third of a second.
 
     Each full collection took a third of a second.
     """

@@ -52,7 +52,7 @@ ROUNDS = {"damage": 10, "kill": 3, "disk": 2, "files": 1, "inputs": 3, "server":
 
 
 def shown(folder: DataFolder, run: str, library: Library) -> Any:
-    """Return what pages show of a run: its card, and its report by way of the kept analysis."""
+    """Return what pages show of a run: its card, and its report from the cached analysis."""
     manifest = folder.read_manifest(run)
     return msgspec.to_builtins(card_of(manifest, library)), json.loads(json.dumps(report_json(result_of(manifest, library))))
 
@@ -82,7 +82,7 @@ class Faults:
         return DataFolder(to)
 
     def judge(self, folder: DataFolder, run: str, library: Library, may_be_told: bool = False) -> None:
-        """Count a run that is not there and numbers that are not its own; a hit run may say so instead."""
+        """Count missing runs and wrong numbers; a damaged run may report its damage instead."""
         try:
             if shown(folder, run, library) != self.wanted[run]:
                 self.wrong += 1
@@ -95,7 +95,7 @@ class Faults:
                 print(f"lost {run}: {error}")
 
     def after(self, folder: DataFolder) -> None:
-        """What must hold after a fault, then bring the new trace in as if nothing had been."""
+        """Check the state after a fault, then ingest the new trace."""
         library = Library(folder)
         self.judge(folder, self.old, library)
         stage.bring(folder, self.traces[1])
@@ -138,7 +138,7 @@ class Faults:
             self.after(folder)
 
     def damage(self, place: Path) -> None:
-        """Spoil one file of the new run under a server's open library."""
+        """Damage one file of the new run while a server's library has it open."""
         folder = self.copy(self.both, place / "data")
         library = Library(folder)
         if self.chance.random() < 0.5:  # it may have been open before

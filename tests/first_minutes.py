@@ -46,7 +46,7 @@ for step, batch in enumerate(torch.utils.data.DataLoader(Slow(), batch_size=16))
 
 
 class Times:
-    """Prints each step with the seconds it took."""
+    """The times of the steps, each printed with its seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

@@ -98,7 +98,10 @@ def _absolute(node: ast.ImportFrom, path: Path, module: str) -> str:
 
 
 def test_the_hook_of_a_training_imports_nothing_by_the_name_sawtooth() -> None:
-    """`sawtooth run` loads it under a private name: ``sawtooth`` may be a module of the training."""
+    """The hook of `sawtooth run` imports nothing by the name ``sawtooth``.
+
+    It is loaded under a private name, because ``sawtooth`` may be a module of the training.
+    """
     files, seen = dict(_modules()), set()
     waiting = ["sawtooth.ingest.capture.command.hook", "sawtooth.ingest.capture.attach.inside"]
     while waiting:
@@ -197,7 +200,7 @@ def test_a_module_exists_once() -> None:
 
 
 def test_no_name_in_app_shadows_a_package_of_somebody_else() -> None:
-    """Streamlit puts ``app/`` first on sys.path."""
+    """No name in app/ shadows another package, because Streamlit puts ``app/`` first on sys.path."""
     from importlib.metadata import packages_distributions
 
     taken = set(STDLIB) | set(packages_distributions())
@@ -215,7 +218,10 @@ def test_every_screen_file_is_registered_once_and_every_registered_screen_has_a_
 
 
 def test_commands_print_where_names_are_made_harmless() -> None:
-    """Whatever prints by itself lets a file's name move the cursor of a terminal."""
+    """Commands print through the functions that remove control characters from names.
+
+    Otherwise a file's name can move the cursor of a terminal.
+    """
     modules = [ROOT / "app" / "cli.py", *sorted((ROOT / "app" / "commands").glob("*.py"))]
     calls = {module.name for module in modules if re.search(r"\b(typer\.echo|click\.echo|print)\(", module.read_text())}
     assert calls == {"output.py"}
@@ -248,12 +254,12 @@ def test_no_window_function_filters_its_rows() -> None:
 
 
 def _positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Return what a call may give by place alone."""
+    """Return the parameters that a call may give by position only."""
     return [p.arg for p in (*function.args.posonlyargs, *function.args.args) if p.arg not in ("self", "cls")]
 
 
 def test_what_takes_many_arguments_takes_them_by_name() -> None:
-    """Commands aside: typer calls them."""
+    """Functions with many parameters take them by name, except for commands, which typer calls."""
     for module, path in _modules():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not module.startswith("sawtooth.app.commands."):
@@ -261,7 +267,7 @@ def test_what_takes_many_arguments_takes_them_by_name() -> None:
 
 
 def _identifiers(tree: ast.Module) -> set[str]:
-    """What a module calls its variables, parameters, attributes, functions and classes."""
+    """Return a module's names of variables, parameters, attributes, functions and classes."""
     names = {
         ast.Name: "id", ast.arg: "arg", ast.keyword: "arg", ast.Attribute: "attr", ast.alias: "asname",
         ast.FunctionDef: "name", ast.AsyncFunctionDef: "name", ast.ClassDef: "name", ast.ExceptHandler: "name",
@@ -281,7 +287,7 @@ def test_a_vague_name_is_noticed() -> None:
 
 
 def test_no_room_is_crowded() -> None:
-    """Past about fifteen modules a folder answers several questions."""
+    """No package has more than about fifteen modules."""
     counts: dict[Path, int] = {}
     for _, path in _modules():
         counts[path.parent] = counts.get(path.parent, 0) + (path.name != "__init__.py")
@@ -320,7 +326,7 @@ def _test_files() -> list[Path]:
 
 
 def test_no_test_module_imports_another() -> None:
-    """What several tests build lies in tests/support, where a reader looks for it."""
+    """No test module imports another; shared helpers are in tests/support."""
     for path in _test_files():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tests":

@@ -22,7 +22,7 @@ DOCKERFILE = ROOT / "Dockerfile"
 
 
 def copied_sources(dockerfile: str) -> list[str]:
-    """Return what a Dockerfile copies from the build's context."""
+    """Return the paths that a Dockerfile copies from the build context."""
     lines = re.sub(r"\\\n", " ", dockerfile).splitlines()
     words = [line.split()[1:] for line in lines if re.match(r"(COPY|ADD)\s", line)]
     return [
@@ -49,7 +49,7 @@ def glob_of(part: str) -> str:
 
 
 def is_left_out(path: str, rules: list[str]) -> bool:
-    """Tell whether Docker leaves ``path`` out of the context: the last rule that fits it decides."""
+    """Return whether Docker leaves ``path`` out of the context, by the last rule that matches it."""
     fitting = [rule for rule in rules if pattern_of(rule.removeprefix("!")).fullmatch(path)]
     return bool(fitting) and not fitting[-1].startswith("!")
 

@@ -52,19 +52,19 @@ def sound(traces, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wanted(sound):
-    """The id and the numbers of the new run where nothing went wrong."""
+    """Return the id and the numbers of the new run in an ingest without faults."""
     return sound[3]
 
 
 @pytest.fixture
 def held(tmp_path, sound):
-    """A data folder with the old run, its id and its numbers."""
+    """Return a data folder with the old run, its id and its numbers."""
     return DataFolder(shutil.copytree(sound[0].root, tmp_path / "data")), *sound[2]
 
 
 @pytest.fixture
 def both(tmp_path, sound):
-    """A data folder with both runs, and the old run's id and numbers."""
+    """Return a data folder with both runs, and the old run's id and numbers."""
     return DataFolder(shutil.copytree(sound[1].root, tmp_path / "data")), *sound[2]
 
 
@@ -115,7 +115,10 @@ def test_killed_at_any_moment(held, traces, wanted, seed):
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("most_bytes", [8 << 10, pytest.param(200 << 10, marks=pytest.mark.slow), 700 << 10])
 def test_a_disk_that_takes_no_more(held, traces, wanted, most_bytes):
-    """A limit on the size of files stands for the disk: the write that passes it fails in the same way."""
+    """A disk that refuses a write is reported, and old runs stay intact.
+
+    A limit on the size of files replaces the full disk: the write that exceeds it fails in the same way.
+    """
     with stage.start(traces[1], held[0], most_bytes=most_bytes) as process:
         assert process.stdout.read().split()[-1] == "E-DISK"
     assert stage.leftovers(held[0]) == []
@@ -283,7 +286,10 @@ def test_sweeping_lets_another_process_s_work_alone(tmp_path):
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("hours", [-24, -1, 1, 24])
 def test_a_clock_that_is_stepped_costs_nobody_s_work(tmp_path, held, hours):
-    """Sweeps go by locks and living processes; only an upload that nobody claimed is judged by the clock."""
+    """A stepped clock does not remove anybody's work.
+
+    Cleanups check locks and living processes. Only an upload that nobody claimed is removed by its age.
+    """
     folder = held[0]
     job = folder.uploads / "job-alive"
     job.mkdir()

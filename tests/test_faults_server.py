@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def folder(tmp_path: Path) -> DataFolder:
-    """A data folder with one run, which had its bundled recordings taken away."""
+    """Return a data folder with one run, from which the bundled recordings were removed."""
     folder = DataFolder(without_bundled(tmp_path / "data")).create()
     stage.bring(folder, stage.trace_in(tmp_path / "old.json.gz", 40))
     return folder

@@ -31,7 +31,7 @@ OFFLINE = ("--no-deps", "--no-index", "--no-build-isolation", "-q")
 
 
 def run(*line: str | Path, cwd: Path, path: str = "") -> str:
-    """Run a command with ``path`` as its PYTHONPATH and return what it printed; it must end well."""
+    """Run a command with ``path`` as PYTHONPATH and return its output; it must succeed."""
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([str(part) for part in line], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,7 +62,7 @@ def test_a_wheel_holds_every_file_of_the_rooms_and_nothing_else(wheel: Path) -> 
 
 @dataclass(frozen=True)
 class Copy:
-    """One way to have Sawtooth: the interpreter, and what must be on PYTHONPATH for it."""
+    """One installation of Sawtooth: its interpreter, and its PYTHONPATH."""
 
     python: Path
     path: str
@@ -74,7 +74,7 @@ def _checkout(folder: Path) -> Copy:
 
 
 def _editable(folder: Path) -> Copy:
-    """A virtual environment that sees this one's libraries, without this one's Sawtooth where it has one."""
+    """Return a virtual environment with this one's libraries but without its Sawtooth."""
     venv.create(folder / "venv", with_pip=False, symlinks=True)
     python = folder / "venv" / "bin" / "python"
     site = next((folder / "venv").glob("lib/python*/site-packages"))

@@ -139,7 +139,7 @@ def test_long_sentences_are_counted() -> None:
 
 
 def test_documents_are_for_people() -> None:
-    """The README and each guide stay within what a reader takes in at once."""
+    """The README and each guide stay within their word limits."""
     words = {
         path: len(path.read_text(encoding="utf-8").split())
         for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]

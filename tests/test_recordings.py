@@ -35,7 +35,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Trace(msgspec.Struct, rename={"events": "traceEvents"}):
-    """What is looked at: the whole text is parsed, and a hundred thousand dictionaries need not be made."""
+    """The few keys of a trace that are checked, so that decoding makes no dictionaries of the rest."""
 
     events: list[Event]
 

@@ -38,7 +38,7 @@ def brought(folder: DataFolder, where: str) -> Manifest:
 
 
 def assert_same(a: object, b: object, where: str = "result") -> None:
-    """Compare everything, however deep; numpy's numbers may have become Python's."""
+    """Compare two results at every depth; numpy's numbers may have become Python's."""
     if isinstance(a, pd.DataFrame):
         pd.testing.assert_frame_equal(a, b, obj=where)
     elif isinstance(a, np.ndarray):

@@ -25,8 +25,8 @@ from tests.support.sound_trace import GOOD, PACKED, each, event, kernel, members
 class Case:
     """One input and the expected result.
 
-    ``wanted`` is the code of a refusal, "same" (the tables equal those of the sound trace), "skip" (the odd event is left out)
-    or "keep" (the odd event is stored).
+    ``wanted`` is the code of a refusal, "same" (the tables equal those of the intact trace), "skip" (the odd event is
+    left out) or "keep" (the odd event is stored).
     """
 
     name: str

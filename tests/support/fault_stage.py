@@ -62,7 +62,7 @@ except SawtoothError as error:
 
 
 def trace_in(path: Path, steps: int) -> Path:
-    """Write a sound trace of ``steps`` steps to ``path``."""
+    """Write an intact trace of ``steps`` steps to ``path``."""
     path.write_bytes(gzip.compress(sound_trace.text(sound_trace.sound(sound_trace.sound_events(steps))), mtime=0))
     return path
 

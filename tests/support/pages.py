@@ -39,13 +39,13 @@ def text_of(test: AppTest) -> str:
 
 
 def staircase_of(test: AppTest) -> dict[str, Any] | None:
-    """Return what the page hands to the staircase's component; None if it shows none."""
+    """Return what the page passes to the plan chart's component; None if it shows none."""
     sent = [json.loads(part.proto.json) for part in test.get("bidi_component") if part.proto.json]
     return next((data for data in sent if isinstance(data, dict) and "states" in data), None)
 
 
 def headline_of(test: AppTest) -> str:
-    """Return the headline of the staircase, for the changes that the page begins with."""
+    """Return the headline of the plan chart, for the changes that are selected at first."""
     drawn = staircase_of(test)
     assert drawn is not None
     return "".join(text for _, text in drawn["states"][str(drawn["choice"])]["title"])

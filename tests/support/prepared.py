@@ -44,7 +44,7 @@ def prepared_result(*paths: Path) -> RunResult:
 
 
 def folder_with_sound_run(scratch: Path) -> DataFolder:
-    """Return a data folder below ``scratch`` with the run of one small sound trace.
+    """Return a data folder below ``scratch`` with the run of one small intact trace.
 
     The trace is ingested but not analysed.
     """

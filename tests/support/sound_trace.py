@@ -79,7 +79,7 @@ def text(document=None, **how):
 
 
 def with_event(raw: bytes) -> bytes:
-    """Return the sound trace with one raw event inserted in the middle."""
+    """Return the intact trace with one raw event inserted in the middle."""
     events = [json.dumps(e).encode() for e in sound_events()]
     events.insert(5, raw)
     return b'{"schemaVersion": 1, "baseTimeNanoseconds": %d, "traceEvents": [\n%s\n]}' % (BASE, b",\n".join(events))
@@ -105,7 +105,7 @@ def members(content: bytes, parts: int) -> bytes:
 
 
 def each(**change) -> bytes:
-    """Return the sound trace with the same change to every complete event."""
+    """Return the intact trace with the same change to every complete event."""
     return text(sound([{**e, **change} if e["ph"] == "X" else e for e in sound_events()]))
 
 

@@ -17,7 +17,7 @@ def change(rule: str, action: str, before: float, after: float, **more: object) 
 
 
 def stairs_of(*steps: tuple[float, float, float]) -> tuple[RunResult, Staircase]:
-    """A run of 100 ms and a plan with ``steps``: ms and interval after each change."""
+    """Return the plan chart of a run of 100 ms and a plan with ``steps``: ms and interval after each."""
     result = run_of(ledger=[("other_compute", None, 40_000_000, 40.0), ("idle", "data_wait", 60_000_000, 60.0)])
     rules = [f"rule-{i}" for i in range(len(steps))]
     found = [change(rule, "Use the fused optimizer.", 100.0, ms) for rule, (ms, _, _) in zip(rules, steps, strict=True)]

@@ -22,7 +22,7 @@ TWO = functools.partial(in_processes, workers=2)
 
 
 def here(task: Task, sources: Sequence[SourceVersion], to: str) -> Iterator[SourceOutcome]:
-    """An engine without processes."""
+    """Return an engine that runs its tasks without processes."""
     return (task(source, to) for source in sources)
 
 

@@ -16,7 +16,7 @@ from tests.support import cluster_tasks
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Of a Ray cluster of two nodes with one core each, on this machine."""
+    """Return the address of a Ray cluster of two nodes with one core each, on this machine."""
     pytest.importorskip("ray", reason="ray is not installed: pip install 'sawtooth[cluster]'")
     from ray.cluster_utils import Cluster
 

@@ -68,7 +68,10 @@ def test_it_says_what_the_run_of_the_same_traces_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_pipeline_of_summaries_is_told_with_its_schedule_as_one_of_traces_is(tmp_path: Path) -> None:
-    """Four microbatches on three stages, the last of which works twice as long."""
+    """Summaries show a pipeline's schedule as traces do.
+
+    There are four microbatches on three stages, the last of which works twice as long.
+    """
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(pipelined([300, 300, 600], 4))]
     for source in list_sources([str(path) for path in paths]):
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1
@@ -117,7 +120,10 @@ def test_none_is_late_where_none_was_planted(tmp_path: Path) -> None:
 def test_a_loader_that_is_late_now_and_then_is_named_and_one_that_was_late_once_is_not(
     tmp_path: Path, late_in: set[int], named: bool
 ) -> None:
-    """Two of the nine steps that count are 2.5 ms longer on one rank: 0.56 ms a step."""
+    """A loader that is late repeatedly is named, and one that was late once is not.
+
+    Two of the nine counted steps are 2.5 ms longer on one rank: 0.56 ms a step.
+    """
     (tmp_path / "traces").mkdir()
     traces = job(8, 2, Planted(loader_us={3: 2500.0}, loads_in=frozenset(late_in)), mesh=True, steps=10)
     paths = [trace.write(tmp_path / "traces" / f"{rank}.json") for rank, trace in enumerate(traces)]

@@ -19,7 +19,7 @@ BUCKET = "s3://traces/job"
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server of S3's interface with an empty bucket, known by the environment alone."""
+    """Return an empty bucket of a server with S3's interface, configured by the environment alone."""
     pytest.importorskip("obstore", reason="obstore is not installed: pip install 'sawtooth[cluster]'")
     boto3 = pytest.importorskip("boto3", reason="moto is not installed: pip install 'moto[s3,server]'")
     server = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[s3,server]'")

@@ -148,7 +148,10 @@ def test_one_run_without_trials_is_a_sweep_of_the_batch_only():
 
 
 def test_other_sizes_are_predicted_beside_the_measured():
-    """A batch of 32 takes 8.95 ms by the stopwatch, one of 2 4.38 ms: two recordings of one model."""
+    """Other batch sizes are predicted beside the measured ones.
+
+    A batch of 32 takes 8.95 ms by the stopwatch and one of 2 takes 4.38 ms: two recordings of one model.
+    """
     result = result_of("gpt_small")
     truth = {
         n: json.loads((RECORDINGS / name / "truth.json").read_text()) for n, name in ((32, "gpt_small"), (2, "small_batch"))

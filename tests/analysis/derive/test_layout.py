@@ -77,7 +77,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFolder, str, Row
 
 @pytest.fixture
 def held(made: tuple[DataFolder, str, Rows], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DataFolder, str, Rows]:
-    """A copy of it, whose recording counts as large."""
+    """Return a copy of the data folder whose recording counts as large."""
     monkeypatch.setattr(screen_sums, "FEW_EVENTS", 0)
     return DataFolder(shutil.copytree(made[0].root, tmp_path / "data")), *made[1:]
 

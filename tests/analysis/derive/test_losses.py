@@ -60,7 +60,10 @@ def test_a_trace_without_gpu_work_has_no_losses(tmp_path: Path) -> None:
 
 
 def test_each_device_has_phases_of_its_own(tmp_path: Path) -> None:
-    """The mark covers the whole step on the host; device 0 works 700 µs of it, device 1 only 50."""
+    """Each device has its own phases.
+
+    The mark covers the whole step on the host. Device 0 works for 700 µs of it, device 1 only for 50.
+    """
     trace = matmul_loop()
     for k in range(4):
         at = k * 1000

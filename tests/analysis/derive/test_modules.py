@@ -69,7 +69,10 @@ def test_changes_are_matched_by_path_and_sum_to_the_change_of_the_whole(tmp_path
 
 
 def test_a_recomputed_forward_belongs_to_the_module_that_checkpoints(tmp_path: Path) -> None:
-    """Autograd's thread counts its own numbers: its 6 is not the main thread's."""
+    """A recomputed forward belongs to the module that checkpoints.
+
+    Autograd's thread has its own sequence numbers: its 6 is not the main thread's.
+    """
     trace = ChromeTrace()
     module(trace, "Net_0", 0, 60)
     module(trace, "Linear_0", 5, 20)

@@ -89,7 +89,10 @@ def test_what_touches_parameters_alone_stays():
 
 
 def test_a_recorded_batch_tells_the_step_of_another():
-    """A batch of 2 launches for 4.4 ms a step; the same model with 32 takes 8.95 ms by the stopwatch."""
+    """A recorded batch gives the step of another batch size.
+
+    A batch of 2 launches for 4.4 ms a step. The same model with 32 takes 8.95 ms by the stopwatch.
+    """
     then = json.loads((RECORDINGS / "gpt_small" / "truth.json").read_text())
     result = result_of("small_batch")
     with library().open(result.lead.recording_id) as recording:
@@ -241,7 +244,10 @@ def test_activations_grow_and_what_was_there_before_stays():
 
 
 def test_gradients_stay():
-    """One lives on after the pass, into the next step; one is accumulated and freed at once, as under DDP."""
+    """Memory of gradients does not grow with the batch.
+
+    One gradient lives after the pass, into the next step. One is accumulated and freed at once, as under DDP.
+    """
     kept = Recorded((10, 60, 60 * MB, FORWARD), (50, NEVER, 40 * MB, BACKWARD))
     assert memory_at(kept, 0, [4]) == [380 * MB]  # 100 + 40 + 4 × 60
     freed = Recorded((10, 60, 60 * MB, FORWARD), (50, 58, 40 * MB, BACKWARD), gradients=[(55, GRADIENT)])

@@ -105,7 +105,10 @@ def test_what_is_in_use_names_what_shows_it_and_what_was_not_looked_at():
 
 
 def test_layouts_that_cudnn_converts_itself_are_no_channels_last():
-    """Where the conversions are too short for a finding, the kernels between them still say nhwc."""
+    """Layouts that cuDNN converts itself do not count as channels_last.
+
+    If the conversions are too short for a finding, the kernels between them still have nhwc in their names.
+    """
     result = result_of("channels_first")
     result = replace(result, findings=[finding for finding in result.findings if finding.rule != "layout-conversions"])
     with library().open(result.lead.recording_id) as recording:
@@ -132,7 +135,10 @@ def test_a_finding_is_one_technique_s_and_python_work_is_no_matter_of_graphs():
 
 
 def test_a_technique_has_an_entry_for_each_of_its_findings():
-    """Compiling the model and compiling the loss are two changes of one technique, and each has its gain."""
+    """A technique has an entry for each of its findings.
+
+    Compiling the model and compiling the loss are two changes of one technique, and each has its gain.
+    """
     result = result_of("adam_single")
     other = next(finding for finding in result.findings if finding.rule == "optimizer-not-fused")
     second = replace(other, rule="optimizer-share", title="less", predicted_speedup=1.01)

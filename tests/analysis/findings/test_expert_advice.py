@@ -16,7 +16,10 @@ from tests.support.findings_of import finding, result_of
 
 
 def test_fusing_an_optimizer_removes_neither_products_nor_communication() -> None:
-    """The 60 updates take 240 of the optimizer's 752 µs on the GPU; the host needs 6 µs for each of them."""
+    """Fusing an optimizer removes neither products nor communication.
+
+    The 60 updates take 240 of the optimizer's 752 µs on the GPU. The host needs 6 µs for each of them.
+    """
     found = finding("adam_one_by_one", "optimizer-not-fused")
     assert found is not None and "60 kernels" in found.title
     assert found.gain_ms <= 60 * 6 / 1e3
@@ -38,7 +41,10 @@ def test_few_large_tensors_are_a_checkpoint_and_no_losses(name: str) -> None:
 
 
 def test_a_models_width_changes_with_all_its_multiples_and_its_heads() -> None:
-    """774 = 6 · 129, and 2322 = 3 · 774: padded alone, 2322 would be 2368, which is not divisible by 3."""
+    """A model's width changes together with all its multiples and its heads.
+
+    774 = 6 · 129, and 2322 = 3 · 774. Padded alone, 2322 would be 2368, which is not divisible by 3.
+    """
     found = finding("odd_model_width", "misaligned-dimensions")
     assert found is not None
     assert found.action.short == "Make the model's width 768 instead of 774 and pad 50257"
@@ -50,14 +56,20 @@ def test_a_models_width_changes_with_all_its_multiples_and_its_heads() -> None:
 
 
 def test_overlap_hides_no_more_than_is_computed_beside() -> None:
-    """A step computes for 200 + 300 + 36 µs and communicates alone for 1500 µs."""
+    """Overlap hides no more communication than there is computation.
+
+    A step computes for 200 + 300 + 36 µs and communicates alone for 1500 µs.
+    """
     exposed = finding("communicates_most", "exposed-communication")
     assert exposed is not None and exposed.ceiling_ms_per_step == pytest.approx(0.536, abs=0.01)
     assert "at most 536 µs" in exposed.prediction_note and "DDP" in exposed.changes[0].after
 
 
 def test_a_link_far_below_its_bandwidth_is_the_clue() -> None:
-    """4 MB in 1500 µs between two GPUs: 2.67 GB/s of the 450 of NVLink 4."""
+    """A link far below its bandwidth is named as the clue.
+
+    4 MB in 1500 µs between two GPUs are 2.67 GB/s of the 450 of NVLink 4.
+    """
     slow = finding("communicates_slowly", "exposed-communication")
     assert slow is not None and "2.7 GB/s" in slow.fix and "450" in slow.fix and "why the link is slow" in slow.fix
 
@@ -69,7 +81,10 @@ def test_communication_of_an_optimizer_gets_no_advice_for_gradients() -> None:
 
 
 def test_a_finding_of_a_job_names_its_ranks() -> None:
-    """Rank 1 alone sleeps in each step. The collectives of the other job are those of every rank."""
+    """A finding of a job names its ranks.
+
+    Only rank 1 sleeps in each step. The collectives of the other job concern every rank.
+    """
     python = finding("ddp_straggler", "python-between-operators")
     assert python is not None and python.title.endswith(", on rank 1 alone")
     reduced = finding("reduced_after", "gradients-reduced-after")
@@ -92,7 +107,10 @@ def test_only_a_late_rank_alone_loses_time_of_the_host(late: tuple[int, ...], ti
 
 
 def test_what_pays_after_the_loader_is_said_today() -> None:
-    """The product is 1 of 29 ms, and 1 of 4 ms after the loader; in bf16 it is about 0.1 ms."""
+    """A change that pays after the loader's fix is reported already.
+
+    The product takes 1 of 29 ms, and 1 of 4 ms after the loader's fix. In bf16 it takes about 0.1 ms.
+    """
     findings = result_of("starved_in_fp32").findings
     assert findings[0].rule == "data-loader-starves-gpu"
     later = next(f for f in findings if f.rule == "fp32-products")
@@ -132,7 +150,10 @@ def waits(trace: ChromeTrace, operator: str, at: float, kernel_us: float, late_u
 
 
 def test_a_mask_that_loses_most_of_the_waits_is_named(tmp_path: Path) -> None:
-    """A step waits 150 µs for the host after one mask, and 10 µs after each of two reads."""
+    """The mask that causes most of the waits is named.
+
+    A step waits 150 µs for the host after one mask, and 10 µs after each of two reads.
+    """
     trace, at = ChromeTrace(), 0.0
     for k in range(4):
         begin = at

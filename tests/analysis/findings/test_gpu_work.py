@@ -61,7 +61,7 @@ def test_every_grouping_of_a_recording_is_the_ledger_s_time(name: str) -> None:
 
 
 def marked_steps() -> ChromeTrace:
-    """Four steps of 1,000 µs, of which the GPU works 900.
+    """Return four steps of 1,000 µs, of which the GPU works 900.
 
     300 are a product, 50 a loss, 400 an autograd node on another thread, and 150 the optimizer.
     """

@@ -215,7 +215,7 @@ def test_a_choice_that_mends_a_fault_on_the_way_and_brings_more_stands_before_it
 
 
 def rule(slug: str, **declared: Any) -> Rule:
-    """Return a rule that measures nothing, and stands to others as ``declared``."""
+    """Return a rule that measures nothing and has the relations ``declared``."""
     return Rule(slug, lambda _context: (), OF_TRACE, **declared)
 
 

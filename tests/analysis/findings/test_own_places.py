@@ -18,7 +18,7 @@ def named(finding: Finding) -> set[int]:
 
 
 def foreign(recording: Recording, device: int, finding: Finding) -> list[tuple[int, int]]:
-    """Evidence and places of ``finding`` in which neither its operations run nor its calls wait."""
+    """Return evidence and places of ``finding`` without its operations and without its waiting calls."""
     rows = {(row["start_ns"], row["end_ns"]) for row in finding.evidence if row.get("start_ns")}
     shown = [(int(start), int(end)) for start, end in rows | set(finding.places)]
     own = recording.rows(

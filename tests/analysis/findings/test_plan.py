@@ -76,7 +76,10 @@ def test_each_fix_is_timed_after_those_before_it_and_a_guess_is_left_out(loop):
 
 
 def test_the_first_step_is_its_finding_s_own_prediction_and_compiling_comes_after(loop):
-    """One change had two numbers: its card's, and the plan's with another card's edits in the same step."""
+    """The first step of the plan is its finding's own prediction, and compiling comes after it.
+
+    One change had two numbers: its card's, and the plan's with another card's edits in the same step.
+    """
     _, whatif, best = loop
     graph = replace(finding("graph", AsGraph()), explains=Explains(topics=frozenset({"cuda_graph"})))
     compiled = replace(finding("chains", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), explains=Explains(sets=("compile",)))
@@ -151,7 +154,7 @@ def test_no_plan_is_quicker_than_the_workers_it_advises(tmp_path: Path) -> None:
 
 
 class Times:
-    """A what-if that knows the step with each set of changes: ms, or ms with its interval."""
+    """A what-if with a fixed step for each set of changes: ms, or ms with its interval."""
 
     def __init__(self, **steps) -> None:
         self.steps = {frozenset(names.split("_")): (step if isinstance(step, tuple) else (step, step, step)) for names, step in steps.items()}  # fmt: skip

@@ -128,7 +128,10 @@ def test_the_users_own_frames_are_the_way_to_what_was_launched(tmp_path: Path) -
 
 
 def test_a_loop_calls_from_the_innermost_line_that_all_its_launches_share(tmp_path: Path) -> None:
-    """``batch`` calls the same ``forward`` twice; each call launches a kernel."""
+    """A loop's source line is the innermost line that all its launches share.
+
+    ``batch`` calls the same ``forward`` twice; each call launches a kernel.
+    """
     trace = loop_with(
         ("train.py(5): batch", 1, 900, None),
         ("model.py(12): forward", 300, 340, 1),

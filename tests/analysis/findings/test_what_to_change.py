@@ -28,7 +28,7 @@ from tests.support.pages import opened, run_of, staircase_of, words_of
 
 
 def launching() -> ChromeTrace:
-    """Six steps of 1 ms with ten kernels of 5 µs each, launched 100 µs apart: launch-bound."""
+    """Return six steps of 1 ms with ten kernels of 5 µs each, launched 100 µs apart: launch-bound."""
     trace = ChromeTrace()
     for k in range(6):
         at = 1000.0 * k
@@ -53,7 +53,10 @@ def test_a_tick_of_the_address_says_what_it_brings(loop: str) -> None:
 
 
 def test_the_tab_s_title_follows_what_is_ticked(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page sends a title for each choice, and the browser shows that of the ticked changes."""
+    """The tab's title follows the selected changes.
+
+    The page sends a title for each selection, and the browser shows the one in use.
+    """
     titles: list[str] = []
     monkeypatch.setattr("streamlit.set_page_config", lambda **config: titles.append(config.get("page_title", "")))
     drawn = staircase_of(opened("verdict", loop))
@@ -74,7 +77,7 @@ def test_the_address_restores_ticks_and_price(loop: str) -> None:
 
 
 def included(drawn: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes that the page begins with."""
+    """Return the changes that are selected at first."""
     return [change for i, change in enumerate(drawn["changes"]) if drawn["choice"] >> i & 1]
 
 

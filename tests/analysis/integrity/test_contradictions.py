@@ -86,7 +86,10 @@ def test_a_capture_is_no_idle_run(trace: ChromeTrace, shown: bool) -> None:
     ("takes_us", "steps", "shown", "headed"), [(700, 6, True, True), (300, 6, True, False), (30, 6, False, False)]
 )
 def test_a_long_capture_beside_more_launches_that_run(takes_us: int, steps: int, shown: bool, headed: bool) -> None:
-    """Twenty captured launches beside forty that run, as in a graph that is captured and replayed twice."""
+    """Check whether a long capture is reported next to more launches that run.
+
+    Twenty launches are captured and forty run, as in a graph that is captured and replayed twice.
+    """
     trace = matmul_loop(steps)
     for k in range(steps):
         at = 1000 * k + 150

@@ -63,7 +63,10 @@ def test_factors_multiply_to_mfu_exactly():
 
 
 def factors_of(best, *, clock=None, busy_ms=None, by_dtype=None):
-    """A profile of 2 steps of 20 ms that work 18 ms each, 15 of them in FLOP kernels."""
+    """Return the MFU factors of a profile of 2 steps of 20 ms with 18 ms of work each.
+
+    15 ms of the work are in FLOP kernels.
+    """
     counts = flops(2 * 9.894e12, union_ns=30_000_000, by_dtype=by_dtype or {"bf16": 2 * 9.894e12})
     return readings(counts, best, 36_000_000, 2, clock=clock, works_ms=busy_ms)
 

@@ -106,7 +106,10 @@ def test_an_alias_is_a_key_of_the_same_value() -> None:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError, NotFiniteError])
 def test_a_metric_that_cannot_be_computed_is_missing_and_says_why(error: type[Exception]) -> None:
-    """One that raised ended the report with exit code 1, which a gate reads as "slower"."""
+    """A metric that cannot be computed is missing, with its reason.
+
+    A metric that raised ended the report with exit code 1, which a gate reads as "slower".
+    """
 
     def computed(_: DeviceMeasurements) -> Reading:
         raise error

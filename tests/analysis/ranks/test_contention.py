@@ -16,7 +16,7 @@ MATMUL, ADD, UNSEEN = ("matmul", "8"), ("add", "1"), ("scan", "2")
 
 
 def kernels(quiet: dict[tuple[str, str], float], *ops: tuple[tuple[str, str], int, int]) -> Kernels:
-    """``ops`` are (shape, start, duration in ns), all of step 1."""
+    """Return the kernels of step 1; ``ops`` are (shape, start, duration in ns)."""
     frame = pd.DataFrame(
         [
             {"gpu_op_id": i, "start_ns": at, "end_ns": at + ns, "dur_ns": ns, "step": 1, "name": n, "shape": s}
@@ -31,7 +31,10 @@ def collective(position: int, start: int, wait: int) -> dict[str, int]:
 
 
 def test_slowdown_by_waiting_collectives_is_removed_and_by_transfers_is_not() -> None:
-    """It waits from 0 to 1,000 and transfers after. Alone the product takes 100."""
+    """Slowdown by waiting collectives is removed, and slowdown by transfers is not.
+
+    The collective waits from 0 to 1,000 and transfers after. The product alone takes 100.
+    """
     early = kernels(
         {MATMUL: 100.0},
         (MATMUL, 0, 130),  # all of it beside the waiting: 30 off

@@ -55,7 +55,10 @@ def test_groups_of_one_kind_are_one_row_with_their_bandwidth_and_their_link(tmp_
 
 @pytest.mark.parametrize("cut", [0, 4])
 def test_cut_trace_counts_fewer_steps_and_keeps_the_means(cut: int) -> None:
-    """Nine steps of one all-reduce of 4 kB in 100 µs. Rank 1 counts ``cut`` of them."""
+    """A cut trace counts fewer steps and keeps the means.
+
+    There are nine steps of one all-reduce of 4 kB in 100 µs. Rank 1 counts ``cut`` of them.
+    """
     counts = (9, cut)
     collectives = pd.DataFrame(
         {

@@ -55,7 +55,10 @@ def table(ranks: int, steps: int = 2) -> pd.DataFrame:
 
 
 def test_neighbours_share_a_row_beyond_the_most_and_the_worst_of_them_shows() -> None:
-    """Seven ranks in at most three rows: three, three and one."""
+    """Neighbouring ranks share a row beyond the maximum, and the row shows the worst of them.
+
+    Seven ranks are in at most three rows: three, three and one.
+    """
     rows = pooled(table(7), most_rows=3)
     assert list(dict.fromkeys(rows["label"])) == ["rank 0 to 2", "rank 3 to 5", "rank 6"]
     assert rows.loc[rows["step"] == "s0", "own_ms"].tolist() == [2, 5, 6]

@@ -31,7 +31,7 @@ def job_of(
     steps: int = 5,
     cut: int | None = None,
 ) -> Communication:
-    """The job's communication; of the rank ``cut`` half of the trace is there."""
+    """Return the job's communication, with half of the trace of rank ``cut``."""
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(ranks, per_host, planted, mesh=mesh, steps=steps))]
     if cut is not None:
@@ -47,7 +47,7 @@ def job_of(
 
 
 def of_traces(folder: Path, traces: Sequence[ChromeTrace]) -> Communication:
-    """The communication of the job with these traces, by rank."""
+    """Return the communication of the job with these traces, by rank."""
     data = DataFolder(folder / "data").create()
     (run,) = bring_in(data, [(trace.write(folder / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
     communication = analyse(run, Library(data)).communication
@@ -69,7 +69,10 @@ def test_loader_of_one_rank_is_reported_with_its_cost(tmp_path: Path, mesh: bool
 
 
 def test_a_loader_late_every_fourth_step_is_named_with_its_cost_over_all_steps(tmp_path: Path) -> None:
-    """Of eight counted steps two wait 2 ms: 0.5 ms a step in the mean."""
+    """A loader that is late every fourth step is named, with its cost over all steps.
+
+    Of eight counted steps two wait 2 ms: 0.5 ms a step on average.
+    """
     planted = Planted(loader_us={1: 2_000.0}, loads_in=frozenset({3, 7}))
     (late,) = job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers
     assert (late.ranks, late.reason) == ((1,), "data_wait")
@@ -107,7 +110,10 @@ def test_balanced_job_with_different_hosts_has_no_late_rank(tmp_path: Path) -> N
 
 
 def test_the_same_kernels_in_other_shapes_are_more_work_and_no_slow_gpu(tmp_path: Path) -> None:
-    """Rank 1 computes 1.4 times as long, and what follows the collective runs in a larger grid there."""
+    """The same kernels with other shapes are more work and not a slow GPU.
+
+    Rank 1 computes 1.4 times as long, and the kernel after the collective runs in a larger grid there.
+    """
     traces = job(2, 2, Planted(slow_gpu={1: 1.4}))
     for event in traces[1].events:
         if event.get("args", {}).get("grid") == [99, 1, 1]:
@@ -165,7 +171,10 @@ def test_kernel_work_hidden_by_replayed_hosts_is_an_upper_bound(tmp_path: Path) 
 
 
 def test_a_measured_step_says_how_fast_the_hosts_are(tmp_path: Path) -> None:
-    """At 65 % of the replayed hosts' time rank 1 is the late one, by 0.12 ms and more."""
+    """A measured step shows how fast the hosts are.
+
+    At 65 % of the replayed hosts' time, rank 1 is the late one, by 0.12 ms and more.
+    """
     traces = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, HIDDEN))]
     data = DataFolder(tmp_path / "data").create()
     (run,) = bring_in(data, [(path, path.name) for path in traces]).runs
@@ -334,7 +343,10 @@ def test_rank_that_is_never_late_is_not_blamed(tmp_path: Path, monkeypatch: pyte
 def test_collectives_of_many_equal_ranks_show_the_late_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted, who: tuple[str, list[int]], reason: str | None
 ) -> None:
-    """Each loses 0.8 ms a step; of the slow GPU the 1,000 µs before the collectives."""
+    """Collectives of many equal ranks show the late one.
+
+    Each late rank loses 0.8 ms a step. The slow GPU's loss is in the 1,000 µs before the collectives.
+    """
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
     found = job_of(tmp_path, planted, ranks=8, per_host=2)
     (late,) = found.stragglers
@@ -355,7 +367,10 @@ def test_two_late_ranks_of_many_gain_only_together(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_short_trace_does_not_hide_the_cost_of_another_rank(tmp_path: Path) -> None:
-    """Rank 6 meets rank 2, whose trace is cut, alone: how long it takes there is not its own."""
+    """A short trace does not hide the cost of another rank.
+
+    Rank 6 meets only rank 2, whose trace is cut. The time of that collective is not rank 6's own.
+    """
     (late,) = job_of(tmp_path, Planted(loader_us={3: 900.0}), ranks=8, per_host=4, cut=2).stragglers
     assert (late.ranks, late.gain_ms) == ((3,), pytest.approx(0.9, abs=0.01))
 
@@ -373,7 +388,10 @@ def test_delay_that_recording_may_cause_is_not_reported(tmp_path: Path, monkeypa
 @pytest.mark.slow
 @pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
 def test_clock_or_power_limit_in_telemetry_is_the_reason_of_a_slow_gpu(tmp_path: Path, throttle: int, reason: str) -> None:
-    """GPU 2 runs at 1,410 MHz of the others' 1,980, 1.4 times slower; UUIDs say whose telemetry is whose."""
+    """A clock or power limit in telemetry is the reason for a slow GPU.
+
+    GPU 2 runs at 1,410 MHz instead of 1,980, 1.4 times slower. UUIDs match telemetry to GPUs.
+    """
     traces = job(4, 4, Planted(slow_gpu={2: 1.4}))
     lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200", "uuid": f"GPU-{g}"} for g in range(4)]}]
     for i in range(60):

@@ -11,7 +11,7 @@ from tests.support.tiny_trace import TinyTrace
 
 
 def member(ends: list[float]) -> Member:
-    """A rank whose steps end on its GPU at ``ends``, µs."""
+    """Return a rank whose steps end on its GPU at ``ends`` µs."""
     trace, before = TinyTrace(), 0.0
     for end in ends:
         trace.launch((end - 6, end - 4), (end - 2, end))
@@ -48,7 +48,7 @@ def with_collectives(calls: list[float], odd: list[float] | None = None) -> Memb
 
 
 def together(first: list[float], second: list[float], odd: tuple[list[float], list[float]] | None = None) -> JointReplay:
-    """Two ranks that meet in every collective, each of which takes 4 µs once both have come."""
+    """Replay two ranks that meet in every collective; each takes 4 µs once both have arrived."""
     first_odd, second_odd = odd or (first, second)
     members = [with_collectives(first, first_odd), with_collectives(second, second_odd)]
     of_op = {int(op): number for number, op in enumerate(members[0].problem.ops.op)}

@@ -86,7 +86,7 @@ def test_interval_includes_time_beyond_the_replay() -> None:
 
 
 def waiting(kernel_us: float = 40) -> WhatIf:
-    """Steps of 60 µs of the host, then a kernel that the host waits for: 100 µs."""
+    """Return steps of 60 µs of the host, each followed by a kernel of 100 µs that the host waits for."""
     trace = TinyTrace()
     for k in range(4):
         t = (60 + kernel_us) * k
@@ -98,7 +98,7 @@ def waiting(kernel_us: float = 40) -> WhatIf:
 
 
 def hiding() -> WhatIf:
-    """Steps of 100 µs on the host, which never waits; a kernel of 40 in each."""
+    """Return steps of 100 µs on a host that never waits, with a kernel of 40 µs in each."""
     trace = TinyTrace()
     for k in range(4):
         t = 100.0 * k
@@ -126,7 +126,7 @@ def test_host_of_a_gpu_bound_step_has_a_range_of_speeds() -> None:
 
 
 def hidden(host_us: float = 50, kernel_us: float = 100) -> WhatIf:
-    """A host that queues a longer kernel every ``host_us``: it runs ahead, and a step takes ``kernel_us``."""
+    """Return a host that queues a longer kernel every ``host_us``, so a step takes ``kernel_us``."""
     trace = TinyTrace()
     for k in range(4):
         queued, ready = host_us * (k + 1), host_us - 3 + kernel_us * k

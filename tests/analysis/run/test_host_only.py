@@ -361,7 +361,10 @@ def test_marks_without_a_trace_give_the_step_time(tmp_path: Path) -> None:
 
 
 def test_evaluation_is_separated_without_a_trace(tmp_path: Path) -> None:
-    """20 ms after every 20th step of 0.8 ms; no GPU is named beside the marks and none was sampled."""
+    """Evaluation is separated without a trace.
+
+    It takes 20 ms after every 20th step of 0.8 ms. No GPU is named beside the marks, and none was sampled.
+    """
     ends = iter([0, *np.cumsum([800_000 + 20_000_000 * (step % 20 == 0) for step in range(400)]).tolist()])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
     for step in range(400):
@@ -464,7 +467,10 @@ def test_workers_that_may_crowd_out_the_gain_are_advised_without_a_prediction(tm
 
 
 def test_workers_that_set_the_pace_are_named_and_so_are_those_that_keep_up(tmp_path: Path) -> None:
-    """Two workers give 2,000 samples/s: a step of 8 ms takes just these; one of 20 ms takes 800."""
+    """Workers that limit the step are named, and so are those that are fast enough.
+
+    Two workers give 2,000 samples/s. A step of 8 ms needs just these, one of 20 ms needs 800.
+    """
     data = DataFolder(tmp_path / "data").create()
     paced = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 8.0), **WAITS, loader_workers=2)
     assert headline(paced) == "Use 4 loader workers instead of 2: up to 4.00\u00a0ms of each 8.00\u00a0ms step (low confidence)"
@@ -652,7 +658,10 @@ def test_a_training_known_to_run_on_the_cpu_is_not_asked_for_a_gpu_s_activity(tm
 
 
 def test_no_advice_for_more_workers_on_a_full_cpu(tmp_path: Path) -> None:
-    """300 of 1000 µs wait for 5 workers, 600 are operators, on 2 cores."""
+    """On a full CPU, no more workers are advised.
+
+    300 of 1000 µs wait for 5 workers, and 600 are operators, on 2 cores.
+    """
     trace = ChromeTrace()
     for k in range(5):
         at = 1000 * k
@@ -692,7 +701,10 @@ def test_waits_for_a_core_are_not_reported_as_disk_waits(tmp_path: Path) -> None
 
 
 def test_cost_of_padding_is_its_share_of_the_operators(tmp_path: Path) -> None:
-    """Operators take 300 of each 1000 µs outside the loader, and half of what they compute is padding."""
+    """The cost of padding is its share of the operators.
+
+    Operators take 300 of each 1000 µs outside the loader, and half of their work is padding.
+    """
     trace = loop().write(tmp_path / "trace.json")
     result = analysed(DataFolder(tmp_path / "data").create(), trace, loader_padding=0.5)
     (finding,) = [finding for finding in result.findings if finding.rule == "shapes-vary"]

@@ -30,7 +30,7 @@ BESIDE_THE_EVENTS = {"odd ranks", "odd properties", "deep metadata behind", "rel
 
 
 class Answer:
-    """How ``sawtooth report FILE --format json`` ended."""
+    """The result of ``sawtooth report FILE --format json``."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -78,7 +78,7 @@ def report(ask, tmp_path):
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """The numbers of the sound trace."""
+    """Return the numbers of the intact trace."""
     return {}
 
 
@@ -269,7 +269,10 @@ def test_odd_traces_are_answered_and_their_parts_sum(report, name, content):
 
 
 def test_climbing_a_chain_of_operators_takes_no_more_than_the_chain():
-    """A damaged trace may nest every operator in the one before: climbing them one by one took minutes."""
+    """Climbing a chain of operators takes time linear in the chain.
+
+    A damaged trace may nest every operator in the one before. Climbing from each of them took minutes.
+    """
     count = 200_000
     parent = np.arange(count) - 1
     started = time.process_time()

@@ -201,7 +201,10 @@ else:
 def test_were_writing_statements_let_through_the_process_could_not_write(
     attack: str, folder: DataFolder, trace: str, tmp_path: Path
 ) -> None:
-    """The engine itself allows some: it lets a COPY overwrite the file that it has attached READ_ONLY."""
+    """If writing statements were accepted, the process still could not write.
+
+    The engine itself allows some: a COPY may overwrite the file that is attached READ_ONLY.
+    """
     before = contents(folder)
     files = [folder.recording_file(trace), folder.derived_file(trace, query.ANALYSIS_VERSION)]
     command = [sys.executable, "-c", WITHOUT_THE_FIRST_WALL, folder.root, *files, filled(attack, folder, trace, tmp_path)]

@@ -33,7 +33,7 @@ def test_spans() -> None:
 
 @pytest.fixture(scope="module")
 def gpt():
-    """A recording with more operations than a tile shows one by one: 5,818 on the GPU."""
+    """Return a recording with more operations than a tile shows one by one: 5,818 on the GPU."""
     with common.library().open(common.recording_of(SAMPLES / "gpt" / "trace.json.gz")) as recording:
         yield recording
 
@@ -58,7 +58,7 @@ def names_read(recording: Recording, rows: str, view: TimelineSpan) -> dict[str,
 
 
 def views(whole: TimelineSpan) -> list[TimelineSpan]:
-    """The whole, borders of cells and a nanosecond beside them, and views too near for sums."""
+    """Return views to test: the whole, borders of cells ± 1 ns, and views too short for sums."""
     cell, rng = timeline_store.cell_ns(whole.ns), random.Random(7)
     found = [whole, TimelineSpan(whole.start_ns - 5, whole.end_ns + 5)]
     found += [TimelineSpan(whole.start_ns + 3 * cell + by, whole.start_ns + 4000 * cell + by) for by in (-1, 0, 1)]

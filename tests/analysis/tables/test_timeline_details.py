@@ -14,7 +14,10 @@ from tests.support.chrome_trace import ChromeTrace
 
 @pytest.fixture
 def rank(tmp_path: Path):
-    """A kernel that runs 5, 20 and 9 µs, and an operator of 4 and 7 µs around the first two launches."""
+    """Return a rank with a kernel of 5, 20 and 9 µs and an operator of 4 and 7 µs.
+
+    The operator is around the first two launches.
+    """
     trace = ChromeTrace()
     trace.op("aten::relu", 98.0, 102.0)
     trace.op("aten::relu", 197.0, 204.0)

@@ -109,7 +109,7 @@ def holds_every_slice(read: TimelineTile, events: pd.DataFrame) -> None:
 
 @contextmanager
 def two_ranks(library: Library, folder: Path) -> Iterator[RankView]:
-    """The late one of two ranks: its lost time is what both know of it."""
+    """Return the late one of two ranks, whose lost time depends on both."""
     traces = job(2, 2, Planted(loader_us={1: 800.0}))
     files = [(trace.write(folder / f"{rank}.json"), f"{rank}.json") for rank, trace in enumerate(traces)]
     result = analyse(bring_in(library.folder, files).runs[0], library)
@@ -286,7 +286,10 @@ def test_a_piece_of_lost_time_is_told_by_its_start(gpt: Recording) -> None:
 def test_a_copy_of_unknown_cause_is_drawn_as_a_copy(
     small: bool, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the page's sentence calls it: not attributed is idle time that nothing explains."""
+    """A copy of unknown cause is drawn as a copy, as in the page's sentence.
+
+    Not attributed is idle time without a known cause.
+    """
     monkeypatch.setattr(timeline_tiles, "is_small", lambda recording: small)
     trace = ChromeTrace()
     for k in range(4):

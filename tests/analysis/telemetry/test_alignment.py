@@ -21,7 +21,7 @@ T0 = 1_795_000_000 * S
 
 
 def work(seed: int, seconds: float = 90.0) -> KernelActivity:
-    """Kernels of 30 to 400 ms with pauses of 20 to 600 ms between them, from T0 − 30 s on."""
+    """Return kernels of 30 to 400 ms with pauses of 20 to 600 ms, from T0 − 30 s on."""
     draw = np.random.default_rng(seed)
     n = int(seconds * 4)
     busy, idle = draw.integers(30, 400, n) * 10**6, draw.integers(20, 600, n) * 10**6

@@ -40,7 +40,10 @@ def witness_of(work: StepWork, telemetry: DeviceTelemetry) -> StepTimeEvidence:
 
 
 def test_dispatch_counts_as_busy_time() -> None:
-    """A step of 11.34 ms in which kernels take 1.5 ms and are dispatched 918 times shows 22.9 %, not 13.2."""
+    """Dispatch counts as busy time.
+
+    A step of 11.34 ms with 1.5 ms of kernels and 918 dispatches shows 22.9 %, not 13.2.
+    """
     found = witness_of(MLP, sampled(util_pct=mean((1.5 + 918 * 1.2e-3) / 11.34 * 100)))
     assert found.ms == pytest.approx(11.34)
     assert found.low_ms < 11.34 * 0.93 and found.high_ms is not None and 11.34 * 1.07 < found.high_ms < 11.34 * 1.15
@@ -114,7 +117,10 @@ def test_interval_includes_both_signals_if_they_differ() -> None:
 
 
 def test_pageable_copies_by_utilization_alone_leave_both_ends_open() -> None:
-    """NVML counts part of them: whatever part it is, the step lies in the interval."""
+    """Pageable copies by utilization alone leave both ends of the interval open.
+
+    NVML counts part of them. Whatever part it is, the step lies in the interval.
+    """
     work = StepWork(kernel_ns=20e6, dispatched=300, copies_ns=15e6, pageable_ns=15e6, dispatch=H200)
     for counted in (0.0, 0.5, 1.0):
         step = 54.6
@@ -136,7 +142,10 @@ def test_uncertainty_widens_the_interval(widens: str) -> None:
 
 
 def test_waiting_in_collectives_gives_only_a_lower_bound() -> None:
-    """NCCL kernels spin while other ranks are late: 99 % busy says nothing of how long the own work takes."""
+    """Waiting in collectives gives only a lower bound.
+
+    NCCL kernels spin while other ranks are late, so 99 % busy does not show how long the rank's own work takes.
+    """
     work = StepWork(kernel_ns=50e6, dispatched=500, communication_ns=30e6, dispatch=H200)
     found = witness_of(work, sampled(util_pct=mean(99.0)))
     assert found.ms is None and found.high_ms is None

@@ -12,7 +12,7 @@ WARM_UP, MAIN, LAST_BATCH = (f"train.py:12 < train.py:{line}" for line in (40, 5
 
 
 class Training:
-    """Marks of loops one after the other."""
+    """Marks of several loops in sequence."""
 
     def __init__(self) -> None:
         self.rows: list[MarkRow] = []
@@ -66,7 +66,10 @@ def test_line_with_occasional_steps_is_part_of_the_loop(alone: int) -> None:
 
 
 def test_replaced_profile_is_ignored() -> None:
-    """Both loops were profiled; the trace is of the second, which went on for longer."""
+    """A replaced profile is ignored.
+
+    Both loops were profiled. The trace is of the second, which ran for longer.
+    """
     training = Training().run(50, 10, WARM_UP).run(7, 20, WARM_UP, phase="profile").run(50, 10, WARM_UP)
     training.run(100, 50, MAIN).run(6, 90, MAIN, phase="profile")
     traced = (training.rows[-6].end_ns, training.rows[-1].end_ns)

@@ -26,7 +26,10 @@ def sampled(tenths: NDArray[np.int64], value: NDArray[np.float64]) -> TelemetryS
 
 
 def test_folding_aligns_periods_at_rising_edges() -> None:
-    """Three of ten samples per second are high, so the fold is high for 0.3 s after the rise."""
+    """Folding aligns periods at rising edges.
+
+    Three of ten samples per second are high, so the fold is high for 0.3 s after the rise.
+    """
     tenths = np.arange(400)
     table = folded(sampled(tenths, np.where(tenths % 10 < 3, 90.0, 5.0)), period_s=1.0, low=5.0, high=90.0, column="util_pct")
     at = {round(float(t), 1): float(m) for t, m in zip(table["after_s"], table["median"], strict=True)}
@@ -36,7 +39,10 @@ def test_folding_aligns_periods_at_rising_edges() -> None:
 
 
 def test_folding_does_not_copy_all_samples_for_each_rise() -> None:
-    """A copy of 6,000 samples of 8 bytes (ten minutes at 10 Hz) for each of 1,200 rises would take 58 MB."""
+    """Folding does not copy all samples for each rise.
+
+    A copy of 6,000 samples of 8 bytes (ten minutes at 10 Hz) for each of 1,200 rises would take 58 MB.
+    """
     tenths = np.arange(6000)
     telemetry = sampled(tenths, np.where(tenths % 5 < 2, 100.0, 0.0))
     tracemalloc.start()
@@ -49,7 +55,10 @@ def test_folding_does_not_copy_all_samples_for_each_rise() -> None:
 
 
 def test_sample_after_a_gap_has_the_weight_of_one_period() -> None:
-    """One of seven samples is 100, the first after a gap of 96 periods, so the mean is 100 / 7."""
+    """A sample after a gap has the weight of one period.
+
+    One of seven samples is 100, the first after a gap of 96 periods, so the mean is 100 / 7.
+    """
     result = facts(sampled(np.array([0, 1, 2, 3, 100, 101, 102]), np.array([0.0, 0, 0, 0, 100, 0, 0])), "util_pct")
     assert result["mean"] == pytest.approx(100 / 7)
 

@@ -62,7 +62,10 @@ def test_frequent_checkpoints_are_part_of_the_step_time() -> None:
 
 
 def test_pauses_do_not_make_steps_after_the_profile_slower() -> None:
-    """There is one pause in the 90 steps before the profile and four in the 200 steps after it."""
+    """Pauses do not make steps after the profile slower.
+
+    There is one pause in the 90 steps before the profile and four in the 200 steps after it.
+    """
     gaps = [*[20.0] * 50, 1000.0, *[20.0] * 40, *[90.0] * 6, *([20.0] * 49 + [1000.0]) * 4, *[20.0] * 10]
     evidence = by_marks(marks(*gaps, profiled=range(92, 98)))
     assert evidence is not None and evidence.ms == pytest.approx(20 + 5 * 980 / 298, rel=0.1)
@@ -89,9 +92,10 @@ def test_pauses_have_a_period_if_they_are_equally_far_apart(steps: tuple[int, ..
 
 @pytest.mark.parametrize(("phase", "known"), [("train", True), ("eval", True), ("checkpoint", False)])
 def test_rounds_are_recognised_by_the_time_before_each(phase: str, known: bool) -> None:
-    """A rollout of 25 ms and 8 updates of 3 ms, before and after a profile that is not a full round.
+    """Rounds are recognised by the time before each.
 
-    Checkpoints are reported as pauses, not as rounds.
+    There is a rollout of 25 ms and 8 updates of 3 ms, before and after a profile that is not a full round. Checkpoints
+    are reported as pauses, not as rounds.
     """
     gaps = [*([28.0] + [3.0] * 7) * 20, *[5.0] * 6, *[3.0] * 2, *([28.0] + [3.0] * 7) * 4]
     rounds = [
@@ -192,7 +196,7 @@ def test_slower_steps_after_a_cpu_only_profile_count() -> None:
 
 
 def evaluated(gaps_ms: list[float], every: int, ms: float) -> list[Mark]:
-    """Marks of ``gaps_ms``, where an evaluation of ``ms`` comes before every ``every``-th step."""
+    """Return marks of ``gaps_ms`` with an evaluation of ``ms`` before every ``every``-th step."""
     gaps = [gap + (ms if step % every == 0 else 0) for step, gap in enumerate(gaps_ms, 1)]
     return [Mark(step, end, "eval" if step and step % every == 0 else phase) for step, end, phase in marks(*gaps)]
 
@@ -242,14 +246,20 @@ def test_busy_host_is_not_a_wait_for_the_gpu() -> None:
 
 @pytest.mark.parametrize("gaps", [[12.0] * 40 + [6.0] * 560, [12.0] * 40 + [6.0] * 200 + [12.0] * 60 + [6.0] * 300])
 def test_busy_start_without_a_gpu_is_not_warm_up(gaps: list[float]) -> None:
-    """A stopwatch around the loop includes other load on the host, at the start as later."""
+    """A busy start without a GPU is not warm-up.
+
+    A stopwatch around the loop includes other load on the host, at the start as later.
+    """
     busy = by_marks(marks(*gaps), cpu_only=True)
     assert busy is not None and busy.ms == pytest.approx(sum(gaps) / len(gaps))
     assert "first 40 steps took 12 ms each" in busy.notes[1].replace("\xa0", " ") and "All of them count" in busy.notes[1]
 
 
 def test_warm_up_is_left_out_and_its_effect_is_reported() -> None:
-    """8 steps of 30 ms before 92 of 10 ms: 11.6 ms with them."""
+    """Warm-up is left out, and its effect is reported.
+
+    8 steps of 30 ms before 92 of 10 ms give 11.6 ms with them.
+    """
     warm = by_marks(marks(*[30.0] * 8, *[10.0] * 92), cpu_only=True)
     assert warm is not None and warm.ms == pytest.approx(10.0)
     assert warm.notes[1].replace("\xa0", " ") == (
@@ -271,7 +281,10 @@ def test_slow_first_phase_with_a_gpu_is_reported() -> None:
 
 
 def test_slower_loop_after_the_profiled_one_is_reported() -> None:
-    """Marks cannot distinguish it from a busy host, so both loops count, and a note says so."""
+    """A slower loop after the profiled one is reported.
+
+    Marks cannot distinguish it from a busy host, so both loops count, and a note says so.
+    """
     gaps = [*[20.0] * 100, *[90.0] * 6, *[20.0] * 100, *[60.0] * 100]
     both = by_marks(marks(*gaps, profiled=range(101, 107)), cpu_only=True)
     assert both is not None and both.ms == pytest.approx(33.5, rel=0.05)

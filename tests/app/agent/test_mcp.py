@@ -217,7 +217,7 @@ async def _nothing_beside(_app: Any) -> AsyncIterator[None]:
 
 @pytest.fixture
 def served(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    """The server's routes behind its own guard, as ``sawtooth serve --mcp`` has them."""
+    """Return the server's routes behind its own guard, as ``sawtooth serve --mcp`` has them."""
     monkeypatch.setenv("SAWTOOTH_MCP", "1")
     monkeypatch.setenv("SAWTOOTH_TOKEN", TOKEN)
     settings.cache_clear()

@@ -88,13 +88,19 @@ def test_every_screen_has_an_old_address() -> None:
 
 
 def test_the_index_page_says_where_sidebar_and_page_stand_before_any_script(client: TestClient) -> None:
-    """Otherwise the page moves aside when the sidebar comes: a layout shift of 0.24 on each load."""
+    """The index page gives the layout of sidebar and page before any script runs.
+
+    Otherwise the page moves when the sidebar appears: a layout shift of 0.24 on each load.
+    """
     head = client.get("/verdict").text.split("</head>")[0]
     assert "<style>" in head and ':not(:has([data-testid="stSidebar"]))' in head.split("</style>")[0]
 
 
 def test_the_code_of_our_elements_is_loaded_with_the_page(client: TestClient) -> None:
-    """Otherwise an element is drawn after its neighbours, which then move."""
+    """The code of our elements is loaded with the page.
+
+    Otherwise an element is drawn after its neighbours, which then move.
+    """
     head = client.get("/verdict").text.split("</head>")[0]
     early = re.findall(r'rel="modulepreload"[^>]* href="\./static/js/([\w-]+)\.', head)
     assert {"Html", "BidiComponent", "PageLink", "DataFrame", "PlotlyChart", "purify"} <= set(early)

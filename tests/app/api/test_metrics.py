@@ -29,7 +29,7 @@ TOKEN = "a-long-token-of-mine"
 
 
 def parsed(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """The values of each metric with their labels, by Prometheus' own parser."""
+    """Return the values of each metric with their labels, by Prometheus' own parser."""
     values: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation, family.name
@@ -73,7 +73,10 @@ def test_the_server_exports_live_steps_and_the_newest_runs_behind_its_token(
 
 
 def test_the_grafana_dashboard_asks_only_for_metrics_that_exist() -> None:
-    """It opens without edits: a stable uid, no id, and a data source to choose."""
+    """The Grafana dashboard queries only metrics that exist.
+
+    It opens without edits: a stable uid, no id, and a data source to choose.
+    """
     board = json.loads((ROOT / "docs" / "grafana" / "sawtooth.json").read_text())
     assert board["id"] is None and board["uid"] and board["templating"]["list"][0]["name"] == "datasource"
     asked = {target["expr"] for panel in board["panels"] for target in panel["targets"]}

@@ -110,7 +110,10 @@ def test_details_and_sums_speak_of_the_run(client: TestClient, run: Manifest) ->
 def test_a_finding_of_events_is_marked_at_each_of_them_and_only_time_lost_there_is_its_own(
     client: TestClient, app_data: DataFolder
 ) -> None:
-    """Python on the host is lost in a hundred places, collecting garbage is two of them."""
+    """A finding of events is marked at each event, and owns only the time lost there.
+
+    Python on the host is lost in a hundred places, and garbage collection in two of them.
+    """
     run = prepared(app_data, RECORDINGS / "collected_garbage" / "trace.json.gz")
     recording = run.traces[0].id
     ask = f"/api/v1/runs/{run.id}/timeline/{{}}?recording={recording}&device=0&"
@@ -132,7 +135,10 @@ def test_a_finding_of_events_is_marked_at_each_of_them_and_only_time_lost_there_
 
 
 def test_a_copy_accounts_for_what_the_host_made_for_it(client: TestClient, app_data: DataFolder) -> None:
-    """The GPU waits while the host computes, and the copy that the finding speaks of comes after."""
+    """A copy's finding includes the host's work for it.
+
+    The GPU waits while the host computes, and the copy follows.
+    """
     run = prepared(app_data, RECORDINGS / "mask_from_cpu" / "trace.json.gz")
     recording = run.traces[0].id
     with library().open(recording) as opened:

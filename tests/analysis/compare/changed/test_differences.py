@@ -62,7 +62,10 @@ def test_advice_whose_choice_is_the_same_on_both_sides_was_not_followed():
     ],
 )  # fmt: skip
 def test_kernels_alone_show_the_optimizer_of_a_captured_step(kernel, value):
-    """A CUDA graph and an Nsight export have no operators. Norms are those of a clipping."""
+    """Kernel names alone show the optimizer of a captured step.
+
+    A CUDA graph and an Nsight export have no operators. The norms are those of gradient clipping.
+    """
     optimizer = next(choice for choice in setup_traits._CHOICES if choice.key == "optimizer")
     assert next((shown for shown, pattern in optimizer.values if re.search(pattern, kernel)), None) == value
 

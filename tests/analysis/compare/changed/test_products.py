@@ -91,7 +91,10 @@ def test_other_batch_size_is_recognised_from_shapes():
 
 
 def test_work_without_shapes_does_not_show_rates_or_models():
-    """An LSTM in one call hides 99 % of its operations: its step is judged by its time."""
+    """Work without shapes does not show rates or models.
+
+    An LSTM in one call hides 99 % of its operations, so its step is judged by its time.
+    """
     cells, fused = (
         run_of(
             name * 16,

@@ -89,7 +89,7 @@ def test_noise_floor_by_hand():
 
 
 def slow_interval(a, b, resamples):
-    """The interval as its docstring says, one resample at a time."""
+    """Return the interval that the tested function documents, one resample at a time."""
     medians, missed, stretches, blocks = [], [1.0], [], []
     for runs in (a, b):
         generators = [np.random.Generator(np.random.PCG64(statistics._seed(steps))) for steps in runs]

@@ -38,9 +38,10 @@ def test_interval_includes_errors_of_both_step_times_and_of_runs() -> None:
 
 
 def test_steps_before_the_profile_are_compared_if_both_sides_have_them() -> None:
-    """Two real loops of 14.2 and 11.9 ms took 16.7 and 16.1 ms after their profiles.
+    """Steps before the profile are compared if both sides have them.
 
-    A stopwatch said 1.19 times as fast.
+    Two real loops of 14.2 and 11.9 ms took 16.7 and 16.1 ms after their profiles. By the stopwatch the second is 1.19
+    times as fast.
     """
     slowed = {
         name: replace(marked(best_ms, 0.02, name), high_ms=after_ms, before_high_ms=best_ms * 1.02)
@@ -54,7 +55,7 @@ def test_steps_before_the_profile_are_compared_if_both_sides_have_them() -> None
 
 
 def drifting(best_ms: float, name: str) -> MeasuredSteps:
-    """Marks of a step that the host limits: ±2 % by themselves, ±15 % with the host's drift."""
+    """Return marks of a host-bound step: ±2 % by themselves, ±15 % with the host's drift."""
     own = best_ms * 0.98, best_ms * 1.02
     run = marked(best_ms, name=name)
     return replace(run, low_ms=best_ms / 1.15, high_ms=best_ms * 1.15, marked_ms=own, before_high_ms=own[1], host_bound=True)
@@ -71,9 +72,9 @@ def test_marked_steps_within_host_drift_give_only_a_direction() -> None:
 
 
 def test_equal_steps_of_a_drifting_host_do_not_prove_no_change() -> None:
-    """Each step time may be 15 % off at 90 %: 18 % at 95 %, and the ratio e^(√2 · ln 1.18).
+    """Equal steps on a drifting host do not prove that there is no change.
 
-    That is more than 20 %.
+    Each step time may be 15 % off at 90 %: 18 % at 95 %, and the ratio e^(√2 · ln 1.18), which is more than 20 %.
     """
     assert verdict([drifting(10.0, "a")], [drifting(10.0, "b")]).answer == "cannot_tell"
     assert verdict([marked(10.0, name="a")], [marked(10.0, name="b")]).answer == "no_change"

@@ -133,9 +133,9 @@ def test_a_change_of_unknown_size_is_not_sure(low_ms, high_ms, sure):
 
 
 def test_an_interval_that_allows_only_small_changes_shows_no_change_with_few_steps():
-    """One loop in two processes, three profiled steps each, takes 7.70 and 7.39 ms.
+    """An interval that allows only small changes shows no change, even with few steps.
 
-    The GPU works for most of both.
+    One loop in two processes, with three profiled steps each, takes 7.70 and 7.39 ms. The GPU works for most of both.
     """
     unknown = Verdict("inconclusive", "low", "3 recorded steps are too few.", (-0.39, 0.4))
     assert limited(unknown, (0.95, 1.05)).answer == "no_change"

@@ -13,7 +13,10 @@ from sawtooth.analysis.derive.steps.host import find_host_steps
 
 
 def make(annotations, launches, gpu, names=None):
-    """annotations: (name, start, end); launches: (start, end); gpu: (start, end, launch index or -1)."""
+    """Return the steps of a trace.
+
+    annotations: (name, start, end); launches: (start, end); gpu: (start, end, launch index or -1).
+    """
     texts = [n for n, _, _ in annotations] + ["cudaLaunchKernel", "kernel"]
     index = {n: i for i, n in enumerate(dict.fromkeys(texts))}
 
@@ -44,7 +47,7 @@ def place(events):
 
 
 def run_ahead():
-    """The host issues four steps in 40 ns; each keeps the GPU busy for 100 ns."""
+    """Return a trace whose host issues four steps in 40 ns; each keeps the GPU busy for 100 ns."""
     annotations = [(f"ProfilerStep#{3 + k}", 10 * k, 10 * k + 10) for k in range(4)]
     launches = [(10 * k + 2, 10 * k + 3) for k in range(4)]
     gpu = [(5 + 100 * k, 105 + 100 * k, k) for k in range(4)]
@@ -89,7 +92,7 @@ def test_a_step_never_crosses_two_profiling_cycles():
 
 
 def durations(values):
-    """Which steps of these durations count."""
+    """Return which steps of these durations count."""
     annotations, launches, gpu, at = [], [], [], 0
     for k, value in enumerate(values):
         annotations.append((f"ProfilerStep#{k}", at, at + value))
@@ -160,7 +163,10 @@ def test_last_step_without_launches_is_complete_if_its_operations_ran(of_last, c
 
 
 def test_two_ranges_that_are_never_popped_begin_where_they_were_pushed():
-    """The eight steps before them have no range, so they are no part of the first."""
+    """Two ranges that are never popped begin where they were pushed.
+
+    The eight steps before them have no range, so they are not part of the first.
+    """
     annotations = [("iteration8", 80, 200), ("iteration9", 90, 200)]
     launches = [(10 * k + 2, 10 * k + 3) for k in range(10)]
     gpu = [(10 * k + 4, 10 * k + 9, k) for k in range(10)]
@@ -230,7 +236,7 @@ FUSED_ADAM = (
 
 
 def fused_steps(times, kernel=FUSED_ADAM, groups=1):
-    """Steps of Adam, each with one launch a group of parameters whose kernel takes one of ``times``."""
+    """Return steps of Adam with one launch per group of parameters, whose kernels take ``times``."""
     annotations = [("Optimizer.step#Adam.step", 100 * k + 10, 100 * k + 20) for k in range(len(times))]
     launches = [(100 * k + 11 + 2 * g, 100 * k + 12 + 2 * g) for k in range(len(times)) for g in range(groups)]
     gpu = [(100 * (n // groups) + 30 + 30 * (n % groups), 100 * (n // groups) + 30 + 30 * (n % groups) + times[n // groups], n)

@@ -63,7 +63,10 @@ def test_ranges_of_one_name_around_some_iterations(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("marked", [[2, 5, 8, 11], [0, 3, 6, 9, 12]])
 def test_one_update_for_three_micro_batches_is_one_step(tmp_path: Path, marked: list[int]) -> None:
-    """The range is around the micro-batch with the update, or around the first one."""
+    """One update for three micro-batches is one step.
+
+    The range is around the micro-batch with the update, or around the first one.
+    """
     result = analysed(tmp_path, loop(marked, 15, update_every=3))
     assert step_ms(result) == pytest.approx(3.6, rel=0.01)
 

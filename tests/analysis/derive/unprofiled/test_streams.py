@@ -53,7 +53,10 @@ def test_a_late_operation_waited_for_the_last_to_end_of_those_launched_before(st
 
 
 def _trace(path: Path, streams: int) -> Path:
-    """Each kernel waits for the one before, on another stream; a step ends with a wait for the device."""
+    """Return a trace in which each kernel waits for the one before, on another stream.
+
+    A step ends with a wait for the device.
+    """
     events = []
     for i in range(KERNELS):
         at, stream = 1_000.0 + 10 * i, 7 + i % streams

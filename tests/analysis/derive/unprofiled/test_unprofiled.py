@@ -35,7 +35,10 @@ from tests.support.tiny_trace import TinyTrace
 
 
 def host_bound(operators: int, launch_us: float = 5, spaced: float = 4) -> TinyTrace:
-    """Three steps of one launch each; before it ``operators`` operators begin, ``spaced`` µs apart."""
+    """Return three steps of one launch each, with ``operators`` operators before it.
+
+    They begin ``spaced`` µs apart.
+    """
     trace, now = TinyTrace(), 0.0
     for _ in range(3):
         begin = now

@@ -68,7 +68,10 @@ def test_what_breaks_cost_is_what_the_stopwatch_saw(run, count):
 
 
 def test_the_hosts_time_in_breaks_is_of_the_runs_own_pace(library, run):
-    """A stopwatch says 0.7 times what the replay does: so does the host's time, of which the title speaks."""
+    """The host's time in graph breaks is scaled to the run's own step.
+
+    The stopwatch gives 0.7 times the replayed step. The host's time in the title is scaled in the same way.
+    """
     as_replayed = run(20, "json")
     told = UserFacts(step_time_ms=0.7 * as_replayed.lead.best.ms)
     timed = analyse(msgspec.structs.replace(as_replayed.manifest, facts=told), library)

@@ -38,7 +38,7 @@ def context() -> Iterator[Any]:
 
 
 def waiting(every: int) -> tuple[int, ...]:
-    """Return the calls of the reads of every so many steps."""
+    """Return the calls of reads in every n-th step."""
     return tuple(range(9, OPERATORS * STEPS, OPERATORS * every))
 
 

@@ -21,7 +21,7 @@ from sawtooth.ingest.manifest import UserFacts
 
 
 def facts(cpu_ms: float, seen: float = 2) -> UserFacts:
-    """Samples of 10 ms in batches of 32 on 16 cores, collated in no time."""
+    """Return facts of samples of 10 ms in batches of 32 on 16 cores, with no time for collating."""
     return UserFacts(
         loader_workers=seen, loader_cores=16, loader_batch=32, loader_sample_ms=10, loader_sample_cpu_ms=cpu_ms,
         loader_sample_error_ms=0, loader_collate_ms=0,

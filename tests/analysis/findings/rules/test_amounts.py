@@ -19,7 +19,10 @@ PROFILED_LONGER = ("collected_garbage", "conv_searches", "slow_every_fourth", "s
     [*PROFILED_LONGER, *(pytest.param(name, marks=pytest.mark.sweep(40)) for name in NAMES if name not in PROFILED_LONGER)],
 )
 def test_a_title_states_no_part_longer_than_the_run_s_step(name: str) -> None:
-    """What was measured under the profiler is stated for the run's own step, or called profiled."""
+    """A title states no part longer than the run's step.
+
+    A time measured under the profiler is scaled to the run's own step, or called profiled.
+    """
     result = result_of(name)
     step_ms = result.metrics["best_step_time_ms"].value
     assert step_ms is not None

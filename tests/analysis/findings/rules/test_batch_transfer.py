@@ -59,7 +59,10 @@ def loop(memory: str, copy_us: int, *, after_kernel: bool = False) -> ChromeTrac
 def test_a_slow_copy_between_the_loader_and_the_step_s_first_kernel_is_the_batch_s(
     tmp_path: Path, rule: str, memory: str, copy_us: int, after_kernel: bool
 ) -> None:
-    """What is copied once the step computes may be anything."""
+    """A slow copy between the loader and the step's first kernel is the batch's.
+
+    A copy after the step's first kernel may be of anything.
+    """
     findings = {
         finding.rule: finding for finding in analysed(tmp_path, loop(memory, copy_us, after_kernel=after_kernel)).findings
     }

@@ -98,7 +98,7 @@ def test_no_code_of_a_rule_makes_a_loader_of_single_samples(rule: Rule) -> None:
 
 
 def check_whole(found: Finding) -> None:
-    """A finding proves what it says, and says what to change, what that brings and what it risks."""
+    """Check that a finding has evidence, an action, its gain and its risks."""
     assert found.evidence and found.changes and found.risk and found.prediction_note
     words = found.action.short.split()  # a headline
     assert 2 <= len(words) <= 14 and words[0][0].isupper() and words[1] not in ("it", "them", "this", "that", "these"), words
@@ -106,7 +106,7 @@ def check_whole(found: Finding) -> None:
 
 
 def messages(rule: Rule, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What the rule says of each recording, each checked for what a finding must have."""
+    """Return the rule's text for each recording, after checking each finding."""
     said = {}
     for name in names:
         found = finding(name, rule.slug)
@@ -141,10 +141,10 @@ def test_a_rule_lies_in_the_file_of_its_name() -> None:
 
 
 def test_only_the_guides_techniques_name_rules() -> None:
-    """How findings stand to one another is declared by their rules, and what they say comes from them.
+    """Only the techniques of the guides name rules outside of the rules' own modules.
 
-    Findings of samples name three rules: the same fault has one slug, whether a profile or samples alone show it. The changes of
-    `sawtooth try` name the rules that advise them.
+    The relations between findings are declared by their rules. Findings of samples name three rules: the same fault has
+    one slug, whether a profile or samples alone show it. The changes of `sawtooth try` name the rules that advise them.
     """
     slugs = {rule.slug for rule in all_rules()}
     for room in ("analysis", "app", "sawtooth"):

@@ -37,7 +37,7 @@ def test_a_length_is_padded_and_masked(lengths: set[int], what: str, named: str)
 
 
 def found_with(**facts: float) -> list[Finding]:
-    """What the rule says of the padded loop, with other facts about its loader."""
+    """Return the rule's findings on the padded loop, with other facts about its loader."""
     with context_of("padded_batches") as context:
         manifest = context.run.manifest
         changed = msgspec.structs.replace(manifest, facts=msgspec.structs.replace(manifest.facts, **facts))
@@ -45,7 +45,10 @@ def found_with(**facts: float) -> list[Finding]:
 
 
 def test_padding_costs_its_share_of_the_kernels_that_grow_with_length() -> None:
-    """Three products of 400 µs grow; the batch's copy, a gradient's sum and the optimizer do not."""
+    """Padding costs its share of the kernels that grow with the length.
+
+    Three products of 400 µs grow. The batch's copy, a gradient's sum and the optimizer do not.
+    """
     found = finding("padded_batches", "shapes-vary")
     assert found is not None
     assert found.title == "40 % of each batch is padding, and the model's kernels compute on all of it"

@@ -42,7 +42,10 @@ def replayed(names: list[str], us: float) -> ChromeTrace:
 
 @pytest.mark.parametrize("after_products", [False, True])
 def test_a_graph_of_eager_kernels_is_compiled_before_its_capture(tmp_path: Path, after_products: bool) -> None:
-    """Kernels after the last product may be the optimizer's, which compiling the model does not fuse."""
+    """A graph of eager kernels is compiled before its capture.
+
+    Kernels after the last product may be the optimizer's, which compiling the model does not fuse.
+    """
     moves = [MOVES.format(i) for i in range(20)]
     names = [GEMM, GEMM, *moves] if after_products else [GEMM, *moves, GEMM]
     found = by_rule(analysed(tmp_path, replayed(names, 20)), "elementwise-chains")
@@ -87,7 +90,10 @@ def test_own_depthwise_kernels_are_replaced_by_those_of_cudnn(tmp_path: Path, ke
 
 
 def test_changes_gain_nothing_for_sure_while_every_step_waits_for_workers() -> None:
-    """Its workers compute all the time, so a graph removes the launches at most, and perhaps nothing."""
+    """Changes have no certain gain while every step waits for workers.
+
+    The workers compute all the time, so a graph at most removes the launches, and perhaps gains nothing.
+    """
     loader, graph = (finding("keywords_twelve", rule) for rule in ("data-loader-starves-gpu", "launch-bound"))
     assert loader is not None and graph is not None and graph.predicted_step_ms is None
     assert graph.gain_ms < loader.gain_ms

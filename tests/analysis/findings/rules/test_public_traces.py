@@ -54,7 +54,10 @@ def test_compiling_is_advised_only_on_a_gpu_that_triton_supports(tmp_path: Path,
 
 @pytest.mark.parametrize("handle", [True, False])
 def test_the_handle_of_record_function_is_no_tensor_that_is_copied(tmp_path: Path, handle: bool) -> None:
-    """Before PyTorch 1.12 it was made with aten::zeros, directly before the range."""
+    """The handle of record_function is not reported as a copied tensor.
+
+    Before PyTorch 1.12 it was made with aten::zeros, directly before the range.
+    """
     trace = ChromeTrace()
     for k in range(4):
         at = k * STEP_US

@@ -181,7 +181,10 @@ def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
 
 @pytest.mark.parametrize(("gain_ms", "severity"), [(4.0, "critical"), (1.6, "warning")])
 def test_the_interval_of_a_late_ranks_gain_moves_no_severity(gain_ms: float, severity: str) -> None:
-    """Of 50 ms replayed; in the worst case of its interval the step of another run is as long as now."""
+    """The interval of a late rank's gain does not change the severity.
+
+    The replayed step is 50 ms. At the worst end of the interval, another run's step is as long as now.
+    """
     late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, gain_ms)
     (found,) = late_ranks((late,), 25.0)
     assert found.severity == severity
@@ -357,7 +360,10 @@ def test_a_read_goes_with_the_synchronization_that_ends_it(tmp_path: Path) -> No
 
 
 def test_of_a_wait_for_a_long_copy_the_gpu_waits_for_the_host_only_after_it(tmp_path: Path) -> None:
-    """Of each 1,000 µs the GPU computes 300 and copies 400 to the host, which then needs the rest."""
+    """After a long copy that the host waits for, the GPU waits for the host only afterwards.
+
+    Of each 1,000 µs the GPU computes 300 and copies 400 to the host, which then needs the rest.
+    """
     loop = ChromeTrace()
     for k in range(6):
         t = 1000 * k

@@ -20,7 +20,7 @@ FLOAT = ["float", "float"]
 
 
 def of_rule(result: RunResult, rule: str) -> Finding | None:
-    """Return the finding of a rule, None where it is quiet."""
+    """Return the finding of a rule, or None if it does not fire."""
     assert rule not in {n.rule for n in result.not_checked}
     return next((f for f in result.findings if f.rule == rule), None)
 
@@ -182,7 +182,7 @@ def test_an_estimate_of_no_occupancy_with_full_sms_is_no_estimate(
 
 
 def _converting(image: list[int], norm: str, kernel: str) -> ChromeTrace:
-    """Converting takes 300 of the 1,000 µs of a step, the convolution 400, the norm 200."""
+    """Add steps of 1,000 µs: 300 of conversion, 400 of a convolution and 200 of a norm."""
     trace = ChromeTrace()
     for k in range(4):
         at = STEP_US * k
@@ -256,7 +256,10 @@ def test_a_graph_is_not_advised_without_the_masks_that_no_graph_holds(tmp_path: 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_graph_of_a_recurrent_layer_is_captured_by_hand(tmp_path: Path, *, packed: bool) -> None:
-    """torch.compile stops at nn.LSTM: neither the advice nor its code names it as a way."""
+    """A graph of a recurrent layer is captured by hand.
+
+    torch.compile stops at nn.LSTM, so neither the advice nor its code suggests it.
+    """
     trace = ChromeTrace()
     for k in range(4):
         at = STEP_US * k
@@ -410,7 +413,10 @@ def test_a_layout_that_conv1d_has_not_is_not_advised_as_two_lines() -> None:
 
 @pytest.mark.parametrize("rows", [0, 8])
 def test_repeats_whose_sum_the_host_reads_stand_before_the_graph_that_they_cut(tmp_path: Path, rows: int) -> None:
-    """The host is late anyway, so that its waits cost little by themselves."""
+    """Repeated operations whose sum the host reads come before the graph that they interrupt.
+
+    The host is late anyway, so its waits alone cost little.
+    """
     trace = ChromeTrace()
     for k in range(4):
         at = 4 * STEP_US * k
@@ -458,7 +464,10 @@ def test_cells_are_time_steps_only_of_sequences(tmp_path: Path, sizes: tuple[int
 
 @pytest.mark.parametrize(("second", "named"), [([], True), ([512, 8192], False)], ids=("number", "tensor"))
 def test_a_gate_or_a_scan_of_tensors_alone_is_no_activation(tmp_path: Path, second: list[int], named: bool) -> None:
-    """h = tanh(a * h + b) has no number in it, x / (1 + exp(-1.702 * x)) has."""
+    """A gate or a scan of tensors alone is not an activation.
+
+    h = tanh(a * h + b) has no number in it; x / (1 + exp(-1.702 * x)) has.
+    """
     trace = ChromeTrace(made_for=f"gate {second}")
     for k in range(4):
         at = STEP_US * k

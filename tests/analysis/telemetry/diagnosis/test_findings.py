@@ -41,7 +41,7 @@ def said(result: RunResult) -> str:
 
 @pytest.fixture(scope="module")
 def hot(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    """GPU 2 of 4 runs at half its clock for heat, in 240 of 600 samples."""
+    """Return a host whose GPU 2 of 4 runs at half its clock for heat, in 240 of 600 samples."""
     folder = tmp_path_factory.mktemp("hot")
     heat = Trouble("thermal-throttling", (2,), 0.5, 300, 539)
     return analysed(folder, smi_log(folder / "smi.csv", host(3, gpus=4, seconds=600, troubles=(heat,))))
@@ -181,7 +181,10 @@ def test_no_warning_for_a_healthy_log(tmp_path: Path) -> None:
 
 
 def test_samples_with_a_profile_report_only_what_it_cannot_show(tmp_path: Path) -> None:
-    """The trace is of one GPU and some steps; GPU 2 of the host is hot, and all GPUs are idle at first."""
+    """With a profile, samples report only what the profile cannot show.
+
+    The trace is of one GPU and some steps. GPU 2 of the host is hot, and all GPUs are idle at first.
+    """
     troubles = (Trouble("thermal-throttling", (2,), 0.5, 300, 539), Trouble("idle-stretch", (0, 1, 2, 3), 200, 0))
     log = smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=600, troubles=troubles))
     result = analysed(tmp_path, matmul_loop().write(tmp_path / "trace.json"), log)
@@ -193,7 +196,10 @@ def test_samples_with_a_profile_report_only_what_it_cannot_show(tmp_path: Path) 
 
 
 def test_large_fleet_is_thinned_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 3,600 rows there is room for 1,200, so every third is read."""
+    """A large fleet's samples are thinned, with a note.
+
+    There is room for 1,200 of 3,600 rows, so every third is read.
+    """
     monkeypatch.setattr(device_samples, "MOST_VALUES", 1200 * len(device_samples.USED))
     heat = Trouble("thermal-throttling", (2,), 0.5, 300, 699)
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=900, troubles=(heat,))))
@@ -204,7 +210,10 @@ def test_large_fleet_is_thinned_with_a_note(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_gpu_in_a_scrape_of_several_hosts_is_named_with_its_host(tmp_path: Path) -> None:
-    """GPU 1 of node-2 is busy 20 % of the time, the other seven 95 %."""
+    """A GPU in a scrape of several hosts is named with its host.
+
+    GPU 1 of node-2 is busy 20 % of the time, the other seven 95 %.
+    """
     lines = [
         f'DCGM_FI_DEV_GPU_UTIL{{gpu="{gpu}",UUID="GPU-{host}{gpu}",Hostname="node-{host}"}} {20 if (host, gpu) == (2, 1) else 95} {at}'
         for at in range(1790496000000, 1790496000000 + 100 * 30_000, 30_000)

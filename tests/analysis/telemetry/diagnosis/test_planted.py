@@ -96,7 +96,10 @@ def test_no_warning_for_healthy_hours() -> None:
 
 
 def test_trouble_of_one_of_several_jobs_is_reported_with_its_job() -> None:
-    """Two jobs of half an hour; in the second, GPU 1 is hot and utilization falls by 40 points."""
+    """A problem of one of several jobs is reported with its job.
+
+    There are two jobs of half an hour. In the second, GPU 1 is hot and utilization falls by 40 points.
+    """
     first, second = host(3, gpus=2, seconds=1800), host(
         4, gpus=2, seconds=1800, troubles=(Trouble("thermal-throttling", (1,), 0.5, 900, 1500), Trouble("utilization-trend", (0, 1), -40))
     )  # fmt: skip
@@ -122,7 +125,10 @@ def test_gpu_slower_than_peers_at_the_same_power_cap_is_reported() -> None:
 
 
 def test_jobs_on_different_gpus_at_different_times() -> None:
-    """GPU 0 works in the first 20 minutes, GPU 1 in the last 20 of 50."""
+    """Jobs on different GPUs at different times are separate.
+
+    GPU 0 works in the first 20 minutes of 50, GPU 1 in the last 20.
+    """
     jobs = host(3, gpus=2, seconds=1200)
     (first, _), (_, second) = jobs, jobs
     waits = np.arange(1800)
@@ -162,7 +168,10 @@ def _after(one: DeviceSamples, other: DeviceSamples, idle_s: int) -> DeviceSampl
 
 
 def test_duplicate_samples_do_not_change_the_diagnosis() -> None:
-    """Every second is written twice, as by two loops that append to one file."""
+    """Duplicate samples do not change the diagnosis.
+
+    Every second is written twice, as by two loops that append to one file.
+    """
     trouble = Trouble("utilization-sawtooth", (0, 1), 8)
     once = host(2, gpus=2, seconds=900, troubles=(trouble,))
     twice = [
@@ -174,7 +183,10 @@ def test_duplicate_samples_do_not_change_the_diagnosis() -> None:
 
 
 def test_clock_jump_is_not_idle_time() -> None:
-    """An idle minute before and after a jump of nine days is not nine idle days."""
+    """A clock jump is not idle time.
+
+    An idle minute before and after a jump of nine days is not nine idle days.
+    """
     (gpu,) = host(2, gpus=1, seconds=900, troubles=(Trouble("idle-stretch", (0,), 100, 400),))
     jumped = DeviceSamples(0, gpu.name, np.where(np.arange(900) < 450, gpu.times, gpu.times + 9 * 86_400 * 10**9), gpu.values)
     idle = [one for one in diagnose([jumped]) if one.kind == "idle-stretch"]

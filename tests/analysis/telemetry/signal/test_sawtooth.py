@@ -237,7 +237,10 @@ def test_periods_of_recordings_with_known_truth(path: Path) -> None:
 
 @pytest.mark.parametrize(("between", "period"), [((1.8, 1.9, 1.9, 2.0), 1.9), ((1.8, 2.5, 1.2, 2.1), None), ((1.9, 1.9), None)])
 def test_few_equal_bursts_have_a_period(between: tuple[float, ...], period: float | None) -> None:
-    """A checkpoint every tenth step: bursts of 0.25 s, each up to a tenth of a period early or late."""
+    """A few equal bursts have a period.
+
+    There is a checkpoint every tenth step: bursts of 0.25 s, each up to a tenth of a period early or late.
+    """
     starts = np.cumsum([0.0, *between])
     times = np.arange(0, starts[-1], 0.1)
     since = times - starts[np.searchsorted(starts, times, side="right") - 1]
