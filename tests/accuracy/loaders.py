@@ -104,7 +104,7 @@ def judge(loader: str, truths: Mapping[str, Truth], results: Mapping[str, RunRes
 
 
 def told(loader: str, truth: Truth, result: RunResult) -> str:
-    """Return the row of the second table: what the product says of one recording."""
+    """Return the row of the second table: the product's findings on one recording."""
     starves = min(truth["step_s"], truth["after_s"]) > STARVED * truth["alone_s"]
     first = result.findings[0].rule if result.findings else "none"
     right = (first in LOADER_RULES) == starves

@@ -75,7 +75,7 @@ class Judged:
 
 
 def main() -> int:
-    """Print both tables; 0 always: tests hold the single predictions."""
+    """Print both tables and return 0; the tests check the single predictions."""
     folders = [Path(name) for name in sys.argv[1:]]
     for title, roots in (
         [("given", folders)] if folders else [("used in fitting", [RECORDINGS, SAMPLES]), ("recorded after", [RECORDED_AFTER])]

@@ -182,7 +182,7 @@ def summaries(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def reduced(path: Path, scratch: Path) -> JobOverview:
-    """Return what the reduce says of the job whose operations are in ``path``."""
+    """Return the reduction's result for the job whose operations are in ``path``."""
     place = scratch / "summaries"
     place.mkdir()
     for row in summaries(operations(path)):

@@ -68,7 +68,7 @@ class Held:
 
 
 def held(result: RunResult, watch_ms: float) -> dict[str, Held]:
-    """Return what each witness of a run said, and ``best`` for the step time chosen."""
+    """Return the step time of each source of a run, and ``best`` for the chosen one."""
     lead = result.lead
     if lead is None or lead.best.ms is None or lead.best.reading.low is None:
         return {}

@@ -31,7 +31,7 @@ with keep_address(DataFolder(Path(sys.argv[1])), Served("0.0.0.0", 8642)):
 
 
 class Healthy(BaseHTTPRequestHandler):
-    """Answers as a dashboard does that is asked for its health."""
+    """Answers a health request as a dashboard does."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/_stcore/health" else 404)

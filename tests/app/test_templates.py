@@ -63,7 +63,10 @@ def test_code_in_a_sentence_is_shown_as_code_and_the_rest_as_text() -> None:
 
 
 def test_a_wide_table_of_a_report_scrolls_and_leaves_names_whole() -> None:
-    """On a phone, ten columns had 35 px each, and names broke letter by letter."""
+    """A wide table of a report scrolls and does not break names.
+
+    On a phone, ten columns had 35 px each, and names broke letter by letter.
+    """
     parts = (templates.FOLDER / "report_parts.html").read_text(encoding="utf-8")
     style = (templates.FOLDER / "report.css").read_text(encoding="utf-8")
     assert parts.count("<table") == parts.count('<div class="scroll"><table') == 1

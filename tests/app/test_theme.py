@@ -67,7 +67,10 @@ def test_measured_lines_share_no_colour_with_owners_and_causes() -> None:
 
 
 def test_causes_of_neighbouring_colours_differ_in_texture() -> None:
-    """Simulated for those who see no red or no green, these pairs are nearly one colour."""
+    """Causes of similar colours differ in texture.
+
+    Simulated for people who see no red or no green, these pairs have nearly one colour.
+    """
     for one, other in (
         ("vermilion", "sienna"),
         ("vermilion", "ochre"),

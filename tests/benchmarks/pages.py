@@ -172,7 +172,7 @@ def largest(folder: DataFolder) -> Manifest:
 
 
 def analysed(folder: DataFolder, manifest: Manifest) -> None:
-    """Analyse the run and keep that, as the child of an upload does."""
+    """Analyse the run and store the result, as the child of an upload does."""
     from sawtooth.analysis.result_cache import cached_file, result_of
 
     start = time.perf_counter()

@@ -124,7 +124,7 @@ def asked(server: Server, path: str, cookie: str = "", form: dict[str, str] | No
 
 
 def as_nobody(act: Callable[[], int]) -> int:
-    """Do something as another user of this machine."""
+    """Run something as another user of this machine."""
     os.seteuid(NOBODY)
     try:
         return act()
@@ -134,7 +134,7 @@ def as_nobody(act: Callable[[], int]) -> int:
 
 @contextmanager
 def another_port(cookies: list[str]) -> Iterator[str]:
-    """Serve a hostile page on another port of localhost; it keeps the cookies that browsers send it."""
+    """Serve a hostile page on another port of localhost that stores the cookies it receives."""
 
     class Hostile(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

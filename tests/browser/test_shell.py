@@ -54,7 +54,7 @@ def drop(page: Page, *paths: Path) -> None:
 
 @pytest.fixture(scope="module")
 def empty_server(tmp_path_factory: pytest.TempPathFactory):
-    """A server that has had its bundled recordings taken away."""
+    """Start a server from which the bundled recordings were removed."""
     running = start_server(without_bundled(tmp_path_factory.mktemp("empty") / "data"))
     yield running
     running.stop()

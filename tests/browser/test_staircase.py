@@ -24,7 +24,7 @@ window.mount = (data) => mounted({{ parentElement: document.querySelector("#root
 
 @pytest.fixture
 def drawn(page: Page) -> dict[str, Any]:
-    """A step of 100 ms that two changes bring to 50 and 25 ms, drawn at an address of its own."""
+    """Draw a step of 100 ms that two changes shorten to 50 and 25 ms, at its own address."""
     result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
     data = staircase.picture(result, stairs, staircase.Asked())
     data |= {
@@ -45,7 +45,7 @@ def drawn(page: Page) -> dict[str, Any]:
 
 
 def _panorama() -> dict[str, Any]:
-    """Ten seconds at 50 %, with a hole in the middle."""
+    """Return ten seconds at 50 % with a gap in the middle."""
     return {"name": "GPU activity", "length": "10 s", "spans": [[0.0, 0.4, 50.0], [0.4, 0.6, None], [0.6, 1.0, 50.0]], "holes": True, "step": [0.2, 0.21],
             "label": "one step, 100 ms", "light": "#00796B", "dark": "#4DB6AC", "alt": "GPU activity over 10 s."}  # fmt: skip
 

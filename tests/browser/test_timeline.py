@@ -27,7 +27,7 @@ PLACE = re.compile(r"[?&]t0=[\d.]+&t1=[\d.]+")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with two of the recordings that ship, read before it starts."""
+    """Start a server with two of the bundled recordings, read before it starts."""
     data = DataFolder(without_bundled(tmp_path_factory.mktemp("timeline") / "data"))
     for name in ("resnet_fixed", "gpt"):
         prepared(data, *sorted((SAMPLES / name).glob("*trace.json.gz")), *sorted((SAMPLES / name).glob("*.jsonl")), name=name)
@@ -342,7 +342,7 @@ def test_a_click_on_a_rank_and_step_opens_that_rank(server: Server, page: Page, 
 
 @pytest.fixture(params=[390, 800])
 def phone(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """A page that is touched and not clicked."""
+    """Return a page with touch instead of a mouse."""
     context = browser.new_context(viewport={"width": request.param, "height": 900}, has_touch=True)
     context.set_default_timeout(30_000)
     log_in(context)

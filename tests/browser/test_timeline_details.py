@@ -27,7 +27,7 @@ MATMUL = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 
 @pytest.fixture(scope="module")
 def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A loop whose line in train.py keeps the GPU waiting in every step, beside a product of known shapes."""
+    """Return a loop whose line in train.py delays the GPU in every step, and a product of known shapes."""
     trace = ChromeTrace()
     for i in range(STEPS):
         at = i * STEP_US
@@ -50,7 +50,7 @@ def details_of(page: Page) -> Locator:
 
 
 def click(page: Page, source: str, at_us: float) -> None:
-    """Click a lane where it is at a time, in µs."""
+    """Click a lane at a time in µs."""
     box = page.locator("canvas.lanes").bounding_box()
     assert box is not None
     x, y = (
@@ -92,7 +92,10 @@ def test_a_click_on_a_slice_tells_all_that_is_known_of_it(server: Server, run: s
 
 @pytest.mark.slow
 def test_lost_time_leads_to_its_line_and_to_what_the_change_brings(server: Server, run: str, page: Page) -> None:
-    """From the sidebar, whose link has the focus still: one key, and everything is there."""
+    """Lost time links to its source line and to the gain of the change.
+
+    The sidebar's link still has the focus. One key opens everything.
+    """
     finding = next(f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"])
     page.goto(f"{server.url}/verdict?run={run}")
     page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()

@@ -36,7 +36,7 @@ HEAD = "| planted | first finding | change | step now, ms | predicted, ms | meas
 
 @dataclass(frozen=True)
 class Answer:
-    """What the tools said about one recording, beside the truth that they did not see."""
+    """The tools' answers about one recording, and the truth that they did not see."""
 
     planted: str
     after_ms: float

@@ -57,7 +57,7 @@ Readings = dict[str, Any]
 
 
 class Told(logging.Handler):
-    """Remembers whether anything was logged."""
+    """Records whether anything was logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -109,7 +109,7 @@ def login(folder: DataFolder) -> str:
 
 
 def readings(folder: DataFolder, run: str, whole_job: str, cookie: str) -> Readings:
-    """Read everything; an error of ours is what is read."""
+    """Read everything; one of our errors counts as a reading."""
     library = Library(folder)
     reads: dict[str, Callable[[], Any]] = {
         "report": lambda: json.loads(json.dumps(report_json(result_of(folder.read_manifest(run), library)))),
@@ -141,7 +141,7 @@ def _proposed(folder: DataFolder, run: str) -> Any:
 
 
 def _job(manifest: Manifest, library: Library) -> Any:
-    """Read a job as it is after its kept analysis went, too: its summaries are only read for a new one."""
+    """Read a job after its cached analysis is gone: its summaries are read for a new analysis only."""
     if manifest.summaries is None:
         return "told: no summaries"
     JobTables(library.folder.summaries_file(manifest.summaries))
@@ -157,7 +157,7 @@ def _session(folder: DataFolder) -> Any:
 
 
 def silent(before: Readings, after: Readings) -> list[str]:
-    """Return what differs without having been told."""
+    """Return what differs without being reported."""
     return [
         name
         for name, value in after.items()

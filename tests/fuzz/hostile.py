@@ -77,7 +77,7 @@ def encoded(value: Any) -> bytes:
 
 
 def one_trace(dice: random.Random) -> Files:
-    """A sound trace with a few odd values."""
+    """Return an intact trace with a few odd values."""
     events = sound_trace.sound_events(dice.choice((1, 2, 6, 12)))
     document = sound_trace.sound(events)
     document["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150e9, "computeMajor": 9, "numSms": 132}]
@@ -115,7 +115,7 @@ def _spoil(document: dict[str, Any], dice: random.Random) -> None:
 
 
 def ranks_of_a_job(dice: random.Random) -> Files:
-    """The traces of a job, some values of some ranks odd."""
+    """Return the traces of a job, with odd values in some ranks."""
     planted = Planted(loader_us={1: 400.0}, clock_us={0: 0.0, 1: dice.choice((0.0, 70.0, 1e9, -1e15))})
     traces = job(dice.choice((2, 4)), 2, planted, mesh=dice.random() < 0.5)
     documents = [{**trace.top, "traceEvents": trace.events} for trace in traces]
@@ -184,7 +184,7 @@ def _session(dice: random.Random) -> tuple[str, bytes]:
 
 
 def _sealed_line(record: dict[str, Any]) -> bytes:
-    """Return a line as a sampler seals it, with what it never writes."""
+    """Return a line with a sampler's checksum and content that it never writes."""
     body = json.dumps(record, separators=(",", ":")).encode()[:-1]
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
@@ -200,7 +200,7 @@ def _smi(dice: random.Random) -> tuple[str, bytes]:
 
 
 def marks(dice: random.Random) -> Files:
-    """A sound trace with step marks, some values odd."""
+    """Return an intact trace with step marks and some odd values."""
     head = {"k": "marks", "v": 1, "host": "h", "rank": 0}
     rows: list[Any] = [
         head,
@@ -213,7 +213,7 @@ def marks(dice: random.Random) -> Files:
 
 
 def compile_log(dice: random.Random) -> Files:
-    """A sound trace with a log of torch.compile, some values odd."""
+    """Return an intact trace with a torch.compile log and some odd values."""
     lines = gzip.decompress((GRAPH_BREAKS / "breaks_1.log.gz").read_bytes()).split(b"\n")
     entries = [i for i, line in enumerate(lines) if b"] {" in line and any(word in line for word in LOGGED)]
     for _ in range(dice.choice((1, 3, 20))):
@@ -227,7 +227,7 @@ def compile_log(dice: random.Random) -> Files:
 
 
 def bundle(dice: random.Random, place: Path) -> Files:
-    """A bundle of a sound run, its manifest odd."""
+    """Return a bundle of an intact run with an odd manifest."""
     recording: dict[str, Any] = {"member": "sources/0001.gz", "source_name": "t.json", "kind": "trace"}
     run: dict[str, Any] = {"name": "r", "recordings": [recording], "facts": {"step_time_ms": 10.0}}
     manifest: dict[str, Any] = {"runs": [run]}
@@ -275,7 +275,7 @@ def nsight(dice: random.Random, place: Path) -> Files:
 
 
 def trace_with_telemetry(dice: random.Random) -> Files:
-    """Both, so that one explains the other."""
+    """Return a trace and telemetry, so that one explains the other."""
     return [*one_trace(dice), *telemetry(dice)]
 
 

@@ -108,7 +108,7 @@ def mutated(chance: random.Random, seeds: list[bytes]) -> bytes:
 
 
 def outcome(content: bytes, root: Path) -> str:
-    """Ingest ``content``; return "read" or the code of the refusal. Raises what must not happen."""
+    """Ingest ``content`` and return "read" or the code of the refusal; raise every other error."""
     path, folder = root / "input", DataFolder(root / "data")
     path.write_bytes(content)
     start = time.perf_counter()

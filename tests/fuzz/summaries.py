@@ -53,7 +53,7 @@ WORDS = ["", "\x00", "\x1b]0;t\x07", "\u202egnp", "a\nb", "<img src=x onerror=al
 
 @cache
 def rows() -> list[dict[str, Any]]:
-    """Return the summaries of a sound job, whose traces stay where they say until this process ends."""
+    """Return the summaries of an intact job, whose traces exist until this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="sawtooth-ranks-"))
     paths = [
         trace.write(folder / f"{rank}.json")

@@ -85,7 +85,7 @@ class ImpossibleError(AssertionError):
 
 
 def finite(value: Any, where: str = "") -> None:
-    """Raise ImpossibleError where a report holds a number that is none."""
+    """Raise ImpossibleError if a report has a number that is not finite."""
     for place, number in numbers(value, where):
         if not math.isfinite(number):
             raise ImpossibleError(f"{place} is {number}")
@@ -104,7 +104,7 @@ def numbers(value: Any, where: str) -> Iterator[tuple[str, float]]:
 
 
 def possible(report: dict[str, Any]) -> None:
-    """Raise ImpossibleError for what no machine can have measured and is trusted nevertheless."""
+    """Raise ImpossibleError for a trusted value that no machine can have."""
     finite(report, "report")
     for key, reading in report["metrics"].items():
         value, low, high = reading["value"], reading.get("low"), reading.get("high")
@@ -126,7 +126,7 @@ def possible(report: dict[str, Any]) -> None:
 
 
 def harmless(text: str, form: str) -> None:
-    """Raise ImpossibleError where a name left its place in a report."""
+    """Raise ImpossibleError if a name in a report became markup or control characters."""
     if form == "html" and (MARKUP in text or re.search(r"<script|<iframe|javascript:alert\(1\)['\"]", text)):
         raise ImpossibleError("a name became markup in the HTML report")
     if form == "md" and MARKUP in re.sub(r"```.*?```", "", text, flags=re.DOTALL):
@@ -159,7 +159,7 @@ class Stage:
         logging.getLogger("sawtooth").addHandler(handler)
 
     def take(self, files: Files, place: Path) -> str:
-        """Take the files to the end; return how it went. Raises what must not happen."""
+        """Process the files to the end and return the result; raise every error that must not happen."""
         paths = []
         for name, content in files:
             (place / name).write_bytes(content)

@@ -84,7 +84,7 @@ def _dropped(server: Server, page: Page) -> str:
 
 
 def _fixed(server: Server, page: Page, run: str) -> None:
-    """Read the user's own line at the first finding that has one, and tick its fix."""
+    """Read the user's own line at the first finding that has one, and select its fix."""
     begun = time.monotonic()
     page.goto(f"{server.url}/verdict?run={run}")
     change = page.get_by_role("button", name=re.compile("Show the change")).first
@@ -99,7 +99,7 @@ def _fixed(server: Server, page: Page, run: str) -> None:
 
 
 def _handed_on(server: Server, browser: Browser, page: Page, run: str) -> None:
-    """Compare the run with another, hand the address on, open it elsewhere, and go back."""
+    """Compare the run with another, open the address in another browser, and go back."""
     page.goto(f"{server.url}/verdict?run={run}")
     begun = time.monotonic()
     page.get_by_role("button", name="Compare with").click()

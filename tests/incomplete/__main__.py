@@ -34,9 +34,9 @@ def main(
         Path | None, typer.Option(help="file that gets a line for each result; a later run with it continues there")
     ] = None,
 ) -> None:
-    """Print what is trusted and wrong, a line each, and end with 1 where there is any.
+    """Print each value that is trusted and wrong, and end with 1 if there is any.
 
-    The order is by chance, so a run that is stopped (SIGINT, SIGTERM) has tried a fair part, and says how large it was.
+    The order is random, so a run that is stopped (SIGINT, SIGTERM) has tried a fair sample, and prints its size.
     """
     outcomes = {} if log is None else _logged(log)
     begun = time.monotonic()

@@ -22,7 +22,7 @@ SMALL = 0.02  # of a share: two points are nothing that anybody acts on, however
 
 
 def analysed(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
-    """Return the analysis of one run's files; None where they were refused, which claims nothing."""
+    """Return the analysis of one run's files; None if they were refused, which claims nothing."""
     with TemporaryDirectory() as scratch:
         given = []
         for name, content in files:
@@ -38,7 +38,7 @@ def analysed(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
 
 
 def claims(result: RunResult) -> dict[str, tuple[str, Reading]]:
-    """Return unit and reading of every number that is claimed: metrics, and the audit's."""
+    """Return unit and reading of every number in the report: metrics, and the audit's."""
     numbers = {key: (METRICS[key].unit, reading) for key, reading in result.metrics.items()}
     return numbers | {f"audit {row.key}": (row.unit, row.reading) for row in audit(result)}
 

@@ -23,12 +23,12 @@ def places(events: Iterable[Event]) -> Callable[[Event], float]:
 
 
 def lose(share: float, which: Callable[[Event], bool] = is_gpu) -> Damage:
-    """Lose a share of some events by chance."""
+    """Remove a random share of some events."""
     return lambda events, chance: [e for e in events if not which(e) or chance.random() >= share]
 
 
 def lose_between(begin: float, end: float, which: Callable[[Event], bool] = is_gpu) -> Damage:
-    """Lose the events of a stretch of time."""
+    """Remove the events within a time range."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         place = places(events)
@@ -38,7 +38,7 @@ def lose_between(begin: float, end: float, which: Callable[[Event], bool] = is_g
 
 
 def lose_kernels_by_name(rank: int) -> Damage:
-    """Lose all operations of the name that takes the most GPU time, or the next most."""
+    """Remove all operations of the name with the most GPU time, or the next most."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         time: Counter[str] = Counter()
@@ -51,7 +51,7 @@ def lose_kernels_by_name(rank: int) -> Damage:
 
 
 def lose_every(nth: int) -> Damage:
-    """Lose every n-th operation of the GPU."""
+    """Remove every n-th operation of the GPU."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         number = {id(e): i for i, e in enumerate(filter(is_gpu, events))}
@@ -61,7 +61,7 @@ def lose_every(nth: int) -> Damage:
 
 
 def lose_last_of_steps(events: list[Event], chance: random.Random) -> list[Event]:
-    """Lose the last operations of each stretch of a thirtieth of the time, as buffers that overflow do."""
+    """Remove the last operations of each thirtieth of the time, as buffers that overflow do."""
     place = places(events)
     return [e for e in events if not is_gpu(e) or (place(e) * 30) % 1 < 0.6]
 
@@ -136,7 +136,7 @@ def twice(share: float) -> Damage:
 
 
 def lose_launch_and_record(share: float) -> Damage:
-    """Lose launches together with what they launched."""
+    """Remove launches together with the operations that they launched."""
 
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         lost = {

@@ -12,7 +12,7 @@ from tests.incomplete.events import CALLS, Damage, Event, is_call, is_gpu, is_op
 
 
 def lose_group(key: Callable[[Event], Any], which: Callable[[Event], bool], rank: int) -> Damage:
-    """Lose all events of one group, such as a thread: of the largest group, or the next in size."""
+    """Remove all events of one group, such as a thread: of the largest group, or the next in size."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         sizes = Counter(key(event) for event in events if which(event))
@@ -25,7 +25,7 @@ def lose_group(key: Callable[[Event], Any], which: Callable[[Event], bool], rank
 
 
 def lose_all_between(begin: float, end: float) -> Damage:
-    """Lose every event of a stretch of time: of the host, of the GPU, and marks that begin in it."""
+    """Remove every event within a time range: of host and GPU, and marks that begin in it."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         starts = [event["ts"] for event in events if event.get("ph") == "X"]
@@ -40,17 +40,17 @@ def lose_all_between(begin: float, end: float) -> Damage:
 
 
 def lose_kinds(*kinds: str) -> Damage:
-    """Lose all events of some categories."""
+    """Remove all events of some categories."""
     return lambda events, _: [e for e in events if e.get("cat") not in kinds]
 
 
 def lose_flows(events: list[Event], _: random.Random) -> list[Event]:
-    """Lose the arrows between events."""
+    """Remove the arrows between events."""
     return [e for e in events if e.get("ph") not in ("s", "f", "t")]
 
 
 def lose_waits(events: list[Event], _: random.Random) -> list[Event]:
-    """Lose the calls that wait for the GPU."""
+    """Remove the calls that wait for the GPU."""
     return [e for e in events if not (is_call(e) and "Synchronize" in e["name"])]
 
 
@@ -156,12 +156,12 @@ def renamed_marks(to: Callable[[int], str]) -> Damage:
 
 
 def marks_of_gpu_only(events: list[Event], _: random.Random) -> list[Event]:
-    """Lose the host's marks of steps and keep the GPU's."""
+    """Remove the host's step marks and leave the GPU's."""
     return [e for e in events if not (is_step(e) and e.get("cat") == "user_annotation")]
 
 
 def marks_of_host_only(events: list[Event], _: random.Random) -> list[Event]:
-    """Lose the GPU's annotations."""
+    """Remove the GPU's annotations."""
     return [e for e in events if e.get("cat") != "gpu_user_annotation"]
 
 

@@ -14,7 +14,7 @@ from tests.support.recorded_tables import read
 
 @pytest.fixture(scope="session")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
-    """The rows of the sound trace's tables, by table."""
+    """Return the rows of the intact trace's tables, by table."""
     root = tmp_path_factory.mktemp("sound")
     (root / "t.json").write_bytes(sound_trace.GOOD)
     folder = DataFolder(root / "data")

@@ -190,7 +190,10 @@ def test_other_files_of_pytorch_are_named(tmp_path: Path) -> None:
 
 
 def test_a_head_of_many_megabytes_is_read_once_and_not_kept(tmp_path, folder, monkeypatch):
-    """32 MB of it took 4 GB to mend what was not broken, and were kept in the recording."""
+    """A header of many megabytes is read once and not stored.
+
+    Repairing 32 MB that were not broken took 4 GB, and they were stored in the recording.
+    """
 
     def mended(text):
         raise AssertionError(f"{len(text):,} sound bytes were mended")

@@ -23,7 +23,10 @@ from tests.support import sound_trace
 
 @pytest.mark.parametrize("text", ["1e9999999", "1e999999999", "-1e999999999", "9" * 5_000])
 def test_a_number_of_millions_of_digits_is_looked_at_and_not_written_out(text: str) -> None:
-    """int() of the first takes minutes, of the second all memory."""
+    """A number with millions of digits is read without expanding it.
+
+    int() of the first takes minutes, and of the second all memory.
+    """
     began = time.process_time()
     assert integers([text, 7]).tolist() == [NULL, 7]
     assert np.isnan(floats([text])[0])

@@ -76,7 +76,10 @@ def test_a_killed_ingest_leaves_only_a_draft_that_is_swept(tmp_path, trace, stag
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("most_bytes", [4096, 100_000, 600_000])
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, trace, most_bytes):
-    """A limit on the size of files stands for the disk: the write that passes it fails in the same way."""
+    """A full disk is reported and leaves no files.
+
+    A limit on the size of files replaces the full disk: the write that exceeds it fails in the same way.
+    """
     with start(trace, tmp_path, most_bytes) as process:
         output = process.stdout.read().split()
         process.stdin.close()

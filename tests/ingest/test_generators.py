@@ -62,7 +62,7 @@ def test_a_generator_that_a_starting_thread_drops_waits_for_nothing(tmp_path: Pa
 
 
 def _inside(node: ast.AST) -> list[ast.AST]:
-    """Return what lies in a function, without the functions inside it."""
+    """Return the nodes in a function without those of inner functions."""
     found = []
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
@@ -77,7 +77,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _holds_something(node: ast.AST) -> bool:
-    """Tell whether ``node`` gives something back at its end, and yields before that."""
+    """Return whether ``node`` releases something at its end, and yields before that."""
     if isinstance(node, (ast.With, ast.AsyncWith)):
         ends = any(_name(item.context_expr) not in WORDS_ONLY for item in node.items)
     else:

@@ -8,7 +8,7 @@ CRITIC, ACTOR = 0, 1
 
 
 def led(order: list[int]) -> tuple[LeadingOptimizer, list[int]]:
-    """Return the loop after ``order``, and the places in it that end a step of the loop."""
+    """Return the loop after ``order``, and the positions that end a step of the loop."""
     loop = LeadingOptimizer()
     return loop, [place for place, optimizer in enumerate(order) if loop.takes(optimizer)]
 

@@ -51,7 +51,7 @@ def pieces(content, sizes):
 
 
 def plain(document):
-    """Every event as read; of flow arrows only that they are there, since they are not looked into."""
+    """Return every event as read; of flow arrows only their existence, since they are not decoded."""
     events = [e for block in document.events() for e in block]
     return [(e.ph,) if e.ph in FLOWS else (e.ph, e.cat, e.name, bytes(e.ts), bytes(e.dur), bytes(e.args)) for e in events]
 
@@ -141,7 +141,7 @@ def test_every_cut_gives_a_clean_prefix():
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, len(sound_trace.GOOD)), st.integers(0, 80))
 def test_damage_anywhere_is_survived(junk, at, gone):
-    """Bytes replaced anywhere: events or a refusal, nothing else."""
+    """Damage at any place gives events or a refusal, and nothing else."""
     content = sound_trace.GOOD[:at] + junk + sound_trace.GOOD[at + gone :]
     try:
         found = plain(Document(pieces(content, [100] * 30), Limits(), block_bytes=900))
@@ -242,7 +242,10 @@ def test_nesting_agrees_with_the_definition(ops, calls, tolerance, borders):
 
 
 def _overlapped(thread, start, dur):
-    """Whether intervals of one thread overlap without nesting, where "innermost" has no clear meaning."""
+    """Return whether intervals of one thread overlap without nesting.
+
+    "Innermost" then has no clear meaning.
+    """
     pairs = ((i, j) for j in range(len(start)) for i in range(j) if thread[i] == thread[j])
     return any(start[i] < start[j] < start[i] + dur[i] < start[j] + dur[j] for i, j in pairs)
 
@@ -263,7 +266,10 @@ def test_launches_prefer_the_last_call_before_the_operation():
     st.sampled_from([0, 400, 1 << 30]),
 )
 def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows, memory):
-    """Whatever the size of runs and whether they went to disk: the rows of a stable sort."""
+    """A spool returns every row in the order of a stable sort.
+
+    This holds for any size of runs, in memory or on disk.
+    """
     spool = Spool(tmp_path_factory.mktemp("spool"), memory)
     table = SpooledTable(spool, run_rows)
     for i in range(0, len(rows), 7):
@@ -298,7 +304,7 @@ def test_slices_of_tables_share_their_borders(tmp_path):
 
 
 def by_category(path):
-    """Complete events per table, counted by the standard library's parser alone."""
+    """Count complete events per table, with the standard library's parser alone."""
     document = json.loads(gzip.decompress(path.read_bytes()))
     events = document["traceEvents"] if isinstance(document, dict) else document
     counts = Counter(KINDS.get(str(e.get("cat")).lower(), "").replace("operator", "op") for e in events if e.get("ph") == "X")

@@ -55,7 +55,10 @@ def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
 
 
 def test_sessions_of_a_few_samples_make_way_where_no_place_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flood with one sample each locked every later sampler out until somebody deleted them one by one."""
+    """Sessions of a few samples are removed if there is no place left.
+
+    A flood with one sample each blocked every later sampler until somebody deleted them one by one.
+    """
     monkeypatch.setattr(receiver, "MAX_SESSIONS", 3)
     monkeypatch.setattr(receiver, "LITTLE_BYTES", 10)
     taker = Receiver(tmp_path)
@@ -102,7 +105,10 @@ def test_files_of_one_byte_have_a_quota_too_and_who_is_refused_makes_nobody_coun
 
 
 def test_pushes_wait_on_threads_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many push or ask what is held, the API's threads are free."""
+    """Pushes wait on their own threads.
+
+    However many clients push or query, the API's threads are free.
+    """
     release, running = threading.Event(), []
 
     def blocked(*_: object) -> dict[int, int]:
@@ -138,7 +144,10 @@ def test_to_ask_what_is_held_keeps_a_pace_too(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_meta_and_a_record_of_nothing_but_lists_are_not_built(tmp_path: Path) -> None:
-    """A hundred thousand lists hold the interpreter for half a second, and every page with it."""
+    """Metadata and records of nothing but lists are not decoded.
+
+    A hundred thousand lists block the interpreter for half a second, and every page with it.
+    """
     lists = "[" + ",".join(["[[]]"] * 20_000) + "]"
     text = f'{{"columns": [], "started_w": 1, "devices": [], "more": {lists}}}'
     (tmp_path / "meta.json").write_text(text)
@@ -150,7 +159,10 @@ def test_a_meta_and_a_record_of_nothing_but_lists_are_not_built(tmp_path: Path) 
 
 
 def test_a_name_without_an_end_costs_the_pages_nothing(tmp_path: Path) -> None:
-    """The Live page escapes the names of two hundred sessions each time it is drawn."""
+    """A very long name costs the pages no time.
+
+    The Live page escapes the names of two hundred sessions each time it is drawn.
+    """
     meta = {"devices": [], "started_w": 10**18, "name": "n" * 60_000, "host": "h" * 60_000}
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     info = session_info(tmp_path)

@@ -58,7 +58,7 @@ def test_what_is_no_such_value_is_refused() -> None:
 
 
 def test_types_are_decoded_there_and_nowhere_else() -> None:
-    """But for traces, which a process of their own reads."""
+    """Types are decoded in that module only, except for traces, which have their own process."""
     for room in ("analysis", "app", "ingest"):
         for path in sorted((ROOT / room).rglob("*.py")):
             if "torch_json" in path.parts:

@@ -34,7 +34,10 @@ def test_a_file_that_holds_what_was_stored_is_closed(tmp_path: Path) -> None:
 
 
 def test_rows_that_the_engine_lost_are_told_and_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As DuckDB 2.0 was seen to do where two inserts end just before a checkpoint."""
+    """Rows that DuckDB lost are reported, and nothing is stored.
+
+    DuckDB 2.0 lost rows if two inserts ended just before a checkpoint.
+    """
     writer = written(tmp_path / "lossy.duckdb")
     store = writer._store
 

@@ -96,7 +96,7 @@ async def push(url: str, token: str) -> None:
 
 
 async def trickle(url: str, token: str) -> None:
-    """Hold connections with heads that do not end, and places with bodies that come byte by byte."""
+    """Hold connections with endless headers, and upload places with bodies sent byte by byte."""
     parts, end = urlsplit(url), time.monotonic() + SECONDS
     body = f"Host: {parts.netloc}\r\nX-Sawtooth: 1\r\nContent-Length: 1000000\r\n"
     push = f"POST /api/v1/live/slow?segment=0&offset=0 HTTP/1.1\r\n{body}Authorization: Bearer {token}\r\n\r\n"

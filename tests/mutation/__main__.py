@@ -83,7 +83,7 @@ def _annotations(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, object]]:
-    """Yield the ways to change ``node``: what, and a function that does it."""
+    """Yield the ways to change ``node``: a description, and a function that does it."""
     match node:
         case ast.Compare(ops=ops):
             for i, op in enumerate(ops):
@@ -128,7 +128,7 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def survives(module: str, path: Path, tree: ast.Module, tests: list[str], seconds: float) -> int:
-    """Run ``tests`` with ``module`` made of ``tree``; tell whether they noticed."""
+    """Run ``tests`` with ``module`` made of ``tree``; return SURVIVED or another code."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -178,7 +178,7 @@ def main() -> int:
 
 
 def _judge(name: str, only: list[int] | None, end: float, seconds: float, judged: set[tuple[str, str, str]]) -> int:
-    """Try the mutants of one module; 0 where each is noticed or judged."""
+    """Try the mutants of one module; return 0 if each is detected or explained."""
     path = ROOT / "analysis" / f"{name}.py"
     module = f"sawtooth.analysis.{name.replace('/', '.')}"
     source = path.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ SECOND = 10**9
 
 
 def sampled() -> TelemetrySeries:
-    """Ten seconds, a sample each: idle for five, then at 80 % and 400 W."""
+    """Return ten seconds with a sample each: idle for five, then at 80 % and 400 W."""
     busy = np.arange(1, 11) > 5
     samples = pd.DataFrame(
         {"time_ns": np.arange(1, 11) * SECOND, "util_pct": np.where(busy, 80.0, 0.0), "power_w": np.where(busy, 400.0, 100.0)}

@@ -153,7 +153,10 @@ def test_three_runs_a_side_are_averaged_and_named():
 
 @pytest.mark.slow
 def test_repeated_runs_of_the_second_side_follow_to(tmp_path):
-    """Three runs a side of 1.0 ± 0.02 and 0.8 ± 0.02 ms: each run counts once."""
+    """Repeated runs of the second side follow --to.
+
+    Three runs a side take 1.0 ± 0.02 and 0.8 ± 0.02 ms. Each run counts once.
+    """
     files = {}
     for side_name, step_us in (("a", 1000), ("b", 800)):
         for i, off in enumerate((-20, 0, 20)):

@@ -114,7 +114,7 @@ def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_GitHub]
 
 @pytest.fixture
 def traces(tmp_path: Path) -> tuple[str, str, str]:
-    """Recordings of a loop, of one four times as slow, and the options of all commands."""
+    """Return recordings of a loop and of one four times as slow, and the options of all commands."""
     usual = matmul_loop(steps=6).write(tmp_path / "usual.json")
     slow = matmul_loop(steps=6, step_us=4000, matmul_us=500).write(tmp_path / "slow.json")
     return str(usual), str(slow), str(tmp_path / "data")

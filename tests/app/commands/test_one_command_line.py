@@ -45,7 +45,7 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture
 def traces(tmp_path: Path) -> Path:
-    """A folder with one run in it and another in a folder below."""
+    """Return a folder with one run in it and another in a folder below."""
     folder = tmp_path / "traces"
     (folder / "below").mkdir(parents=True)
     matmul_loop(steps=6).write(folder / "first.json")
@@ -79,7 +79,10 @@ def test_help_and_version_load_nothing_but_the_table_of_commands() -> None:
 
 @pytest.mark.parametrize("module", ["sawtooth.app.commands.serve", "sawtooth.app.commands.run", "sawtooth.app.commands.sample"])
 def test_what_starts_something_else_starts_at_once(module: str) -> None:
-    """The server and the training load what they need themselves: here it would be loaded twice."""
+    """A command that starts another process starts at once.
+
+    The server and the training load their own modules, which would otherwise be loaded twice.
+    """
     asks = f"import sys, {module}; print(sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", asks], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
@@ -269,7 +272,7 @@ def test_a_run_is_opened_where_a_dashboard_answers(data: str) -> None:
 
 
 class Healthy(BaseHTTPRequestHandler):
-    """Answers as a dashboard does that is asked for its health."""
+    """Answers a health request as a dashboard does."""
 
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/_stcore/health" else 404)

@@ -35,7 +35,7 @@ def run(*arguments: str) -> str:
 
 
 def summarised(folder: Path, ranks: int) -> None:
-    """Write the traces of a job, and beside them the summaries of each rank in a folder of its own."""
+    """Write the traces of a job, and the summaries of each rank in its own folder beside them."""
     (folder / "traces").mkdir()
     for rank, trace in enumerate(job(ranks, 2, PLANTED, mesh=True)):
         (source,) = list_sources([str(trace.write(folder / "traces" / f"{rank}.json"))])
@@ -44,14 +44,14 @@ def summarised(folder: Path, ranks: int) -> None:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the traces and summaries of RANKS ranks."""
+    """Return a folder with the traces and summaries of RANKS ranks."""
     folder = tmp_path_factory.mktemp("many")
     summarised(folder, RANKS)
     return folder
 
 
 def gather(folder: Path, ranks: range, place: Path) -> str:
-    """Lay the summaries of ``ranks`` into one place, and return its path."""
+    """Copy the summaries of ``ranks`` into one folder and return its path."""
     for rank in ranks:
         shutil.copytree(folder / "summaries" / f"{rank}", place, dirs_exist_ok=True)
     return str(place)

@@ -24,7 +24,7 @@ from tests.support.paths import RECORDINGS
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """A recorded run in one file."""
+    """Return a recorded run in one file."""
     folder = DataFolder(tmp_path / "recorded").create()
     files = [(path, path.name) for path in sorted((RECORDINGS / "gpt_small").glob("*.json*")) if path.name != "truth.json"]
     export_runs(folder, [bring_in(folder, files).runs[0].id], tmp_path / "run.sawtooth")

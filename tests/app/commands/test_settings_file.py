@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def checked(*arguments: str) -> str:
-    """Return the data folder that ``sawtooth doctor`` looked at."""
+    """Return the data folder that ``sawtooth doctor`` checked."""
     result = CliRunner().invoke(cli, ["doctor", *arguments])
     return Path(json.loads(result.stdout)["folder"]).name
 

@@ -30,7 +30,7 @@ def report(*files: Path, data: Path) -> str:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count how often files are brought in."""
+    """Count how often files are ingested."""
     counted: list[int] = []
 
     def bring_in(*args: object, **options: object) -> object:

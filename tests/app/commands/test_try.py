@@ -165,7 +165,7 @@ class Stopped:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stopped]:
-    """Two ranks that are stopped by Ctrl-C in the run after the first trial."""
+    """Run two ranks that are stopped by Ctrl-C in the run after the first trial."""
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "ranks.py").write_text(RANKS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py"]

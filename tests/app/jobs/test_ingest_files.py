@@ -29,7 +29,10 @@ def test_a_trace_that_was_cut_off_is_said_to_be_when_it_comes_in(tmp_path: Path)
 
 
 def test_a_log_of_torch_compile_that_comes_with_a_bundle_joins_its_run(tmp_path: Path) -> None:
-    """The capture helper and `sawtooth run` write the bundle, TORCH_TRACE the log beside it."""
+    """A torch.compile log that comes with a bundle joins the bundle's run.
+
+    The capture helper and `sawtooth run` write the bundle, and TORCH_TRACE writes the log beside it.
+    """
     trace, log = matmul_loop().write(tmp_path / "trace.json"), GRAPH_BREAKS / "breaks_1.log.gz"
     bundle = packed(
         tmp_path / "run.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(trace.read_bytes())}

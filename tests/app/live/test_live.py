@@ -222,7 +222,10 @@ def test_lines_are_short_and_keep_every_extreme(samples: int) -> None:
 
 
 def test_a_clock_that_stands_still_fills_no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Who pushes says what time it is: samples a nanosecond apart never leave the window that is shown."""
+    """A clock that stands still does not fill the memory.
+
+    The sender sets the time, so samples one nanosecond apart never leave the shown window.
+    """
     series = LiveSeries()
     for i in range(3 * SAMPLES_MOST):
         series.add(START + i, float(i))
@@ -317,7 +320,7 @@ def test_processes_stand_with_their_gpu_largest_first(tmp_path: Path) -> None:
 
 
 def pushed(folder: Path, meta: dict[str, object], records: list[dict[str, object]]) -> None:
-    """Write a session as a stranger with the push token can: NaN and all."""
+    """Write a session as an unknown client with the push token can, with NaN values."""
     folder.mkdir(parents=True)
     (folder / "push.json").write_text("{}")
     whole = {

@@ -57,7 +57,10 @@ def test_without_shapes_names_tags_and_what_a_run_follows_tell():
 
 
 def test_two_programs_of_one_name_are_strangers():
-    """`train.py` and `python -m rl.train` are both called train."""
+    """Two programs with one name are not proposed as a pair.
+
+    `train.py` and `python -m rl.train` are both called train.
+    """
     recorded = [
         Manifest(f"{i:016x}", "train", [], notes=f"Recorded by `sawtooth run {command}`.\nNo profile: the loop ended.")
         for i, command in enumerate(("python -m rl.train --steps 300", "train.py --workers 0", "python train.py --workers 8"))

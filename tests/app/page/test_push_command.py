@@ -18,7 +18,7 @@ from sawtooth.ingest.schema import DataFolder
 
 
 class Page:
-    """Stands in for Streamlit: keeps what a page shows."""
+    """A substitute for Streamlit that stores what a page shows."""
 
     def __init__(self, url: str | None) -> None:
         self.context = SimpleNamespace(url=url)

@@ -37,7 +37,7 @@ def publish(data: DataFolder, *arguments: str) -> Result:
 
 
 class _Calls:
-    """A library that notes the calls of its functions."""
+    """A library that records the calls of its functions."""
 
     def __init__(self, **more: Any) -> None:
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []

@@ -28,7 +28,7 @@ STRANGE = [
 
 
 def shown(markdown: str) -> str:
-    """What a browser shows of Markdown."""
+    """Return what a browser shows of Markdown."""
     return html.unescape(re.sub(r"<[^>]*>", "", READER.render(markdown))).replace("\u2060", "").strip()
 
 

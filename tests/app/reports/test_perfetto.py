@@ -40,7 +40,7 @@ ARROW = {"cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": 5.0}
 
 
 def traces(folder: Path) -> list[Path]:
-    """A job of two ranks whose clocks differ, with arrows of equal ids in both."""
+    """Return a job of two ranks whose clocks differ, with arrows of equal ids in both."""
     paths = []
     for rank, trace in enumerate(job(2, 1, Planted(clock_us={1: CLOCK_US}))):
         trace.events += [

@@ -75,7 +75,10 @@ def planted(text: str) -> list[str]:
 
 
 def test_it_was_planted_where_it_is_read(result: tuple[RunResult, Library]) -> None:
-    """The recordings keep the metadata as it came, for who is logged in and asks in SQL."""
+    """The secrets were planted where the reader finds them.
+
+    Recordings keep the original metadata for users who are logged in and query it in SQL.
+    """
     kept = ""
     for ref in result[0].manifest.recordings:
         with result[1].open(ref.id) as recording:
@@ -117,7 +120,10 @@ def test_no_page_shows_it_unasked(
 
 
 def test_a_server_logs_no_word_of_it(data: DataFolder, run: str, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """What is refused is logged by its name alone."""
+    """A server does not log the secrets.
+
+    A refused file is logged by its name alone.
+    """
     damaged = tmp_path / "damaged.json"
     damaged.write_text(json.dumps(METADATA)[:-1])
     CliRunner().invoke(cli, ["ingest", str(damaged), "--data", str(tmp_path / "data")])

@@ -79,7 +79,10 @@ def test_a_card_follows_what_the_user_told_and_leaves_no_old_file(run: Manifest,
 
 
 def test_a_damaged_card_is_made_again(run: Manifest, library: Library, folder: DataFolder) -> None:
-    """Whichever byte is damaged, also one of a number, which would still be a number."""
+    """A damaged card is made again.
+
+    Any byte may be damaged, also one digit of a number, which would still be a number.
+    """
     first = card_of(run, library)
     path = next(folder.derived.glob("*.card.msgpack"))
     content = path.read_bytes()

@@ -82,7 +82,7 @@ def test_on_a_phone_all_that_finds_runs_is_behind_one_button_that_says_what_is_c
 
 
 def _keyed(test: AppTest, key: str) -> bool:
-    """Tell whether the page has a container of that key."""
+    """Return whether the page has a container with that key."""
     blocks = [test.main]
     while blocks:
         block = blocks.pop()
@@ -116,7 +116,7 @@ def test_a_tags_history_goes_from_its_first_run_to_its_last() -> None:
 
 @pytest.fixture
 def four(app_data: DataFolder, tmp_path: Path) -> list[str]:
-    """Four runs, the first two tagged, of 1 ms and 0.8 ms a step."""
+    """Return four runs; the first two are tagged and take 1 ms and 0.8 ms a step."""
     ids = []
     for number, (step, product) in enumerate([(1000, 600), (800, 400), (900, 500), (1100, 700)]):
         ids.append(run_of(app_data, matmul_loop(step_us=step, matmul_us=product).write(tmp_path / f"run{number}.json")))

@@ -41,7 +41,7 @@ def own(data: DataFolder, folder: Path, name: str, step_us: int = 1000, later_s:
 
 
 def _plain(text: str) -> str:
-    """Return a text whose lines may end between a number and its unit."""
+    """Return a text in which lines may break between a number and its unit."""
     return text.replace("\u00a0", " ")
 
 

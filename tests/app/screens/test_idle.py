@@ -21,7 +21,7 @@ WORK = StepPart("other_compute", None, 0.7, 0.7)
 
 @pytest.fixture
 def loop(app_data: DataFolder, tmp_path: Path) -> str:
-    """A run whose own step time, by telemetry, is another than the profile's."""
+    """Return a run whose step time by telemetry differs from the profile's."""
     samples = telemetry_file(tmp_path / "telemetry.jsonl", start_ns=BASE_NS - 3_000_000_000, low=40)
     return run_of(app_data, matmul_loop().write(tmp_path / "loop.json"), samples)
 

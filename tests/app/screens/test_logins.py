@@ -34,7 +34,7 @@ AGENTS = {
 
 @pytest.fixture
 def asked(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFolder]:
-    """A data folder whose server asks for a login."""
+    """Return a data folder whose server requires a login."""
     monkeypatch.setenv("SAWTOOTH_TOKEN", TOKEN)
     monkeypatch.delenv("SAWTOOTH_NO_TOKEN", raising=False)
     monkeypatch.setattr(ContextProxy, "cookies", property(lambda _: {}))

@@ -27,7 +27,7 @@ SCREENS = ("verdict", "timeline", "idle", "work", "efficiency", "ranks", "memory
 
 @pytest.fixture
 def loop(app_data: DataFolder, tmp_path: Path) -> str:
-    """A run whose GPU works 700 of every 1000 µs, 600 of them on tensor cores, with telemetry around it."""
+    """Return a run with telemetry whose GPU works 700 of every 1000 µs, 600 on tensor cores."""
     trace = matmul_loop().write(tmp_path / "loop.json")
     # 40 % and 100 % in turn: 70 % on average, as the trace says, so that the profiled steps represent the run
     told = telemetry_file(tmp_path / "telemetry.jsonl", start_ns=BASE_NS - 3_000_000_000, low=40)
@@ -75,7 +75,7 @@ def test_an_address_with_changes_opens_with_them(app_data: DataFolder) -> None:
 
 
 def _numbers(values: object) -> list[float]:
-    """Return what Plotly was given, whether it travels as a list or packed."""
+    """Return the numbers that Plotly was given, as a list or packed."""
     if isinstance(values, dict):
         import base64
 
@@ -317,7 +317,7 @@ def test_timeline_draws_what_the_address_says(loop: str) -> None:
 
 
 def picture(test: AppTest) -> dict[str, Any]:
-    """Return what the page hands to the timeline's component."""
+    """Return what the page passes to the timeline's component."""
     (proto,) = (element.proto for element in test.main if "/timeline" in str(element.proto) and "tracks" in str(element.proto))
     return dict(json.loads(proto.json))
 

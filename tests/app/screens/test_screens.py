@@ -159,7 +159,10 @@ def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
 
 
 def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFolder, tmp_path: Path) -> None:
-    """`sawtooth run` records a GPU where there is one, and knows why there is no profile."""
+    """The page does not ask again for what the recorder already reported.
+
+    `sawtooth run` records a GPU if there is one, and knows why there is no profile.
+    """
     trace = ChromeTrace()
     trace.step(1, 0, 100)
     trace.op("aten::mm", 10, 50)
@@ -183,7 +186,10 @@ def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFo
 
 
 def test_the_verdict_of_a_training_that_failed_says_so_beside_its_answer(app_data: DataFolder) -> None:
-    """With a profile of its first steps it read like any run, and the notes alone had the exit code."""
+    """The Verdict of a training that failed says so beside its answer.
+
+    With a profile of its first steps it looked like any run, and only the notes had the exit code.
+    """
     run = run_of(app_data, RECORDINGS / "gpt_small" / "trace.json.gz")
     failed = "The command ended with exit code 137 after 262 steps."
     _noted(app_data, run, f"Recorded by `sawtooth run train.py`.\n{failed}")

@@ -28,7 +28,10 @@ def test_the_verdict_shows_what_the_samples_show(app_data: DataFolder, tmp_path:
 
 
 def test_the_gpus_of_two_hosts_stand_below_each_other_the_worst_first(app_data: DataFolder, tmp_path: Path) -> None:
-    """GPU 1 of node-b is hot; node-a has no samples from 200 to 400 s."""
+    """The GPUs of two hosts are listed with the worst first.
+
+    GPU 1 of node-b is hot; node-a has no samples from 200 to 400 s.
+    """
     hot = (Trouble("thermal-throttling", (1,), 0.6, 100, 590),)
     logs = [
         smi_log(tmp_path / "node-a.csv", host(4, gpus=2, seconds=600), hole=(200, 400)),

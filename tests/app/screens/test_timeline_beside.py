@@ -15,7 +15,7 @@ from tests.support.sent_steps import written_out
 
 
 def tracks(run: str, **query: str) -> list[dict]:
-    """Return the tracks that the page hands to the timeline's component."""
+    """Return the tracks that the page passes to the timeline's component."""
     test = opened("timeline", run, **query)
     words_of(test)
     (proto,) = (element.proto for element in test.main if "tracks" in str(element.proto))
@@ -24,7 +24,7 @@ def tracks(run: str, **query: str) -> list[dict]:
 
 @pytest.fixture
 def two(app_data: DataFolder, tmp_path: Path) -> tuple[str, str]:
-    """A loop, and one of other steps."""
+    """Return two runs: a loop, and one with other steps."""
     before, after = matmul_loop(steps=5, step_us=1000.0), matmul_loop(steps=4, step_us=700.0)
     return run_of(app_data, before.write(tmp_path / "before.json")), run_of(app_data, after.write(tmp_path / "after.json"))
 

@@ -34,7 +34,10 @@ def test_all_ranks_stand_on_one_clock(app_data: DataFolder, tmp_path: Path) -> N
 
 
 def test_the_main_thread_stands_first_and_that_of_the_backward_pass_is_called_so(app_data: DataFolder, tmp_path: Path) -> None:
-    """Autograd's thread calls the runtime more often, and its number tells nobody what it does."""
+    """The main thread comes first, and the backward pass's thread has a name.
+
+    Autograd's thread calls the runtime more often, and its number does not explain it.
+    """
 
     def lanes(thread: int) -> list[tuple[str, bool]]:
         trace = matmul_loop(steps=3)
@@ -70,7 +73,7 @@ def tracks(run: str, **query: str) -> list[dict]:
 
 
 def data(run: str, **query: str) -> dict:
-    """Return what the page hands to the timeline's component."""
+    """Return what the page passes to the timeline's component."""
     test = opened("timeline", run, **query)
     (proto,) = (element.proto for element in test.main if "tracks" in str(element.proto))
     return dict(json.loads(proto.json))

@@ -71,7 +71,10 @@ def test_an_origin_that_is_no_origin_cannot_write(tmp_path, origin):
 
 
 def from_peer(app, peer: str, forwarded: str | None = None, path: str = "/") -> int:
-    """Ask as a TCP peer would through uvicorn, which believes X-Forwarded-For from this machine."""
+    """Send a request as a TCP peer would through uvicorn.
+
+    uvicorn trusts X-Forwarded-For from this machine.
+    """
     statuses: list[int] = []
     headers = [(b"host", b"gpu-box")] + ([(b"x-forwarded-for", forwarded.encode())] if forwarded else [])
     scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers, "scheme": "http", "server": ("10.0.0.1", 8501), "client": (peer, 5000), "http_version": "1.1"}  # fmt: skip
@@ -134,7 +137,7 @@ def test_too_many_pages_are_refused_and_places_come_free(tmp_path, monkeypatch):
 
 
 class Connection:
-    """As uvicorn's: what it answers now, None before the first request."""
+    """A connection like uvicorn's, with its current answer; None before the first request."""
 
     def __init__(self, answered: bool | None = None) -> None:
         self.cycle = None if answered is None else SimpleNamespace(response_complete=answered)
@@ -192,7 +195,10 @@ def test_a_connection_that_asks_again_and_again_is_never_closed():
 
 @pytest.mark.parametrize("protocol", ["auto", "h11"])
 def test_uvicorn_keeps_its_connections_where_they_are_looked_for(protocol):
-    """What ``end_waiting`` reads of uvicorn is not documented: this fails where an upgrade moves it."""
+    """uvicorn stores its connections where the server expects them.
+
+    The attributes that ``end_waiting`` reads are not documented. This test fails if an upgrade moves them.
+    """
 
     async def held_open() -> bool:
         server = uvicorn.Server(uvicorn.Config(Starlette(), port=0, http=protocol, lifespan="off", log_level="error"))
@@ -296,7 +302,7 @@ def test_an_upload_s_name_is_data_and_never_a_path(client, app_data, name):
 
 
 def zip_with(name: str, content: bytes, *, mode: int = 0, **change) -> bytes:
-    """A bundle whose second member is changed: its name, its Unix mode."""
+    """Return a bundle whose second member has another name or Unix mode."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("manifest.json"), manifest_bytes(**change))

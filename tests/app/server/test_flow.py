@@ -73,7 +73,10 @@ def test_a_message_waits_for_a_place_of_a_script_but_not_for_ever(monkeypatch: p
 
 
 def test_scripts_run_in_a_limited_number_of_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is replaced of Streamlit is not documented: this fails where an upgrade moves it."""
+    """Scripts run in a limited number of places.
+
+    The replaced part of Streamlit is not documented. This test fails if an upgrade moves it.
+    """
     assert callable(ScriptRunner._run_script) and app_session.ScriptRunner.__name__ in ("ScriptRunner", "WaitingRunner")
     monkeypatch.setattr(app_session, "ScriptRunner", ScriptRunner)
     limit_scripts()

@@ -149,7 +149,10 @@ def test_an_invitation_leads_to_the_address_that_was_sent_before_it(data) -> Non
 
 @pytest.mark.parametrize("wanted", ["//evil.test/", "https://evil.test/", "/\\evil.test", "%0d%0aset-cookie: x=y", "%ff%00"])
 def test_a_remembered_address_never_leads_elsewhere(data, wanted) -> None:
-    """A server on another port of this host can set a cookie of the same name."""
+    """A remembered address never leads to another host.
+
+    A server on another port of this host can set a cookie of the same name.
+    """
     client = client_of(data)
     fields = {"launch": kept.sessions_of(data).link(), "next": "/"}
     answer = client.post("/login", data=fields, headers={"cookie": f"{login.WANTED}={wanted}"})

@@ -97,7 +97,7 @@ def test_the_server_s_own_files_cannot_be_asked_for(server: Server) -> None:
 
 
 def _until(condition, seconds: float = 20) -> bool:
-    """Wait for another process; the only thing a test here may wait for."""
+    """Wait for another process, the only thing that a test here may wait for."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

@@ -42,7 +42,7 @@ http {{
 
 
 class Proxied:
-    """What a browser sees of a server that it reaches by name, over https, on ``port``."""
+    """A browser's view of a server that it reaches by name, over https, on ``port``."""
 
     def __init__(self, port: int, certificate: Path) -> None:
         self.port = port
@@ -70,7 +70,7 @@ class Proxied:
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """A server behind an nginx of its own."""
+    """Return a server behind its own nginx."""
     for program in ("nginx", "openssl"):
         assert shutil.which(program), f"this test needs {program}"
     folder = tmp_path_factory.mktemp("proxy")

@@ -44,7 +44,10 @@ def ran(how: str = "measured", **more: Any) -> Ran:
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrialSession]:
-    """A session whose runs take STEPS_MS; two changes together take the product of their shares."""
+    """Return a session whose runs take STEPS_MS.
+
+    Two changes together take the product of their shares.
+    """
     monkeypatch.chdir(tmp_path)
     orders: list[RunRequest] = []
 

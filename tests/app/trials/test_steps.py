@@ -31,7 +31,10 @@ def test_halves_show_the_drift() -> None:
 
 
 def test_steps_read_in_two_looks_are_those_of_one(tmp_path: Path) -> None:
-    """Evaluation between two training steps, and a mark that is only half written at the first look."""
+    """Steps read in two parts equal those read at once.
+
+    There is an evaluation between two training steps, and the last mark is only half written at the first read.
+    """
     ends = [(i, 1_000_000_000 + i * 20_000_000, "eval" if i == 2 else "train") for i in range(6)]
     lines = [f'{{"k": "mark", "i": {i}, "w": {w}, "p": "{phase}", "o": 0}}\n' for i, w, phase in ends]
     path, tail = tmp_path / "marks-7.jsonl", MarksTail(tmp_path, most=None)

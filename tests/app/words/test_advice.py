@@ -30,7 +30,7 @@ COPIES = [("exposed_memcpy", None, 97_000_000, 97.0), ("other_compute", None, 3_
 
 
 def gains(rule: str, ms: float, confidence: Any = "medium", severity: Any = "warning", **more: Any) -> Finding:
-    """A finding that takes ``ms`` off a step of 100 ms."""
+    """Return a finding that saves ``ms`` of a step of 100 ms."""
     return Finding(rule, severity, f"{rule} costs {ms} ms", act(f"Change {rule}."), confidence, predicted_step_ms=100 - ms,
                    predicted_speedup=100 / (100 - ms), **more)  # fmt: skip
 

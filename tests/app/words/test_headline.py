@@ -94,7 +94,7 @@ def test_without_a_change_worth_it_the_headline_is_what_the_time_goes_to(changed
 
 
 def without_steps(*ledger: tuple[str, str | None, int, float], findings: tuple[Finding, ...] = ()) -> RunResult:
-    """A run whose recording of 1 s marks no steps."""
+    """Return a run whose recording of 1 s has no step marks."""
     result = run_of(ledger=ledger, metrics={"gpu_busy_share": 0.3})
     none = missing("There are no steps.")
     metrics = {**result.metrics, "best_step_time_ms": none}
@@ -216,7 +216,10 @@ def test_what_may_bring_nothing_does_not_lead(changed: dict[str, Any], leads: st
     ],
 )
 def test_a_change_with_twice_the_sure_gain_leads(high_ms: float, topics: tuple[str, ...], leads: str) -> None:
-    """The first change brings at least 65.7 - 53.7 = 12 ms."""
+    """A change with twice the certain gain comes first.
+
+    The first change gains at least 65.7 - 53.7 = 12 ms.
+    """
     first = replace(PAD, rule="fused", action=act("Use the fused optimizer."), predicted_step_ms=45.0, predicted_speedup=65.7 / 45.0,
                     predicted_high_ms=53.7, confidence="medium")  # fmt: skip
     more = replace(PAD, rule="graph", action=act("Launch the step as one CUDA graph."), predicted_step_ms=20.0, predicted_speedup=65.7 / 20.0,

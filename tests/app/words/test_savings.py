@@ -102,7 +102,10 @@ def test_a_prediction_has_its_range_and_one_of_little_confidence_is_told_apart()
 
 
 def test_telemetry_s_rhythm_stands_beside_an_estimate_whose_range_it_lies_in():
-    """An estimate of 776 ms beside a rhythm of 752 ms: both are said; a rhythm of two steps is not."""
+    """Telemetry's period is stated with an estimate whose range contains it.
+
+    For an estimate of 776 ms and a period of 752 ms both are stated. A period of two steps is not.
+    """
     run = run_of(best_ms=776.0)
     best = replace(run.lead.best, source="telemetry", reading=Reading(776.0, trust="caution", low=679.0, high=906.0))
 

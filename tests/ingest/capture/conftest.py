@@ -27,7 +27,10 @@ def no_profiler_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def recorded_python() -> Iterator[str]:
-    """Path of a Python for `sawtooth run` that has imported PyTorch already, with the recorder's hook."""
+    """Return the path of a Python for `sawtooth run` that has already imported PyTorch.
+
+    It has the recorder's hook.
+    """
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory(prefix="python-") as folder, server(Path(folder), variables, *RECORDER) as forking:
         yield forking.ready()

@@ -18,7 +18,7 @@ from sawtooth.ingest.capture.profiler import StepProfiler
 
 
 class Counted:
-    """A GPU whose allocator has retried once more each time that it is asked."""
+    """A GPU whose allocator reports one more retry at each query."""
 
     def __init__(self) -> None:
         self.asked = 0

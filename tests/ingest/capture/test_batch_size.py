@@ -134,7 +134,7 @@ class Loop:
         return [self.model, self.optimizer, self.schedule]
 
     def trains(self, steps: int = 4) -> list[float]:
-        """Losses of the next steps, of fresh random samples."""
+        """Return the losses of the next steps, with new random samples."""
         return [self.step({"x": torch.randn(4, 8), "y": torch.randn(4, 1)}) for _ in range(steps)]
 
 

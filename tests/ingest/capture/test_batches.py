@@ -65,7 +65,10 @@ def test_a_torn_or_short_file_tells_nothing(tmp_path, text):
 
 
 def test_a_batch_without_a_sample_tells_nothing_of_one(tmp_path):
-    """An iterable dataset may end on an empty batch, and a sampler may give one."""
+    """A batch without a sample gives no sample time.
+
+    An iterable dataset may end with an empty batch, and a sampler may return one.
+    """
     _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000), (0, 9_000_000, 0, 0, 0)] * 5])
     cost = batch_files.loading_of(tmp_path).cost
     assert (cost.wall_s, cost.batch) == (pytest.approx(0.010), 4)
@@ -113,7 +116,7 @@ def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
 
 
 class Files:
-    """Each sample reads a file of 100 kB."""
+    """A dataset in which each sample reads a file of 100 kB."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -196,7 +199,11 @@ def test_pinning_is_timed_once_a_batch_and_not_for_its_parts(tmp_path):
 
 @pytest.mark.parametrize(("since_ms", "pin_ms"), [(6, 16), (40, 20)])
 def test_what_the_pinning_thread_takes_between_two_batches_counts_up_to_the_pinning_itself(tmp_path, since_ms, pin_ms):
-    """10 ms of pinning; 6 ms between two batches that lay ready. Where none did it may have waited."""
+    """The pinning thread's time between two batches counts up to the time of pinning itself.
+
+    There are 10 ms of pinning, and 6 ms between two batches that were ready. If none was ready, the thread may have
+    waited.
+    """
     lines = [f"10000000 {since_ms * 1_000_000 + wait * 1_000_000}" for wait in range(20)]
     (tmp_path / "pins-1.txt").write_text("\n".join(["90000000 0", *lines, ""]))
     assert 1e3 * batch_files._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)
@@ -240,7 +247,7 @@ class Rows:
 
 
 class Stream:
-    """The same rows, as an iterable dataset gives them; its workers share them out."""
+    """The same rows as an iterable dataset, which its workers divide."""
 
     def __init__(self, sample_s):
         self.rows = Rows(sample_s)
@@ -252,7 +259,7 @@ class Stream:
 
 
 class Padded:
-    """Puts rows together in ``seconds``, padded to the longest: an object that is called."""
+    """A callable that collates rows in ``seconds``, padded to the longest."""
 
     def __init__(self, seconds):
         self.seconds = seconds

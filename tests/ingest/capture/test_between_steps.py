@@ -27,7 +27,10 @@ def test_a_module_is_seen_to_evaluate_and_none_in_it(monkeypatch: pytest.MonkeyP
 
 
 def test_what_the_training_itself_saves_is_counted_and_saved_as_ever(tmp_path: Path) -> None:
-    """A save in the background, as of torch.distributed.checkpoint.async_save, holds no step up."""
+    """The training's own checkpoints are counted and saved as before.
+
+    A save in the background, such as torch.distributed.checkpoint.async_save, does not delay a step.
+    """
     between, plain = BetweenSteps(), torch.save
     leave = between.watch_saving(torch)
     try:
@@ -68,7 +71,10 @@ def test_a_compiled_function_is_compiled_once_although_it_evaluates(monkeypatch:
 def test_a_step_that_is_compiled_is_marked_and_the_compiler_warns_of_nothing(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Dynamo traced the hook, and warned of the clock that it reads, in the training's own output."""
+    """A compiled step is marked, and the compiler gives no warnings.
+
+    Dynamo traced the hook, and its warning about the hook's clock was in the training's own output.
+    """
     from torch.optim import optimizer as optimizers
 
     weight = torch.nn.Parameter(torch.zeros(2))

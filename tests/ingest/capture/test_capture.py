@@ -32,7 +32,7 @@ from tests.support.sampler_bench import recorded
 
 
 class SteppingClock:
-    """Time that the loop itself moves on."""
+    """A clock that the loop itself advances."""
 
     def __init__(self) -> None:
         self.ns = 0
@@ -42,7 +42,7 @@ class SteppingClock:
 
 
 class FakeSampler:
-    """A sampler that has written a session, and says something on stderr when stopped."""
+    """A sampler that has written a session and prints to stderr when stopped."""
 
     def __init__(self, out: Path, *, says: bytes = b"") -> None:
         if not says:
@@ -183,7 +183,10 @@ def test_a_loop_that_ends_while_it_is_timed_is_not_said_to_be_too_short(
 
 @pytest.mark.parametrize("steps", [4, 12, 30, 60, 200])
 def test_a_short_loop_is_captured_where_its_length_is_known(tmp_path: Path, clock: SteppingClock, steps: int) -> None:
-    """10 s of undisturbed steps are wanted, and the longest of these loops takes 4 s."""
+    """A short loop of known length is captured.
+
+    10 s of undisturbed steps are wanted, and the longest of these loops takes 4 s.
+    """
     with profile(tmp_path / "x", steps=steps) as capture:
         train(capture, clock, steps)
     assert capture.path is not None and capture.why_not == []

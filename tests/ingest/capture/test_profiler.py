@@ -56,7 +56,7 @@ def test_a_profile_that_is_given_up_is_never_written(tmp_path: Path, monkeypatch
 
 
 def _torch_with_gpu(*, begun: bool = False, fails: bool = False) -> tuple[Any, list[Any]]:
-    """A PyTorch whose allocator writes a snapshot, and the states of its history."""
+    """Return a PyTorch whose allocator writes a snapshot, and the states of its history."""
     states: list[Any] = [begun]
 
     def dump(path: str) -> None:

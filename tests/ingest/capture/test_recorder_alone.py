@@ -27,7 +27,7 @@ print(json.dumps([sorted(name for name in others if not name.startswith("_")), s
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The recorder's wheel, unpacked."""
+    """Return the unpacked wheel of the recorder."""
     folder = tmp_path_factory.mktemp("recorder")
     command = [
         sys.executable,

@@ -26,7 +26,7 @@ PLAIN: Any = {
 
 
 class _Runs:
-    """Would write a file when it is unpickled."""
+    """An object that would write a file when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,7 +69,7 @@ def test_hostile_bytes_end_in_a_sentence(data: bytes) -> None:
 
 
 def _copies(data: bytes) -> list[bytes]:
-    """The file cut at fifty places, and with a byte changed at fifty places."""
+    """Return the file cut at fifty places, and with one byte changed at fifty places."""
     at = [round(len(data) * i / 50) for i in range(50)]
     return [data[:i] for i in at] + [data[:i] + bytes([data[i] ^ 0x5A]) + data[i + 1 :] for i in at]
 

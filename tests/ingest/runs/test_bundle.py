@@ -256,7 +256,10 @@ def test_manifest_and_sources_must_agree(tmp_path: Path) -> None:
 
 
 def test_of_several_runs_all_are_published_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk fills up between the manifests of two runs."""
+    """Of several runs all are published or none.
+
+    The disk fills up between the manifests of two runs.
+    """
     here, there = DataFolder(tmp_path / "here").create(), DataFolder(tmp_path / "there").create()
     runs = []
     for number in (1, 2):
@@ -305,7 +308,10 @@ def test_batch_sizes_travel_with_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 80])
 def test_a_bundle_without_its_beginning_is_refused_in_a_sentence(tmp_path: Path, cut: int) -> None:
-    """A member then begins before the file does, which the system answers with an error of its own."""
+    """A bundle without its beginning is refused in a sentence.
+
+    A member then begins before the file, and the system has its own error for that.
+    """
     whole = packed(tmp_path / "whole.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"{}")})
     path = tmp_path / "cut.sawtooth"
     path.write_bytes(whole.read_bytes()[cut:])

@@ -25,7 +25,10 @@ def runs_of(folder: Path, traces: dict[str, ChromeTrace]) -> list[Manifest]:
 
 @pytest.mark.parametrize("mesh", [False, True])
 def test_ranks_are_one_job_by_the_groups_they_share_and_called_as_their_files_are(tmp_path: Path, mesh: bool) -> None:
-    """In the mesh ranks 0 and 3 share no group: 1 and 2 join them."""
+    """Ranks with common groups are one job and have the names of their files.
+
+    In the mesh ranks 0 and 3 share no group; 1 and 2 connect them.
+    """
     traces = job(4, 2, Planted(), mesh=mesh)
     (run,) = runs_of(tmp_path, {f"rank_{i:04d}.json": traces[i] for i in (0, 3, 1, 2)})
     assert {ref.source_name: ref.rank for ref in run.recordings} == {f"rank_{i:04d}.json": i for i in range(4)}
@@ -54,7 +57,10 @@ def test_a_group_has_no_more_ranks_than_its_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [[0], [0, 1]])
 def test_a_rank_joins_the_profile_of_its_job_that_is_nearest_in_time(tmp_path: Path, first: list[int]) -> None:
-    """A job that was profiled twice within two minutes, at first perhaps of rank 0 alone."""
+    """A rank joins the profile of its job that is nearest in time.
+
+    The job was profiled twice within two minutes, at first perhaps of rank 0 alone.
+    """
     data = DataFolder(tmp_path / "data").create()
     paths = []
     for profile, ranks in enumerate([first, [0, 1]]):

@@ -33,7 +33,7 @@ GPT = SAMPLES / "gpt"
 
 @pytest.fixture
 def known(tmp_path: Path) -> tuple[DataFolder, Manifest]:
-    """A run with telemetry and facts of its owner."""
+    """Return a run with telemetry and its owner's facts."""
     folder = DataFolder(tmp_path / "d").create()
     run = prepared(folder, GPT / "trace.json.gz", GPT / "nvml.jsonl")
     owned = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=100.0, samples_per_step=16.0), notes="mine", tags=["a"])

@@ -167,7 +167,10 @@ ODD_VALUES = {
 def test_an_environment_inside_a_text_of_json_goes_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int, chunk: int
 ) -> None:
-    """As launchers write it into the metadata of a trace: each text around doubles the backslashes."""
+    """An environment inside a JSON text is removed completely.
+
+    Launchers write it into a trace's metadata, where each surrounding text doubles the backslashes.
+    """
     monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", chunk)
     text = json.dumps({"env": ODD_VALUES, "n": 1})
     for _ in range(depth):

@@ -53,7 +53,7 @@ class Process:
 
 
 class FakeHost:
-    """What psutil answers on a host of four cores, one of them waiting for disks."""
+    """psutil's answers on a host of four cores, one of which waits for disks."""
 
     Error, STATUS_DISK_SLEEP = GoneError, "disk-sleep"
 

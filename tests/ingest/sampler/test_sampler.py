@@ -185,7 +185,10 @@ def test_the_watchdog_really_gives_up_waiting() -> None:
 
 @pytest.mark.parametrize("hangs_in", ["read", "close"])
 def test_a_driver_that_hangs_does_not_keep_the_sampler_from_its_end(hangs_in: str) -> None:
-    """NVML's calls share a lock: while one hangs, so does the shutdown."""
+    """A driver that hangs does not prevent the sampler from ending.
+
+    NVML's calls share a lock: while one hangs, so does the shutdown.
+    """
     bench, release, lock = Bench(), threading.Event(), threading.Lock()
     read, close = bench.driver.read, bench.driver.close
 
@@ -374,7 +377,10 @@ def test_segments_rotate_by_size_and_time_and_are_never_rewritten(tmp_path: Path
 
 
 def test_the_ten_thousandth_segment_follows_those_before_it(tmp_path: Path) -> None:
-    """After ten weeks, at ten minutes each."""
+    """The ten-thousandth segment follows those before it.
+
+    It comes after ten weeks, at ten minutes each.
+    """
     for number in (10000, 9999, 2):
         (tmp_path / segment_name(number)).write_bytes(encode_line({"k": "tick", "m": number}))
     (tmp_path / "samples-1x.jsonl").write_bytes(b"")

@@ -434,7 +434,10 @@ def test_each_device_of_nvml_lines_has_its_own_memory() -> None:
 
 
 def test_jitter_below_a_millisecond_is_no_hole_of_a_file(tmp_path: Path) -> None:
-    """As in a session: one rule says what a hole is."""
+    """Jitter below a millisecond is not a gap of a file.
+
+    The same rule as for sessions decides.
+    """
     path = tmp_path / "nvml.jsonl"
     times = (0, 10, 20, 30, 10**6)
     path.write_text("".join(json.dumps({"t_ns": 10**18 + t, "gpu": 0, "gpu_util": 50}) + "\n" for t in times))

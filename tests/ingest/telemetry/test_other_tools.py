@@ -250,7 +250,10 @@ def intervals(tmp_path: Path, seconds: list[float], devices: int = 1) -> list[fl
 
 
 def test_a_clock_that_is_set_back_goes_on(tmp_path: Path) -> None:
-    """After 20 s the clock is set back by 12 s: no sample is lost, and none is put between earlier ones."""
+    """Samples continue after a clock that is set back.
+
+    After 20 s the clock is set back by 12 s. No sample is lost, and none is put between earlier ones.
+    """
     assert intervals(tmp_path, [*range(100, 120), *range(108, 140)], devices=2) == [1.0] * 51
 
 

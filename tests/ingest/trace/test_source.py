@@ -27,7 +27,7 @@ SIGN = b"PK\x03\x04kernels\n"  # begins like a zip archive, which is refused unl
 
 @contextmanager
 def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
-    """Lines of ``name start_ns duration_ns``: kernels and nothing else."""
+    """Read lines of ``name start_ns duration_ns``, which are kernels only."""
     rows = [line.split() for line in b"".join(opened.pieces())[len(SIGN) :].decode().splitlines()]
     spool = Spool(folder)
     trace = EventTables(spool, opened.limits)

@@ -85,7 +85,10 @@ def test_a_reason_that_several_rows_share_is_written_once():
 
 
 def test_a_comparison_says_whose_training_failed():
-    """Two trainings that ended with an error were compared without a word of it."""
+    """A comparison names the side whose training failed.
+
+    Two trainings that ended with an error were compared without a message.
+    """
     failed = "The command ended with exit code 1 after 351 steps."
     a, b = (run_of(n * 16, best_ms=ms, source="user") for n, ms in (("a", 30.0), ("b", 20.0)))
     b = replace(b, manifest=msgspec.structs.replace(b.manifest, notes=f"Recorded by `sawtooth run train.py`.\n{failed}"))
@@ -93,7 +96,10 @@ def test_a_comparison_says_whose_training_failed():
 
 
 def test_less_than_a_percent_is_neither_better_nor_worse():
-    """The step is a third shorter for certain; utilization moves by 0.04 % of itself."""
+    """A change of less than a percent is neither better nor worse.
+
+    The step is certainly a third shorter; utilization changes by 0.04 % of itself.
+    """
     a, b = (
         side(
             run_of(n * 16, best_ms=ms, source="user", metrics={"nvml_gpu_util_mean": used, "mfu": used}),
@@ -172,7 +178,10 @@ def test_no_approximation_of_a_bound():
 
 
 def test_what_no_profiled_step_shows_is_waiting_of_the_gpu():
-    """12 ms a step, of which the profiled steps show 6 (1 of work, 5 of launches): the GPU waits 11."""
+    """Time in no profiled step counts as waiting of the GPU.
+
+    A step takes 12 ms, of which the profiled steps show 6 (1 of work, 5 of launches): the GPU waits 11.
+    """
     bars = [
         WaterfallBar("other_compute", None, 1.0, 1.0),
         WaterfallBar("idle", "launch_bound", 11.0, 5.0),

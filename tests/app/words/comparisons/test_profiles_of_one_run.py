@@ -20,7 +20,7 @@ STEPS = 40
 
 
 def stretch(identifier, step, *, allocator_ms, compute_ms=7.0, notes="Recorded by `sawtooth run train.py`.", findings=()):
-    """Forty steps: compute, 3 ms of launches, and what the allocator takes."""
+    """Return forty steps of compute, 3 ms of launches, and the allocator's time."""
     parts = [("other_compute", None, compute_ms), ("idle", "launch_bound", 3.0), ("idle", "allocator", allocator_ms)]
     ledger = tuple((owner, cause, int(ms * STEPS * MS), ms) for owner, cause, ms in parts if ms)
     run = run_of(identifier * 16, ledger=ledger, counted=STEPS, settings={"step": str(step)} if step else {})

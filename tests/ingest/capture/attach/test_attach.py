@@ -82,7 +82,7 @@ RANKS = "for RANK in 0 1; do (RANK=$RANK {python} train.py; echo ended $RANK $?)
 
 
 class BySignal(RemoteExecution):
-    """Has a training execute a file by a signal."""
+    """Lets a training execute a file by a signal."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -104,7 +104,7 @@ def until(*files: Path) -> None:
 
 
 def recorded(bundle: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The run, and what was recorded by name."""
+    """Return the run, and the recorded files by name."""
     with zipfile.ZipFile(bundle) as archive:
         (run,) = json.loads(archive.read("manifest.json"))["runs"]
         return run, {one["source_name"]: gzip.decompress(archive.read(one["member"])) for one in run["recordings"]}
@@ -116,7 +116,7 @@ def marks_in(lines: bytes) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
-    """A shell that has started two ranks, which train."""
+    """Start a shell that has started two training ranks."""
     (tmp_path / "train.py").write_text(TRAINING)
     for rank in (0, 1):
         os.mkfifo(tmp_path / f"meets-{rank}")
@@ -194,7 +194,10 @@ def test_a_recording_waits_for_the_profile_of_each_rank_but_not_for_ever(tmp_pat
 
 
 def test_a_hook_that_nobody_renews_ends_itself(tmp_path: Path) -> None:
-    """The recorder was killed, and took nothing out."""
+    """A hook that is no longer renewed ends itself.
+
+    The recorder was killed and could not remove the hook.
+    """
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach import inside
 

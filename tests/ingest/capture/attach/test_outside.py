@@ -119,7 +119,10 @@ def test_a_py_spy_that_reads_nothing_says_why(error: str, sentence: str, tmp_pat
 
 
 def test_a_process_without_a_hook_is_sampled_and_asked_for_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The telemetry becomes a file, with what was seen of the process in its notes."""
+    """A process without a hook is sampled only.
+
+    The telemetry becomes a file, with the observations of the process in its notes.
+    """
 
     class No(remote.RemoteExecution):
         def why_not(self, target: Process) -> str | None:

@@ -12,7 +12,7 @@ TORCH = "7f00-7f10 r-xp 00000000 08:01 99 /env/lib/python3.14/site-packages/torc
 
 
 class Proc:
-    """Processes of a made /proc; each has 100 × its PID as the time it began."""
+    """Processes of a made /proc; each has 100 × its PID as its start time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

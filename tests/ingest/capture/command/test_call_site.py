@@ -94,7 +94,7 @@ def test_a_stack_that_is_another_at_each_step_fills_no_memory() -> None:
 
 
 def whole_stack() -> tuple[tuple[int, int], ...]:
-    """The lines of this file up the stack, looked at one by one."""
+    """Return the lines of this file up the stack, by looking at each frame."""
     frame, lines = sys._getframe(2), []
     while frame is not None:
         if frame.f_code.co_filename == __file__:
@@ -104,7 +104,7 @@ def whole_stack() -> tuple[tuple[int, int], ...]:
 
 
 class Program:
-    """Loops within loops that step at random, with what ``here`` said and what is so for each step."""
+    """Nested loops that step at random, with the result of ``here`` and the true place of each step."""
 
     def __init__(self, seed: int) -> None:
         self.random, self.sites = random.Random(seed), CallSites()

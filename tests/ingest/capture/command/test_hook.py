@@ -40,7 +40,7 @@ def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Loop:
-    """A training loop with a clock set by hand and a profiler that notes when it runs."""
+    """A training loop with a clock set by hand and a profiler that records when it runs."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.now_ns = 0
@@ -121,7 +121,10 @@ def test_the_step_after_an_evaluation_or_a_checkpoint_says_so_of_every_optimizer
 
 @pytest.mark.parametrize(("after_s", "needed"), [(0.0, 25), (2.0, 45)])
 def test_as_many_steps_suffice_as_a_loop_without_a_profile_is_told(tmp_path: Path, after_s: float, needed: int) -> None:
-    """20 before it, 2 s of 50 ms are 40; then 3 with one more at either end."""
+    """A loop with as many steps as the message asks for is profiled.
+
+    There are 20 before it, and 2 s of 50 ms are 40; then 3, and one more at either end.
+    """
     for steps, taken in ((needed - 1, []), (needed, [f"trace-{os.getpid()}.json"])):
         folder = tmp_path / str(steps)
         folder.mkdir()
@@ -177,7 +180,10 @@ def test_with_two_optimizers_the_one_that_steps_least_makes_the_steps(tmp_path: 
 
 @pytest.mark.parametrize("first", [1, 5, 22, 24, 60])
 def test_a_phase_that_ends_is_not_waited_for(tmp_path: Path, first: int) -> None:
-    """A search for the learning rate, say, and then the training: its optimizer is another one."""
+    """A phase that ends is not waited for.
+
+    An example is a search for the learning rate before the training, which has another optimizer.
+    """
     loop = Loop(tmp_path)
     loop.run(first, 50, "search")
     loop.run(200, 50, "training")
@@ -411,7 +417,10 @@ def test_a_loop_that_ended_with_its_profile_counts_as_long_as_it_was(tmp_path: P
 
 
 def test_a_process_that_leaves_at_once_writes_its_marks_and_waits_for_no_profiler(tmp_path: Path) -> None:
-    """Such as a watchdog's, since the GPU hangs: to stop the profiler would hang too."""
+    """A process that exits at once writes its marks and does not wait for the profiler.
+
+    An example is a watchdog's exit when the GPU hangs: stopping the profiler would hang too.
+    """
     loop = Loop(tmp_path)
     loop.run(LEAST_STEPS + 2, 50)
     loop.hook.leave()
@@ -474,7 +483,7 @@ def test_an_engine_that_updates_its_groups_one_by_one_takes_one_step(tmp_path: P
 
 
 class CUDAGraph:
-    """As torch.cuda.graphs has it, without a GPU."""
+    """The interface of torch.cuda.graphs.CUDAGraph without a GPU."""
 
     def capture_begin(self, pool: Any = None) -> None:
         """Begin."""

@@ -18,7 +18,7 @@ from tests.support.launches import members, started
 
 
 class SteppingClock:
-    """A clock that goes on by one step whenever it is read, but for the first reading."""
+    """A clock that advances by one step at each reading but the first."""
 
     def __init__(self, step_s: float) -> None:
         self.step_ns, self.now_ns = round(step_s * 1e9), 0
@@ -30,7 +30,7 @@ class SteppingClock:
 
 @pytest.fixture
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sampler that has taken a sample, whatever this machine has."""
+    """Use a sampler that has taken a sample, independent of this machine."""
 
     def take(_process: object, _live: Path, target: Path) -> None:
         target.write_text("{}\n")

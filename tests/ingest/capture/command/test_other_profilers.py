@@ -20,7 +20,10 @@ from tests.benchmarks.other_profilers import PATTERNS, compare, forked, lacks
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[tuple[str, str]]:
-    """What runs a script without and with the recorder: PyTorch is imported once for each."""
+    """Return the commands that run a script without and with the recorder.
+
+    PyTorch is imported once for each.
+    """
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")
     with tempfile.TemporaryDirectory() as folder, forked(Path(folder)) as by:
@@ -50,7 +53,7 @@ class Ours:
 
 
 def module() -> Any:
-    """A stand-in for torch.autograd.profiler, that notes its calls."""
+    """A substitute for torch.autograd.profiler that records its calls."""
     calls: list[str] = []
     names = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_disable_profiler")
 
@@ -121,7 +124,10 @@ def test_what_is_said_of_another_profiler(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_tool_that_holds_cupti_is_known_by_the_environment(
     variables: dict[str, str], tool: str | None, tmp_path: Path
 ) -> None:
-    """Simulated: no such tool runs here."""
+    """A tool that uses CUPTI is recognised by its environment variable.
+
+    It is simulated: no such tool runs here.
+    """
     assert cuda_tool(variables) == tool
     (tmp_path / "other_profiler-1.json").write_text(json.dumps({"step": 0, "why": "running", "tool": tool, "exported": []}))
     said = sentence_of(tmp_path, profiled=False)

@@ -191,7 +191,10 @@ def test_a_flag_leaves_the_loader_alone(tmp_path: Path, recorded_python: str) ->
 
 
 def test_a_loader_that_cannot_be_timed_trains_all_the_same(tmp_path: Path, recorded_python: str) -> None:
-    """The folder of the recording is gone: nothing can be written, and the training does not notice."""
+    """A training continues if its loader cannot be timed.
+
+    The folder of the recording is gone, so nothing can be written, and the training does not notice.
+    """
     (tmp_path / "train.py").write_text(
         "import os, shutil; shutil.rmtree(os.environ['SAWTOOTH_RUN_FOLDER'])\n" + LOADING.format(workers=2, context="fork")
     )

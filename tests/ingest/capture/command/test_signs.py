@@ -30,7 +30,7 @@ STEPS = 30
 
 
 class Model(torch.nn.Module):
-    """A model whose call takes long enough to be seen."""
+    """A model whose call takes long enough to be measured."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ LONG_S = 60.0
 
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stretch]:
-    """Begin a stretch of this process, at once and for a moment."""
+    """Profile this process at once for a moment."""
     monkeypatch.setattr(stretch, "LEAST_WAIT_S", 0.0)
     monkeypatch.setattr(stretch, "LOOK_S", 0.005)
     monkeypatch.setattr(stretch, "LEAST_SECONDS", 0.01)

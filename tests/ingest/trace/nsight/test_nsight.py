@@ -355,7 +355,7 @@ def test_busy_time_and_ranges_equal_sums_of_the_tables(tmp_path, folder):
 
 
 def covered(spans):
-    """Return how long at least one of the spans lasts."""
+    """Return the time that at least one of the spans covers."""
     total, until = 0, None
     for start, end in sorted(spans):
         begin = start if until is None else max(start, until)

@@ -63,7 +63,7 @@ def test_the_busy_share_is_that_of_the_tables(folder, path):
 
 
 def test_two_exports_are_compared(tmp_path, folder):
-    """The same steps with all times stretched by 1.4."""
+    """Two exports are compared: the same steps with all times stretched by 1.4."""
     slower = export.tables()
     for rows in slower.values():
         for row in rows:

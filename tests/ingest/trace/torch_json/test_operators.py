@@ -80,7 +80,10 @@ def test_usual_operators_are_read_as_all_others(odd: list[str], monkeypatch: pyt
 
 
 def test_the_inputs_of_usual_operators_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million operators have a few thousand different inputs: only these are decoded."""
+    """The inputs of common operators are decoded once.
+
+    A million operators have a few thousand different inputs.
+    """
     arguments = OperatorArguments(Counter())
     meanings(arguments, [USUAL % (n, n % 3, 4, n) for n in range(600)])
     decoded: list[bytes] = []
