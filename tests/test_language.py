@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
 
 PACKAGES = ("analysis", "app", "ingest", "recorder")
@@ -39,6 +41,8 @@ DENIED = {
 TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, each by the name that users import
 MOST_WORDS = 25  # on average, in the sentences of a module that writes to users
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# The first line of a docstring in a file's text, if it is too long: parsing all tests would take two seconds.
+LONG_FIRST_LINE = re.compile(rf'(?:\A|:(?:[ \t]*#.*)?\n)[ \t]*r?"""((?:(?!""").){{{LONGEST_FIRST_LINE + 1},}})')
 
 
 @lru_cache(maxsize=1)
@@ -101,6 +105,21 @@ def _texts(tree: ast.Module) -> Iterator[str]:
 def test_first_docstring_lines_are_short() -> None:
     long = {f"{path}: {line}" for path, tree in _trees() for line in _first_lines(tree) if len(line) > LONGEST_FIRST_LINE}
     assert long == set()
+
+
+def test_first_docstring_lines_of_tests_are_short() -> None:
+    paths = sorted((ROOT / "tests").rglob("*.py"))
+    long = {str(path.relative_to(ROOT)): LONG_FIRST_LINE.findall(path.read_text(encoding="utf-8")) for path in paths}
+    assert {path: lines for path, lines in long.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "before", ["", "class A:\n    ", "def f(a):  # fmt: skip\n    ", "async def f(\n    a: int,\n) -> None:\n    r"]
+)
+def test_a_long_first_docstring_line_is_noticed_in_a_text(before: str) -> None:
+    for letters, found in ((LONGEST_FIRST_LINE, 0), (LONGEST_FIRST_LINE + 1, 1)):
+        for after in ("", "\n\n    More.\n    "):
+            assert len(LONG_FIRST_LINE.findall(f'{before}"""{"x" * letters}{after}"""')) == found
 
 
 def test_a_class_name_exists_once() -> None:
