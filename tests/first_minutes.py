@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ANSWER, HELP = "sawtooth demo, to the example's answer in the browser", "sawtooth --help"
 WITHIN_SECONDS = {ANSWER: 10.0, HELP: 0.25}  # on a machine with two free cores
 PATIENCE_SECONDS = 300.0
-# A newcomer's script: it loads its data slowly, has flags of its own, and nobody has profiled it
+# A newcomer's script: it loads its data slowly, has its own flags, and was never profiled
 TRAINING = """
 import argparse, time, torch
 flags = argparse.ArgumentParser()

@@ -43,8 +43,8 @@ def says_the_same(data: Path, run: str) -> None:
     said: dict[str, Any] = SAID["runs"][run]
     report = json.loads(command("report", run, "--data", str(data), "--format", "json"))
     assert report["run"]["name"] == said["name"]
-    # the change to make stands above it since, or that the run is healthy before it; what the GPU does in a step is the same
-    does = said["verdict"].split(". ")[0].lower().replace("the gpu works", "the gpu is busy")  # one word for it since
+    # Since then, the change to make or "the run is healthy" stands above or before it. The GPU's share of a step is the same.
+    does = said["verdict"].split(". ")[0].lower().replace("the gpu works", "the gpu is busy")  # renamed since
     text = command("report", run, "--data", str(data), "--format", "text")
     assert any(does in line.lower() for line in text.splitlines()[1:4])
     for metric in ("step_time_best_ms", "mfu", "gpu_busy_share"):

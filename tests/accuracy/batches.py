@@ -57,7 +57,7 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Of the rate, relative."""
+        """Return the relative error of the rate."""
         return self.predicted / self.measured - 1
 
     def line(self) -> str:

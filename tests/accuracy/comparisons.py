@@ -61,41 +61,41 @@ class Judged:
 
     @property
     def claimed(self) -> bool:
-        """Whether the change is said to be the cause, which medium and high confidence mean."""
+        """Return whether the change is called the cause, by medium or high confidence."""
         return self.said.shown and self.said.confidence != "low"
 
     @property
     def size(self) -> float:
-        """The slower side's time ÷ the faster side's."""
+        """Return the slower side's time ÷ the faster side's."""
         return max(self.true, 1 / self.true)
 
     @property
     def right(self) -> bool:
-        """Whether a change is called in its true direction."""
+        """Return whether a change is called in its true direction."""
         return self.said.word == ("faster" if self.true > 1 else "slower")
 
     @property
     def wrong(self) -> bool:
-        """Whether the direction is wrong, or a change is larger than the largest that was said to be possible."""
+        """Return whether the direction is wrong, or the change is larger than the stated maximum."""
         if self.said.answer == "no_change":
             return self.size - 1 > (self.said.largest_change or 0.0)
         return self.said.shown and not self.right
 
     @property
     def mirrors(self) -> bool:
-        """Whether swapping the sides says the same."""
+        """Return whether swapped sides give the mirrored verdict."""
         return self.back.answer == MIRRORED.get(self.said.answer, self.said.answer)
 
     @property
     def held(self) -> bool | None:
-        """Whether the ratio's interval holds the stopwatch's ratio; None where it is open."""
+        """Return whether the interval contains the stopwatch's ratio; None if it is open."""
         low, high = self.said.ratio or (None, None)
         return None if low is None or high is None else low <= self.true <= high
 
 
 @dataclass(frozen=True)
 class Held:
-    """Whether an interval held the stopwatch's value, its high ÷ low end, and from what it comes."""
+    """An interval: whether it contained the stopwatch's value, its high ÷ low, and its source."""
 
     held: bool
     width: float

@@ -35,7 +35,7 @@ RANGES = "SELECT coalesce(text, value, ''), n.end - n.start FROM NVTX_EVENTS n L
 
 @dataclass(frozen=True)
 class Held:
-    """A quantity there and here."""
+    """A quantity in the export and in Sawtooth."""
 
     what: str
     there: float
@@ -43,7 +43,7 @@ class Held:
 
     @property
     def error(self) -> float:
-        """Relative; 0 where both are nothing."""
+        """Return the relative error; 0 if both values are 0."""
         return abs(self.here - self.there) / max(abs(self.there), abs(self.here), 1e-12)
 
     def line(self, file: str) -> str:

@@ -16,7 +16,7 @@ from tests.accuracy.predictions import OTHER_WORK, rules_of
 from tests.analysis.findings.rules.cases import CASES
 
 SAVES = 0.2  # of the step: a fix that saves as much must have been called critical
-REFUTED = CRITICAL_SHARE / 2  # of the step: a fix that saved less was not worth being first
+REFUTED = CRITICAL_SHARE / 2  # of the step: a fix that saved less should not come first
 NEVER_IDLE = 97.0  # percent, NVML's utilization of a run that waits for no launch
 
 

@@ -53,13 +53,13 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Of the rate, relative to the nearer stopwatch; 0 between the two."""
+        """Return the rate's error relative to the nearer stopwatch; 0 between the two."""
         low, high = sorted(self.measured)
         return self.predicted / min(max(self.predicted, low), high) - 1
 
     @property
     def held(self) -> bool:
-        """Whether the interval holds either stopwatch."""
+        """Return whether the interval contains either stopwatch's value."""
         low, high = sorted(self.measured)
         return self.low <= high and low <= self.high
 

@@ -50,7 +50,7 @@ class Pair:
 
     @property
     def claimed(self) -> bool:
-        """Whether the change is claimed with more than low confidence, so that it may be the cause."""
+        """Return whether the change is called the cause, by more than low confidence."""
         return self.said.shown and self.said.confidence != "low"
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from tests.support.findings_of import result_of, together
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
-# The rules that speak of a change, where the first finding speaks of another one; several are predicted together, by one replay.
+# The rules for a change if the first finding is about another one. Several are predicted together by one replay.
 RULES_OF_CHANGE = {
     ("eval_with_grad", "eval_without_grad"): ("evaluation-records-graph",),  # the first finding is on compiling
     ("recompute", "gpt_small"): ("recomputation",),

@@ -1,4 +1,4 @@
-"""Tests of NULL in Python's form."""
+"""Tests that NULL becomes None, and numbers become Python's own."""
 
 from __future__ import annotations
 

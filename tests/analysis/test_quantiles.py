@@ -1,4 +1,4 @@
-"""Tests of quantiles against closed forms and the other distribution."""
+"""Tests of quantiles of Student's t and the normal distribution, against closed forms."""
 
 from __future__ import annotations
 

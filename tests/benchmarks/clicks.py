@@ -73,7 +73,7 @@ WATCH = """() => {
 
 @dataclass
 class Clicked:
-    """What the rounds of one screen came to: milliseconds and bytes."""
+    """The results of one screen's rounds, in milliseconds and bytes."""
 
     title: list[float] = field(default_factory=list)
     picture: list[float] = field(default_factory=list)
@@ -151,7 +151,7 @@ def clicks(page: Page, url: str, run: str, names: list[str], rounds: int) -> dic
 
 @dataclass
 class Loaded:
-    """What is wrong with a screen whose address is opened."""
+    """The problems of a screen whose address is opened."""
 
     shift: float
     tick_ms: float | None

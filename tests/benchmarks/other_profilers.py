@@ -243,7 +243,7 @@ def written(folder: Path) -> dict[str, Counter[tuple[str, str]]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a pattern did without and with the recorder."""
+    """The results of a pattern without and with the recorder."""
 
     code: int
     same_output: bool

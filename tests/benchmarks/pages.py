@@ -96,7 +96,7 @@ class Opened:
 
 @dataclass
 class Screen:
-    """What the rounds of one screen came to."""
+    """The results of one screen's rounds."""
 
     name: str
     rounds: list[Opened] = field(default_factory=list)

@@ -17,7 +17,7 @@ HOLE = re.compile(
     r'"@(-?\d+):(\d+)@(\.\d+)?"|~(\d+):(\d+)~'
 )  # a number and what it grows by; the second form stands inside a name
 FRACTION = re.compile(r'"\^([-+.\deE]+)\^"')  # how a number with a fraction is carried, digit by digit
-LEVEL = 6  # as gzip compresses unless told otherwise
+LEVEL = 6  # gzip's default
 
 
 def _microseconds(value: Any) -> tuple[int, str]:

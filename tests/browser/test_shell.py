@@ -79,7 +79,7 @@ def test_a_dropped_trace_becomes_a_run_and_nothing_is_fetched_from_elsewhere(
     page.wait_for_url(f"{empty_server.url}/work?run={run}")
     page.get_by_test_id("stDataFrame").first.hover(timeout=60_000)
     expect(page.get_by_role("button", name="Search").first).to_be_visible()  # a table's toolbar is there
-    expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)  # but strangers' names leave by our CSV alone
+    expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)  # only our own CSV exports recorded names
     expect(page.get_by_role("button", name="CSV").first).to_be_visible()
     assert seen.foreign(empty_server.url) == []
     assert seen.errors == []

@@ -143,7 +143,7 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
 def test_the_longest_lost_time_is_one_key_away_and_the_next_another(server: Server, run: str, page: Page) -> None:
     opened(page, server, run)
     whole = view(page)
-    page.keyboard.press("l")  # nobody walks to the picture first
+    page.keyboard.press("l")  # the focus is not on the picture
     details = page.get_by_role("region", name="Details")
     expect(details).to_contain_text("lost to")
     expect(details.get_by_role("button", name=re.compile("^Ended by"))).to_be_visible()

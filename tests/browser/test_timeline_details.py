@@ -177,7 +177,7 @@ def test_what_is_in_view_stands_under_the_picture_as_a_table_and_perfetto_beside
         page.get_by_role("tabpanel", name=f"{what} in view").get_by_test_id("stDataFrame")
         for what in ("GPU operations", "Lost time")
     ]
-    expect(tables[0]).to_contain_text("s16816gemm")  # once the picture has told that it is drawn
+    expect(tables[0]).to_contain_text("s16816gemm")  # once the picture has reported that it is drawn
     assert page.evaluate("performance.getEntriesByName('timeline-whole').length") == 1
     page.get_by_role("tab", name="Lost time in view").click()
     expect(tables[1]).to_contain_text("kernel launches")

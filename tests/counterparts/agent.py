@@ -46,18 +46,18 @@ class Answer:
 
     @property
     def first(self) -> dict[str, Any]:
-        """The report's first finding."""
+        """Return the report's first finding."""
         finding: dict[str, Any] = self.report["findings"][0]
         return finding
 
     @property
     def proposed(self) -> str:
-        """All words of the change that ``explain`` proposes."""
+        """Return all words of the change that ``explain`` proposes."""
         return json.dumps([self.explained["how"], self.explained["changes"], self.first["action"]])
 
     @property
     def row(self) -> str:
-        """A line of the table."""
+        """Return the row of the table."""
         after = self.predicted
         span = after if isinstance(after, str) else f"{after['after_ms']:.1f} ({after['low_ms']:.1f} to {after['high_ms']:.1f})"
         return (

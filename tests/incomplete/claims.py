@@ -74,12 +74,12 @@ class Outcome(NamedTuple):
 
     @property
     def all_doubted(self) -> bool:
-        """Whether no number of a recording that was read is trusted any more."""
+        """Return whether no number of a recording that was read is still trusted."""
         return not self.refused and self.doubted > 0 and self.trusted == 0
 
     @property
     def some_doubted(self) -> bool:
-        """Whether some numbers are trusted and others no more."""
+        """Return whether some numbers are still trusted and others are not."""
         return self.doubted > 0 and self.trusted > 0
 
 

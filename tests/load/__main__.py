@@ -43,11 +43,11 @@ Known = dict[str, set[str]]
 
 @dataclass
 class Phase:
-    """What one phase measured."""
+    """The measurements of one phase."""
 
     seconds: list[float] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
-    new: int = 0  # pages with a piece that nobody saw alone
+    new: int = 0  # pages with a part that no single viewer saw
     processor_seconds: float = 0.0  # of the server
 
     def line(self, name: str, server: psutil.Process) -> str:

@@ -43,7 +43,7 @@ TESTS = {  # module below analysis/ -> its tests below tests/analysis/
     "findings/recorded/launches": ["findings/test_launches.py"],
     "findings/plan": ["findings/test_plan.py"],
 }
-JUDGED = Path(__file__).with_name("survivors.toml")  # the mutants that nobody can tell from the code, each with its reason
+JUDGED = Path(__file__).with_name("survivors.toml")  # the mutants that behave like the code, each with its reason
 SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # simulations: they judge the method, not a line
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -148,7 +148,7 @@ def _viewer(browser: Browser, server: Server, session: str, number: int) -> Page
 
 
 class _Taken:
-    """When the sampler took its n-th sample, from its own file."""
+    """The time of the sampler's n-th sample, from its own file."""
 
     def __init__(self, session: Path) -> None:
         self._session = session

@@ -68,7 +68,7 @@ def test_the_codes_are_those_that_a_shell_reads():
     [
         ("", "not a gate"),
         ("mfu", "not a gate"),
-        ("mfu:5%", "not a gate"),  # without a sign nobody knows which way is worse
+        ("mfu:5%", "not a gate"),  # without a sign the worse direction is unknown
         ("speed:+5%", "not a metric"),
         ("mfu:+5ms", "no unit"),
         ("step_time_ms:+5", "needs a unit"),

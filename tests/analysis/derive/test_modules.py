@@ -45,7 +45,7 @@ def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
         OUTSIDE: (6, 4),  # loss 3, summing gradients 2, optimizer 1; the loss's backward 4
     }
     assert rows["Net_0"]["total_gpu_ms"] == pytest.approx(0.190)  # 5 + 5 + 150 + 30
-    assert sum(row["gpu_ms"] for row in rows.values()) == pytest.approx(0.200)  # 240 − 40, without a hole
+    assert sum(row["gpu_ms"] for row in rows.values()) == pytest.approx(0.200)  # 240 − 40, without a gap
     assert rows["Linear_1"]["path"] == "Net_0 / Linear_1"
 
 

@@ -109,7 +109,7 @@ def test_a_row_that_meets_something_else_than_rows_may_be_a_recurrence(tmp_path:
 
 
 def test_figures_of_one_number_that_are_only_read_go_with_the_reading(tmp_path: Path) -> None:
-    # A step: a kernel of 400 µs, whose loss is read; then a perplexity, a root and a logarithm of it, all three read. Nothing of it is trained on.
+    # A step: a kernel of 400 µs, whose loss is read; then a perplexity, a root and a logarithm of it, all three read. None of them is used in training.
     trace = ChromeTrace()
     for k in range(4):
         at = 1000 * k

@@ -202,7 +202,7 @@ def test_workers_own_the_time_that_a_full_queue_hid() -> None:
     hidden, seen = (StepWork(3.4e6, 600, hidden_loader=hides) for hides in (True, False))
     fed, ahead = Feeding(24.0, 21.3, 27.6, 4), Feeding(18.0, 16.0, 20.0, 8)
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=fed).represented is False
-    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2).represented  # nobody timed the workers
+    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2).represented  # the workers were not timed
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=ahead).represented  # the host, as the profile has it
     assert chosen((29.6, 29.6), 16.5, work=seen, user_ms=24.2, fed=fed).represented  # the profiled steps waited too
 

@@ -51,7 +51,7 @@ def test_overlapped_kernel_counts_as_on_the_quickest_rank() -> None:
     early = kernels({}, (ADD, 0, 30), (UNSEEN, 50, 30))
     late = kernels({ADD: 20.0}, (ADD, 5_000, 20))
     off, none = slowed_by_waits([early, late], pd.DataFrame([collective(0, 0, 1_000), collective(1, 900, 0)]))
-    assert off.to_dict() == {0: 10, 1: 0}  # nobody knows what the scan takes alone
+    assert off.to_dict() == {0: 10, 1: 0}  # the time of the scan alone is unknown
     assert none.empty
 
 

@@ -137,7 +137,7 @@ def hidden(host_us: float = 50, kernel_us: float = 100) -> WhatIf:
 
 
 def test_a_host_that_the_gpu_hides_may_limit_the_step_once_the_gpu_is_quicker() -> None:
-    # The GPU takes 100 µs, then 30; the host's 50 were seen by nobody, and it is known within 1.6 times only: 50 of 31 to 80.
+    # The GPU takes 100 µs, then 30. The host's 50 were hidden, and are known within a factor of 1.6 only: 50 of 31 to 80.
     step, quick = of_step(0.100, "user"), [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
     assert hidden().predict_ms(step, quick) == pytest.approx(0.050, rel=0.02)
     between = hidden().predict_range_ms(step, quick)

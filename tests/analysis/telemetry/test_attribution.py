@@ -61,7 +61,7 @@ def test_only_gpu_with_another_uuid_host_or_model_is_not_assigned() -> None:
 def test_process_identifies_the_gpu_without_a_uuid() -> None:
     found = [sampled(0, pids=(70,)), sampled(1, pids=(71, 4))]
     assert who(found, [traced("r0", pid=71), traced("r1", pid=70)]) == {"r0": ("t", 1), "r1": ("t", 0)}
-    # several processes share the GPU, and one process uses two: the first is told, the second is not
+    # several processes share the GPU, and one process uses two: the first is reported, the second is not
     assert who([sampled(0, pids=(70,)), sampled(1, pids=(70,))], [traced("r0", pid=70), traced("r1", pid=71)]) == {}
 
 

@@ -48,7 +48,7 @@ def test_causes_never_exceed_the_troughs(gaps: list[tuple[int, int]], edges: lis
         (None, 100.0, (2, True)),  # 0.5 s × 40 % = 200 ms of work
         (None, 88.0, (2, True)),  # 2.27: activity counts moments as more
         (None, 60.0, (3, True)),  # 3.33
-        (None, 40.0, (None, True)),  # 5: above three, neighbours cannot be told apart by work
+        (None, 40.0, (None, True)),  # 5: above three, the work does not distinguish neighbours
         (None, None, (None, False)),
     ],
 )

@@ -56,7 +56,7 @@ def test_the_step_after_a_change_is_as_long_as_predicted_and_of_no_owner() -> No
 
 
 def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> None:
-    # 1 ms by telemetry, of which the estimate without the profiler shows 0.5: half is in none of the profiled steps
+    # 1 ms by telemetry; the estimate without the profiler shows 0.5 of it. Half is in none of the profiled steps.
     run = run_of(
         ledger=[("other_compute", None, 400_000, 0.4), ("idle", "unattributed", 100_000, 0.6)], best_ms=1.0, source="telemetry"
     )

@@ -289,7 +289,7 @@ def test_opening_a_run_hands_its_verdict_to_the_browser_and_prints_no_secret(
     monkeypatch.setattr("webbrowser.open", visited.append)
     with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as dashboard:
         threading.Thread(target=dashboard.serve_forever, daemon=True).start()
-        with keep_address(DataFolder(Path(data)), Served(port=dashboard.server_port)):  # the port is not told
+        with keep_address(DataFolder(Path(data)), Served(port=dashboard.server_port)):  # the command is not given the port
             opened = run("runs", "open", "my first run", "--data", data)
         told = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
         dashboard.shutdown()

@@ -37,7 +37,7 @@ def loop(app_data: DataFolder, tmp_path: Path) -> str:
 def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
     test = opened("verdict", loop)
     text = words_of(test)
-    # of the run, whose step telemetry puts at 702 of 1,027 µs; the profile's 70 % of 1.00 ms stands small beside it
+    # of the run's step, 702 of 1,027 µs by telemetry; the profile's 70 % of 1.00 ms stands beside it in small print
     assert "The GPU is busy 68\u00a0% of each ≈\u00a01.03\u00a0ms step" in text
     assert "70\u00a0% as profiled" in text
     metrics = {m.label: m.value for m in test.metric}
@@ -487,7 +487,7 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
     test = opened("ranks", run_of(app_data, *files))
     # Rank 0 spends 200 µs a step in the collective, rank 1 only 50: rank 0 waits 150 µs for rank 1.
     text = words_of(test)
-    # Neither its kernels nor its host take longer: it is named as late under the profiler, and not as holding the job up.
+    # Neither its kernels nor its host take longer: it is named as late under the profiler, and not as the job's straggler.
     assert "Under the profiler rank 1 is 150\u00a0µs behind the others; whether it is without it is not known." in text
     assert "In the profile rank 1 takes longest by itself" in text
     assert "the profiler slows one host more than another" in text

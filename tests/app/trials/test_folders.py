@@ -35,7 +35,7 @@ def test_a_copy_can_be_written_and_the_original_stays(tmp_path: Path) -> None:
     (copy / "newest").write_text("new")  # through the link, which leads to the copy's own file
     (copy / "train.py").unlink()
     assert (place / "out/last.pt").read_text() == "12345" and (place / "train.py").exists()
-    # Read-only data and virtual environments are large, and nobody writes to them: links lead to the original.
+    # Read-only data and virtual environments are large and are not written to, so they are links to the original.
     assert (copy / "data/big.bin").resolve() == (place / "data/big.bin").resolve()
     assert (copy / ".venv").resolve() == (place / ".venv").resolve()
     assert not (copy / ".git").exists() and not (copy / "__pycache__").exists()

@@ -84,7 +84,7 @@ def test_what_is_less_certain_says_so(changed: dict[str, Any], expected: str) ->
     [
         {"predicted_step_ms": 65.0, "predicted_speedup": 65.7 / 65.0},  # within noise
         {"predicted_step_ms": None, "ceiling_ms_per_step": None},
-        {"predicted_step_ms": None, "ceiling_ms_per_step": 30.0, "severity": "info"},  # worth knowing, and no advice
+        {"predicted_step_ms": None, "ceiling_ms_per_step": 30.0, "severity": "info"},  # information, not advice
     ],
 )
 def test_without_a_change_worth_it_the_headline_is_what_the_time_goes_to(changed: dict[str, Any]) -> None:

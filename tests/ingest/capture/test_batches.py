@@ -147,7 +147,7 @@ def test_what_each_epoch_reads_is_counted(tmp_path, workers, stay):
     first = batch_files.loading_of(tmp_path).first_epoch
     assert first.samples == 32 and first.room_bytes > 0
     assert 100_000 <= first.sample_bytes < 110_000  # the file, and what Python reads beside it
-    assert first.later_share is not None  # the second epoch was told from the first
+    assert first.later_share is not None  # the second epoch was distinguished from the first
     assert first.disk_share < 1  # just written, they are in memory
 
 

@@ -130,7 +130,7 @@ def test_the_lines_that_call_a_step_are_kept_and_numbers_stand_where_they_are_no
     writer = MarkWriter(path, wall_ns=lambda: 1_700_000_000_000_000_000)
     for step in range(4):
         writer.mark(step, site=(step // 2, [f"train.py:{step // 2}", "train.py:9"]))
-    writer.mark(4, site=(64, []))  # beyond the places that are told apart
+    writer.mark(4, site=(64, []))  # beyond the number of places that are distinguished
     writer.close()
     cut = tmp_path / "cut.jsonl"
     head, *lines = path.read_text().splitlines()

@@ -101,7 +101,7 @@ def test_interval_of_the_change_is_that_of_the_ratio() -> None:
     assert ratio_interval(b, a, (0.27158, 0.32842)) == pytest.approx((1 / 1.4764, 1 / 1.3823), abs=2e-4)
     assert (
         ratio_interval(a, [MeasuredSteps((0.7,), 0.7, "profile", ("b",))], (-0.4, -0.2)) is None
-    )  # nobody knows whose the error is
+    )  # it is unknown which side has the error
     assert ratio_interval(a, b, (None, -0.2)) is None
     assert ratio_interval(a, b, (-2.0, 1.4)) is None  # B's step may be no time at all
 

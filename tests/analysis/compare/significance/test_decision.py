@@ -88,7 +88,7 @@ def test_false_words_stay_rare_over_the_whole_grid(n, phi, sd):
 @pytest.mark.parametrize("n", [20, 50, 100])
 def test_steps_that_drift_like_a_random_walk_do_not_make_words(n):
     found = shares(400, n, 0.9, 0.05)
-    # Nothing in 20 such steps tells a drift from a difference: 11 % here, where a plain block bootstrap gives 35 %.
+    # 20 such steps do not distinguish a drift from a difference: 11 % here; a plain block bootstrap gives 35 %.
     assert found["faster"] + found["slower"] <= 0.13
 
 

@@ -95,7 +95,7 @@ def test_smallest_visible_change_is_reported():
     assert wild.smallest_visible_share == pytest.approx(20.2)
     assert "nothing short of a factor of 21 could have been seen" in wild.why
     assert "%" not in wild.why.removesuffix(words.OF_ESTIMATES)
-    # 150 - 100 + 105 - 90 = 65: less than a doubling stays a percentage, without decimals that nobody needs.
+    # 150 - 100 + 105 - 90 = 65: less than a doubling stays a percentage without decimals.
     assert "A change below 65% could not" in verdict([run([90, 100, 100, 150])], [run([90, 105, 105, 120])]).why
 
 

@@ -34,7 +34,7 @@ def counted(folder: Path, kernels: list[int]) -> list[int]:
     [
         ([30, 10, 10, 30, 10, 10], [1, 2, 3]),  # the first is never counted: one round of three, of which one evaluates
         ([10, 10, 30, 10, 10, 30, 10, 10], [1, 2, 3, 4, 5, 6]),  # two rounds
-        ([10, 10, 10, 30, 10, 10], [1, 2, 3, 4, 5]),  # one heavy step tells no rhythm
+        ([10, 10, 10, 30, 10, 10], [1, 2, 3, 4, 5]),  # one heavy step does not show a period
         ([10, 30, 10, 10, 10, 30, 10, 30], [1, 2, 3, 4, 5, 6, 7]),  # nor do uneven ones
         ([10, 11, 10, 11, 10, 11], [1, 2, 3, 4, 5]),  # a tenth more is no evaluation
     ],

@@ -246,7 +246,7 @@ def fused_steps(times, kernel=FUSED_ADAM, groups=1):
 
 
 def test_fused_optimizers_that_take_turns_make_one_step_together():
-    # One launch each: what tells a critic's step from a generator's is how long the kernel takes, here to 8 %.
+    # One launch each: only the kernel's duration, here to 8 %, distinguishes a critic's step from a generator's.
     assert fused_steps([10, 25, 11, 24, 10, 25]).ends.tolist() == [120, 320, 520]
     # A critic that steps twice before its generator does
     assert fused_steps([10, 10, 25, 10, 10, 25, 10, 10, 25]).ends.tolist() == [220, 520, 820]

@@ -84,7 +84,7 @@ def test_a_loader_without_workers_starts_none_anew(tmp_path: Path, workers: int)
 
 
 HALF = ["c10::BFloat16", "c10::BFloat16"]
-TOKENS, WIDTH, ODD_WIDTH = 788, 768, 774  # 788 = 4 images of 197 tokens: no multiple of 8, and nobody's to choose
+TOKENS, WIDTH, ODD_WIDTH = 788, 768, 774  # 788 = 4 images of 197 tokens: not a multiple of 8, and not a setting
 CUTLASS = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x128_32x4_tn_align{}>(cutlass::Params)"
 
 

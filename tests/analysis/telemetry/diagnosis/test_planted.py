@@ -87,7 +87,7 @@ def test_time_of_a_trouble_is_reported(trouble: Trouble) -> None:
 
 
 def test_no_warning_for_healthy_hours() -> None:
-    """Of 200 generated hours of a host, at most 1 in 100 gives a warning."""
+    """At most 1 in 100 of 200 generated hours of a healthy host gives a warning."""
     alarms = []
     for seed in range(1000, 1200):
         observed = diagnose(host(seed, gpus=4 if seed % 2 else 8, every=2.0), host_series(seed))

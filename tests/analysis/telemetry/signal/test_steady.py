@@ -174,7 +174,7 @@ def test_no_steady_part_without_work() -> None:
 
 
 def test_means_are_weighted_by_time_without_gaps() -> None:
-    # 0 s … 1 s at 10 %, a hole of 9 s, then 1 s at 50 %: the hole weighs one period, not nine seconds.
+    # 0 s … 1 s at 10 %, a gap of 9 s, then 1 s at 50 %: the gap has the weight of one period, not of nine seconds.
     times = START_NS + np.array([0, 250, 500, 750, 1000, 10_000, 10_250, 10_500, 10_750, 11_000], np.int64) * 1_000_000
     values = np.array([10.0] * 5 + [50.0] * 5)
     whole = Steady(int(times[0]) - 1, int(times[-1]))

@@ -175,7 +175,7 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
     run, sources = recorded(tmp_path / "first.sawtooth")
     assert run["facts"]["loader_batch"] == 4  # of a loader whose iterator was there before
     assert all(b"Optimizer.step#Adam.step" in sources[f"rank{rank}.json.gz"] for rank in (0, 1))
-    # Ranks that wait for each other profile the same steps. Of others this is not promised: one may be many steps ahead.
+    # Ranks that wait for each other profile the same steps. For others this is not certain: one may be many steps ahead.
     profiled = [[m["i"] for m in marks_in(sources[f"marks-rank{rank}.jsonl"]) if m["p"] == "profile"] for rank in (0, 1)]
     assert profiled[0] == profiled[1] != []
 
@@ -297,7 +297,7 @@ def test_a_profiler_of_the_training_that_runs_already_is_seen(tmp_path: Path) ->
 
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]), attached():
         assert inside.PROFILERS.busy
-    with attached():  # it ended while nobody followed it
+    with attached():  # it ended while it was not watched
         assert not inside.PROFILERS.busy
 
 

@@ -97,7 +97,7 @@ def test_details_of_kernels_devices_and_synchronizations(ask):
     )
     assert kernel == [(80, 256, 32, 1040)]
     assert device == [(0, "Tesla T4", 15 << 30, 40, 1024, None)]
-    assert syncs == [("Stream Sync", 4)]  # numbered 2 in some versions, 3 in others: the call tells
+    assert syncs == [("Stream Sync", 4)]  # numbered 2 in some versions and 3 in others; the call decides
 
 
 def test_ranges_nest_and_their_times_are_those_of_the_table(ask):
