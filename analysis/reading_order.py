@@ -100,9 +100,13 @@ def matters(finding: Finding, step_ms: float | None) -> bool:
     return bounded or finding.claims == "gain"
 
 
-def _is_more(finding: Finding, bound: Finding) -> bool:
-    """Return whether a predicted gain is larger than all that another change could bring at most."""
-    return finding.claims == "gain" and finding.confidence != "low" and finding.gain_ms > bound.gain_ms
+def _is_more(finding: Finding, other: Finding) -> bool:
+    """Return whether a predicted gain is larger than all that another change could bring.
+
+    If both explain the same cause, the other one names it more exactly, and its place stays.
+    """
+    predicted = finding.claims == "gain" and finding.confidence != "low" and finding.gain_ms > other.gain_ms
+    return predicted and set(finding.explains.causes).isdisjoint(other.explains.causes)
 
 
 def _is_surer(finding: Finding, first: Finding) -> bool:

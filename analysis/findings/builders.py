@@ -21,7 +21,7 @@ from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
 MORE_THAN_COST = 1.1  # Multiple of the kernels' time above which a reader would ask why the gain is so large.
-AND_LAUNCHES = ", and the host launches them"  # A gain above the kernels' own time needs its reason.
+AND_LAUNCHES = ", more with their launches"  # A gain above the kernels' own time needs its reason.
 # More than the GPU's wait at this place, because later launches are also late.
 LEAD_LOST = "which costs it its head start: {cost} of each step"
 # Share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take most of the wait.
@@ -39,10 +39,11 @@ def of_kernels(
     by: Sequence[str] = ("operator",),
     confidence: Confidence = "medium",
     severity: Severity | None = None,
+    host_may_stay: bool = False,
 ) -> Iterator[Evidence]:
     """Yield the evidence that the kernels ``rows`` (of ``RuleContext.work``) take time.
 
-    The prediction replays ``edits``, or removes these kernels if None. The title may contain ``{cost}`` and ``{kernels}``,
+    The prediction replays ``edits``, or removes these kernels if None; with ``host_may_stay`` their host time may stay. The title may contain ``{cost}`` and ``{kernels}``,
     their number per step such as "69 kernels".
     """
     steps = context.work_steps
@@ -58,11 +59,11 @@ def of_kernels(
         replace(advice, title=advice.title.format(cost=in_words(cost), kernels=count_in_words(rows, steps))),
         lost_ms=cost,
         cost_ms=cost,
-        edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()))] if edits is None else edits,
+        edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()), host_may_stay=host_may_stay)] if edits is None else edits,
         confidence=confidence,
         severity=severity,
         rows=evidence_of(rows, steps, by),
-        reword=explained if edits is None or any(isinstance(edit, WithoutOps) for edit in edits) else None,
+        reword=explained if edits is None else None,
     )
 
 

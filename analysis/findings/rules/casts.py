@@ -27,7 +27,6 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
 from sawtooth.analysis.findings.queries.communication import FSDP
 from sawtooth.analysis.findings.recorded.counted_operations import chosen
-from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
 
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
@@ -58,10 +57,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
     Autocast adds most casts, and compiling removes those. So the host may take as long as before, as for a compiled model.
     """
-    casts = chosen(context.work, is_cast)
     yield from of_kernels(
         context,
-        casts,
+        chosen(context.work, is_cast),
         Advice(
             "Casts between dtypes take {cost} of each step",
             Action(
@@ -71,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Weights in bf16 without FP32 master copies lose small updates.",
             changes=(SHARDED, *CHANGES) if context.recording.named(FSDP) else CHANGES,
         ),
-        edits=[WithoutOps(tuple(casts["gpu_op_id"].tolist()), host_may_stay=True)],
+        host_may_stay=True,
         severity="info",
         confidence="low",
     )
