@@ -22,7 +22,7 @@ from sawtooth.app.words.answer.title import Title, chosen, cost, factor, first_c
 
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU, or the host without one, only waits
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
-FP32 = ("fp32-products", "tf32-off")  # rules whose products are most of the compute without tensor cores
+SIXTEEN_BITS = "dtype bf16"  # what a change sets if FP32 products are most of the compute without tensor cores
 MOSTLY = 0.9  # share of a wait from which on a finding that explains it may name it
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 
@@ -139,7 +139,7 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
 def _own_names(result: RunResult, now: StairStep) -> dict[Colour, dict[str, str]]:
     """Return the label of the part that the first change's finding explains and has its own name for."""
     lead = reading_order.leading(result)
-    if lead is not None and lead.rule in FP32:
+    if lead is not None and SIXTEEN_BITS in lead.explains.sets:
         return {colour_of_part("other_compute", None): {"label": "FP32 products and other compute"}}
     called = lead.explains.called if lead is not None else None
     if lead is None or not called:

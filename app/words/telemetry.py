@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sawtooth.analysis.findings.sampled.from_telemetry import observed_slug
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
@@ -176,12 +177,12 @@ STATEMENTS = "What the samples say, and whether the profile shows it, too"
 OF_NVML = "Utilization in this table is NVML's: whole percent, averaged over up to a second. Its dips therefore look shorter than those of GPU activity."
 # The quantities of a rule about telemetry: their chart comes first.
 QUANTITIES_OF = {
-    "thermal-slowdown": ("clock_sm_mhz", "temp_c"),
+    observed_slug("thermal-throttling"): ("clock_sm_mhz", "temp_c"),
     "hardware-throttling": ("clock_sm_mhz",),
     "low-clock": ("clock_sm_mhz",),
     "gpu-unlike-peers": ("clock_sm_mhz", "temp_c"),
     "host-memory": ("host_mem_used_bytes",),
-    "memory-creep": ("mem_used_bytes",),
+    observed_slug("memory-growth"): ("mem_used_bytes",),
 }
 STATES = {"confirmed": "Confirmed", "corrected": "Corrected", "telemetry alone": "By telemetry alone"}
 

@@ -20,7 +20,7 @@ from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound, sweep_all
 from sawtooth.ingest.manifest import Manifest
-from sawtooth.ingest.runs.recordings import CHANGING
+from sawtooth.ingest.runs.recordings import LOCK_FILE
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 from tests.support import sound_trace
 from tests.support.paths import ROOT
@@ -106,7 +106,7 @@ def leftovers(folder: DataFolder) -> list[str]:
         "access": "",
     }
     found: list[str] = []
-    own = [folder.root / name for name in ("bundled.json", "push_token", "token", CHANGING)]
+    own = [folder.root / name for name in ("bundled.json", "push_token", "token", LOCK_FILE)]
     for path in (path for path in folder.root.rglob("*") if path not in own):
         kind = kinds.get(path.parent.name)
         if path.is_file() and (kind is None or not path.name.endswith(kind) or path.name.startswith(".")):

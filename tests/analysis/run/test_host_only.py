@@ -654,7 +654,7 @@ def test_a_training_known_to_run_on_the_cpu_is_not_asked_for_a_gpu_s_activity(tm
     library = Library(data)
     said = text.text(result_of(register_run(data, refs, "both", {}), library))
     library.close()
-    assert "more: No GPU work is recorded in this run, and the recorder saw no GPU." in said
+    assert "more numbers: No GPU work is recorded in this run, and the recorder saw no GPU." in said
 
 
 def test_no_advice_for_more_workers_on_a_full_cpu(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_of_more_steps_than_columns_the_longest_of_every_few_is_there(tmp_path: 
         )
         table = steps.owners(rank)
     library.close()
-    every = steps.every(len(whole))
+    every = steps.stride(len(whole))
     groups = [whole[i : i + every] for i in range(0, len(whole), every)]
     assert sorted(table["step"].unique()) == [max(group, key=lambda row: (row[1], -row[0]))[0] for group in groups]
     assert len(groups) <= 3 and max(length for _, length in whole) / 1e6 == pytest.approx(

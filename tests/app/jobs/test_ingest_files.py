@@ -72,15 +72,15 @@ def test_telemetry_of_another_time_host_or_gpu_than_its_trace_is_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: int, changed: dict[str, str], said: str | None
 ) -> None:
     trace, telemetry = sampled_loop.write(tmp_path, later_s=later_s)
-    taken = telemetry_match._taken
+    stored_origin = telemetry_match._origin
 
-    def told(folder: DataFolder, ref: RecordingRef) -> telemetry_match._Taken | None:
-        mine = taken(folder, ref)
-        assert mine is not None
-        here = replace(mine, host="a", gpus=frozenset({"NVIDIA H200"}))
-        return replace(here, **changed) if ref.kind == "telemetry" else here
+    def planted_origin(folder: DataFolder, ref: RecordingRef) -> telemetry_match._Origin | None:
+        stored = stored_origin(folder, ref)
+        assert stored is not None
+        origin = replace(stored, host="a", gpus=frozenset({"NVIDIA H200"}))
+        return replace(origin, **changed) if ref.kind == "telemetry" else origin
 
-    monkeypatch.setattr(telemetry_match, "_taken", told)
+    monkeypatch.setattr(telemetry_match, "_origin", planted_origin)
     brought = bring_in(DataFolder(tmp_path / "data").create(), [(trace, trace.name), (telemetry, telemetry.name)])
     assert len(brought.runs) == 1
     assert brought.notices == ([f"{telemetry.name}: {said}: {telemetry_match.ANOTHER_JOB}"] if said else [])

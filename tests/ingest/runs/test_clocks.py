@@ -193,8 +193,8 @@ def test_the_same_host_is_one_clock_whatever_the_dashboard_measured() -> None:
 
 def test_of_several_traced_hosts_the_own_one_is_the_clock() -> None:
     traces = [TRACE_A, replace(TRACE_A, host="b")]
-    assert "same host" in place([REF], {REF.id: ClockOrigin("unix", "b", "a", 9)}, traces)[REF.id].why
-    assert "were not compared" in place([REF], {REF.id: ClockOrigin("unix", "c", "a", 9)}, traces)[REF.id].why
+    assert "same host" in place([REF], {REF.id: ClockOrigin("unix", "b", "a", 9)}, traces)[REF.id].reason
+    assert "were not compared" in place([REF], {REF.id: ClockOrigin("unix", "c", "a", 9)}, traces)[REF.id].reason
 
 
 def test_the_offset_measured_by_the_traces_host_is_used() -> None:
@@ -217,7 +217,7 @@ def test_times_without_origin_share_no_clock(clock: str, word: str) -> None:
     found = placed(ClockOrigin(clock, "a"))
     assert not found.known
     assert not found.shares("unix")
-    assert word in found.why
+    assert word in found.reason
 
 
 def test_a_damaged_offset_in_a_manifest_is_not_used() -> None:
