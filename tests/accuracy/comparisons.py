@@ -164,9 +164,11 @@ def judged(
 
 def row(one: Judged) -> str:
     """Return a pair's row."""
-    low, high = (f"{end:.2f}" if end is not None else "open" for end in one.said.ratio or (None, None))
-    marks = " **wrong**" * one.wrong + " **does not mirror**" * (not one.mirrors)
-    return f"| {one.a} → {one.b} | {_basis(one.telemetry)} | {one.true:.2f} | {one.said.answer}{marks} | {low} to {high} |"
+    low, high = one.said.ratio or (None, None)
+    upper = f"up to {high:.2f} (no lower limit)" if high is not None else "open"
+    interval = upper if low is None else f"{low:.2f} to {high:.2f}" if high is not None else f"from {low:.2f} (no upper limit)"
+    marks = " **wrong**" * one.wrong + " **changes if swapped**" * (not one.mirrors) + " **outside**" * (one.held is False)
+    return f"| {one.a} → {one.b} | {_basis(one.telemetry)} | {one.true:.2f} | {one.said.answer}{marks} | {interval} |"
 
 
 def summary(said: Sequence[Judged]) -> Iterator[str]:
@@ -175,18 +177,20 @@ def summary(said: Sequence[Judged]) -> Iterator[str]:
         mine = [one for one in said if one.telemetry == telemetry]
         held = [one.held for one in mine if one.held is not None]
         yield (
-            f"{'With telemetry' if telemetry else 'Traces alone'}: {len(mine)} pairs; called {_calls(mine)}; {sum(one.wrong for one in mine)} wrong of "
-            f"{sum(one.said.answer != 'cannot_tell' for one in mine)} answers; {sum(not one.mirrors for one in mine)} do not mirror; the ratio's interval "
-            f"held {sum(held)} of {len(held)}."
+            f"{'With telemetry' if telemetry else 'Traces alone'}: {len(mine)} pairs. Right direction: {_calls(mine)}. {sum(one.wrong for one in mine)} of "
+            f"{sum(one.said.answer != 'cannot_tell' for one in mine)} answers are wrong. {sum(not one.mirrors for one in mine)} change if A and B are swapped. "
+            f"{sum(held)} of {len(held)} closed intervals contain the stopwatch's ratio."
         )
         for host in (False, True):
-            yield f"  The {_limit(host)} limits the step: called {_calls([one for one in mine if one.host == host])}."
+            yield f"  The {_limit(host)} limits the step. Right direction: {_calls([one for one in mine if one.host == host])}."
 
 
 def _calls(judged: Sequence[Judged]) -> str:
-    """Return how many true changes of each size were called, such as "25 of 25 of 2 ×"."""
+    """Return how many true changes were given their direction, such as "25 of 25 of 2 × or more"."""
     sizes = [(size, [one for one in judged if one.size >= size]) for size in CHANGES]
-    return ", ".join(f"{sum(one.right for one in large)} of {len(large)} of {size:g} ×" for size, large in sizes if large)
+    return ", ".join(
+        f"{sum(one.right for one in large)} of {len(large)} of {size:g} × or more" for size, large in sizes if large
+    )
 
 
 def of_step(run: MeasuredSteps, ms: float, *, telemetry: bool) -> Iterator[Held]:
@@ -247,7 +251,7 @@ def main(given: Sequence[str], data: Path, *, both: bool) -> None:
     def side_at(folder: Path, telemetry: bool) -> Side:
         return side(library, folder, telemetry=telemetry)
 
-    print("| pair | from | stopwatch, × | said | 95 % of the ratio |", "|---|---|--:|---|---|", sep="\n")
+    print("| pair | from | stopwatch, × | said | 95 % interval of the ratio |", "|---|---|--:|---|---|", sep="\n")
     said = []
     for one in judged(pairs(recordings), side_at, both=both):
         said.append(one)
@@ -262,7 +266,7 @@ def main(given: Sequence[str], data: Path, *, both: bool) -> None:
     ]
     print(
         "",
-        "| interval of | from | limit of the step | held the stopwatch | median high ÷ low |",
+        "| interval of | from | limit of the step | contain the stopwatch's value | median width (upper ÷ lower end) |",
         "|---|---|---|--:|--:|",
         sep="\n",
     )

@@ -28,9 +28,15 @@ def test_a_call_is_right_wrong_or_none():
 
 def test_the_summary_counts_by_the_size_of_the_true_change():
     traces, of_gpu, *_ = summary([of(2.0, FASTER, SLOWER), of(3.5, NONE, NONE), of(1.02, FASTER, FASTER)])
-    assert "3 pairs; called 1 of 2 of 1.15 ×, 1 of 2 of 1.3 ×, 1 of 2 of 2 ×, 0 of 1 of 3 ×" in traces
-    assert "1 wrong of 3 answers; 1 do not mirror; the ratio's interval held 1 of 3" in traces
-    assert of_gpu.startswith("  The GPU limits the step: called 1 of 2 of 1.15 ×")
+    assert (
+        "3 pairs. Right direction: 1 of 2 of 1.15 × or more, 1 of 2 of 1.3 × or more, 1 of 2 of 2 × or more, 0 of 1 of 3 × or more."
+        in traces
+    )
+    assert (
+        "1 of 3 answers are wrong. 1 change if A and B are swapped. 1 of 3 closed intervals contain the stopwatch's ratio."
+        in traces
+    )
+    assert of_gpu.startswith("  The GPU limits the step. Right direction: 1 of 2 of 1.15 × or more")
 
 
 def test_false_alarms_are_counted_by_source_limit_and_confidence():

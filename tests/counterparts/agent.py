@@ -1,10 +1,11 @@
-"""Let an agent name the planted trouble of five recordings with Sawtooth's MCP tools alone.
+"""Print what Sawtooth's MCP tools say about five recordings with a known problem, and a refusal.
 
     python -m tests.counterparts.agent
 
 The SDK's client starts ``sawtooth mcp`` and ingests each recording under a number, so that no name gives the answer
-away. It calls ``report``, then ``explain`` and ``what_if`` for the report's first finding, as the skill says. The table
-has the tools' own words next to the planted trouble and the stopwatch of the recording after the fix.
+away. It calls ``report``, then ``explain`` and ``what_if`` for the report's first finding, as the skill tells an agent
+to. The table has the known problem, the tools' own words, and the step time that was measured after the fix, without
+the profiler. The refusal is about a sixth recording.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.support.paths import RECORDINGS, ROOT
 
-# One recording for each kind of trouble, and a word of the change that a right answer must propose.
+# One recording for each kind of problem, and a word of the change that a right answer must propose.
 TASKS = {
     "loader_inline": "num_workers",
     "copy_pageable": "pin_memory",
@@ -30,7 +31,7 @@ TASKS = {
     "collected_garbage": "gc.",
     "mlp_eager": "graph",
 }
-NOT_PREDICTED = "loader_restarts"  # the trouble is named; its gain is refused, because the trace cannot show it
+NOT_PREDICTED = "loader_restarts"  # the problem is named; its gain is refused, because the trace cannot show it
 HEAD = "| planted | first finding | change | step now, ms | predicted, ms | measured after, ms |\n|---|---|---|--:|---|--:|"
 
 
@@ -39,7 +40,7 @@ class Answer:
     """The tools' answers about one recording, and the truth that they did not see."""
 
     planted: str
-    after_ms: float
+    measured_after_ms: float
     report: dict[str, Any]
     explained: dict[str, Any]
     predicted: dict[str, Any] | str  # the sentence of a refusal
@@ -58,11 +59,12 @@ class Answer:
     @property
     def row(self) -> str:
         """Return the row of the table."""
-        after = self.predicted
-        span = after if isinstance(after, str) else f"{after['after_ms']:.1f} ({after['low_ms']:.1f} to {after['high_ms']:.1f})"
+        predicted = self.predicted
+        if not isinstance(predicted, str):
+            predicted = f"{predicted['after_ms']:.1f} ({predicted['low_ms']:.1f} to {predicted['high_ms']:.1f})"
         return (
             f"| {self.planted} | {self.first['title']} | {self.first['action']} "
-            f"| {self.report['step']['ms']:.1f} | {span} | {self.after_ms:.1f} |"
+            f"| {self.report['step']['ms']:.1f} | {predicted} | {self.measured_after_ms:.1f} |"
         )
 
 
