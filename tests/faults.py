@@ -173,7 +173,7 @@ class Faults:
             self.wrong += sum(after[run] != before[run] for run in before.keys() & after.keys())
         finally:
             first.stop(), second.stop()
-        leftovers.sweep(folder.uploads, time.time())  # as the next server does when it starts
+        leftovers.remove_leftovers(folder.uploads, time.time())  # as the next server does when it starts
         self.after(folder)
 
     def round(self, kind: str) -> None:

@@ -296,7 +296,7 @@ def test_a_clock_that_is_stepped_costs_nobody_s_work(tmp_path, held, hours):
     write_atomically(job / "job.json", json.dumps({"data": "", "files": [], "server_pid": os.getppid()}).encode())
     now = time.time() + hours * 3600
     with scratch(folder.uploads) as upload:
-        leftovers.sweep(folder.uploads, now)
+        leftovers.remove_leftovers(folder.uploads, now)
         sweep(folder.uploads, older_than_s=-abs(hours) * 3600)
         assert job.exists() and upload.exists()
     assert msgspec.json.decode((job / "job.json").read_bytes(), type=JobOrder).server_pid == os.getppid()
@@ -311,5 +311,5 @@ def test_a_job_folder_without_its_order_is_swept_soon(tmp_path):
     (folder.uploads / "job-3").mkdir()
     (folder.uploads / "job-3" / "job.json").write_bytes(b'{"data": "\xcd\xff"}')
     now = (folder.uploads / "job-1").stat().st_mtime
-    assert leftovers.sweep(folder.uploads, now + 1) == 2
-    assert leftovers.sweep(folder.uploads, now + leftovers.ORDER_SECONDS + 1) == 1
+    assert leftovers.remove_leftovers(folder.uploads, now + 1) == 2
+    assert leftovers.remove_leftovers(folder.uploads, now + leftovers.JOB_FILE_GRACE_SECONDS + 1) == 1

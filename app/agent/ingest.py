@@ -1,13 +1,12 @@
-"""The ways in for files: paths on this machine, uploads over HTTP."""
+"""The tool ``ingest`` in two variants: for paths on this machine, and for uploads over HTTP."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from pydantic import Field
 
 from sawtooth.app.agent import answers
@@ -16,22 +15,24 @@ from sawtooth.app.format import clean
 from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.ingest.errors import SawtoothError, UsageError
-from sawtooth.ingest.runs.manifests import edit_run
+from sawtooth.ingest.runs.manifests import add_tags
 
 NAME_LENGTH = 200  # characters of a file's name
-FILES_MOST = 1000
-WAITS_SECONDS = 50.0  # most MCP clients give up after 60; the job itself goes on
-LOOKS_EVERY_SECONDS = 0.1
+MAX_FILES = 1000  # of one call; a larger job comes by the command line
+JOB_TIMEOUT_SECONDS = 50.0  # most MCP clients give up after 60; the job itself goes on
+POLL_SECONDS = 0.1
 
 Name = Annotated[str, Field(description="Name of the run; by default the first file's.")]
 Tags = Annotated[list[str] | None, Field(description="Tags, such as baseline or batch_size=64.")]
 
 
 def from_paths(tools: Tools) -> Callable[..., answers.BroughtIn]:
-    """Return the tool ``ingest`` of this machine."""
+    """Return the tool ``ingest`` for paths on this machine."""
 
     def ingest(
-        paths: Annotated[list[str], Field(description="Files or folders on this machine; files of one job become one run.")],
+        paths: Annotated[
+            list[str], Field(description="Files or folders on this machine; files of one training become one run.")
+        ],
         name: Name = "",
         tags: Tags = None,
     ) -> answers.BroughtIn:
@@ -44,22 +45,26 @@ def from_paths(tools: Tools) -> Callable[..., answers.BroughtIn]:
             path = Path(text).expanduser()
             if not path.exists():
                 raise UsageError(f"{text} does not exist.")
-            here, _ = files_of(path)
-            if not here:
+            files_at_path, _is_folder = files_of(path)
+            if not files_at_path:
                 raise UsageError(f"{text} contains neither a trace nor telemetry.")
-            files += here
-        if not files or len(files) > FILES_MOST:
-            raise UsageError(f"{len(files):,} files; give 1 to {FILES_MOST:,}.")
+            files += files_at_path
+        _check_count(files)
         brought = bring_in(tools.library.folder, files, name=name or None, tolerant=True)
-        return _answer(tools, [run.id for run in brought.runs], brought.refused, brought.notices, tags)
+        run_ids = [run.id for run in brought.runs]
+        for run_id in run_ids if tags else []:
+            add_tags(tools.library.folder, run_id, _clean_tags(tags))
+        return _answer(tools, run_ids, brought.refused, brought.notices)
 
     return ingest
 
 
-def from_uploads(tools: Tools, jobs: Callable[[], Jobs], claimed: Callable[[str], Path]) -> Callable[..., answers.BroughtIn]:
-    """Return the tool ``ingest`` of a server: a job reads the uploads in its own process.
+def from_uploads(
+    tools: Tools, jobs: Callable[[], Jobs], upload_path: Callable[[str], Path]
+) -> Callable[..., answers.BroughtIn]:
+    """Return the tool ``ingest`` for uploads: a job of the server reads them in its own process.
 
-    ``claimed`` returns the file of an upload's id. Paths of the server have no way in here.
+    ``upload_path`` returns the file of an upload's id. Paths on the server are not accepted.
     """
 
     def ingest(
@@ -72,28 +77,32 @@ def from_uploads(tools: Tools, jobs: Callable[[], Jobs], claimed: Callable[[str]
         Upload each file first: PUT /api/v1/uploads?name=FILE with the headers Authorization: Bearer TOKEN and X-Sawtooth: 1.
         The answer's `upload` is the id. Paths on the server are not accepted.
         """
-        files = [(claimed(upload), clean(called, NAME_LENGTH) or "upload") for upload, called in uploads.items()]
-        job = jobs().start(files, name=clean(name, NAME_LENGTH))
-        until = time.monotonic() + WAITS_SECONDS
-        while (now := jobs().get(job.id)).active and time.monotonic() < until:
-            time.sleep(LOOKS_EVERY_SECONDS)
-        if now.active:
+        files = [(upload_path(upload), clean(file_name, NAME_LENGTH) or "upload") for upload, file_name in uploads.items()]
+        _check_count(files)
+        started = jobs().start(files, name=clean(name, NAME_LENGTH), tags=_clean_tags(tags))
+        until = time.monotonic() + JOB_TIMEOUT_SECONDS
+        while (job := jobs().get(started.id)).active and time.monotonic() < until:
+            time.sleep(POLL_SECONDS)
+        if job.active:
             later = "The files are still being read. Call list_runs in a minute; the run appears there."
             return answers.BroughtIn([], [], [later])
-        if now.outcome.sentence and not now.outcome.run_ids:
-            raise SawtoothError(now.outcome.sentence)
-        left_out = [now.outcome.sentence] if now.outcome.sentence else []
-        return _answer(tools, now.outcome.run_ids, left_out, now.outcome.notices, tags)
+        if job.outcome.sentence and not job.outcome.run_ids:
+            raise SawtoothError(job.outcome.sentence)
+        left_out = [job.outcome.sentence] if job.outcome.sentence else []
+        return _answer(tools, job.outcome.run_ids, left_out, job.outcome.notices)
 
     return ingest
 
 
-def _answer(
-    tools: Tools, run_ids: list[str], left_out: list[str], notices: list[str], tags: list[str] | None
-) -> answers.BroughtIn:
-    folder = tools.library.folder
-    added = [clean(tag, NAME_LENGTH) for tag in tags or []]
-    for run_id in run_ids if added else []:
-        edit_run(folder, run_id, lambda now: msgspec.structs.replace(now, tags=list(dict.fromkeys([*now.tags, *added]))))
-    runs = [tools.listed_run(folder.read_manifest(run_id)) for run_id in run_ids]
+def _check_count(files: Sequence[tuple[Path, str]]) -> None:
+    if not 1 <= len(files) <= MAX_FILES:
+        raise UsageError(f"{len(files):,} files; give 1 to {MAX_FILES:,}.")
+
+
+def _clean_tags(tags: list[str] | None) -> list[str]:
+    return [clean(tag, NAME_LENGTH) for tag in tags or []]
+
+
+def _answer(tools: Tools, run_ids: list[str], left_out: list[str], notices: list[str]) -> answers.BroughtIn:
+    runs = [tools.listed_run(tools.library.folder.read_manifest(run_id)) for run_id in run_ids]
     return answers.BroughtIn(runs, left_out, notices)

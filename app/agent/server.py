@@ -1,7 +1,7 @@
 """The MCP server: seven tools on one data folder.
 
-``Tools`` holds what they answer from. The ways in differ in ``ingest`` only: on this machine it takes paths, over HTTP it takes
-uploads, because a remote caller must not name files of the server.
+``Tools`` holds their data. Only ``ingest`` differs between stdio and HTTP: over stdio it takes paths on this machine, over HTTP it
+takes uploads, because a remote caller must not name files of the server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Quote intervals and the words "predicted" or "measured"; never add the gains of 
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 AT_ONCE = 2  # calls at a time: each may use a core, and people look at pages meanwhile
-WAITS_SECONDS = 60.0  # for a turn
+SLOT_TIMEOUT_SECONDS = 60.0  # a call waits this long for one of the AT_ONCE slots
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -51,48 +51,56 @@ def refusals() -> Iterator[None]:
         raise ToolError(str(error)) from error
 
 
-def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
+def mcp_server(tools: Tools, ingest: Ingest, *, ingest_in_jobs: bool = False) -> MCPServer:
     """Return a server of ``tools``.
 
-    ``ingest`` is the way in for files, with its own parameters and description.
+    ``ingest`` is the tool that takes files, with its own parameters and description. With ``ingest_in_jobs``, it only waits for a
+    job in another process, so it takes none of the slots.
     """
-    turns = threading.BoundedSemaphore(AT_ONCE)
+    slots = threading.BoundedSemaphore(AT_ONCE)
 
-    def answered(function: Callable[P, R]) -> Callable[P, R]:
+    def with_refusals(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
-        def answer(*args: P.args, **kwargs: P.kwargs) -> R:
-            if not turns.acquire(timeout=WAITS_SECONDS):
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            with refusals():
+                return function(*args, **kwargs)
+
+        return call
+
+    def with_slot(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not slots.acquire(timeout=SLOT_TIMEOUT_SECONDS):
                 raise ToolError("Other calls are still being answered. Try again in a minute.")
             try:
-                with refusals():
-                    return function(*args, **kwargs)
+                return function(*args, **kwargs)
             finally:
-                turns.release()
+                slots.release()
 
-        return answer
+        return with_refusals(call)
 
     server = MCPServer(name="sawtooth", title="Sawtooth", version=TOOL_VERSION, instructions=INSTRUCTIONS)
 
-    def reading(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    def read_only_tool(title: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def add(function: Callable[P, R]) -> Callable[P, R]:
-            return server.tool(title=title, annotations=READS)(answered(function))
+            return server.tool(title=title, annotations=READS)(with_slot(function))
 
         return add
 
-    @reading("List runs")
+    @read_only_tool("List runs")
     def list_runs(
         search: Annotated[str, Field(description="Text in the name or in a tag; empty lists all.")] = "",
         limit: Annotated[int, Field(ge=1, le=200)] = 20,
     ) -> answers.RunList:
-        """List recorded runs, newest first, with their step time and answer if they are analysed."""
+        """List recorded runs, newest first, with their step time and headline if they are analysed."""
         return tools.list_runs(search, limit)
 
-    @reading("Report a run")
+    @read_only_tool("Report a run")
     def report(run: Run) -> answers.RunReport:
         """Show where a run's step time goes, what the GPU waits for, and what to change with which gain."""
         return answers.report_of(tools.result(run))
 
-    @reading("Compare two runs")
+    @read_only_tool("Compare two runs")
     def compare(
         before: Annotated[str, Field(description="Id or name of the run before the change.")],
         after: Annotated[str, Field(description="Id or name of the run after the change.")],
@@ -100,16 +108,18 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
         """Say whether the run after a change is faster or slower or if that cannot be told, and why."""
         return tools.compare(before, after)
 
-    @reading("Predict a step after changes")
+    @read_only_tool("Predict a step after changes")
     def what_if(
         run: Run,
         *,
-        findings: Annotated[list[str] | None, Field(description="Findings of the report whose change is made.")] = None,
+        findings: Annotated[
+            list[str] | None, Field(description="Keys of findings in the report; the changes they propose are applied.")
+        ] = None,
         lost_time: Annotated[list[LessLostTime] | None, Field(description="Causes of the report's `lost` to reduce.")] = None,
         kernels: Annotated[list[KernelTime] | None, Field(description="Kernels that become faster or slower.")] = None,
         host_time_factor: Annotated[
             float | None,
-            Field(description="New time of the host between and in launches as a share of the old: 0.5 halves it."),
+            Field(description="Factor on the host's time, during and between launches: 0.5 halves it."),
         ] = None,
         cuda_graph: Annotated[bool, Field(description="Launch each step as one CUDA graph.")] = False,
         batch_factor: Annotated[
@@ -125,14 +135,14 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
             Changes(findings or (), lost_time or (), kernels or (), host_time_factor, cuda_graph, batch_factor),
         )
 
-    @reading("Query a run's tables")
+    @read_only_tool("Query a run's tables")
     def query(
         run: Run,
         sql: Annotated[str, Field(description="One SELECT in DuckDB's dialect, such as DESCRIBE gpu_ops.")],
         rank: Annotated[int | None, Field(description="Rank of the job; by default the one that the report is about.")] = None,
         limit: Annotated[int, Field(ge=1, le=2000, description="Rows of the answer.")] = 200,
     ) -> answers.Rows:
-        """Run one reading SQL statement on a run's tables, for what no other tool answers.
+        """Run one read-only SQL statement on a run's tables, for what no other tool answers.
 
         It has limits of time and memory.
 
@@ -142,14 +152,16 @@ def mcp_server(tools: Tools, ingest: Ingest) -> MCPServer:
         """
         return tools.query(run, sql, rank, limit)
 
-    @reading("Explain a finding")
+    @read_only_tool("Explain a finding")
     def explain(
         run: Run, finding: Annotated[str, Field(description="Key of a finding, as the report names it.")]
     ) -> answers.Explanation:
         """Show a finding's proof, its source lines, the change to make, and when the rule is wrong."""
         return tools.explain(run, finding)
 
-    server.tool(name="ingest", title="Bring in files", annotations=WRITES)(answered(ingest))
+    server.tool(name="ingest", title="Bring in files", annotations=WRITES)(
+        with_refusals(ingest) if ingest_in_jobs else with_slot(ingest)
+    )
     _add_resources(server, tools)
     return server
 

@@ -34,7 +34,7 @@ def mcp_routes(lifespan: Lifespan) -> tuple[list[BaseRoute], Lifespan]:
     from sawtooth.app.agent.tools import Tools
 
     tools = Tools(library())
-    server = mcp_server(tools, from_uploads(tools, jobs, claimed))
+    server = mcp_server(tools, from_uploads(tools, jobs, claimed), ingest_in_jobs=True)
     routes = server.streamable_http_app(
         streamable_http_path=PATH,
         json_response=True,

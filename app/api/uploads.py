@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from sawtooth.app.api.answers import errors_answered, json, refusal
 from sawtooth.app.format import bytes_, clean
-from sawtooth.app.jobs.leftovers import STALE_UPLOAD_SECONDS
+from sawtooth.app.jobs.leftovers import is_stale_upload
 from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.files import draft
@@ -69,7 +69,7 @@ async def put(request: Request) -> Response:
 async def _store(request: Request, options: Settings) -> Response:
     name = clean(request.query_params.get("name", ""), NAME_LENGTH).strip().rsplit("/", 1)[-1].rsplit("\\", 1)[-1] or "upload"
     folder = options.data.create().uploads
-    await run_in_threadpool(sweep_uploads, folder)
+    await run_in_threadpool(remove_stale_uploads, folder)
     upload = secrets.token_hex(16)
     try:
         _check_length(request.headers.get("content-length"), folder, options)
@@ -154,11 +154,11 @@ def _slowest(now: float) -> int:
     return SLOWEST_WHILE_OTHERS_WAIT if now - _refused_at < OTHERS_WAIT_SECONDS else SLOWEST_BYTES_PER_SECOND
 
 
-def sweep_uploads(folder: Path, clock: Callable[[], float] = time.time) -> None:
+def remove_stale_uploads(folder: Path, clock: Callable[[], float] = time.time) -> None:
     """Remove complete uploads without a job after an hour; running jobs are not affected."""
     for entry in folder.iterdir():
         with contextlib.suppress(OSError):  # a job may take the file at this moment
-            if UPLOAD_ID.fullmatch(entry.name) and clock() - entry.stat().st_mtime > STALE_UPLOAD_SECONDS:
+            if UPLOAD_ID.fullmatch(entry.name) and is_stale_upload(entry, clock()):
                 entry.unlink()
 
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from sawtooth.app import format as fmt
@@ -17,7 +16,7 @@ from sawtooth.app.commands.runs import plain
 from sawtooth.app.jobs.ingest_files import bring_in, files_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.runs.clocks import ClockCorrection
-from sawtooth.ingest.runs.manifests import edit_run
+from sawtooth.ingest.runs.manifests import add_tags
 
 
 def ingest(
@@ -87,7 +86,7 @@ def ingest(
     for sentence in brought.notices:
         say(sentence, err=True)
     for run in brought.runs if tag else []:
-        edit_run(folder, run.id, lambda now: msgspec.structs.replace(now, tags=list(dict.fromkeys([*now.tags, *(tag or [])]))))
+        add_tags(folder, run.id, tag or [])
     if as_json:
         say(json_text([plain(run) for run in brought.runs]))
     for run in brought.runs if not as_json else []:

@@ -28,7 +28,7 @@ from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.recording import IngestProgress as IngestProgress
-from sawtooth.ingest.runs.manifests import edit_run
+from sawtooth.ingest.runs.manifests import add_tags, edit_run
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
@@ -93,6 +93,8 @@ def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
         for manifest in brought.runs:
             edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns, own.get(manifest.id)))
     names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may contain a run twice
+    for run_id in names if order.tags else []:
+        add_tags(folder, run_id, order.tags)
     runs = list(names)
     report(JobProgress("deriving", 1.0, runs=runs, seen=steady.seen))
     notices = _left_out(brought.refused) + [clean(s, 400) for s in brought.notices]

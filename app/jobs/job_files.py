@@ -31,6 +31,7 @@ class JobOrder(msgspec.Struct, frozen=True):
     bundled: bool = False
     created_ns: int = 0
     analyse: list[str] = []
+    tags: list[str] = []
 
 
 class JobProgress(msgspec.Struct, frozen=True):

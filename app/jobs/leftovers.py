@@ -10,34 +10,42 @@ from sawtooth.app.jobs.job_files import UNREADABLE, JobOrder
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.typed import from_json
 
-ORDER_SECONDS = 60  # a job's order is written within milliseconds after its folder
+JOB_FILE_GRACE_SECONDS = 60  # job.json is written milliseconds after its folder; a minute leaves ample room
 STALE_UPLOAD_SECONDS = 3600  # an upload without a job after an hour was abandoned
 
 
-def sweep(uploads: Path, now: float) -> int:
+def remove_leftovers(uploads: Path, now: float) -> int:
     """Remove leftovers of stopped servers and disconnected clients; return the number of entries."""
     removed = 0
     for entry in uploads.iterdir() if uploads.is_dir() else ():
-        if not entry.name.startswith(DRAFT_PREFIX) and _abandoned(
-            entry, now
-        ):  # drafts are locked: sawtooth.ingest.files removes them
-            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
-            removed += 1
+        if entry.name.startswith(DRAFT_PREFIX) or not _abandoned(entry, now):
+            continue  # sawtooth.ingest.files removes drafts, which are locked
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+        removed += 1
     return removed
+
+
+def is_stale_upload(entry: Path, now: float) -> bool:
+    """Return whether an upload without a job has not grown for an hour. Raises OSError."""
+    return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
 
 
 def _abandoned(entry: Path, now: float) -> bool:
     """Return whether an entry is abandoned.
 
-    A job folder is abandoned if its server no longer exists. An upload is abandoned if it has not grown for an hour.
+    A job folder is abandoned if its server no longer exists.
     """
     try:
         if entry.name.startswith("job-"):
             if not (entry / "job.json").exists():
-                return now - entry.stat().st_mtime > ORDER_SECONDS
+                return now - entry.stat().st_mtime > JOB_FILE_GRACE_SECONDS
             order = from_json((entry / "job.json").read_bytes(), JobOrder)
+            # This server has no jobs yet at its start, so its own id was that of an earlier process.
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
-        return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
+        return is_stale_upload(entry, now)
     except UNREADABLE:  # truncated by a power failure: its writer no longer exists
         return True
     except OSError:
@@ -48,6 +56,7 @@ def _alive(pid: int) -> bool:
     import psutil
 
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)  # it was killed, but its parent has not noticed yet
+        # A zombie counts as dead: it was killed, but its parent has not noticed yet.
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False

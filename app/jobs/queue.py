@@ -98,6 +98,7 @@ class Jobs:
         bundled: bool = False,
         created_ns: int = 0,
         alone: bool = False,
+        tags: Sequence[str] = (),
     ) -> IngestJob:
         """Start a job for uploads (path, name), which move into its folder; ``alone`` excludes other jobs.
 
@@ -116,6 +117,7 @@ class Jobs:
                 name=name,
                 bundled=bundled,
                 created_ns=created_ns,
+                tags=list(tags),
             )
             return self._begin(folder, order, alone=alone)
 
@@ -219,8 +221,7 @@ class Jobs:
             shutil.rmtree(job.folder, ignore_errors=True)
 
     def _run_child(self, job: IngestJob) -> None:
-        process = self._child(job)
-        if process is None:
+        if (process := self._child(job)) is None:
             return
         try:
             code = process.wait(DEADLINE_SECONDS)
@@ -238,7 +239,6 @@ class Jobs:
         with self._lock:
             if not job.active:
                 return None
-            environment = children.handed_down() | {"PYTHONUNBUFFERED": "1"}
             job.stage = "reading"
             try:
                 job.process = subprocess.Popen(
@@ -246,7 +246,7 @@ class Jobs:
                     stdin=subprocess.PIPE,  # the child ends when this pipe closes, so it cannot outlive the server
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env=environment,
+                    env=children.handed_down() | {"PYTHONUNBUFFERED": "1"},
                     start_new_session=True,
                 )
             except OSError as error:

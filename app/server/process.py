@@ -17,7 +17,7 @@ from typing import Any
 from urllib.request import urlopen
 
 from sawtooth.app.jobs.bundled_examples import import_bundled
-from sawtooth.app.jobs.leftovers import sweep
+from sawtooth.app.jobs.leftovers import remove_leftovers
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.served_address import HEALTH_PATH, Served, keep_address
 from sawtooth.app.server.local_sampler import local_sampler
@@ -117,7 +117,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
 def _prepare(data: DataFolder) -> None:
     """Make the data folder private, remove leftovers of killed processes, import bundled recordings."""
     data.root.chmod(0o700)
-    sweep(data.uploads, time.time())
+    remove_leftovers(data.uploads, time.time())
     sweep_all(data, older_than_s=LOCKED_SECONDS)
     import_bundled(jobs(), data, again=settings().demo)
 

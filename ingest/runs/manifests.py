@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -105,6 +105,11 @@ def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifes
         manifest = edit(folder.read_manifest(run_id))
         folder.write_manifest(manifest)
     return manifest
+
+
+def add_tags(folder: DataFolder, run_id: str, tags: Sequence[str]) -> Manifest:
+    """Add ``tags`` to those of a run, and return its manifest. Raises NotFoundError."""
+    return edit_run(folder, run_id, lambda run: msgspec.structs.replace(run, tags=list(dict.fromkeys([*run.tags, *tags]))))
 
 
 def register_job(

@@ -251,8 +251,8 @@ def test_over_http_a_token_is_needed_and_uploads_become_runs(served: TestClient,
 
     sent = {"Authorization": f"Bearer {TOKEN}", "X-Sawtooth": "1"}
     upload = served.put("/api/v1/uploads?name=mine.json", content=trace.read_bytes(), headers=sent).json()["upload"]
-    brought = _call(served, "ingest", uploads={upload: "mine.json"}, name="over http")["structuredContent"]
-    assert [run["name"] for run in brought["runs"]] == ["over http"]
+    brought = _call(served, "ingest", uploads={upload: "mine.json"}, name="over http", tags=["baseline"])["structuredContent"]
+    assert [(run["name"], run["tags"]) for run in brought["runs"]] == [("over http", ["baseline"])]
     assert _call(served, "report", run="over http")["structuredContent"]["id"] == brought["runs"][0]["id"]
 
 

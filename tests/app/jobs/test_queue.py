@@ -12,7 +12,7 @@ import pytest
 
 from sawtooth.app.jobs.failure_sentences import crash_sentence
 from sawtooth.app.jobs.job_files import JobOrder, JobOutcome
-from sawtooth.app.jobs.leftovers import sweep
+from sawtooth.app.jobs.leftovers import remove_leftovers
 from sawtooth.app.jobs.queue import RUNNING_AT_ONCE, WAITING_AT_MOST, IngestJob, Jobs
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -226,7 +226,7 @@ def test_sweeping_takes_what_dead_servers_left_and_nothing_else(tmp_path) -> Non
         folder.mkdir()
         (folder / "job.json").write_bytes(msgspec.json.encode(JobOrder("x", [], server_pid=pid)))
     fresh.mkdir()
-    assert sweep(uploads, now=fresh.stat().st_mtime + 1) == 1
+    assert remove_leftovers(uploads, now=fresh.stat().st_mtime + 1) == 1
     assert sorted(p.name for p in uploads.iterdir()) == ["job-alive", "job-half"]
 
 
