@@ -16,7 +16,7 @@ from torch import Tensor
 DEVICE = "cuda"
 COLD_BYTES = 150e6  # Inputs rotate over this many bytes, which is well above the 50 MiB L2 cache of an H100 or H200.
 MOST_SETS = 12
-Run = Callable[[], object]
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Case:
     operator: str
     dtype: str  # fp32, tf32, bf16, fp16, fp8
     dims: list[list[int]]
-    make: Callable[[], Run]
+    make: Callable[[], Call]
     extra: dict[str, Any] = field(default_factory=dict)
 
     def sets(self) -> int:
@@ -50,7 +50,7 @@ def rand(shape: Sequence[int], dtype: str, grad: bool = False) -> Tensor:
     return torch.randn(*shape, device=DEVICE).to(torch_dtype(dtype)).requires_grad_(grad)
 
 
-def gradients(forward: Callable[..., Tensor], inputs: list[Tensor]) -> Run:
+def gradients(forward: Callable[..., Tensor], inputs: list[Tensor]) -> Call:
     """Return the call that computes the gradients of `forward` at `inputs`.
 
     The forward pass runs once, here.
@@ -66,7 +66,7 @@ def differentiable(
 ) -> Iterator[Case]:
     """Yield a case for `forward` of random inputs of these shapes, and one for its backward pass."""
 
-    def once() -> Run:
+    def once() -> Call:
         tensors = [rand(shape, dtype) for shape in shapes]
         return lambda: forward(*tensors)
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from sawtooth.sample_traces.kernel_case import DEVICE, Case, Run, differentiable, gradients, rand
+from sawtooth.sample_traces.kernel_case import DEVICE, Call, Case, differentiable, gradients, rand
 
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -34,7 +34,7 @@ def product(dtype: str, batch: int, m: int, n: int, k: int, layout: str) -> Case
     """Return the case of (batch ×) m × k times k × n; `layout` NN, NT or TN marks a transposed view."""
     front = [batch] if batch else []
 
-    def make() -> Run:
+    def make() -> Call:
         a = rand([*front, k, m], dtype).transpose(-1, -2) if layout[0] == "T" else rand([*front, m, k], dtype)
         b = rand([*front, n, k], dtype).transpose(-1, -2) if layout[1] == "T" else rand([*front, k, n], dtype)
         if dtype == "fp8":
@@ -116,7 +116,7 @@ def convolution(dtype: str, batch: int, size: Sequence[int], layout: str, backwa
     after = (side + 2 * padding - kernel) // stride + 1
     x_dims, w_dims = [batch, inputs, side, side], [outputs, inputs // groups, kernel, kernel]
 
-    def make() -> Run:
+    def make() -> Call:
         x, w = (rand(dims, dtype).contiguous(memory_format=order) for dims in (x_dims, w_dims))
         grad = rand([batch, outputs, after, after], dtype).contiguous(memory_format=order)
         place = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups)
@@ -208,7 +208,7 @@ def by_rows(dtype: str, rows: int, width: int) -> Iterator[Case]:
     )
     for family, operator, shapes, call in single:
 
-        def make(shapes: list[list[int]] = shapes, call: Callable[..., Any] = call) -> Run:
+        def make(shapes: list[list[int]] = shapes, call: Callable[..., Any] = call) -> Call:
             tensors = [rand(shape, dtype) for shape in shapes]
             return lambda: call(*tensors)
 
@@ -237,11 +237,11 @@ def by_images(dtype: str, batch: int, channels: int, side: int, layout: str) -> 
             image = rand(shapes[0], dtype).contiguous(memory_format=order)
             return [image, *(rand(each, held) for each in shapes[1:])]
 
-        def once(call: Callable[..., Tensor] = call, inputs: Callable[[], list[Tensor]] = inputs) -> Run:
+        def once(call: Callable[..., Tensor] = call, inputs: Callable[[], list[Tensor]] = inputs) -> Call:
             tensors = inputs()
             return lambda: call(*tensors)
 
-        def back(call: Callable[..., Tensor] = call, inputs: Callable[[], list[Tensor]] = inputs) -> Run:
+        def back(call: Callable[..., Tensor] = call, inputs: Callable[[], list[Tensor]] = inputs) -> Call:
             return gradients(call, [tensor.requires_grad_() for tensor in inputs()])
 
         yield Case("image", operator, dtype, shapes, once, {"layout": layout})
@@ -278,7 +278,7 @@ def optimizers() -> Iterator[Case]:
         ((4, 64), (60, 256), (24, 1024), (12, 2048), (6, 4096), (150, 512)), kinds, ("AdamW", "Adam", "SGD")
     ):
 
-        def make(count: int = count, width: int = width, kind: str = kind, name: str = name) -> Run:
+        def make(count: int = count, width: int = width, kind: str = kind, name: str = name) -> Call:
             params = [rand([width, width], "fp32", grad=True) for _ in range(count)]
             for tensor in params:
                 tensor.grad = torch.randn_like(tensor)

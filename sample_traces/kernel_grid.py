@@ -4,9 +4,10 @@
     python sample_traces/kernel_grid.py --family products --seed 1 --out other_products.jsonl
 
 Each line is one case (see `kernel_cases.py`): operator, dtype, shapes and further properties. `cold_us` and `warm_us` are the
-sums of its kernels' durations by CUPTI, as a trace has them (medians over repeats). For `cold_us` the inputs cannot be in the
-L2 cache; for `warm_us` they were just used. `event_us` is the time by CUDA events of one call among many, including launch
-gaps. The line also has the kernels' names.
+sums of its kernels' durations by CUPTI, as a trace has them (medians over repeats). For `cold_us` the inputs
+rotate, so that they are not in the L2 cache, except in small cases whose sets all fit into it. For `warm_us` they were just
+used. `event_us` is the time by CUDA events of one call among many, including launch gaps. `each_us` are the times of the first
+cold call's kernels, `kernels` their names, and `sets` the number of input sets in rotation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ if str(ROOT) not in sys.path:  # A script's own folder is on the path, but not t
 import torch  # noqa: E402 - after the path is set
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
-from sawtooth.sample_traces.kernel_case import Case, Run  # noqa: E402
+from sawtooth.sample_traces.kernel_case import Call, Case  # noqa: E402
 from sawtooth.sample_traces.kernel_cases import FAMILIES  # noqa: E402
 
 REPEATS = 7
@@ -36,7 +36,7 @@ WARM_UPS = 3
 MARKER = "spin_kernel"  # The kernel that torch.cuda._sleep launches. It separates cases in the recorded kernels.
 ANNOTATIONS = ("Optimizer.", "ProfilerStep", "## ")  # Prefixes of spans on the GPU's tracks that are no work.
 PER_PROFILE = 80  # Cases per profile, so that the profiler's buffers stay small.
-WARMING_S = 2.0  # Products for this long bring the GPU to its working clock and temperature.
+WARMING_S = 2.0  # Matrix multiplications for this long bring the GPU to its working clock and temperature.
 
 
 def set_up(case: Case) -> None:
@@ -50,25 +50,25 @@ def mark() -> None:
     torch.cuda._sleep(100)
 
 
-def run_marked(runs: list[Run]) -> None:
-    """Call `runs` in turn, REPEATS times in total, then the first one REPEATS times.
+def call_marked(calls: list[Call]) -> None:
+    """Call `calls` in turn, REPEATS times in total, then the first one REPEATS times.
 
-    A marker comes before each call and at the end.
+    The first part is for `cold_us`, the second for `warm_us`. A marker comes before each call and at the end.
     """
-    rotation = itertools.cycle(runs)
-    for chosen in (rotation, itertools.repeat(runs[0])):
+    rotation = itertools.cycle(calls)
+    for chosen in (rotation, itertools.repeat(calls[0])):
         for _ in range(REPEATS):
             mark()
             next(chosen)()
     mark()
 
 
-def event_us(run: Run) -> float:
+def time_by_events(call: Call) -> float:
     """Return the microseconds per call by CUDA events over REPEATS calls."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(REPEATS):
-        run()
+        call()
     end.record()
     end.synchronize()
     return start.elapsed_time(end) * 1e3 / REPEATS
@@ -92,7 +92,7 @@ def between_markers(kernels: list[tuple[str, int]]) -> list[list[tuple[str, int]
     return groups
 
 
-def row_of(case: Case, groups: list[list[tuple[str, int]]], host_us: float) -> dict[str, Any]:
+def row_of(case: Case, groups: list[list[tuple[str, int]]], event_us: float) -> dict[str, Any]:
     """Return the line of one case from the kernels after each of its markers."""
     cold, warm = (
         [sum(ns for _, ns in group) / 1e3 for group in part] for part in (groups[:REPEATS], groups[REPEATS : 2 * REPEATS])
@@ -107,7 +107,7 @@ def row_of(case: Case, groups: list[list[tuple[str, int]]], host_us: float) -> d
         "cold_us": round(statistics.median(cold), 3),
         "warm_us": round(statistics.median(warm), 3),
         "each_us": [round(ns / 1e3, 2) for _, ns in groups[0]],
-        "event_us": round(host_us, 2),
+        "event_us": round(event_us, 2),
         "sets": case.sets(),
         "kernels": names,
     }
@@ -120,25 +120,25 @@ def time_cases(cases: list[Case]) -> list[dict[str, Any]]:
         for case in cases:
             set_up(case)
             try:
-                runs = [case.make() for _ in range(case.sets())]
-                for run in runs[:WARM_UPS]:
-                    run()
-                host_us = event_us(runs[0])
+                calls = [case.make() for _ in range(case.sets())]
+                for call in calls[:WARM_UPS]:
+                    call()
+                event_us = time_by_events(calls[0])
             except (RuntimeError, ValueError) as error:
                 print(f"left out: {case.operator} {case.dtype} {case.dims} {case.extra}: {str(error).splitlines()[0][:120]}")
                 continue
             torch.cuda.synchronize()
             mark()  # Earlier kernels belong to no repeat.
-            run_marked(runs)
+            call_marked(calls)
             torch.cuda.synchronize()
-            done.append((case, host_us))
-            del runs
+            done.append((case, event_us))
+            del calls
     groups, per_case = between_markers(recorded_kernels(recording)), 2 * REPEATS + 2
     if len(groups) != per_case * len(done):
         raise RuntimeError(f"{len(groups)} markers for {len(done)} cases")
     # The first group of a case lies between two markers without a call, so it is empty. The last one includes the next case's
     # warm-up.
-    return [row_of(case, groups[i * per_case + 1 : (i + 1) * per_case], us) for i, (case, us) in enumerate(done)]
+    return [row_of(case, groups[i * per_case + 1 : (i + 1) * per_case], event_us) for i, (case, event_us) in enumerate(done)]
 
 
 def warm_the_gpu(seconds: float) -> None:
@@ -163,7 +163,7 @@ def main() -> None:
             start, count = time.monotonic(), 0
             cases = list(FAMILIES[name](args.seed))
             for first in range(0, len(cases), PER_PROFILE):
-                rows = guarded(time_cases, cases[first : first + PER_PROFILE])
+                rows = rows_of(cases[first : first + PER_PROFILE])
                 out.writelines(json.dumps(row) + "\n" for row in rows)
                 out.flush()
                 torch.cuda.empty_cache()
@@ -171,10 +171,10 @@ def main() -> None:
             print(f"{name}: {count} of {len(cases)} cases in {time.monotonic() - start:.0f} s", flush=True)
 
 
-def guarded(call: Callable[[list[Case]], list[dict[str, Any]]], cases: list[Case]) -> list[dict[str, Any]]:
+def rows_of(cases: list[Case]) -> list[dict[str, Any]]:
     """Return the rows of `cases`, or none if the profile is incomplete, so that other families continue."""
     try:
-        return call(cases)
+        return time_cases(cases)
     except RuntimeError as error:
         print(f"{cases[0].family}: {len(cases)} cases lost: {error}", flush=True)
         return []

@@ -1,6 +1,7 @@
-"""Small models of the fourth set in plain PyTorch.
+"""Small models in plain PyTorch for the fourth set of sample recordings.
 
-They generate answers and captions token by token, and process tables, points, images, scenes and flows.
+They generate text and captions token by token, classify tables and point clouds, segment images and find objects in them, render
+a radiance field, and solve a differential equation.
 """
 
 from __future__ import annotations
@@ -11,42 +12,45 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 
-Cache = list[tuple[Tensor, Tensor]]
+Cache = list[tuple[Tensor, Tensor]]  # keys and values by layer
+HEAD_SIZE = 64  # of Talker; the other models have six heads
 
 
-def rotated(x: Tensor, place: Tensor) -> Tensor:
-    """Return the rotary position embedding of (batch, heads, n, head) at `place` (n)."""
+def rotated(x: Tensor, position: Tensor) -> Tensor:
+    """Return `x` (batch, heads, n, head size) rotated by the rotary embedding of `position` (n)."""
     half = x.shape[-1] // 2
-    angle = place[:, None] * 10000.0 ** (-torch.arange(half, device=x.device) / half)
+    angle = position[:, None] * 10000.0 ** (-torch.arange(half, device=x.device) / half)
     cos, sin, (left, right) = angle.cos().to(x.dtype), angle.sin().to(x.dtype), x.chunk(2, -1)
     return torch.cat((left * cos - right * sin, left * sin + right * cos), -1)
 
 
-def remembered(cache: Cache, index: int, pair: tuple[Tensor, Tensor], place: Tensor, fixed: bool) -> tuple[Tensor, Tensor]:
-    """Return the keys and values of all tokens so far.
+def update_kv_cache(
+    cache: Cache, index: int, pair: tuple[Tensor, Tensor], position: Tensor, fixed: bool
+) -> tuple[Tensor, Tensor]:
+    """Add the keys and values `pair` of new tokens to layer `index`, and return those of all tokens so far.
 
-    They are written into a cache of fixed size, or appended to a growing one.
+    A `fixed` cache has its final size, and they are written at `position`. Otherwise they are appended.
     """
     if fixed:
-        for kept, new in zip(cache[index], pair, strict=True):
-            kept.index_copy_(2, place, new)
+        for cached, new in zip(cache[index], pair, strict=True):
+            cached.index_copy_(2, position, new)
     elif index == len(cache):
         cache.append(pair)
     else:
-        k, v = (torch.cat((kept, new), 2) for kept, new in zip(cache[index], pair, strict=True))
+        k, v = (torch.cat((cached, new), 2) for cached, new in zip(cache[index], pair, strict=True))
         cache[index] = (k, v)
     return cache[index]
 
 
 class Talker(nn.Module):
-    """A Llama that answers: rotary attention, fewer key heads, a gated feed-forward network."""
+    """A small decoder in the style of Llama: rotary and grouped-query attention, and a gated feed-forward network."""
 
     def __init__(self, width: int = 768, layers: int = 3, vocab: int = 16000) -> None:
         super().__init__()
-        self.heads, self.groups, self.head_size = width // 64, width // 256, 64
+        self.heads, self.kv_heads = width // HEAD_SIZE, width // (4 * HEAD_SIZE)
         self.tokens, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
         self.q = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
-        self.kv = nn.ModuleList(nn.Linear(width, 2 * self.groups * 64, bias=False) for _ in range(layers))
+        self.kv = nn.ModuleList(nn.Linear(width, 2 * self.kv_heads * HEAD_SIZE, bias=False) for _ in range(layers))
         self.out = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
         self.gate = nn.ModuleList(nn.Linear(width, 4 * width, bias=False) for _ in range(layers))
         self.down = nn.ModuleList(nn.Linear(2 * width, width, bias=False) for _ in range(layers))
@@ -54,20 +58,20 @@ class Talker(nn.Module):
 
     def empty(self, batch: int, length: int, like: Tensor) -> Cache:
         """Return a cache of fixed size."""
-        made = (torch.zeros(2, batch, self.groups, length, 64, device=like.device, dtype=like.dtype) for _ in self.q)
+        made = (torch.zeros(2, batch, self.kv_heads, length, HEAD_SIZE, device=like.device, dtype=like.dtype) for _ in self.q)
         return [(pair[0], pair[1]) for pair in made]
 
-    def forward(self, tokens: Tensor, place: Tensor, cache: Cache, fixed: bool) -> Tensor:
-        """Extend `cache` by `tokens` (batch, n) at `place` (n), and return the next tokens (batch, 1)."""
+    def forward(self, tokens: Tensor, position: Tensor, cache: Cache, fixed: bool) -> Tensor:
+        """Extend `cache` by `tokens` (batch, n) at `position` (n), and return the next tokens (batch, 1)."""
         x, first = self.tokens(tokens), not cache
         for i, (q, kv, out, gate, down) in enumerate(zip(self.q, self.kv, self.out, self.gate, self.down, strict=True)):
             y = self.norms[2 * i](x)
-            asked = rotated(q(y).view(*y.shape[:2], self.heads, 64).transpose(1, 2), place)
-            k, v = kv(y).view(*y.shape[:2], 2, self.groups, 64).permute(2, 0, 3, 1, 4)
-            k, v = remembered(cache, i, (rotated(k, place), v), place, fixed)
-            mask = torch.arange(k.shape[2], device=x.device) <= place[:, None] if fixed else None
-            k, v = (t.repeat_interleave(self.heads // self.groups, 1) for t in (k, v))
-            y = F.scaled_dot_product_attention(asked, k, v, mask, is_causal=first and not fixed)
+            query = rotated(q(y).view(*y.shape[:2], self.heads, HEAD_SIZE).transpose(1, 2), position)
+            k, v = kv(y).view(*y.shape[:2], 2, self.kv_heads, HEAD_SIZE).permute(2, 0, 3, 1, 4)
+            k, v = update_kv_cache(cache, i, (rotated(k, position), v), position, fixed)
+            mask = torch.arange(k.shape[2], device=x.device) <= position[:, None] if fixed else None
+            k, v = (t.repeat_interleave(self.heads // self.kv_heads, 1) for t in (k, v))
+            y = F.scaled_dot_product_attention(query, k, v, mask, is_causal=first and not fixed)
             x = x + out(y.transpose(1, 2).reshape(x.shape))
             left, right = gate(self.norms[2 * i + 1](x)).chunk(2, -1)
             x = x + down(F.silu(left) * right)
@@ -82,34 +86,34 @@ class Captioner(nn.Module):
         self.patches, self.tokens = nn.Conv2d(3, width, 16, 16), nn.Embedding(vocab, width)
         self.encode = nn.TransformerEncoderLayer(width, 6, 4 * width, 0.0, batch_first=True, norm_first=True)
         self.qkv = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(layers))
-        self.ask = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
-        self.shown = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(layers))
+        self.cross_q = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.cross_kv = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(layers))
         self.out = nn.ModuleList(nn.Linear(width, width) for _ in range(2 * layers))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 * layers + 1))
-        self.within = nn.ModuleList(
+        self.mlp = nn.ModuleList(
             nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)) for _ in range(layers)
         )
         self.head = nn.Linear(width, vocab, bias=False)
 
-    def look(self, images: Tensor) -> Cache:
+    def encode_images(self, images: Tensor) -> Cache:
         """Map (batch, 3, h, w) to the keys and values of its patches, layer by layer."""
-        seen = self.encode(self.patches(images).flatten(2).transpose(1, 2))
-        pairs = [shown(seen).view(*seen.shape[:2], 2, 6, -1).permute(2, 0, 3, 1, 4) for shown in self.shown]
+        memory = self.encode(self.patches(images).flatten(2).transpose(1, 2))
+        pairs = [cross_kv(memory).view(*memory.shape[:2], 2, 6, -1).permute(2, 0, 3, 1, 4) for cross_kv in self.cross_kv]
         return [(pair[0], pair[1]) for pair in pairs]
 
-    def forward(self, tokens: Tensor, place: Tensor, seen: Cache, cache: Cache, fixed: bool) -> Tensor:
-        """Return the next words (batch, 1); `tokens` is (batch, 1) at `place` (1)."""
+    def forward(self, tokens: Tensor, position: Tensor, memory: Cache, cache: Cache, fixed: bool) -> Tensor:
+        """Return the next words (batch, 1); `tokens` is (batch, 1) at `position` (1)."""
         x = self.tokens(tokens)
-        for i, (qkv, ask, within) in enumerate(zip(self.qkv, self.ask, self.within, strict=True)):
+        for i, (qkv, cross_q, mlp) in enumerate(zip(self.qkv, self.cross_q, self.mlp, strict=True)):
             q, k, v = qkv(self.norms[3 * i](x)).view(*x.shape[:2], 3, 6, -1).permute(2, 0, 3, 1, 4)
-            k, v = remembered(cache, i, (k, v), place, fixed)
-            mask = torch.arange(k.shape[2], device=x.device) <= place[:, None] if fixed else None
+            k, v = update_kv_cache(cache, i, (k, v), position, fixed)
+            mask = torch.arange(k.shape[2], device=x.device) <= position[:, None] if fixed else None
             y = F.scaled_dot_product_attention(q, k, v, mask)
             x = x + self.out[2 * i](y.transpose(1, 2).reshape(x.shape))
-            q = ask(self.norms[3 * i + 1](x)).view(*x.shape[:2], 6, -1).transpose(1, 2)
-            y = F.scaled_dot_product_attention(q, *seen[i])
+            q = cross_q(self.norms[3 * i + 1](x)).view(*x.shape[:2], 6, -1).transpose(1, 2)
+            y = F.scaled_dot_product_attention(q, *memory[i])
             x = x + self.out[2 * i + 1](y.transpose(1, 2).reshape(x.shape))
-            x = x + within(self.norms[3 * i + 2](x))
+            x = x + mlp(self.norms[3 * i + 2](x))
         return self.head(self.norms[-1](x)).argmax(-1)
 
 
@@ -174,7 +178,7 @@ class Segmenter(nn.Module):
 
 
 class Boxes(nn.Module):
-    """A one-stage detector with three levels, which predicts classes and boxes for every cell."""
+    """A one-stage object detector with three levels, which predicts classes and boxes for every cell."""
 
     def __init__(self, width: int = 64, classes: int = 20) -> None:
         super().__init__()
@@ -187,36 +191,37 @@ class Boxes(nn.Module):
     def forward(self, images: Tensor) -> list[Tensor]:
         """Map (batch, 3, h, w) to a tensor (batch, cells, classes + 4) per level."""
         levels: list[Tensor] = []
+        features = images
         for index, part in enumerate(self.body):
-            images = part(images)
+            features = part(features)
             if index >= 2:
-                levels.append(images)
+                levels.append(features)
         return [head(x).flatten(2).transpose(1, 2) for head, x in zip(self.heads, levels, strict=True)]
 
 
 class Field(nn.Module):
-    """A radiance field: position frequencies, eight wide layers, and colours summed along each ray."""
+    """A neural radiance field (NeRF): positional encoding, eight wide layers, and colours summed along each ray."""
 
-    pace: Tensor
+    frequencies: Tensor
 
     def __init__(self, width: int = 256, frequencies: int = 10) -> None:
         super().__init__()
-        self.register_buffer("pace", 2.0 ** torch.arange(frequencies), persistent=False)
+        self.register_buffer("frequencies", 2.0 ** torch.arange(frequencies), persistent=False)
         sizes = (6 * frequencies, *(width for _ in range(8)))
         self.body = nn.Sequential(*(part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())))
         self.last = nn.Linear(width, 4)
 
     def forward(self, points: Tensor) -> Tensor:
-        """Map (rays, places, 3) to the colour of each ray (rays, 3)."""
-        angle = (points[..., None] * self.pace).flatten(2)
+        """Map (rays, samples, 3) to the colour of each ray (rays, 3)."""
+        angle = (points[..., None] * self.frequencies).flatten(2)
         out = self.last(self.body(torch.cat((angle.sin(), angle.cos()), -1)))
         alpha = 1 - torch.exp(-F.relu(out[..., 3]))
-        passed = torch.cumprod(torch.cat((torch.ones_like(alpha[:, :1]), 1 - alpha[:, :-1] + 1e-6), 1), 1)
-        return ((alpha * passed)[..., None] * out[..., :3].sigmoid()).sum(1)
+        transmittance = torch.cumprod(torch.cat((torch.ones_like(alpha[:, :1]), 1 - alpha[:, :-1] + 1e-6), 1), 1)
+        return ((alpha * transmittance)[..., None] * out[..., :3].sigmoid()).sum(1)
 
 
 class Flow(nn.Module):
-    """A neural differential equation with four evaluations of a small network per solver step."""
+    """A neural ordinary differential equation, solved by the classic Runge-Kutta method (RK4)."""
 
     def __init__(self, width: int = 64, steps: int = 6) -> None:
         super().__init__()

@@ -75,7 +75,7 @@ def captions(batch: int, new: int, fixed: bool) -> Workload:
     words, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
     places, kept, seen = torch.arange(new, device=DEVICE), [], []
     with torch.no_grad():
-        seen = model.look(images)
+        seen = model.encode_images(images)
     if fixed:
         shape = (2, batch, 6, new, 64)
         kept = [tuple(torch.zeros(shape, device=DEVICE, dtype=torch.bfloat16)) for _ in model.qkv]
@@ -87,7 +87,7 @@ def captions(batch: int, new: int, fixed: bool) -> Workload:
 
     @torch.no_grad()
     def grow() -> None:
-        shown, last = model.look(images), torch.zeros_like(words)
+        shown, last = model.encode_images(images), torch.zeros_like(words)
         cache: m.Cache = []
         text = []
         for i in range(new):
@@ -97,7 +97,7 @@ def captions(batch: int, new: int, fixed: bool) -> Workload:
 
     @torch.no_grad()
     def replayed(decode: Decode) -> None:
-        for stored_pair, fresh in zip(seen, model.look(images), strict=True):
+        for stored_pair, fresh in zip(seen, model.encode_images(images), strict=True):
             for to, new_part in zip(stored_pair, fresh, strict=True):
                 to.copy_(new_part)
         words.zero_()
