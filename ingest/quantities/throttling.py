@@ -45,6 +45,11 @@ HOLDING_BITS = sum(reason.bit for reason in HOLDING)
 BY_LABEL: Mapping[str, ThrottleReason] = {reason.label: reason for reason in THROTTLE_REASONS}
 
 
+def bits_of(kind: ReasonKind) -> int:
+    """Return the bits of all reasons of one kind."""
+    return sum(reason.bit for reason in THROTTLE_REASONS if reason.kind == kind)
+
+
 def holding(mask: int) -> list[ThrottleReason]:
     """Return the reasons in a mask that reduce the clocks."""
     return [reason for reason in HOLDING if mask & reason.bit]

@@ -68,10 +68,10 @@ class SampleRows:
                 series.values.frombytes(np.array(values, np.float64)[known].tobytes())
 
 
-class PrintedRounds:
+class Printouts:
     """Samples of a tool that prints all GPUs again and again, with or without a dated line before.
 
-    Without a date before the first round, the rounds are counted from 0, a second apart.
+    Without a date before the first printout, the printouts are counted from 0, a second apart.
     """
 
     def __init__(self, columns: list[str], tool: str) -> None:
@@ -82,25 +82,25 @@ class PrintedRounds:
         self._stamp: int | None = None
         self.count = 0
 
-    def dated(self, line: str) -> None:
-        """Take a line that may be the date of the next round."""
+    def take_if_date(self, line: str) -> None:
+        """Use ``line`` as the time of the next printout if it is a date."""
         if self._clockless is None and ":" in line and any(map(str.isdigit, line)):
             self._stamp = self._times.ns(line) or self._stamp
 
     def begin(self) -> None:
-        """Begin a round."""
+        """Begin a printout."""
         if self._stamp is None and self._clockless is None:
             self._clockless = Clockless(SECOND, self.table, self._tool)
         self.count += 1
 
     def add(self, device: int, values: list[float]) -> None:
-        """Add a GPU's values of this round; ``NaN`` means not recorded."""
+        """Add a GPU's values of this printout; ``NaN`` means not recorded."""
         time_ns = self._clockless.ns(self.count - 1) if self._clockless is not None else self._stamp
         if time_ns is not None and 0 <= device < MOST_DEVICES:
             self._rows.add(device, time_ns, values)
 
     def telemetry(self) -> TelemetryTables:
-        """Return the table of all rounds."""
+        """Return the table of all printouts."""
         self._rows.store(self.table, self._times.finish())
         return self.table.telemetry()
 

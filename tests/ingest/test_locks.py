@@ -20,7 +20,7 @@ def test_a_file_is_held_by_one_and_free_after_a_failure(tmp_path: Path) -> None:
             pass
 
 
-def test_without_locks_the_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fcntl_the_block_runs_unlocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "fcntl", None)
     with (tmp_path / "f").open("w") as one, held(one), held(one):
         one.write("x")

@@ -18,10 +18,9 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import sampler_process
-from sawtooth.ingest.capture.command import parts, progress, settings
+from sawtooth.ingest.capture.command import no_profile, parts, progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
-from sawtooth.ingest.capture.command.no_profile import has_loop, has_marks, is_profiled, no_loop, no_profile, steps_taken
 from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, left_over, parts_folder, unpacked
 from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, left_out, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
@@ -131,13 +130,13 @@ def run(
             errors = errors_in(folder)
             launched.missing += [*errors, *left_out(folder)]
             runs = runs_of(folder)
-            if launched.exit_code and not has_marks(runs) and not is_profiled(runs):
+            if launched.exit_code and not no_profile.has_marks(runs) and not no_profile.is_profiled(runs):
                 kept = parts.keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
                 advice = _advice(words, command, launched.exit_code)
                 no_step = NO_STEP.format(code=launched.exit_code, kept=kept)
                 return Launched(launched.exit_code, missing=[*errors, *(advice or [no_step])])
             if not errors:
-                unseen = NOT_LOADED if not has_marks(runs) and not (folder / LOADED).exists() else None
+                unseen = NOT_LOADED if not no_profile.has_marks(runs) and not (folder / LOADED).exists() else None
                 launched.missing += [unseen] if unseen else _lacks(runs, launched.exit_code, steps, after_s, folder)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
@@ -168,17 +167,21 @@ def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> lis
 
 def _lacks(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: float, folder: Path) -> list[str]:
     """Return sentences on what ``runs`` lack, from the hook's notes in ``folder``: exit, loop or profile."""
-    profiled = steps <= 0 or is_profiled(runs)
+    profiled = steps <= 0 or no_profile.is_profiled(runs)
     if exit_code:
         more = OR_MORE if exit_code > BY_SIGNAL else ""
-        after = f" after {taken}{more}" if runs and (taken := steps_taken(runs[0])) else ""
+        after = f" after {taken}{more}" if runs and (taken := no_profile.steps_taken(runs[0])) else ""
         failed = [FAILED.format(code=exit_code, after=after, when="" if profiled else BEFORE_PROFILE)] if runs else []
-        return failed + ([no_loop(runs, folder, after_s)] if is_profiled(runs) and not has_loop(runs) else [])
-    if not has_loop(runs):
-        return [no_loop(runs, folder, after_s)]
+        return failed + (
+            [no_profile.no_loop_sentence(runs, folder, after_s)]
+            if no_profile.is_profiled(runs) and not no_profile.has_loop(runs)
+            else []
+        )
+    if not no_profile.has_loop(runs):
+        return [no_profile.no_loop_sentence(runs, folder, after_s)]
     if steps > 0 and (other := postponed.sentence_of(folder, profiled)) is not None:
         return [other]
-    return [] if profiled else [no_profile(runs[0], steps, after_s)]
+    return [] if profiled else [no_profile.no_profile_sentence(runs[0], steps, after_s)]
 
 
 def _progress(

@@ -17,27 +17,29 @@ from sawtooth.ingest.capture.command.signs import stretch
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
 NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"
+# By the note of the attempt to profile a program without a loop; None if there was no attempt.
 WHY = {
     stretch.OLD: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
     stretch.IDLE: "PyTorch ran nothing in the seconds that were profiled{at}. Give the command that computes, such as sawtooth run train.py.",
-    stretch.INSIDE: f"A profile begins between two instructions of the main thread, and that stayed inside one call for {stretch.TO_START_S:g} s{{at}}.",
+    stretch.INSIDE: f"A profile can only begin when the main thread returns to Python, which stayed inside one call for {stretch.TO_START_S:g} s{{at}}.",
     None: (
-        "Such a program is profiled for {seconds:g} s once PyTorch was loaded for {after:g} s{sooner}, and on a host with a GPU once that is in use."
+        "Such a program is profiled for {seconds:g} s, beginning {after:g} s after PyTorch was loaded{sooner}. On a host with a GPU, the profile waits until the GPU is used."
     ),
 }
-SOONER = " (--after {after:g} for {wait:g} s)"
-OF_STRETCH = (
+SOONER = " (use --after {after:g} to begin after {wait:g} s)"
+PROFILED_WITHOUT_LOOP = (
     NO_LOOP
-    + "So {seconds} of it were profiled, {after} after PyTorch was loaded. The answer is about these alone and has no steps."
+    + "So {seconds} of the program were profiled, {after} after PyTorch was loaded. The answer covers only this time and has no steps."
 )
 TOO_SHORT = (
-    "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{at_pace}. Train longer{or_sooner}."
+    "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{reason}. Train longer{or_sooner}."
 )
 UNSTEADY = (
-    f"No profile: in {{steps}} and {{seconds}} the loop never was steady, or ended while the profile was taken. After {PATIENCE_S:g} s one is taken "
-    "all the same: train longer."
+    "No profile: in {steps} and {seconds} the loop never was steady, or ended while the profile was taken. "
+    "After {patience_s:g} s one is taken all the same: train longer."
 )
-EARLIER = 0.5  # of the time that is left before the profiled steps: a shorter loop than this one is profiled too
+# The advised --after is this share of the longest possible one, so that a somewhat shorter loop is profiled too.
+ADVISED_SHARE = 0.5
 
 
 def has_marks(runs: Sequence[RecordedRun]) -> bool:
@@ -55,41 +57,45 @@ def is_profiled(runs: Sequence[RecordedRun]) -> bool:
     return any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
 
 
-def no_loop(runs: Sequence[RecordedRun], folder: Path, after_s: float) -> str:
+def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) -> str:
     """Return a sentence that no loop was seen, and what was recorded in ``folder`` instead."""
     notes = list(stretch.notes_of(folder))
     if is_profiled(runs):
-        taken = max((note for note in notes if "seconds" in note), key=lambda note: float(note["seconds"]))
-        return OF_STRETCH.format(seconds=_seconds(taken["seconds"]), after=_seconds(taken["after_s"]))
+        longest = max((note for note in notes if "seconds" in note), key=lambda note: float(note["seconds"]), default=None)
+        if longest is None:  # its note was lost, for example on a full disk
+            return f"{NO_LOOP}The answer covers only the time of the profile and has no steps."
+        return PROFILED_WITHOUT_LOOP.format(seconds=_seconds(longest["seconds"]), after=_seconds(longest["after_s"]))
     note = notes[0] if notes else {}
     least_s = stretch.LEAST_WAIT_S
-    after = max(stretch.WAIT * after_s, least_s)
-    sooner = SOONER.format(after=least_s / stretch.WAIT, wait=least_s) if after > least_s else ""
+    after = max(stretch.WAIT_FACTOR * after_s, least_s)
+    sooner = SOONER.format(after=least_s / stretch.WAIT_FACTOR, wait=least_s) if after > least_s else ""
     at = f", the main thread at {note['line']}" if note.get("line") else ""
     why = WHY[note.get("why")].format(seconds=stretch.SECONDS, after=after, sooner=sooner, at=at)
     return NOTHING.format(recorded="telemetry alone" if runs else "nothing", why=why)
 
 
-def no_profile(run: RecordedRun, profiled: int, after_s: float) -> str:
+def no_profile_sentence(run: RecordedRun, profiled: int, after_s: float) -> str:
     """Return a sentence with the steps that ``run`` took and the steps that its profile needs.
 
     The profile has ``profiled`` steps after ``after_s`` seconds. ``run`` has step marks; with several ranks, those of the first count.
     """
     marks = _marks_of(run)
     steps, seconds = loop_of(marks[0])
-    taken = profiled + 2  # the first is cut by the start, and the one after the last ends it
-    ranks = RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
-    least = LEAST_STEPS + taken + ranks
-    pace_s = seconds / (steps - 1) if steps > 1 else 0.0
-    by_time = ceil(after_s / pace_s) + taken + ranks if pace_s else least
+    needed = profiled + 2  # also the step in which the profile begins, and the one that ends it
+    # Ranks check every LOOK_EVERY steps whether to begin, and then begin together RANKS_LEAD steps later.
+    needed += RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
+    least = LEAST_STEPS + needed
+    step_s = seconds / (steps - 1) if steps > 1 else 0.0
+    by_time = ceil(after_s / step_s) + needed if step_s else least
     text = {"steps": _steps(steps), "seconds": _seconds(seconds)}
     if steps >= max(least, by_time):
-        return UNSTEADY.format(**text)
+        return UNSTEADY.format(**text, patience_s=PATIENCE_S)
     if by_time <= least:
-        return TOO_SHORT.format(**text, needed=least, at_pace="", or_sooner="")
-    after_s_too = EARLIER * (steps - taken - ranks) * pace_s
-    sooner = f", or sawtooth run --after {after_s_too:.{0 if after_s_too >= 10 else 2}f} …" if steps >= least else ""
-    return TOO_SHORT.format(**text, needed=f"{by_time:,}", at_pace=f" at this pace ({after_s:g} s)", or_sooner=sooner)
+        return TOO_SHORT.format(**text, needed=least, reason="", or_sooner="")
+    advised_s = ADVISED_SHARE * (steps - needed) * step_s
+    sooner = f", or use sawtooth run --after {advised_s:.{0 if advised_s >= 10 else 2}f} …" if steps >= least else ""
+    reason = f" of this length, because it begins after {after_s:g} s"
+    return TOO_SHORT.format(**text, needed=f"{by_time:,}", reason=reason, or_sooner=sooner)
 
 
 def steps_taken(run: RecordedRun) -> str:

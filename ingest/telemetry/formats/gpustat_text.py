@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
-from sawtooth.ingest.telemetry.rows import PrintedRounds
+from sawtooth.ingest.telemetry.rows import Printouts
 from sawtooth.ingest.telemetry.values import MIB
 
 NAME = "gpustat"
@@ -28,26 +28,26 @@ def sniff(head: bytes) -> bool:
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every query; without dated lines, a query begins where a GPU comes again."""
-    rounds = PrintedRounds(COLUMNS, NAME)
+    printouts = Printouts(COLUMNS, NAME)
     seen: set[int] = set()
     for line in _text(lines):
         if (host := _HOST.fullmatch(line)) is not None:
-            rounds.table.host, rounds.table.driver_version = host[1], host[3] or rounds.table.driver_version
-            rounds.dated(host[2])
+            printouts.table.host, printouts.table.driver_version = host[1], host[3] or printouts.table.driver_version
+            printouts.take_if_date(host[2])
             seen.clear()
         elif (gpu := _GPU.match(line)) is not None:
             device = int(gpu[1])
             if not seen or device in seen:
-                rounds.begin()
+                printouts.begin()
                 seen.clear()
             seen.add(device)
-            rounds.table.devices.setdefault(device, {"name": gpu[2]})
+            printouts.table.devices.setdefault(device, {"name": gpu[2]})
             values = gpu.groups()[2:]
-            rounds.add(
+            printouts.add(
                 device,
                 [float(v) * f if v and v.isdigit() else math.nan for v, f in zip(values, FACTORS, strict=True)],
             )
-    return rounds.telemetry()
+    return printouts.telemetry()
 
 
 def _text(lines: Iterator[bytes]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
-from sawtooth.ingest.telemetry.rows import PrintedRounds
+from sawtooth.ingest.telemetry.rows import Printouts
 from sawtooth.ingest.telemetry.values import MIB
 
 NAME = "nvidia-smi tables"
@@ -28,22 +28,22 @@ def sniff(head: bytes) -> bool:
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every table; its time is the dated line before it."""
-    rounds = PrintedRounds(COLUMNS, "nvidia-smi")
+    printouts = Printouts(COLUMNS, "nvidia-smi")
     device: int | None = None
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").rstrip()
         if _BANNER.match(raw.strip()):
-            rounds.begin()
+            printouts.begin()
             device = None
         elif not line.startswith(("|", "+")):
-            rounds.dated(line)
+            printouts.take_if_date(line)
         elif (gpu := _GPU.match(line)) is not None:
             device = int(gpu.group(1))
-            rounds.table.devices.setdefault(device, {"name": gpu.group(2)})
+            printouts.table.devices.setdefault(device, {"name": gpu.group(2)})
         elif device is not None and (memory := _MEMORY.search(line)) is not None:
-            rounds.add(device, _values(line, memory))
+            printouts.add(device, _values(line, memory))
             device = None
-    return rounds.telemetry()
+    return printouts.telemetry()
 
 
 def _values(line: str, memory: re.Match[str]) -> list[float]:

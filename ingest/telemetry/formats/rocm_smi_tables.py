@@ -1,4 +1,4 @@
-"""The overview that ``rocm-smi`` prints, in a loop, of ROCm 3 to 6."""
+"""The overview table of ``rocm-smi`` (ROCm 3 to 6), printed repeatedly."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
-from sawtooth.ingest.telemetry.rows import PrintedRounds
+from sawtooth.ingest.telemetry.rows import Printouts
 
 NAME = "rocm-smi tables"
 COLUMNS = ["temp_c", "power_w", "clock_sm_mhz", "clock_mem_mhz", "power_limit_w", "util_pct"]
 LEAST_TABLES = 2  # a single table is not a series
 _BANNER = re.compile(rb"=\s*(?:ROCm|AMD ROCm) System Management Interface\s*=")
+# The groups are the device, then COLUMNS in their order. Columns between them differ by version and are skipped.
 _ROW = re.compile(
     r"(\d+)\s.*?([\d.]+|N/A)°?[cC]?\s+([\d.]+W|N/A)\s+(?:.*?\s)?([\d.]+|N/A)(?:[Mm]hz)?\s+([\d.]+|N/A)(?:[Mm]hz)?\s+"
     r"[\d.]+%\s+\w+\s+([\d.]+W|N/A)\s+\S+\s+(\d+|N/A)%?$"
@@ -20,23 +21,23 @@ _ROW = re.compile(
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether ``head`` has at least two of rocm-smi's tables with an overview."""
+    """Return whether ``head`` has at least two of rocm-smi's banners and a row of its overview table."""
     return len(_BANNER.findall(head)) >= LEAST_TABLES and any(_ROW.match(line) for line in _text(iter(head.split(b"\n"))))
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every table; its time is the dated line before it."""
-    rounds = PrintedRounds(COLUMNS, "rocm-smi")
+    printouts = Printouts(COLUMNS, "rocm-smi")
     for line in _text(lines):
         if _BANNER.search(line.encode()):
-            rounds.begin()
+            printouts.begin()
         elif (row := _ROW.match(line)) is not None:
             device = int(row[1])
-            rounds.table.devices.setdefault(device, {"name": "AMD GPU"})
-            rounds.add(device, [math.nan if cell == "N/A" else float(cell.rstrip("W")) for cell in row.groups()[1:]])
+            printouts.table.devices.setdefault(device, {"name": "AMD GPU"})
+            printouts.add(device, [math.nan if cell == "N/A" else float(cell.rstrip("W")) for cell in row.groups()[1:]])
         elif not line.startswith("="):
-            rounds.dated(line)
-    return rounds.telemetry()
+            printouts.take_if_date(line)
+    return printouts.telemetry()
 
 
 def _text(lines: Iterator[bytes]) -> Iterator[str]:

@@ -28,7 +28,7 @@ from ..settings import HookSettings
 
 KIND = "stretch"  # in the names of files, before the process
 SECONDS = 2.0  # of a stretch. A program that launches kernels all the time fills a trace with 100,000 events in it.
-WAIT = 2.0  # times the least time before a loop's profile: until then a loop may still begin
+WAIT_FACTOR = 2.0  # times the least time before a loop's profile: until then a loop may still begin
 LEAST_WAIT_S = 2.0
 LEAST_SECONDS = 0.2  # A stretch that the program's end cuts shorter says nothing.
 # Share of a core that the process used before. One that waits (a launcher, a server's parent) has nothing to profile.
@@ -72,7 +72,7 @@ class Stretch:
 
     def _run(self) -> None:
         began = time.process_time()
-        wait_s = max(WAIT * self._settings.after_s, LEAST_WAIT_S)
+        wait_s = max(WAIT_FACTOR * self._settings.after_s, LEAST_WAIT_S)
         try:
             while not self._over and not self._repeats():
                 time.sleep(LOOK_S)

@@ -10,7 +10,7 @@ import pytest
 from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch, recorded_runs
 from sawtooth.ingest.capture.command.foreground import NOT_FOUND
-from sawtooth.ingest.capture.command.no_profile import no_profile
+from sawtooth.ingest.capture.command.no_profile import no_profile_sentence
 from sawtooth.ingest.capture.command.recorded_runs import LEFT_OUT, left_out, runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import name_from_file
@@ -43,7 +43,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("steps", "step_s", "after_s", "sentence"),
     [
-        (60, 0.02, 5.0, "the loop took 60 steps in 1.2 s, and a profile needs 257 steps at this pace (5 s). Train longer, or sawtooth run --after 0.53 …."),
+        (60, 0.02, 5.0, "the loop took 60 steps in 1.2 s, and a profile needs 257 steps of this length, because it begins after 5 s. Train longer, or use sawtooth run --after 0.53 …."),
         (1, 0.02, 5.0, "the loop took 1 step in 0 s, and a profile needs 27 steps. Train longer."),
         (12, 10.0, 5.0, "the loop took 12 steps in 110 s, and a profile needs 27 steps. Train longer."),
         (900, 0.02, 5.0, "in 900 steps and 18 s the loop never was steady, or ended while the profile was taken. After 60 s one is taken all the same: train longer."),
@@ -58,7 +58,7 @@ def test_the_steps_a_profile_needs_follow_from_the_loop_s_pace(
         writer.mark(index, optimizer=0)
     writer.close()
     (run,) = runs_of(tmp_path)
-    assert no_profile(run, 5, after_s) == f"No profile: {sentence}"
+    assert no_profile_sentence(run, 5, after_s) == f"No profile: {sentence}"
 
 
 def test_a_command_without_a_training_loop_is_told_so_and_keeps_its_exit_code(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sawtooth.ingest.capture.command.no_profile import has_marks, is_profiled, no_loop
+from sawtooth.ingest.capture.command.no_profile import has_marks, is_profiled, no_loop_sentence
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import HookSettings
 from sawtooth.ingest.capture.command.signs import stretch
@@ -67,7 +67,7 @@ def test_a_stretch_of_all_threads_is_profiled_and_is_the_run(tmp_path: Path, beg
     threads = {name: {e["tid"] for e in events if e.get("name") == name} for name in ("aten::mm", "aten::sin")}
     assert about["kind"] == "trace" and threads["aten::mm"] != threads["aten::sin"]
     assert is_profiled([run]) and not has_marks([run])
-    assert "came three times. So 0.1" in no_loop([run], tmp_path, 5.0)
+    assert "came three times. So 0.1" in no_loop_sentence([run], tmp_path, 5.0)
     assert PROFILERS.ours is None
     with torch.profiler.profile() as own:
         torch.ones(4).cos()
@@ -81,7 +81,7 @@ def test_where_pytorch_runs_nothing_no_trace_is_written(tmp_path: Path, begun: C
     until(lambda: ended(one), lambda: None)
     (note,) = notes_of(tmp_path)
     assert note["why"] == IDLE and note["line"].startswith("test_stretch.py:") and not list(tmp_path.glob(f"{KIND}-*.json"))
-    assert f"PyTorch ran nothing in the seconds that were profiled, the main thread at {note['line']}." in no_loop(
+    assert f"PyTorch ran nothing in the seconds that were profiled, the main thread at {note['line']}." in no_loop_sentence(
         [], tmp_path, 5.0
     )
 
@@ -133,7 +133,7 @@ def test_an_older_pytorch_has_no_stretch(
     monkeypatch.setattr(Stretch, "_new_profiler", lambda _: None)
     one = begun()
     until(lambda: ended(one))
-    assert list(notes_of(tmp_path)) == [{"why": OLD}] and "needs PyTorch 2.7" in no_loop([], tmp_path, 5.0)
+    assert list(notes_of(tmp_path)) == [{"why": OLD}] and "needs PyTorch 2.7" in no_loop_sentence([], tmp_path, 5.0)
 
 
 def test_a_main_thread_inside_one_call_is_not_waited_for_forever() -> None:
