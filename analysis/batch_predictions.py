@@ -24,7 +24,7 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
     """
     if sweep.setting != BATCH:
         return sweep
-    bases = [point for point in sweep.points if point.own and point.number and point.throughput.value]
+    bases = [point for point in sweep.points if point.is_run and point.number and point.throughput.value]
     for base in sorted(bases, key=lambda point: not point.run.manifest.batches):
         measured = {point.number for point in sweep.points if point.number}
         numbers = {number for times in AROUND if (number := base.number * times).is_integer()} if base.number else set()

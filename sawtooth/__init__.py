@@ -8,8 +8,8 @@ In a notebook::
     after = sawtooth.analyse("fixed.json.gz")
     sawtooth.compare(before, after).verdict
 
-The packages are ``sawtooth.ingest`` (facts), ``sawtooth.analysis`` (meaning) and ``sawtooth.app`` (user interface). In a
-checkout they are next to this folder, in an installed copy inside it. Code always imports them below ``sawtooth``, so a
+The packages are ``sawtooth.ingest`` (reads and records files), ``sawtooth.analysis`` (computes results) and ``sawtooth.app``
+(user interfaces). In a checkout they are next to this folder, in an installed copy inside it. Code always imports them below ``sawtooth``, so a
 training repository may have its own ``app`` or ``ingest``.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sawtooth.notebook import analyse as analyse
     from sawtooth.notebook import compare as compare
 
-if not (IMPORT_ROOT / "sawtooth" / "ingest").is_dir():  # a checkout: the rooms lie beside this folder
+if not (IMPORT_ROOT / "sawtooth" / "ingest").is_dir():  # a checkout: the packages are beside this folder
     __path__.append(str(IMPORT_ROOT))
 
 __all__ = ["Library", "analyse", "compare"]

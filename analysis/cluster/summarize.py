@@ -32,7 +32,7 @@ NO_WORK = "No GPU work is recorded in it."
 
 
 def rank_rows(library: Library, recording_id: str, source: SourceVersion) -> list[Row]:
-    """Return the rows of a trace, one per device with GPU work; its derived file must exist."""
+    """Return the rows of a trace, one per device with GPU work. Call ``ensure_derived`` before."""
     with library.open(recording_id) as recording:
         row = row_of(recording)
         trace = RankTrace(recording, row, UserFacts(), RunTelemetry(()), None, library.folder)
@@ -48,7 +48,7 @@ def telemetry_rows(library: Library, recording_id: str, source: SourceVersion) -
         pids = metadata_of(recording).get("processes")
         rows = []
         for sampled in summarize(recording):
-            ran = pids.get(str(sampled.device), ()) if isinstance(pids, dict) else ()
+            device_pids = pids.get(str(sampled.device), ()) if isinstance(pids, dict) else ()
             rows.append(
                 {
                     **_source_fields(row, source),
@@ -57,7 +57,7 @@ def telemetry_rows(library: Library, recording_id: str, source: SourceVersion) -
                     "device": sampled.device,
                     "gpu": sampled.name,
                     "uuid": sampled.uuid,
-                    "pids": [int(pid) for pid in ran],
+                    "pids": [int(pid) for pid in device_pids],
                     "sampled": msgspec.json.encode(sampled).decode(),
                 }
             )
@@ -83,14 +83,15 @@ def _source_fields(row: RecordingRow, source: SourceVersion) -> Row:
 def _identity(recording: Recording, row: RecordingRow) -> Row:
     metadata = metadata_of(recording)
     groups = (metadata.get("distributedInfo") or {}).get("pg_config") if isinstance(metadata, dict) else None
-    first = groups[0] if isinstance(groups, list) and groups else {}
+    first_group = groups[0] if isinstance(groups, list) and groups else {}
+    # All ranks of a job share these values, so their hash tells which files belong together.
     job = [row.world_size, row.backend, row.nccl_version]
     known = row.world_size is not None
     pids = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
     return {
         "rank": row.rank,
         "world": row.world_size,
-        "job": hashlib.sha256(msgspec.json.encode([str(job), first], order="sorted")).hexdigest()[:16] if known else None,
+        "job": hashlib.sha256(msgspec.json.encode([str(job), first_group], order="sorted")).hexdigest()[:16] if known else None,
         "host": row.host,
         "pids": sorted(process_ids(pids)),
     }
@@ -106,13 +107,13 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "gpu": rank.device_name,
         "uuid": uuids[0][0] if uuids else None,
         "step_ms": rank.best.mean_ms,
-        "run_ms": rank.best.ms,
+        "run_ms": rank.best.ms,  # the step time that is reported for the run, from this rank alone
         "work_ms": rank.work.kernel_ns / 1e6 if rank.work is not None else None,
         "step": [{"label": n, "counted": bool(c), "start_ns": int(s), "end_ns": int(e)} for n, c, s, e in steps],
         "call": _calls(recording, rank, place),
     }
     kernels = kernels_of(recording, rank.device)
-    # other ranks' kernels are not available, so the uninterrupted kernels of this rank define the usual times
+    # Other ranks' kernels are not available. So the usual times are those of this rank's kernels without overlapping communication.
     usual = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
     return row | _loss_columns(RankLosses.from_recording(recording, rank, kernels, usual))
 
@@ -121,12 +122,13 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
     rows, exposed = load(recording, rank.device, rank.steps)
     start = rows["start_ns"].to_numpy(np.int64)
     starts, _, call, _ = overlaps(Intervals(start, start + rows["dur_ns"].to_numpy(np.int64)), exposed)
-    begins = rows["dur_ns"].to_numpy(np.int64).copy()
-    np.minimum.at(begins, call, starts - start[call])
+    # From the start of a call until it is exposed; the call's duration if it never is.
+    exposed_from = rows["dur_ns"].to_numpy(np.int64).copy()
+    np.minimum.at(exposed_from, call, starts - start[call])
     rows = rows.assign(
-        described=rows["has_arguments"],
+        described=rows["has_arguments"],  # the name in the file format
         step=[OUTSIDE if label is None else place.get(label, OUTSIDE) for label in rows["step"]],
-        exposed_from_ns=begins,
+        exposed_from_ns=exposed_from,
     )
     columns = [
         "name", "dtype", "group", "group_size", "description", "peer", "sends", "receives", "in_elements", "out_elements", "bytes", "forward", "sequence", "described",
@@ -138,15 +140,16 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
     ]
 
 
-def _loss_columns(trace: RankLosses) -> Row:
+def _loss_columns(losses: RankLosses) -> Row:
+    # "quiet" are kernels that no communication overlaps, "beside" those that were only seen overlapped.
     return {
-        "lost": [{"cause": cause, "ms": ms} for cause, ms in trace.lost_ms.items() if ms],
-        "held_ms": trace.held_ms,
-        "quiet": [{"kernel": kernel_number(shape), "ns": ns, "calls": calls} for shape, (ns, calls) in trace.quiet.items()],
-        "beside": sorted(kernel_number(shape) for shape in trace.shapes - trace.quiet.keys()),
+        "lost": [{"cause": cause, "ms": ms} for cause, ms in losses.lost_ms.items() if ms],
+        "held_ms": losses.held_ms,
+        "quiet": [{"kernel": kernel_number(shape), "ns": ns, "calls": calls} for shape, (ns, calls) in losses.quiet.items()],
+        "beside": sorted(kernel_number(shape) for shape in losses.shapes - losses.quiet.keys()),
     }
 
 
 def kernel_number(shape: Shape) -> int:
-    """Return a number for a kernel of a shape that is the same on all ranks."""
+    """Return a hash of a kernel and its shape; it is the same on all ranks."""
     return int.from_bytes(hashlib.blake2b("\n".join(shape).encode(), digest_size=8).digest(), "big", signed=True)

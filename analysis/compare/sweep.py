@@ -24,14 +24,15 @@ NEAR_BEST = 0.03  # Two recordings of one program differ by up to 3 %, so the sm
 MEMORY_LIMIT = 0.95  # Fragmentation and one longer sequence can fill the last 5 %.
 BATCH = "batch_size"  # The setting whose values ``find_batch_size`` tries.
 NO_MEMORY = "Memory did not suffice."
-NOT_OF_A_TRIAL = "Not measured of a size that was only timed."
+NOT_OF_A_TRIAL = "Not measured: this batch size was only timed."
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep, or one batch size that a run tried (``trial`` set, ``own`` False).
+    """One run of a sweep, or one batch size that a run only tried.
 
+    ``is_run`` is False for a size that was only tried. ``trial`` is the timing of this size, if the run tried it.
     ``throughput`` is per second in ``Sweep.unit``. ``memory_share`` is of the device's memory. ``accumulated`` is
     samples per second if gradients of this batch are accumulated to the largest batch of the sweep. It is None if the
     optimizer's share is not known.
@@ -43,12 +44,12 @@ class Point:
     throughput: Reading
     memory_share: float | None
     trial: BatchTrial | None = None
-    own: bool = True
+    is_run: bool = True
     accumulated: float | None = None
 
     def reading(self, key: str) -> Reading:
         """Return a metric of the run, or the reading of a batch size that was tried."""
-        if self.own:
+        if self.is_run:
             return self.run.metrics[key]
         assert self.trial is not None
         value = {"best_step_time_ms": self.trial.step_ms, "peak_memory_bytes": self.trial.memory_bytes}.get(key)
@@ -60,7 +61,7 @@ class Point:
     @property
     def too_large(self) -> bool:
         """Whether the batch did not fit into memory."""
-        return not self.own and self.trial is not None and self.trial.step_ms is None
+        return not self.is_run and self.trial is not None and self.trial.step_ms is None
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class BatchPrediction:
 class Sweep:
     """Runs by setting, ascending; ``predicted`` are batch sizes, ascending.
 
-    ``sweet_spot`` is the index of the recommended point, None if no throughput is known. ``why`` gives the reason.
+    ``sweet_spot`` is the index of the recommended point, None if no throughput is known. ``why`` gives the reason. ``others``
+    are further settings that differ between the runs.
     """
 
     setting: str
@@ -115,7 +117,7 @@ def value_of(manifest: Manifest, setting: str) -> str | None:
 
 
 def device_memory(run: RunResult, library: Library) -> int | None:
-    """Return the memory of the run's leading device in bytes, or None if its recording does not show it."""
+    """Return the memory of the run's reported device in bytes, or None if its recording does not show it."""
     if run.lead is None:
         return None
     with library.open(run.lead.recording_id) as recording:
@@ -202,27 +204,32 @@ def _with_trials(points: list[Point], memory: Mapping[str, int | None]) -> list[
     result = []
     for point in points:
         by_size = {trial.batch: trial for trial in point.run.manifest.batches}
-        result.append(replace(point, trial=by_size.pop(point.number or 0.0, None)))
+        own_trial = by_size.pop(point.number or 0.0, None)  # the others become points
+        result.append(replace(point, trial=own_trial))
         samples = point.run.manifest.facts.samples_per_step
-        per_sample = samples / point.number if samples and point.number else 1.0
+        samples_per_unit = samples / point.number if samples and point.number else 1.0
         for size, trial in by_size.items():
             if size not in numbers:
                 numbers.add(size)
-                result.append(_of_trial(point.run, trial, per_sample, memory.get(point.run.manifest.id)))
-    ran = [point.number for point in result if point.throughput.value is not None and point.number]
-    top = max(ran, default=0.0)
+                result.append(_of_trial(point.run, trial, samples_per_unit, memory.get(point.run.manifest.id)))
+    top = max(_fitting_sizes(result), default=0.0)
     return [replace(point, accumulated=_accumulated(point, top)) for point in result]
 
 
-def _of_trial(run: RunResult, trial: BatchTrial, per_sample: float, memory_bytes: int | None) -> Point:
+def _fitting_sizes(points: Sequence[Point]) -> list[float]:
+    """Return the batch sizes whose throughput is known."""
+    return [point.number for point in points if point.throughput.value is not None and point.number]
+
+
+def _of_trial(run: RunResult, trial: BatchTrial, samples_per_unit: float, memory_bytes: int | None) -> Point:
     """Return the point of a batch size that was tried.
 
-    ``per_sample`` is the number of samples per step for each unit of the batch size. It is 2 if the batch size is per GPU and
+    ``samples_per_unit`` is the number of samples per step for each unit of the batch size. It is 2 if the batch size is per GPU and
     there are two GPUs.
     """
-    throughput = Reading(1000 * per_sample * trial.batch / trial.step_ms) if trial.step_ms else missing(NO_MEMORY)
+    throughput = Reading(1000 * samples_per_unit * trial.batch / trial.step_ms) if trial.step_ms else missing(NO_MEMORY)
     share = trial.memory_bytes / memory_bytes if trial.memory_bytes and memory_bytes else None
-    return Point(run, f"{trial.batch:g}", trial.batch, throughput, share, trial, own=False)
+    return Point(run, f"{trial.batch:g}", trial.batch, throughput, share, trial, is_run=False)
 
 
 def _accumulated(point: Point, top: float) -> float | None:
@@ -241,11 +248,14 @@ def _limit(points: Sequence[Point]) -> str:
 
     The sentence is empty if no size was too large.
     """
-    ran = max((point.number for point in points if point.throughput.value is not None and point.number), default=None)
-    full = min((point.number for point in points if point.too_large and point.number), default=None)
-    if ran is None or full is None or full <= ran:
+    largest_fitting = max(_fitting_sizes(points), default=None)
+    smallest_too_large = min((point.number for point in points if point.too_large and point.number), default=None)
+    if largest_fitting is None or smallest_too_large is None or smallest_too_large <= largest_fitting:
         return ""
-    return f"{ran:g} fits into memory and {full:g} does not: by the usual rule of {RULE:g} take at most {advised_below(ran):g}."
+    return (
+        f"{largest_fitting:g} fits into memory and {smallest_too_large:g} does not. "
+        f"Leave {1 - RULE:.0%} spare: take at most {advised_below(largest_fitting):g}."
+    )
 
 
 def _order(point: Point) -> tuple[bool, float, str, str]:
@@ -255,7 +265,8 @@ def _order(point: Point) -> tuple[bool, float, str, str]:
 def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int | None, str]:
     """Choose the smallest value within 3 % of the best throughput that leaves memory free.
 
-    A single point has no sweet spot.
+    Values that are not numbers have no order, so the best is chosen. A point whose memory is not known counts as fitting. A
+    single point has no sweet spot.
     """
     known = [(i, p.throughput.value) for i, p in enumerate(points) if p.throughput.value is not None]
     if not known:
@@ -266,8 +277,8 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
     if not fits:
         return None, f"Every run uses more than {MEMORY_LIMIT:.0%} of the GPU's memory."
     best_index, best = max(fits, key=lambda fit: fit[1])
-    full = [points[i].value for i, value in known if (i, value) not in fits and value > best]
-    left_out = f" {', '.join(full)} would be faster but fills the memory beyond {MEMORY_LIMIT:.0%}." if full else ""
+    over_limit = [points[i].value for i, value in known if (i, value) not in fits and value > best]
+    left_out = f" {', '.join(over_limit)} would be faster but fills the memory beyond {MEMORY_LIMIT:.0%}." if over_limit else ""
     if all(point.number is not None for point in points):
         spot, value = next((i, v) for i, v in fits if v >= best * (1 - NEAR_BEST))
         if spot != best_index:

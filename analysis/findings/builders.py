@@ -1,6 +1,6 @@
-"""Evidence that several rules build: unnecessary kernels, unnecessary waits, and fusable chains.
+"""Evidence of kernels and waits for several rules, and edits that remove reads or freeing.
 
-Titles are templates: ``{cost}`` is the time per step. Each function lists its further names.
+Titles are templates: ``{cost}`` is the time per step. Each function lists its further placeholders.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Judgement
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
-from sawtooth.analysis.findings.queries.host_reads import after_bulk, only_read
+from sawtooth.analysis.findings.queries.host_reads import calls_after_bulk_copies, ops_serving_only
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.findings.recorded.source_lines import spoken
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
@@ -22,15 +22,15 @@ from sawtooth.analysis.units import in_words
 
 MORE_THAN_COST = 1.1  # Multiple of the kernels' time above which a reader would ask why the gain is so large.
 AND_LAUNCHES = ", more with their launches"  # A gain above the kernels' own time needs its reason.
-# More than the GPU's wait at this place, because later launches are also late.
-LEAD_LOST = "which costs it its head start: {cost} of each step"
+# Used if the gain exceeds the GPU's wait here. The host then also loses its head start on the GPU, so later launches are late.
+HEAD_START_LOST = "which costs it its head start: {cost} of each step"
 # Share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take most of the wait.
 LEAST_COPYING_SHARE = 0.05
 # Upper limit per kernel, on a slow host, to free the tensors of its operator and its part of autograd's graph.
 FREED_NS = 3_000
 
 
-def of_kernels(
+def kernel_evidence(
     context: RuleContext,
     rows: pd.DataFrame,
     advice: Advice,
@@ -57,7 +57,7 @@ def of_kernels(
 
     yield Evidence(
         replace(advice, title=advice.title.format(cost=in_words(cost), kernels=count_in_words(rows, steps))),
-        lost_ms=cost,
+        lost_ms=cost,  # these kernels are all that their cause costs
         cost_ms=cost,
         edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()), host_may_stay=host_may_stay)] if edits is None else edits,
         confidence=confidence,
@@ -67,29 +67,29 @@ def of_kernels(
     )
 
 
-def of_waits(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> Iterator[Evidence]:
+def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> Iterator[Evidence]:
     """Yield the evidence that the GPU is idle after the host's waits in ``calls``.
 
     The prediction removes these waits and the work that only serves them. The title may contain ``{times}`` (waits per step
-    in words), ``{place}`` (where most time is lost), ``{cost}``, and ``{costs}`` (a clause on the GPU's lost time).
+    in words), ``{place}`` (where most time is lost), ``{cost}``, and ``{cost_clause}`` (a clause on the GPU's lost time).
     """
     lost = lost_in_calls(context, "host_sync", calls)
     if context.is_trifle(lost):
         return
     places = context.places("host_sync", calls=calls)
-    in_gaps = context.recording.rows(
+    waits_in_gaps = context.recording.rows(
         "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IN (SELECT unnest(?::BIGINT[]))",
         [context.rank.device, list(calls)],
-    )
-    count = in_gaps[0][0] / max(len(context.rank.counted), 1)
+    )[0][0]
+    count = waits_in_gaps / max(len(context.rank.counted), 1)
     place = spoken(str(places[0]["place"])) if places else "a place the trace does not name"
-    costs = _costs(context, calls, lost)
+    cost_clause = _cost_clause(context, calls, lost)
 
     def named(advice: Advice, judgement: Judgement) -> Advice:
         gains_more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * lost
         title = advice.title.format(
             cost=in_words(max(judgement.gain_ms, lost)),
-            costs=LEAD_LOST.format(cost=in_words(judgement.gain_ms)) if gains_more else costs,
+            cost_clause=HEAD_START_LOST.format(cost=in_words(judgement.gain_ms)) if gains_more else cost_clause,
             times="once" if round(count) == 1 else f"{count:.0f} times",
             place=place,
         )
@@ -100,7 +100,7 @@ def of_waits(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> It
     )
 
 
-def _costs(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:
+def _cost_clause(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:
     """Return in words what the waits cost the GPU, separating copies for the host from idle time."""
     copying = lost_in_calls(context, "host_sync", calls, owner="exposed_memcpy")
     if copying < LEAST_COPYING_SHARE * lost:
@@ -116,9 +116,9 @@ def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
     This work is the GPU operations that only serve the reads, and the host's computation on data that was copied in bulk.
     """
     edits: list[Edit] = [WithoutWaits(calls)]
-    if served := only_read(context, calls):
+    if served := ops_serving_only(context, calls):
         edits.append(WithoutOps(served))
-        if after := after_bulk(context, served):
+        if after := calls_after_bulk_copies(context, served):
             edits += [WithoutHostCause(cause, calls=after) for cause in ("python_host", "host_compute")]
     return edits
 
@@ -126,9 +126,9 @@ def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
 def without_freeing(context: RuleContext, removed: Sequence[int]) -> list[Edit]:
     """Return the edit without the time in which Python frees the tensors of the ``removed`` operations.
 
-    A step's graph is freed in one go, outside any operator; the time grows with the number of operators. If all remaining
-    Python time is short enough for this, it shrinks in proportion to the removed operations, at least down to no change. If it
-    is longer, the result is empty.
+    A step's graph is freed in one go, outside any operator; the time grows with the number of operators. If the Python time
+    before the other launches is at most FREED_NS per removed operation, it shrinks by the removed share of operations, and
+    never grows. If it is longer, freeing is not its cause and the result is empty.
     """
     rows = context.recording.rows(
         "SELECT o.call_id, sum(g.end_ns - g.start_ns) FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id WHERE g.device = ? "

@@ -1,7 +1,7 @@
 """Time of each rank in each counted step: its own time and its waits for others.
 
-One table is used for the heatmap on the screen and for the summaries of jobs with many ranks. Times are as profiled: both
-columns sum exactly to the rank's device step in ns.
+One table is used for the heatmap on the screen and for the summaries of jobs with many ranks. Times are as profiled. They
+are computed in whole nanoseconds, so own_ms + wait_ms is the rank's device step.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ Level = Literal["rank", "host", "stage"]
 MOST_ROWS = 512  # rows of a heatmap: a screen has hardly more lines for it
 MOST_SQUARES = 2_500  # cells of a heatmap: each one sends about 60 bytes
 ALWAYS_ROWS = 64  # with up to this number of ranks, each has its own row
-MOST_SIDES = 32  # sides in the table of waits between ranks: more cells cannot be distinguished
+MOST_PARTIES = 32  # hosts or ranks in the matrix of waits between them: more rows cannot be distinguished
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
-STALLS, QUIET = 0.5, 0.25  # shares of the largest excess: what counts as a stall, and what the other steps may have
+# Shares of the largest excess of a rank's step over the other ranks. From STALLED on a step is a stall. If other steps exceed
+# NOT_STALLED, there are no clear stalls.
+STALLED, NOT_STALLED = 0.5, 0.25
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Stalls:
     """The few steps in which a rank takes longer than the others, and the mean excess in them."""
 
     steps: int
-    of: int
+    steps_counted: int
     mean_ms: float
 
 
@@ -43,9 +45,9 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
     without a number in their trace are numbered by position in the run. ``step`` is the step's name. ``stages`` are the ranks'
     pipeline stages, empty without a pipeline.
     """
-    if communication.heat is not None:
+    if communication.heat is not None:  # of a job that is read from summaries, without recordings of its ranks
         return communication.heat
-    numbered = len({rank.rank for rank in ranks if rank.rank is not None}) == len(ranks)
+    numbered = _numbered(ranks)
     waits = communication.rows.groupby(["position", "step"])["exposed_wait_ns"].sum()
     tables = []
     for position, rank in enumerate(ranks):
@@ -70,6 +72,11 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
     return heat.sort_values("rank", kind="stable", ignore_index=True)
 
 
+def _numbered(ranks: Sequence[RankResult]) -> bool:
+    """Return whether each rank has a number of its own in its trace."""
+    return len({rank.rank for rank in ranks if rank.rank is not None}) == len(ranks)
+
+
 def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
     """Return the steps in which ``rank`` takes longer than the others by itself.
 
@@ -79,8 +86,8 @@ def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
     if rank not in own_ms or len(own_ms.columns) < 2:
         return None
     excess = own_ms[rank] - own_ms.drop(columns=rank).median(axis=1)
-    long = excess >= STALLS * excess.max()
-    if not excess.max() > 0 or long.sum() > len(own_ms) / 2 or excess[~long].max() > QUIET * excess.max():
+    long = excess >= STALLED * excess.max()
+    if not excess.max() > 0 or long.sum() > len(own_ms) / 2 or excess[~long].max() > NOT_STALLED * excess.max():
         return None
     return Stalls(int(long.sum()), len(own_ms), float(excess[long].mean()))
 
@@ -88,9 +95,9 @@ def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
 def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = None) -> pd.DataFrame:
     """Return ``heat`` with one row per ``level`` and step: label, step, own_ms, wait_ms, rank.
 
-    Times are the largest of the ranks in the row; ``rank`` is the first of them. Beyond ``most_rows`` neighbours share a row,
-    so that no single slow rank is averaged away. If it is None, the limit follows from the number of steps. Ranks without a
-    known host or stage are left out.
+    With more names than ``most_rows``, neighbours share a row. If it is None, the limit follows from the number of steps. Times
+    are the maximum over the ranks in the row, so that no slow rank is averaged away. ``rank`` is the row's first rank. Ranks
+    without a known host or stage are left out.
     """
     known = heat.dropna(subset=[level])
     names = list(dict.fromkeys(known[level]))
@@ -114,35 +121,37 @@ def _label(level: Level, names: Sequence[object]) -> str:
 
 
 def waits_between(ranks: Sequence[RankResult], communication: Communication) -> tuple[Level, pd.DataFrame]:
-    """Return the waits between sides: the level, and rows of waiter, late and wait_ms.
+    """Return the waits between parties: the level, and rows of waiter, late and wait_ms.
 
-    Sides are hosts if the job has several, else ranks. ``wait_ms`` is a rank's mean wait per counted step for ranks of the late
-    side to join collectives. Only waits while its GPU computes nothing count. Only the MOST_SIDES sides with the most waiting
-    are included.
+    Parties are hosts if the job has several, else ranks. ``wait_ms`` is the mean wait per counted step of a rank of the waiter
+    for ranks of the late party to join collectives. Only waits while its GPU computes nothing count. Only the MOST_PARTIES
+    parties that wait or are waited for the longest are included.
     """
     hosts = [rank.host or "" for rank in ranks]
     several = len(set(hosts)) > 1 and all(hosts)
     level: Level = "host" if several else "rank"
-    numbered = all(rank.rank is not None for rank in ranks)
-    side = hosts if several else [f"rank {rank.rank}" if numbered else f"trace {i}" for i, rank in enumerate(ranks)]
+    numbered = _numbered(ranks)
+    party = hosts if several else [f"rank {rank.rank}" if numbered else f"trace {i}" for i, rank in enumerate(ranks)]
     counted = communication.rows[communication.rows["counted"]]
     late = counted[counted["last"]].drop_duplicates("collective").set_index("collective")["position"]
     waits = counted[~counted["last"] & counted["collective"].isin(late.index) & (counted["exposed_wait_ns"] > 0)]
-    names = pd.Series(side, dtype=object)
+    names = pd.Series(party, dtype=object)
+    steps = max((len(rank.counted) for rank in ranks), default=0) or 1
+    ranks_per_party = names.value_counts()
     table = pd.DataFrame(
         {
             "waiter": waits["position"].map(names),
             "late": waits["collective"].map(late).map(names),
-            "wait_ms": waits["exposed_wait_ns"] / max(max((len(rank.counted) for rank in ranks), default=1), 1) / 1e6,
+            "wait_ms": waits["exposed_wait_ns"] / steps / 1e6,
         }
     )
-    table["wait_ms"] /= table["waiter"].map(names.value_counts()).astype(float)
+    table["wait_ms"] /= table["waiter"].map(ranks_per_party).astype(float)
     sums = table.groupby(["waiter", "late"], as_index=False, sort=False)["wait_ms"].sum()
-    involved = (
-        pd.concat([sums.groupby("waiter")["wait_ms"].sum(), sums.groupby("late")["wait_ms"].sum()]).groupby(level=0).max()
-    )
-    shown = set(involved.nlargest(MOST_SIDES).index)
-    in_order = sorted(range(len(ranks)), key=lambda i: i if (rank := ranks[i].rank) is None else rank)
-    order = {name: i for i, name in enumerate(dict.fromkeys(side[position] for position in in_order))}
+    waited, waited_for = (sums.groupby(column)["wait_ms"].sum() for column in ("waiter", "late"))
+    larger = pd.concat([waited, waited_for]).groupby(level=0).max()
+    shown = set(larger.nlargest(MOST_PARTIES).index)
+    rank_numbers = [i if rank.rank is None else rank.rank for i, rank in enumerate(ranks)]
+    in_order = sorted(range(len(ranks)), key=rank_numbers.__getitem__)
+    order = {name: i for i, name in enumerate(dict.fromkeys(party[position] for position in in_order))}
     sums = sums[sums["waiter"].isin(shown) & sums["late"].isin(shown)]
     return level, sums.sort_values(["waiter", "late"], key=lambda names_: names_.map(order), ignore_index=True)

@@ -44,7 +44,7 @@ class QueryResult:
 def run_query(
     folder: DataFolder, recording_id: str, sql: str, *, causes: RankCauses | None = None, seconds: float = SECONDS_MOST
 ) -> QueryResult:
-    """Run one reading statement on a recording.
+    """Run one read-only statement on a recording.
 
     It can use the tables of the recording and of its derived file by their plain names. With ``causes``, lost time has the
     causes from all ranks of the run, as on the pages. Raises UsageError with the engine's message if the statement cannot run,

@@ -1,4 +1,4 @@
-"""Kernels by their sums of durations: per step, or over the window without steps; texts of shapes."""
+"""Tables of kernels by total duration (per step, or per window without steps); readable shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
 KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
-WIDE = 20  # multiple of the shortest: beyond it, one of forty equal bins would contain all but a few launches
+# Longest duration divided by the shortest. Above it, bins of equal width would put nearly all launches into one.
+WIDE_RATIO = 20
 HISTOGRAM_BINS = 40  # enough to show two modes, few enough to read
 SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table, and further inputs of an operator rarely matter
 
@@ -22,8 +23,9 @@ _SQL = queries_of(__file__)
 def kernels(rank: RankView, group: KernelGroup = "name") -> pd.DataFrame:
     """Return GPU operations of the steady window by ``group``, largest first.
 
-    Columns: name, category, tensor_cores, launches and ms (per step, or of the window without counted steps), share (of the sum
-    over all rows), mean_us, and further columns of the group. Times are sums over operations, not unions.
+    Columns: name, category, tensor_cores, launches (in total), launches_per_step and ms (both per step, or per window without
+    counted steps), share (of the sum over all rows), mean_us, and further columns of the group. Times are sums over operations,
+    not unions.
     """
     if group == "name":
         rows = rank.frame(_SQL["kernels"])
@@ -32,15 +34,15 @@ def kernels(rank: RankView, group: KernelGroup = "name") -> pd.DataFrame:
     else:
         rows = rank.frame(_SQL["kernels_by_operator"], by_shape=group == "shape")
         rows["shapes"] = rows.pop("input_dims").map(shapes_text)
-    return _rates(rows, rank.per)
+    return _per_step(rows, rank.per)
 
 
-def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
+def _per_step(rows: pd.DataFrame, steps: int) -> pd.DataFrame:
     total = float(rows["total_ns"].sum())
     table = rows.assign(
-        ms=rows["total_ns"] / 1e6 / per,
+        ms=rows["total_ns"] / 1e6 / steps,
         share=rows["total_ns"] / total if total else 0.0,
-        launches_per_step=rows["launches"] / per,
+        launches_per_step=rows["launches"] / steps,
         mean_us=(rows["total_ns"] / rows["launches"].where(rows["launches"] > 0)) / 1e3,
     )
     for name in ("min", "median", "max"):
@@ -52,9 +54,9 @@ def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
 def kernel_durations(rank: RankView, name: str) -> pd.DataFrame:
     """Return the histogram of one kernel's durations in the steady window: low_us, high_us, launches.
 
-    Bins have equal widths. If the longest duration is more than WIDE times the shortest, they have equal ratios.
+    Bins have equal widths. If the longest duration is more than WIDE_RATIO times the shortest, they have equal ratios.
     """
-    return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS, wide=WIDE)
+    return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS, wide=WIDE_RATIO)
 
 
 def shapes_text(dims: Any) -> str:

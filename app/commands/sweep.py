@@ -88,7 +88,7 @@ def _point(point: Point) -> dict[str, Any]:
     return {
         "value": point.value,
         "run": {"id": point.run.manifest.id, "name": point.run.manifest.name},
-        "tried_beside_the_run": not point.own,
+        "tried_beside_the_run": not point.is_run,
         "out_of_memory": point.too_large,
         "throughput_per_s": point.throughput.value,
         "accumulated_per_s": point.accumulated,

@@ -31,7 +31,7 @@ class LiveGpu:
     processes: list[tuple[str, float | None]] = field(default_factory=list)  # name and memory, largest first
     sawtooth: Sawtooth | None = None
     sawtooth_at_ns: int = 0
-    rhythm_in: str = "activity"  # the quantity in which a sawtooth was searched for
+    sawtooth_quantity: str = "activity"  # the quantity in which a sawtooth was searched for
 
     def latest(self, column: str) -> float | None:
         """Return the newest value of a quantity."""
@@ -39,7 +39,7 @@ class LiveGpu:
         return series.latest() if series else None
 
     @property
-    def at_work(self) -> str | None:
+    def at_work_column(self) -> str | None:
         """Return the quantity that shows how much of the time the GPU works."""
         return next((column for column in SHARES_AT_WORK if column in self.series), None)
 
@@ -78,7 +78,7 @@ class LiveGpu:
             )
         clocks = self.series.get("clock_sm_mhz")
         clock, fastest = (clocks.latest(), clocks.peak) if clocks else (None, None)
-        busy = self.latest(self.at_work) if self.at_work else None
+        busy = self.latest(self.at_work_column) if self.at_work_column else None
         reasons = [reason.label for reason in holding(int(self.latest("clock_event_mask") or 0))]
         if reasons and clock is not None and fastest and clock < CLOCK_LIMITED * fastest and (busy is None or busy >= BUSY_PCT):
             alerts.append(

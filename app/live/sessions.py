@@ -112,7 +112,7 @@ class LiveSession:
         best = next((i for i, tooth in enumerate(looked) if tooth.period_s is not None), 0)
         tooth, label = looked[best], tried[best].label
         with self.lock:
-            gpu.sawtooth, gpu.rhythm_in = tooth, label
+            gpu.sawtooth, gpu.sawtooth_quantity = tooth, label
         return tooth
 
     def alerts(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 from sawtooth.analysis.telemetry.series import DRAWN
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
@@ -26,17 +27,17 @@ def duration(seconds: float) -> str:
     return fmt.duration_ns(seconds * 1e9)
 
 
-def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live: bool) -> str:
+def sentence(session: LiveSession, gpu: LiveGpu, sawtooth: Sawtooth | None, *, live: bool) -> str:
     """Return what the GPU does, in one sentence."""
     name = f"GPU {gpu.device}"
     if gpu.signal is None:
         return f"{name} reports no activity."
-    at_work = gpu.at_work or gpu.signal.column
-    over = session.mean(gpu.device, at_work, SAWTOOTH_NS / 1e9)
-    if tooth is not None and tooth.period_s is not None and over is not None:
+    column = gpu.at_work_column or gpu.signal.column
+    minute_pct = session.mean(gpu.device, column, SAWTOOTH_NS / 1e9)
+    if sawtooth is not None and sawtooth.period_s is not None and minute_pct is not None:
         works, waits = ("works", "waits") if live else ("worked", "waited")
-        return f"{name} {works} {fmt.share(over / 100)} of each {duration(tooth.period_s)} and {waits} for the rest."
-    mean = session.mean(gpu.device, at_work, RECENT_SECONDS)
+        return f"{name} {works} {fmt.share(minute_pct / 100)} of each {duration(sawtooth.period_s)} and {waits} for the rest."
+    mean = session.mean(gpu.device, column, RECENT_SECONDS)
     if mean is None:
         return f"{name} has no recent sample."
     if mean < IDLE_PCT:
@@ -44,18 +45,18 @@ def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live
     return f"{name} {'is' if live else 'was'} at work {fmt.share(mean / 100)} of the last {duration(RECENT_SECONDS)}."
 
 
-def describe_rhythm(tooth: Sawtooth, gpu: LiveGpu) -> str:
+def sawtooth_sentence(sawtooth: Sawtooth, gpu: LiveGpu) -> str:
     """Return the sawtooth's period, duty, depth and confidence, or why there is none."""
-    label = gpu.rhythm_in
-    if tooth.period_s is None:
-        return f"No sawtooth in {label} over the last minute: {tooth.why_none}."
-    parts = [f"Sawtooth in {label}: period {duration(tooth.period_s)}"]
-    if tooth.duty is not None:
-        parts.append(f"duty {fmt.share(tooth.duty)}")
-    if tooth.depth is not None:
-        parts.append(f"depth {fmt.number(tooth.depth)} points")
-    if tooth.cycles is not None:
-        parts.append(f"{tooth.cycles:.0f} periods seen, confidence {tooth.confidence}")
+    label = gpu.sawtooth_quantity
+    if sawtooth.period_s is None:
+        return f"No sawtooth in {label} over the last minute: {sawtooth.why_none}."
+    parts = [f"Sawtooth in {label}: period {duration(sawtooth.period_s)}"]
+    if sawtooth.duty is not None:
+        parts.append(f"duty {fmt.share(sawtooth.duty)}")
+    if sawtooth.depth is not None:
+        parts.append(f"depth {fmt.number(sawtooth.depth)} points")
+    if sawtooth.cycles is not None:
+        parts.append(f"{sawtooth.cycles:.0f} periods seen, confidence {sawtooth.confidence}")
     return ", ".join(parts) + "."
 
 
@@ -69,9 +70,12 @@ def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str, str]
             numbers.append((column, quantity.label[0].upper() + quantity.label[1:], fmt.in_unit(mean, quantity.unit)))
     used = gpu.latest("mem_used_bytes")
     if used is not None:
-        total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
-        numbers.append(("mem_used_bytes", f"Memory{total}", fmt.bytes_(used)))
+        numbers.append(("mem_used_bytes", f"Memory{_of_total(gpu)}", fmt.bytes_(used)))
     return numbers
+
+
+def _of_total(gpu: LiveGpu) -> str:
+    return f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
 
 
 def now_of(gpu: LiveGpu, column: str) -> str:
@@ -81,25 +85,24 @@ def now_of(gpu: LiveGpu, column: str) -> str:
 
 
 def memory_sentence(gpu: LiveGpu) -> str:
-    """Return the used memory and its processes, such as "38.1 of 151 GB, python 37.6 GB"."""
+    """Return the used memory and its processes, such as "38.1 GB of 151 GB, python 37.6 GB"."""
     used = gpu.latest("mem_used_bytes")
-    total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
-    parts = [f"{fmt.bytes_(used)}{total}"] if used is not None else []
+    parts = [f"{fmt.bytes_(used)}{_of_total(gpu)}"] if used is not None else []
     for name, held in gpu.processes[:PROCESSES_NAMED]:
         parts.append(f"{fmt.clean(name, 24)} {fmt.bytes_(held)}" if held else fmt.clean(name, 24))
     more = len(gpu.processes) - PROCESSES_NAMED
     return ", ".join([*parts, *([f"{more} more"] if more > 0 else [])])
 
 
-def standing(session: LiveSession, gpu: LiveGpu) -> str | None:
+def utilization_and_memory_sentence(session: LiveSession, gpu: LiveGpu) -> str | None:
     """Return what utilization and memory together mean for a user; None if either is not measured."""
-    mean = session.mean(gpu.device, gpu.at_work, SAWTOOTH_NS / 1e9) if gpu.at_work else None
+    mean = session.mean(gpu.device, gpu.at_work_column, SAWTOOTH_NS / 1e9) if gpu.at_work_column else None
     used = gpu.latest("mem_used_bytes")
     if mean is None or used is None or not gpu.memory_bytes or mean < IDLE_PCT:
         return None
     free = fmt.bytes_(gpu.memory_bytes - used)
     if mean >= BUSY_PCT and used >= FULL * gpu.memory_bytes:
-        return "Busy, and its memory is nearly full: it gives what it has."
+        return "Busy, and its memory is nearly full: nothing is left unused."
     if mean >= BUSY_PCT:
         return f"Busy, with {free} of memory free: a larger batch would fit."
     if used >= FULL * gpu.memory_bytes:
@@ -107,14 +110,18 @@ def standing(session: LiveSession, gpu: LiveGpu) -> str | None:
     return f"It waits, with {free} of memory free: once it is fed, a larger batch would fit."
 
 
-def steps(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None) -> str | None:
+def step_rate_sentence(session: LiveSession, gpu: LiveGpu, sawtooth: Sawtooth | None) -> str | None:
     """Return the step rate from step marks, else from the sawtooth's period, which usually is a step.
 
     The result is None without either.
     """
     if session.step_rate is not None and session.last_ns is not None:
-        return session.step_rate.sentence(gpu.name, session.last_ns)
-    return f"About {duration(tooth.period_s)} a step, by its rhythm." if tooth is not None and tooth.period_s else None
+        return session.step_rate.sentence(gpu_name=gpu.name, now_ns=session.last_ns)  # the name gives the peak for MFU
+    return (
+        f"About {duration(sawtooth.period_s)} a step, estimated from its sawtooth."
+        if sawtooth is not None and sawtooth.period_s
+        else None
+    )
 
 
 def about_session(info: SessionInfo, session: LiveSession | None = None, live: bool = False) -> str:
@@ -123,13 +130,13 @@ def about_session(info: SessionInfo, session: LiveSession | None = None, live: b
     parts.append(f"{'pushed by ' if info.pushed else ''}{fmt.clean(info.host, 40) or 'unknown host'}")
     if session is None or session.first_ns is None or session.last_ns is None:
         return " · ".join(parts)
-    names = ", ".join(dict.fromkeys(fmt.clean(gpu.name, 40) for gpu in session.gpus.values()))
-    parts.append(f"{len(session.gpus)} × {names}")
+    models = Counter(fmt.clean(gpu.name, 40) for gpu in session.gpus.values())
+    parts.append(", ".join(f"{count} × {name}" for name, count in models.items()))
     parts.append(f"{session.samples:,} samples over {fmt.duration_ns(session.last_ns - session.first_ns)}")
     if live:
         parts.append(f"newest {max(time.time() - info.grown_s, 0):.0f} s ago")
     else:
         parts.append(f"ended: {session.ended}" if session.ended else "the sampler stopped sending")
     if session.left_out_bytes:
-        parts.append(f"the first {fmt.bytes_(session.left_out_bytes)} are not drawn")
+        parts.append(f"the first {fmt.bytes_(session.left_out_bytes)} of samples are not in the charts")
     return " · ".join(parts)

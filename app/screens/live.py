@@ -13,7 +13,13 @@ from sawtooth.app.live.finish import delete, finish, live_sessions
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.info import SessionInfo, session_info, sessions
 from sawtooth.app.live.sessions import LiveSession
-from sawtooth.app.live.words import about_session, describe_rhythm, sentence, standing, steps
+from sawtooth.app.live.words import (
+    about_session,
+    sawtooth_sentence,
+    sentence,
+    step_rate_sentence,
+    utilization_and_memory_sentence,
+)
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.live import chart as live_chart
 from sawtooth.app.page.live import picture as live_picture
@@ -144,7 +150,9 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
     with head:  # separate places, so that a change in one does not move the others
         cards.headline(sentence(session, gpu, tooth, live=was_live), about_session(info, session, was_live))
         _findings(session)
-        cards.text(" ".join(filter(None, (steps(session, gpu, tooth), standing(session, gpu)))))
+        cards.text(
+            " ".join(filter(None, (step_rate_sentence(session, gpu, tooth), utilization_and_memory_sentence(session, gpu))))
+        )
     with chosen:
         _controls(info, session, here, was_live)
     with middle:
@@ -153,7 +161,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
         picked = live_chart.show(drawn, f"live-chart-{session_id}")
     with below:
         if tooth is not None:
-            cards.small(describe_rhythm(tooth, gpu))
+            cards.small(sawtooth_sentence(tooth, gpu))
     if picked is not None and picked != gpu.device:
         st.query_params["gpu"] = str(picked)
         st.rerun(scope="fragment")

@@ -115,7 +115,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     name, by = f"{name[0].upper()}{name[1:]}", f" ({reason})" if reason else ""
     step_ms = result.lead.best.ms if result.lead is not None else None
     if (stalled := _stalls(result, communication, late)) is not None:
-        times = f"in {stalled.steps} of {stalled.of} steps"
+        times = f"in {stalled.steps} of {stalled.steps_counted} steps"
         sentence = f"{name} stalls about {fmt.duration_ms(stalled.mean_ms)} {times}; the others wait."
         lost = f"That is ≈\u00a0{fmt.duration_ms(late.own_ms)} of a step on average{by}. "
     else:

@@ -1,4 +1,4 @@
-"""Dependencies between streams: measured in a recording, or known from the caller of the work."""
+"""Dependencies between streams: seen as late starts, or inferred from who launched the work."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from sawtooth.analysis.derive.host import matching
 from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.replay.simulation import I64, DeviceOps
 
-LATE_NS = 3_000  # a start that is this much later than stream and launch allow is a wait: hardware latencies are shorter
+# An operation that starts this long after its stream and its launch are ready waited for another stream. Hardware latencies are
+# shorter.
+LATE_NS = 3_000
 COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have their own streams
 
 
-def other_streams(events: TraceEvents, ops: DeviceOps, *, ready: I64, launched: NDArray[np.bool_], streams: int) -> I64:
+def cross_stream_dependencies(
+    events: TraceEvents, ops: DeviceOps, *, ready: I64, launched: NDArray[np.bool_], streams: int
+) -> I64:
     """Return, for each operation, the operation of another stream that it waits for, else -1.
 
-    ``ready`` is the time at which its own stream and its launch allow it to start.
+    ``ready`` is the time at which its own stream and its launch allow it to start. ``launched`` marks the operations with a
+    recorded launch call. ``streams`` is the number of streams.
     """
     if streams < 2:
         return np.full(len(ops), -1, dtype=np.int64)
@@ -35,11 +40,11 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, dtype=np.int64)
     late = np.flatnonzero(launched & (start > ready + LATE_NS))[::-1]
-    order = np.lexsort((-ops.stream.astype(np.int64), end))  # if ends are equal, the first stream is found
+    order = np.lexsort((-ops.stream.astype(np.int64), end))  # of equal ends the search takes the last, the lowest stream
     position = np.empty(len(ops), np.int64)
     position[order] = np.arange(1, len(ops) + 1)
     upto = np.searchsorted(end[order], start[late], side="right")
-    # Operations are removed from the last launched on, so the remaining ones were launched before. Place 0 means none.
+    # Operations are removed in reverse order of launch, so those that remain were launched earlier. Place 0 means none.
     # ``nearest`` is a union-find structure: the closest place, at or before each, whose operation is not removed.
     nearest = list(range(len(ops) + 1))
     remaining = len(ops)
@@ -51,7 +56,8 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
         while nearest[place] != place:
             nearest[place] = nearest[nearest[place]]
             place = nearest[place]
-        if place and end[order[place - 1]] > ready[i]:  # work of its own stream had ended by then
+        # An operation that ended before ``ready`` cannot be what it waited for.
+        if place and end[order[place - 1]] > ready[i]:
             dep[i] = order[place - 1]
     return dep
 
@@ -62,52 +68,55 @@ def _handed_over(events: TraceEvents, ops: DeviceOps, launched: NDArray[np.bool_
     A communicator's stream waits for its caller's stream, that is, for the work launched there before. Some operators launch on
     several streams, such as cuDNN's recurrent networks. Such an operator hands its work from each stream to the next one. The
     first stream waits for the caller's stream, and the caller's next launch waits for the last one to end.
-    If the host is late, the recording shows no such waits, but a faster host or longer kernels would cause them. Kinds of
-    kernels that began before that end wait for something else.
+    If the host is late, the recording shows no such waits, but a faster host or longer kernels would cause them. If any
+    kernel of a name on a stream started before the assumed dependency ended, the assumption is dropped for all of them.
     """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, np.int64)
     communicates = matching(events.names, COMMUNICATES)[events.gpu.name[ops.op]]
     call = events.gpu.call[ops.op]
     thread = events.calls.thread[call] if len(events.calls) else np.zeros(len(ops), np.int32)
-    within, latest = _on_several_streams(events, ops, launched & (call >= 0) & ~communicates)
-    on: dict[int, int] = {}  # by thread: the stream that its callers use
-    last: dict[int, int] = {}  # by stream: its last operation, or that of an operator for which it waits
-    launches: dict[int, list[int]] = {}  # by operator on several streams: the operation before it, and its own launches
+    operators, last_of_operator = _on_several_streams(events, ops, launched & (call >= 0) & ~communicates)
+    caller_streams: dict[int, int] = {}  # by thread: the stream on which it last launched ordinary work
+    last: dict[int, int] = {}  # by stream: the operation for which the next work there must wait
+    before_operator: dict[int, int] = {}  # by operator on several streams: the operation for which its first stream waits
+    launched_by: dict[int, list[int]] = {}  # by operator on several streams: its operations so far
     reached = set[tuple[int, int]]()  # pairs of operator and stream so far
     for i in np.flatnonzero(launched & (call >= 0)).tolist():
-        line, mine = int(ops.stream[i]), int(within[i])
-        of_caller = on.get(int(thread[i]), -1)
+        stream, operator = int(ops.stream[i]), int(operators[i])
+        caller_stream = caller_streams.get(int(thread[i]), -1)
         if communicates[i]:
-            dep[i] = last.get(of_caller, -1)
-        elif mine >= 0:
-            earlier = launches.setdefault(mine, [last.get(of_caller, -1)])
-            if (mine, line) not in reached:
-                dep[i] = next((j for j in reversed(earlier) if end[j] <= start[i]), earlier[0])
-                reached.add((mine, line))
+            dep[i] = last.get(caller_stream, -1)
+        elif operator >= 0:
+            before = before_operator.setdefault(operator, last.get(caller_stream, -1))
+            earlier = launched_by.setdefault(operator, [])
+            if (operator, stream) not in reached:
+                dep[i] = next((j for j in reversed(earlier) if end[j] <= start[i]), before)
+                reached.add((operator, stream))
             earlier.append(i)
-            if of_caller >= 0:
-                last[of_caller] = latest[mine]
+            if caller_stream >= 0:
+                last[caller_stream] = last_of_operator[operator]
         else:
-            dep[i] = last.get(line, -1)
-            on[int(thread[i])], last[line] = line, i
+            dep[i] = last.get(stream, -1)
+            caller_streams[int(thread[i])], last[stream] = stream, i
     dep[dep >= np.arange(len(ops))] = -1
-    dep[ops.stream[dep] == ops.stream] = -1
+    dep[(dep >= 0) & (ops.stream[dep] == ops.stream)] = -1
     kind = distinct_rows(events.gpu.name[ops.op], ops.stream, np.where(dep >= 0, ops.stream[dep], -1))[1]
     began = (dep >= 0) & (end[dep] > start)
     return np.where(np.isin(kind, kind[began]), -1, dep)
 
 
 def _on_several_streams(events: TraceEvents, ops: DeviceOps, among: NDArray[np.bool_]) -> tuple[I64, dict[int, int]]:
-    """Return, for each operation, its operator if that uses several streams, else -1; and the last ends.
+    """Return the operators that use several streams, by operation, and the last-ending operation of each.
 
-    Only operations ``among`` count. The last ends are, by operator, its operation that ends last.
+    The operator is -1 for all other operations. Only operations ``among`` count.
     """
-    within = np.full(len(ops), -1, np.int64)
-    within[among] = events.calls.cpu_op[events.gpu.call[ops.op[among]]]
+    operators = np.full(len(ops), -1, np.int64)
+    operators[among] = events.calls.cpu_op[events.gpu.call[ops.op[among]]]
     if len(events.ops):
-        within[(within >= 0) & events.ops.annotation[within]] = -1
-    operators = np.unique(np.stack([within, ops.stream]), axis=1)[0]
-    within[~np.isin(within, operators[1:][operators[1:] == operators[:-1]])] = -1
+        operators[(operators >= 0) & events.ops.annotation[operators]] = -1
+    # One sorted entry per pair of operator and stream: an operator that occurs twice uses several streams.
+    of_pairs = np.unique(np.stack([operators, ops.stream]), axis=1)[0]
+    operators[~np.isin(operators, of_pairs[1:][of_pairs[1:] == of_pairs[:-1]])] = -1
     order = np.argsort(ops.fixed_start + ops.dur, kind="stable")
-    return within, dict(zip(within[order].tolist(), order.tolist(), strict=True))
+    return operators, dict(zip(operators[order].tolist(), order.tolist(), strict=True))  # later ends overwrite earlier ones

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matching
 from sawtooth.analysis.derive.unprofiled.full_queue import BLOCKED_LAUNCH_NS, queue_depths
-from sawtooth.analysis.derive.unprofiled.streams import other_streams
+from sawtooth.analysis.derive.unprofiled.streams import cross_stream_dependencies
 from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, queue_slots
 
@@ -256,7 +256,7 @@ def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) ->
     )  # an orphan that opens its stream follows the launch of its node
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]
-    dep = other_streams(events, ops, ready=np.maximum(free, ready), launched=launched, streams=streams)
+    dep = cross_stream_dependencies(events, ops, ready=np.maximum(free, ready), launched=launched, streams=streams)
     dep_end = np.where(dep >= 0, end[dep], NEVER) if count else np.zeros(0, dtype=np.int64)
     by_dep = (dep >= 0) & (dep_end >= np.maximum(free, ready))
     by_launch = ~by_dep & linked & (ready > free)

@@ -84,7 +84,7 @@ serving AS (SELECT thread_id, start_ns, end_ns FROM waiting
 SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within("serving")}) USING (call_id) ORDER BY 1"""
 
 
-def only_read(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
+def ops_serving_only(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
     """Return the GPU operations of all steps that only serve the reads which wait in ``waits``.
 
     These are the copy to the host, and the norms, tests and single-number figures directly before it whose result it copies.
@@ -100,7 +100,7 @@ launching AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_o
 SELECT DISTINCT l.call_id FROM copied c ASOF JOIN launching l ON l.thread_id = c.thread_id AND c.start_ns < l.start_ns ORDER BY 1"""
 
 
-def after_bulk(context: RuleContext, served: tuple[int, ...]) -> tuple[int, ...]:
+def calls_after_bulk_copies(context: RuleContext, served: tuple[int, ...]) -> tuple[int, ...]:
     """Return the host's next launching call after each large copy among ``served`` (GPU operations).
 
     Python code before these calls works on the copied data.

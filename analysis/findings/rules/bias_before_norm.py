@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
@@ -54,7 +54,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     rows = pd.concat(
         [part[part["operator"] == name] for part, name in zip((convolutions.forward, convolutions.backward), BIAS, strict=True)]
     )
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         rows,
         Advice(

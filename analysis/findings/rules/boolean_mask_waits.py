@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.builders import of_waits
+from sawtooth.analysis.findings.builders import wait_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
@@ -31,7 +31,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if waits inside masking operators cost a relevant share of the step."""
     waits, repeats = waiting_calls(context, MASK_OPERATORS), waiting_calls(context, REPEATS)
     of_repeats = bool(waits) and len(repeats) == len(waits)
-    yield from of_waits(
+    yield from wait_evidence(
         context,
         waits,
         Advice(

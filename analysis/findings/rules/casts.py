@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.actions import MODEL
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
@@ -57,7 +57,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
     Autocast adds most casts, and compiling removes those. So the host may take as long as before, as for a compiled model.
     """
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         chosen(context.work, is_cast),
         Advice(

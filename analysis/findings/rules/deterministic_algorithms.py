@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
@@ -46,7 +46,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not context.recording.named("^aten::fill_$"):
         return
     fills = {int(row[0]) for row in context.recording.rows(_FILLS)}
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         context.work[context.work["gpu_op_id"].isin(fills)],
         Advice(

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sawtooth.analysis.findings.builders import of_waits, without_reads
+from sawtooth.analysis.findings.builders import wait_evidence, without_reads
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import acting
@@ -158,11 +158,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not calls:
         yield from _in_the_way(context)
         return
-    yield from of_waits(
+    yield from wait_evidence(
         context,
         calls,
         Advice(
-            "The host stops {times} a step to wait for the GPU, {costs}; most at {place}",
+            "The host stops {times} a step to wait for the GPU, {cost_clause}; most at {place}",
             _action(context, calls),
             note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",
             risk="Values read later are stale by N steps; NaN checks fire later.",

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
@@ -77,7 +77,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     near = _beside_softmax(work)
     rows = chosen(near, lambda row: row.category in MOVES and any(numel(shape) in sizes for shape in row.dims or []))
     rows = work.loc[rows.index.union(by_hand.index)]
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         rows,
         Advice(

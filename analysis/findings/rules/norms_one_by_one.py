@@ -25,7 +25,7 @@ from sawtooth.analysis.findings.batch.memory import parameters_of
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule, operations_of
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.host_reads import READS, only_read, waiting_calls
+from sawtooth.analysis.findings.queries.host_reads import READS, ops_serving_only, waiting_calls
 from sawtooth.analysis.findings.queries.passes import SCALES, first_shape, in_backward
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
@@ -95,7 +95,7 @@ def _summaries(context: RuleContext) -> pd.DataFrame:
     if not parameters:
         return rows.iloc[:0]
     ended = work[work["gpu_op_id"].isin(in_backward(context))].groupby("step")["start_ns"].max()
-    reads = only_read(context, waiting_calls(context, READS))
+    reads = ops_serving_only(context, waiting_calls(context, READS))
     others = launched_by_optimizer(context.recording, context.rank.device)
     mine = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(others)]
     shape = mine["dims"].map(first_shape)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import HALF_AS_OFTEN
@@ -43,7 +43,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     work = context.work
     rows = work[work["gpu_op_id"].isin(inside) & (work["category"] != "communication")]
     share = context.share(ms_per_step(rows, context.work_steps))
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         rows,
         Advice(

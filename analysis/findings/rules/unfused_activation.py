@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
@@ -44,7 +44,7 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if chains with an activation take a relevant share of the step."""
     rows, edits = marked(context, MARKS, shortest=LONG, only=_is_activation)
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         rows,
         Advice(

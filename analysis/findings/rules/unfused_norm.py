@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
@@ -45,7 +45,7 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if chains with a normalization take a relevant share of the step."""
     rows, edits = marked(context, MARKS, begins=True)
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         rows,
         Advice(

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
@@ -76,7 +76,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     thread, start, end = (tails[name].to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
     inside = context.launches.between(thread, start, end)
     unused, every = round(tails["unused"].mean()), round(tails["every"].mean())
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         context.work.iloc[np.sort(inside)],
         Advice(

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import LINE_TO_DELETE
@@ -47,7 +47,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         inside = np.concatenate([inside, context.recording.objects(_BY_PYTHON)["gpu_op_id"].to_numpy(np.int64)])
     if not len(inside):
         return
-    yield from of_kernels(
+    yield from kernel_evidence(
         context,
         context.work[context.work["gpu_op_id"].isin(inside)],
         Advice(

@@ -16,23 +16,23 @@ from sawtooth.analysis.telemetry.diagnosis.observation import (
     mid_sentence,
     verb_form,
 )
-from sawtooth.ingest.quantities.throttling import holding
+from sawtooth.ingest.quantities.throttling import bits_of, holding
 
-HEAT, POWER, HARDWARE = 0x20 | 0x40, 0x4, 0x8 | 0x80
-# A reason for lower clocks is reported if it lasts for one of these.
+HEAT, POWER, HARDWARE = bits_of("heat"), bits_of("power"), bits_of("hardware")
+# A reason is reported with at least LEAST_SAMPLES samples, if it lasts for LEAST_SHARE of the time or for LEAST_SECONDS.
 LEAST_SHARE = 0.05
 LEAST_SECONDS = 20.0
 LEAST_SAMPLES = 3  # Single samples with a reason are ordinary.
 POWER_SHARE = 0.2  # Below this share of the time, the power cap hardly changes the mean clock.
 LEAST_CLOCK_LOSS = 0.03  # A smaller loss is within the spread of boost clocks.
 PEER_CLOCK_RATIO = 0.9  # A clock below this share of the peers' median clock is reported.
-LEAST_PEERS = 3
+LEAST_PEERS = 3  # The median of fewer other GPUs of the same model is not a norm.
 REASONS = "clocks_event_reasons.active, clocks.sm, clocks.max.sm, temperature.gpu and power.draw with nvidia-smi --query-gpu"
 
 
 def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield what reduced the clocks of which GPUs."""
-    clocks = {gpu.device: _free_clock(gpu) for gpu in gpus}
+    unthrottled = {gpu.device: _unthrottled_clock(gpu) for gpu in gpus}
     explained: set[int] = set()
     reasons: tuple[tuple[Kind, int, str | None], ...] = (
         ("thermal-throttling", HEAT, "thermal_violation_pct"),
@@ -42,20 +42,21 @@ def throttling(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     for kind, bits, violation in reasons:
         throttled = [(gpu, mask) for gpu in gpus if (mask := _throttled_samples(gpu, kind, bits, violation)) is not None]
         if kind == "power-throttling" and throttled:
-            yield _power(throttled, gpus, clocks)
+            yield _power(throttled, gpus, unthrottled)
         elif throttled:
             explained |= {gpu.device for gpu, _ in throttled}
             yield from (
-                _reduced(kind, gpu, mask, clocks[gpu.device], _peer_clock(gpu, gpus, clocks), len(gpus))
+                _reduced(kind, gpu, mask, unthrottled[gpu.device] or _peer_clock(gpu, gpus, unthrottled), len(gpus))
                 for gpu, mask in throttled
             )
     for name in dict.fromkeys(gpu.name for gpu in gpus):  # Models differ in their clocks.
         yield from _below_peers([gpu for gpu in gpus if gpu.name == name], explained)
 
 
-def _peer_clock(gpu: DeviceSamples, gpus: Sequence[DeviceSamples], clocks: dict[int, float | None]) -> float | None:
-    """Return the usual free clock of the GPUs of the same model; None if there are too few."""
-    peers = [clock for peer in gpus if peer.name == gpu.name and (clock := clocks[peer.device]) is not None]
+def _peer_clock(gpu: DeviceSamples, gpus: Sequence[DeviceSamples], unthrottled: dict[int, float | None]) -> float | None:
+    """Return the median unthrottled clock of the other GPUs of the same model; None if there are too few."""
+    others = [peer for peer in gpus if peer is not gpu and peer.name == gpu.name]
+    peers = [clock for peer in others if (clock := unthrottled[peer.device]) is not None]
     return float(np.median(peers)) if len(peers) >= LEAST_PEERS else None
 
 
@@ -66,7 +67,7 @@ def _throttled_samples(gpu: DeviceSamples, kind: str, bits: int, violation: str 
         reason_bits = np.nan_to_num(gpu.values["clock_event_mask"]).astype(np.int64)
         mask |= (reason_bits & bits) != 0
         if kind == "hardware-throttling":
-            mask &= (reason_bits & HEAT) == 0  # The hardware bit accompanies heat.
+            mask &= (reason_bits & HEAT) == 0  # The driver sets it for heat too, which is its own kind.
     if violation is not None and violation in gpu:
         mask |= np.nan_to_num(gpu.values[violation]) > 0
     if np.isfinite(gpu.busy).any():
@@ -76,23 +77,26 @@ def _throttled_samples(gpu: DeviceSamples, kind: str, bits: int, violation: str 
     return mask if int(mask.sum()) >= LEAST_SAMPLES and (share >= least_share or long) else None
 
 
-def _free_clock(gpu: DeviceSamples) -> float | None:
+def _unthrottled_clock(gpu: DeviceSamples) -> float | None:
     """Return the clock of a working GPU that nothing reduces, MHz."""
     if "clock_sm_mhz" not in gpu:
         return None
     clock = gpu.values["clock_sm_mhz"]
-    mask = np.nan_to_num(gpu.values.get("clock_event_mask", np.zeros(len(clock)))).astype(np.int64)
-    free = np.isfinite(clock) & gpu.at_work & ((mask & (HEAT | HARDWARE | POWER)) == 0)
-    return float(np.percentile(clock[free], 75)) if int(free.sum()) >= LEAST_SAMPLES else None
+    reason_bits = np.nan_to_num(gpu.values.get("clock_event_mask", np.zeros(len(clock)))).astype(np.int64)
+    mask = np.isfinite(clock) & gpu.at_work & ((reason_bits & (HEAT | HARDWARE | POWER)) == 0)
+    return float(np.percentile(clock[mask], 75)) if int(mask.sum()) >= LEAST_SAMPLES else None
 
 
-def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], own_clock: float | None, peer_clock: float | None, total: int) -> Observation:  # fmt: skip
-    clock, free = gpu.mean("clock_sm_mhz", mask), own_clock or peer_clock or _highest([gpu])
-    share = gpu.share(mask)
-    ratio = min(clock / free, 1.0) if clock is not None and free else None
+def _clock_ratio(clock: float | None, unthrottled: float | None) -> float | None:
+    return min(clock / unthrottled, 1.0) if clock is not None and unthrottled else None
+
+
+def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], unthrottled: float | None, gpu_count: int) -> Observation:
+    clock, unthrottled = gpu.mean("clock_sm_mhz", mask), unthrottled or _highest([gpu])
+    share, ratio = gpu.share(mask), _clock_ratio(clock, unthrottled)
     slowed = ratio is not None and ratio < 1 - LEAST_CLOCK_LOSS
     reason = {"thermal-throttling": "Heat", "hardware-throttling": "The hardware"}[kind]
-    gpu_name = mid_sentence(gpus_in_words([gpu.device], total))
+    gpu_name = mid_sentence(gpus_in_words([gpu.device], gpu_count))
     if slowed:
         title = f"{reason} slows {gpu_name} to {ratio:.0%} of its clock"
     elif ratio is not None:
@@ -112,10 +116,10 @@ def _reduced(kind: Kind, gpu: DeviceSamples, mask: NDArray[np.bool_], own_clock:
         start_ns=int(gpu.times[mask][0]),
         end_ns=int(gpu.times[mask][-1]),
         title=title,
-        evidence=_evidence(gpu, mask, clock, free, ratio if slowed else None, total),
+        evidence=_evidence(gpu, mask, clock, unthrottled, ratio if slowed else None, gpu_count),
         action=("Check", f"{component} of {gpu_name}", advice),
         record_next="nvidia-smi -q -d PERFORMANCE,TEMPERATURE while it happens",
-        details={"clock_mhz": clock, "free_clock_mhz": free, "reason_bits": _reasons(gpu, mask)},
+        details={"clock_mhz": clock, "free_clock_mhz": unthrottled, "reason_bits": _reasons(gpu, mask)},
     )  # fmt: skip
 
 
@@ -131,7 +135,14 @@ def _highest(gpus: Sequence[DeviceSamples]) -> float | None:
     return float(np.mean(clocks_mhz)) if clocks_mhz else None
 
 
-def _evidence(gpu: DeviceSamples, mask: NDArray[np.bool_], clock: float | None, free: float | None, ratio: float | None, total: int) -> str:  # fmt: skip
+def _evidence(
+    gpu: DeviceSamples,
+    mask: NDArray[np.bool_],
+    clock: float | None,
+    unthrottled: float | None,
+    slowed_ratio: float | None,
+    gpu_count: int,
+) -> str:
     """Return the reason, clock and temperature, and the meaning for a job on several GPUs."""
     labels = [f"{reason.label} (0x{reason.bit:x})" for reason in holding(_reasons(gpu, mask)) if reason.kind != "power"]
     reason = f": {' and '.join(labels)}" if labels else ", by its violation counter"
@@ -139,31 +150,38 @@ def _evidence(gpu: DeviceSamples, mask: NDArray[np.bool_], clock: float | None, 
         f"The driver gives the reason in {count_of_samples(int(mask.sum()), len(mask))}, {gpu.share(mask):.0%} of the time{reason}."
     ]
     if clock is not None:
-        parts.append(f"The SM clock is {clock:,.0f} MHz in them" + (f", else {free:,.0f} MHz." if free else "."))
+        parts.append(f"The SM clock is {clock:,.0f} MHz in them" + (f", else {unthrottled:,.0f} MHz." if unthrottled else "."))
     if "temp_c" in gpu and np.isfinite(gpu.values["temp_c"][mask]).any():
         parts.append(f"The GPU reaches {np.nanmax(gpu.values['temp_c'][mask]):.0f} °C.")
-    if ratio is not None and total > 1:
+    if slowed_ratio is not None and gpu_count > 1:
         parts.append(
-            f"If {'both' if total == 2 else f'all {total}'} GPUs share a job and wait for each other, a step then takes up to {1 / ratio:.2f} times as long."
+            f"If {'both' if gpu_count == 2 else f'all {gpu_count}'} GPUs share a job and wait for each other, a step then takes up to {1 / slowed_ratio:.2f} times as long."
         )
     return " ".join(parts)
 
 
-def _power(throttled: Sequence[tuple[DeviceSamples, NDArray[np.bool_]]], gpus: Sequence[DeviceSamples], clocks: dict[int, float | None]) -> Observation:  # fmt: skip
+def _power(
+    throttled: Sequence[tuple[DeviceSamples, NDArray[np.bool_]]],
+    gpus: Sequence[DeviceSamples],
+    unthrottled_clocks: dict[int, float | None],
+) -> Observation:
     devices = tuple(gpu.device for gpu, _ in throttled)
     share = float(np.mean([gpu.share(mask) for gpu, mask in throttled]))
     clocks_mhz = [mean for gpu, mask in throttled if (mean := gpu.mean("clock_sm_mhz", mask)) is not None]
     clock = float(np.mean(clocks_mhz)) if clocks_mhz else None
-    free_clocks = [free for gpu, _ in throttled if (free := clocks[gpu.device]) is not None]
-    free = float(np.mean(free_clocks)) if free_clocks else _highest([gpu for gpu, _ in throttled])
-    ratio = min(clock / free, 1.0) if clock is not None and free else None
+    known = [mhz for gpu, _ in throttled if (mhz := unthrottled_clocks[gpu.device]) is not None]
+    unthrottled = float(np.mean(known)) if known else _highest([gpu for gpu, _ in throttled])
+    ratio = _clock_ratio(clock, unthrottled)
     draws = [mean for gpu, mask in throttled if (mean := gpu.mean("power_w", mask)) is not None]
     limits = [float(np.nanmedian(gpu.values["power_limit_w"])) for gpu, _ in throttled if "power_limit_w" in gpu]
-    draw = f" They draw {np.mean(draws):.0f} W" if draws else ""
-    draw += f" of {np.mean(limits):.0f} W." if draw and limits else "." if draw else ""
-    clock_in_words = (
-        f" The SM clock is {clock:,.0f} MHz then" + (f", else {free:,.0f} MHz." if free else ".") if clock is not None else ""
-    )
+    draw_in_words = clock_in_words = ""
+    if draws:
+        subject = "It draws" if len(devices) == 1 else "They draw"
+        limit = f" of {np.mean(limits):.0f} W" if limits else ""
+        draw_in_words = f" {subject} {np.mean(draws):.0f} W{limit}."
+    if clock is not None:
+        otherwise = f", else {unthrottled:,.0f} MHz" if unthrottled else ""
+        clock_in_words = f" The SM clock is {clock:,.0f} MHz then{otherwise}."
     return Observation(
         kind="power-throttling",
         devices=devices,
@@ -175,15 +193,15 @@ def _power(throttled: Sequence[tuple[DeviceSamples, NDArray[np.bool_]]], gpus: S
         start_ns=min(int(gpu.times[mask][0]) for gpu, mask in throttled),
         end_ns=max(int(gpu.times[mask][-1]) for gpu, mask in throttled),
         title=f"{gpus_in_words(devices, len(gpus))} {verb_form(devices, 'is', 'are')} at the power limit {share:.0%} of the time",
-        evidence=f"The driver gives the power cap (0x4) as the reason for lower clocks.{clock_in_words}{draw.replace('They draw', 'It draws') if len(devices) == 1 else draw} This is usual for dense work.",
+        evidence=f"The driver gives the power cap (0x4) as the reason for lower clocks.{clock_in_words}{draw_in_words} This is usual for dense work.",
         action=("Leave", "the clocks as they are", ", or ask the operator for a higher limit: it would raise the clock."),
         record_next="power.draw and enforced.power.limit, to see how near the draw is to the limit",
-        details={"clock_mhz": clock, "free_clock_mhz": free, "reason_bits": POWER},
+        details={"clock_mhz": clock, "free_clock_mhz": unthrottled, "reason_bits": POWER},
     )  # fmt: skip
 
 
-def _capped(gpu: DeviceSamples) -> str:
-    """Return whether the driver gives the power cap as the reason while the GPU works."""
+def _power_cap_sentence(gpu: DeviceSamples) -> str:
+    """Return a sentence on whether the driver gives the power cap as the reason while the GPU works."""
     capped = gpu.at_work & ((np.nan_to_num(gpu.values["clock_event_mask"]).astype(np.int64) & POWER) != 0)
     share = gpu.share(capped) / gpu.share(gpu.at_work)
     return (
@@ -201,7 +219,7 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
     working = {
         g.device: c for g in gpus if (c := g.mean("clock_sm_mhz", g.at_work)) is not None and g.share(g.at_work) > LEAST_SHARE
     }
-    if len(working) <= LEAST_PEERS:
+    if len(working) - 1 < LEAST_PEERS:  # without the GPU itself
         return
     usual = float(np.median(list(working.values())))
     for gpu in gpus:
@@ -210,7 +228,9 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
             continue
         celsius = gpu.mean("temp_c", gpu.at_work)
         temperature_in_words = f" at {celsius:.0f} °C" if celsius is not None else ""
-        no_reason = _capped(gpu) if "clock_event_mask" in gpu else "The reasons for lower clocks were not recorded."
+        reason_sentence = (
+            _power_cap_sentence(gpu) if "clock_event_mask" in gpu else "The reasons for lower clocks were not recorded."
+        )
         yield Observation(
             kind="low-clock",
             devices=(gpu.device,),
@@ -222,7 +242,7 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
             start_ns=int(gpu.times[0]),
             end_ns=int(gpu.times[-1]),
             title=f"GPU {gpu.device} runs at {clock / usual:.0%} of its peers' clock",
-            evidence=f"While it works, its SM clock is {clock:,.0f} MHz{temperature_in_words}; the median of the {len(working)} GPUs is {usual:,.0f} MHz. {no_reason}",
+            evidence=f"While it works, its SM clock is {clock:,.0f} MHz{temperature_in_words}; the median of the {len(working)} GPUs is {usual:,.0f} MHz. {reason_sentence}",
             action=("Compare", f"limits and cooling of GPU {gpu.device} with its peers'", ": power limit, locked clocks, temperature. If they share a job, all wait for it."),
             record_next=REASONS,
             details={"clock_mhz": clock, "peers_mhz": usual},

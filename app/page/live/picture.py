@@ -49,7 +49,7 @@ def _tile(session: LiveSession, gpu: LiveGpu, column: str, label: str, value: st
 
 
 def _at_a_glance(session: LiveSession, gpu: LiveGpu, chosen: bool, dark: bool) -> LiveNumber:
-    column = gpu.at_work
+    column = gpu.at_work_column
     label, note = f"GPU {gpu.device}", words.memory_sentence(gpu)
     if column is None:
         return LiveNumber(label, "not measured", [], chart.colour_of_line("util_pct", dark), 100.0, note, gpu.device, chosen)

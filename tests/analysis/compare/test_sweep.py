@@ -112,14 +112,14 @@ def test_sizes_tried_beside_one_run_are_a_sweep():
     # 64 in 32 ms: 2,000 samples/s; 100 in 48 ms: 2,083; the run's own stopwatch speaks for 32: 32 / 20.4 ms = 1,569
     arranged = sweep([tried_run()], memory_bytes={"a" * 16: 80_000_000_000})
     assert (arranged.setting, arranged.unit) == ("batch_size", "samples")
-    assert [(p.value, p.own, p.too_large) for p in arranged.points] == [
+    assert [(p.value, p.is_run, p.too_large) for p in arranged.points] == [
         ("32", True, False), ("64", False, False), ("100", False, False), ("104", False, True)
     ]  # fmt: skip
     assert [p.throughput.value and round(p.throughput.value) for p in arranged.points] == [1569, 2000, 2083, None]
     assert arranged.points[1].memory_share == 0.5 and arranged.points[1].reading("best_step_time_ms").low == 31.0
     assert arranged.points[1].reading("mfu").why_missing and arranged.points[3].reading("best_step_time_ms").value is None
     assert arranged.points[arranged.sweet_spot].value == "100"
-    assert "100 fits into memory and 104 does not: by the usual rule of 0.8 take at most 80." in arranged.why
+    assert "100 fits into memory and 104 does not. Leave 20% spare: take at most 80." in arranged.why
 
 
 def test_accumulating_stands_beside_the_larger_batch():
@@ -133,7 +133,7 @@ def test_accumulating_stands_beside_the_larger_batch():
 def test_runs_and_sizes_tried_beside_them_share_one_table():
     other = batch_run(64, 31.0)
     arranged = sweep([tried_run(), other])
-    assert [(p.value, p.own) for p in arranged.points] == [("32", True), ("64", True), ("100", False), ("104", False)]
+    assert [(p.value, p.is_run) for p in arranged.points] == [("32", True), ("64", True), ("100", False), ("104", False)]
     assert arranged.points[1].run.manifest.id == other.manifest.id, "a run of its own measures more than a trial"
 
 
@@ -273,7 +273,7 @@ def test_a_step_may_count_more_samples_than_the_batch_size():
     unsaid = sweep([tried_run(facts=UserFacts())])
     assert unsaid.points[1].throughput.value == pytest.approx(2000)
     automatic = sweep([tried_run(settings={"batch_size": "auto"}, facts=UserFacts())])
-    assert [(p.value, p.own) for p in automatic.points] == [("32", False), ("64", False), ("100", False), ("104", False), ("auto", True)]  # fmt: skip
+    assert [(p.value, p.is_run) for p in automatic.points] == [("32", False), ("64", False), ("100", False), ("104", False), ("auto", True)]  # fmt: skip
     assert automatic.points[1].throughput.value == pytest.approx(2000)
 
 

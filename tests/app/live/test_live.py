@@ -69,7 +69,7 @@ def test_a_session_is_read_as_it_grows_and_says_what_the_gpu_does(tmp_path: Path
         live_words.sentence(session, gpu, tooth, live=True)
         == "GPU 0 works 20\u00a0% of each 1.00\u00a0s and waits for the rest."
     )
-    assert "duty 20\u00a0%" in live_words.describe_rhythm(tooth, gpu)
+    assert "duty 20\u00a0%" in live_words.sawtooth_sentence(tooth, gpu)
     assert session.mean(0, "gr_active_pct", 10) == pytest.approx(20, abs=1)
     assert session.mean(0, "tensor_active_pct", 10) is None
     writer.close()
@@ -93,7 +93,7 @@ def test_steps_are_said_by_their_marks(tmp_path: Path) -> None:
     write(tmp_path / "s", starved(20), writer=writer, at=101)
     session = LiveSessions(tmp_path).get("s")
     assert session is not None and session.step_rate is not None
-    said = live_words.steps(session, session.gpus[0], session.sawtooth(0))
+    said = live_words.step_rate_sentence(session, session.gpus[0], session.sawtooth(0))
     # 2 TFLOP a step, 110 steps a second: 220 of an H200's 989.4 dense TFLOP/s
     assert (
         said is not None
@@ -103,7 +103,7 @@ def test_steps_are_said_by_their_marks(tmp_path: Path) -> None:
     assert session.step_rate.mfu("an unknown GPU") is None
     write(tmp_path / "s", starved(200), writer=writer, at=121)
     session.look()
-    said = live_words.steps(session, session.gpus[0], None)
+    said = live_words.step_rate_sentence(session, session.gpus[0], None)
     assert said is not None and said.endswith("No step has ended for 22.0\u00a0s.")
     writer.close()
 
@@ -112,7 +112,10 @@ def test_without_marks_the_rhythm_tells_the_step(tmp_path: Path) -> None:
     write(tmp_path / "s", starved(600)).close()
     session = LiveSession(tmp_path / "s")
     session.look()
-    assert live_words.steps(session, session.gpus[0], session.sawtooth(0)) == "About 1.00\u00a0s a step, by its rhythm."
+    assert (
+        live_words.step_rate_sentence(session, session.gpus[0], session.sawtooth(0))
+        == "About 1.00\u00a0s a step, estimated from its sawtooth."
+    )
 
 
 def test_without_gpu_activity_sm_activity_shows_the_rhythm_and_utilization_the_share(tmp_path: Path) -> None:
@@ -130,7 +133,7 @@ def test_without_gpu_activity_sm_activity_shows_the_rhythm_and_utilization_the_s
         tooth = session.sawtooth(0)
         assert tooth is not None
         assert "works 20\u00a0% of each 1.00\u00a0s" in live_words.sentence(session, gpu, tooth, live=True)
-        assert f"Sawtooth in {label}" in live_words.describe_rhythm(tooth, gpu)
+        assert f"Sawtooth in {label}" in live_words.sawtooth_sentence(tooth, gpu)
 
 
 def test_a_busy_and_an_idle_gpu_have_no_sawtooth(tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_a_busy_and_an_idle_gpu_have_no_sawtooth(tmp_path: Path) -> None:
         assert tooth is not None
         assert tooth.period_s is None
         assert words in live_words.sentence(session, session.gpus[0], tooth, live=True)
-        assert "No sawtooth" in live_words.describe_rhythm(tooth, session.gpus[0])
+        assert "No sawtooth" in live_words.sawtooth_sentence(tooth, session.gpus[0])
 
 
 def test_alerts_name_memory_that_is_nearly_full_and_clocks_that_are_held_down(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tests of memory without allocations: telemetry's value, against the GPU's memory and over time."""
+"""Tests of the memory page without recorded allocations: used memory as a share and over time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS
 from tests.support.dumps import MIB, event, frame, write_snapshot
 from tests.support.pages import charts, opened, run_of, words_of
+
+BAR = "st-prow"  # CSS class of a bar
 
 
 def test_what_is_in_use_and_what_stays_free() -> None:
@@ -37,8 +39,10 @@ def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, 
     assert "At most 25.0\u00a0GB of 100\u00a0GB of GPU memory is in use: 75\u00a0% stays free." in text
     assert "The use stays at 25.0\u00a0GB" in text
     assert not charts(test)  # a level line says no more than its title
-    assert "st-prow" in text
-    assert "st-prow" not in words_of(opened("memory", run_of(app_data, _sampled(tmp_path, 3, 3, 3))))  # nor does a bar of 3 %
+    assert BAR in text
+    assert BAR not in words_of(
+        opened("memory", run_of(app_data, _sampled(tmp_path, 3, 3, 3)))
+    )  # a bar of 3 % would hardly be visible
     assert len(charts(opened("memory", run_of(app_data, _sampled(tmp_path, 15, 25))))) == 1
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from sawtooth.analysis.findings.queries.host_reads import only_read
+from sawtooth.analysis.findings.queries.host_reads import ops_serving_only
 from sawtooth.analysis.store.library import Recording
 from sawtooth.ingest.schema import schema_sql
 
@@ -45,11 +45,11 @@ def waiting(every: int) -> tuple[int, ...]:
 @pytest.mark.parametrize("every", [1, 3, STEPS])
 def test_what_stands_directly_before_a_read_serves_it(context: Any, every: int) -> None:
     # Of a step two norms, the read and what it calls: not the additions before, nor reads that do not wait.
-    assert only_read(context, waiting(every)) == tuple(call - back for call in waiting(every) for back in (3, 2, 1, 0))
+    assert ops_serving_only(context, waiting(every)) == tuple(call - back for call in waiting(every) for back in (3, 2, 1, 0))
 
 
 def test_no_call_no_operation(context: Any) -> None:
-    assert only_read(context, ()) == only_read(context, (3,)) == ()  # 3 is in an addition
+    assert ops_serving_only(context, ()) == ops_serving_only(context, (3,)) == ()  # 3 is in an addition
 
 
 def test_a_read_more_costs_no_look_at_all_operators(context: Any) -> None:
@@ -65,6 +65,6 @@ def spent_s(context: Any, calls: tuple[int, ...]) -> float:
     spent = []
     for _ in range(3):
         began = process_time()
-        only_read(context, calls)
+        ops_serving_only(context, calls)
         spent.append(process_time() - began)
     return min(spent)
