@@ -14,6 +14,7 @@ from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
+from sawtooth.app.theme import colour_of
 from sawtooth.app.words import advice, headline, savings, telemetry
 from sawtooth.app.words import run as run_words
 
@@ -21,6 +22,7 @@ MOST_WORDS = 12  # of a headline without its factor, so that it is read at a gla
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 CAUSE = "Cause: "  # the browser sets it in bold
 LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
+LEAST_OF_WAITS = 0.25  # share of all waits that a change shortens: a wait of a smaller one is no cause to name
 LEAST_MS = 0.1  # a shorter step is clearer in µs, also beside one in ms
 _WORD = re.compile(r"\w")
 _CLAUSES = ("; ", ": ", ". ", ", ")
@@ -56,7 +58,12 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     unsure = all(finding.confidence == "low" for finding in findings)
     limits = "The prediction has low confidence." if unsure else ""
     cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
-    under = (_cause(lead, result), limits, cut_off, headline.between_steps(result))
+    under = (
+        _cause(lead, result, _waits(lead, stairs.now, stairs.choices[first], result)),
+        limits,
+        cut_off,
+        headline.between_steps(result),
+    )
     return Title(pieces, _whole(stairs, choice, first, findings, result), " ".join(filter(None, under)))
 
 
@@ -182,14 +189,28 @@ def _number(count: int) -> str:
     return WORDS[count] if count < len(WORDS) else fmt.count(count)
 
 
-def _cause(finding: Finding, result: RunResult) -> str:
-    """Return what the first change removes, and how busy the GPU is."""
+def _waits(finding: Finding, now: StairStep, after: StairStep, result: RunResult) -> str:
+    """Return the waits that a change shortens, as a sentence; "" if its finding names all of them."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    lost = {(part.owner, part.cause) for part in verdict.parts if part.lost} if verdict is not None else set()
+    left = {(owner, cause): ms for owner, cause, ms in after.parts}
+    waits = [(owner, cause, ms, ms - left.get((owner, cause), 0.0)) for owner, cause, ms in now.parts if (owner, cause) in lost]
+    most = sum(removed for *_, removed in waits)
+    named = sorted((wait for wait in waits if wait[3] >= LEAST_OF_WAITS * most > 0), key=lambda wait: -wait[2])
+    if len(named) < 2 or all(cause in finding.explains.causes for _, cause, _, _ in named):
+        return ""
+    parts = " and ".join(f"{fmt.duration_ms(ms)} for {colour_of(owner, cause).label}" for owner, cause, ms, _ in named)
+    return f"Of each step, the GPU waits {parts}."
+
+
+def _cause(finding: Finding, result: RunResult, waits: str = "") -> str:
+    """Return what the first change removes (``waits``, else the finding's title), and how busy the GPU is."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
         included = [] if reading_order.leading(result) is finding else [finding]
         return CAUSE + (advice.below(result, included) or run_words.first_line(result))
     busy = f"The GPU is busy {fmt.share(verdict.busy_share)} of each {run_words.step_time(verdict)} step."
-    return f"{CAUSE}{fmt.ended(fmt.spaced(finding.title))} {busy}"
+    return f"{CAUSE}{waits or fmt.ended(fmt.spaced(finding.title))} {busy}"
 
 
 def _without_change(result: RunResult, *, selectable: bool) -> Title:

@@ -10,6 +10,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app.words import staircase
 from sawtooth.app.words.answer import title
+from tests.support.run_results import run_of
 from tests.support.stairs import stairs_of
 
 
@@ -29,6 +30,22 @@ def test_the_headline_has_the_first_change_with_its_own_factor_and_the_line_belo
         "Use the fused optimizer: 100 → ≈ 25.0 ms 4.0 × (3.3–4.5)",
         "",
     ]
+
+
+def test_the_cause_names_every_wait_that_the_first_change_shortens_longest_first() -> None:
+    result, stairs = stairs_of((50.0, 45.0, 55.0))
+    waits = {"launch_bound": (24.0, 4.0), "python_host": (34.0, 6.0), "launch_latency": (2.0, 0.0)}  # ms now and after
+    ledger = [
+        ("other_compute", None, 40_000_000, 40.0),
+        *(("idle", cause, int(1e6 * ms), ms) for cause, (ms, _) in waits.items()),
+    ]
+    result = replace(run_of(ledger=ledger), findings=result.findings)
+    now, after = (tuple(("idle", cause, ms[column]) for cause, ms in waits.items()) for column in (0, 1))
+    choices = {choice: replace(step, parts=after if choice else now) for choice, step in stairs.choices.items()}
+    under = lines(replace(stairs, choices=choices), 1, result)[2]
+    assert under.startswith(
+        "Cause: Of each step, the GPU waits 34.0 ms for Python on the host and 24.0 ms for kernel launches."
+    )
 
 
 def test_a_change_that_only_prepares_another_one_is_not_the_headline() -> None:
