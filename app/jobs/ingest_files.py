@@ -70,8 +70,7 @@ def bring_in(
     """Ingest ``files`` (path and display name) and register their runs.
 
     ``name`` is for the run of the other files, and for that of a ``.sawtooth`` file that has only one. ``correction`` is the
-    user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as
-    it is read.
+    user's statement about the telemetry's clock. ``seen`` receives a first look at each trace as soon as it is read.
 
     The first unreadable file raises its SawtoothError. With ``tolerant``, it is listed in ``refused`` and the other files
     continue. If no file can be read, the first error is raised in either case, with the others in ``others``. An error in

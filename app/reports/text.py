@@ -99,13 +99,14 @@ def _blocks(result: RunResult) -> list[str]:
 
 def text(result: RunResult) -> str:
     """Return the report for a terminal: the answer, what to change, the parts of a step, the numbers."""
-    lines = [fmt.clean(result.manifest.name), headline(result), *filter(None, [below(result), result.manifest.failure])]
+    head, under = headline(result), below(result) or ""
+    lines = [fmt.clean(result.manifest.name), head, *filter(None, [under, result.manifest.failure])]
     lines += _findings_text(result)
     if result.lead is not None and result.lead.ledger:
         lines += _ledger_text(result.lead)
     for title, named, parts in host_words.tables(result.host) if result.host else ():
         lines += ["", title, *_columns([named, *parts])]
-    shown = {headline(result), below(result) or ""}
+    shown = {head, under}
     lines += _readings_text(result, shown)
     lines += about_samples(result)
     if audited := numbers.said_once(audit_words.rows(result), numbers.missing(result)):

@@ -129,8 +129,10 @@ class AutocastWalk:
         time = estimate(moving_work(CAST, float(CAST_BYTES * size), "fp32"), self.gpu)
         change = self.changes.setdefault(row.gpu_op_id, KernelChange(row.dur_ns, row.dur_ns, row.dur_ns))
         change.casts += times
-        for _ in range(times if time is not None else 0):
-            change.add(time)  # type: ignore[arg-type]
+        if time is None:
+            return
+        for _ in range(times):
+            change.add(time)
 
     def _moves(self, row: Any) -> None:
         """Add the result of an operator that moves data."""

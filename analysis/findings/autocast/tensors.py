@@ -38,7 +38,10 @@ class StepTensors:
             self.earlier[size] = half
 
     def half(self, size: int) -> bool | None:
-        """Return whether the latest result of this size, or a multiple of it, has 16 bits; None without one."""
+        """Return whether the latest result of this size, or a multiple of it, has 16 bits.
+
+        None if there is no such result.
+        """
         candidates = [self.made[size * parts] for parts in SPLIT if size * parts in self.made]
         return max(candidates)[1] if candidates else None
 

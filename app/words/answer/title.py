@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sawtooth.analysis import reading_order
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
-from sawtooth.analysis.run.verdict import judge
+from sawtooth.analysis.run.verdict import RunJudgement, judge
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
@@ -59,7 +59,7 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     limits = "The prediction has low confidence." if unsure else ""
     cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
     under = (
-        _cause(lead, result, _waits(lead, stairs.now, stairs.choices[first], result)),
+        _cause(lead, result, then=(stairs.now, stairs.choices[first])),
         limits,
         cut_off,
         headline.between_steps(result),
@@ -189,27 +189,34 @@ def _number(count: int) -> str:
     return WORDS[count] if count < len(WORDS) else fmt.count(count)
 
 
-def _waits(finding: Finding, now: StairStep, after: StairStep, result: RunResult) -> str:
+def _waits(finding: Finding, verdict: RunJudgement, now: StairStep, after: StairStep) -> str:
     """Return the waits that a change shortens, as a sentence; "" if its finding names all of them."""
-    verdict = judge(result.lead) if result.lead is not None else None
-    lost = {(part.owner, part.cause) for part in verdict.parts if part.lost} if verdict is not None else set()
-    left = {(owner, cause): ms for owner, cause, ms in after.parts}
-    waits = [(owner, cause, ms, ms - left.get((owner, cause), 0.0)) for owner, cause, ms in now.parts if (owner, cause) in lost]
-    most = sum(removed for *_, removed in waits)
-    named = sorted((wait for wait in waits if wait[3] >= LEAST_OF_WAITS * most > 0), key=lambda wait: -wait[2])
-    if len(named) < 2 or all(cause in finding.explains.causes for _, cause, _, _ in named):
+    lost = {(part.owner, part.cause) for part in verdict.parts if part.lost}
+    after_ms = {(owner, cause): ms for owner, cause, ms in after.parts}
+    waits = [
+        (ms, ms - after_ms.get((owner, cause), 0.0), owner, cause) for owner, cause, ms in now.parts if (owner, cause) in lost
+    ]
+    saved_ms = sum(saved for _, saved, _, _ in waits)
+    named = [wait for wait in waits if wait[1] >= LEAST_OF_WAITS * saved_ms > 0]
+    if len(named) < 2 or all(cause in finding.explains.causes for *_, cause in named):
         return ""
-    parts = " and ".join(f"{fmt.duration_ms(ms)} for {colour_of(owner, cause).label}" for owner, cause, ms, _ in named)
+    named.sort(key=lambda wait: -wait[0])
+    parts = " and ".join(f"{fmt.duration_ms(ms)} for {colour_of(owner, cause).label}" for ms, _, owner, cause in named)
     return f"Of each step, the GPU waits {parts}."
 
 
-def _cause(finding: Finding, result: RunResult, waits: str = "") -> str:
-    """Return what the first change removes (``waits``, else the finding's title), and how busy the GPU is."""
+def _cause(finding: Finding, result: RunResult, then: tuple[StairStep, StairStep] | None = None) -> str:
+    """Return what a change removes, and how busy the GPU is.
+
+    ``then`` are the step before and after the change. With them, all waits that it shortens are named; else, or if those are
+    the finding's own, the finding's title says it.
+    """
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
         included = [] if reading_order.leading(result) is finding else [finding]
         return CAUSE + (advice.below(result, included) or run_words.first_line(result))
     busy = f"The GPU is busy {fmt.share(verdict.busy_share)} of each {run_words.step_time(verdict)} step."
+    waits = _waits(finding, verdict, *then) if then is not None else ""
     return f"{CAUSE}{waits or fmt.ended(fmt.spaced(finding.title))} {busy}"
 
 

@@ -43,7 +43,7 @@ def update_kv_cache(
 
 
 class Talker(nn.Module):
-    """A small decoder in the style of Llama: rotary and grouped-query attention, and a gated feed-forward network."""
+    """A small decoder like Llama: rotary and grouped-query attention, gated feed-forward network."""
 
     def __init__(self, width: int = 768, layers: int = 3, vocab: int = 16000) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Boxes(nn.Module):
 
 
 class Field(nn.Module):
-    """A neural radiance field (NeRF): positional encoding, eight wide layers, and colours summed along each ray."""
+    """A neural radiance field (NeRF): positional encoding, eight layers, colours summed along rays."""
 
     frequencies: Tensor
 
