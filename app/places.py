@@ -93,8 +93,20 @@ def address(name: str, parameters: Mapping[str, str] | Mapping[str, list[str]]) 
 def moved(path: str, query: str) -> str:
     """Return the new address, with all parameters, of a path of ``MOVED``."""
     path = path.strip("/")
-    kept = {key: value for key, value in parse_qs(query, keep_blank_values=True).items() if key != "view" or path == ""}
+    asked = parse_qs(query, keep_blank_values=True)
+    form = asked.pop("view", [])
+    kept = {**asked, "show": form} if path == "" and form else asked
     return address(MOVED[path], _regrouped(path, kept) if path in _GROUPED_BY else kept)
+
+
+def moved_runs(query: str) -> str | None:
+    """Return the new address of Runs if its ``view`` is the form of the list, now called ``show``.
+
+    None for an address of today.
+    """
+    asked = parse_qs(query, keep_blank_values=True)
+    form = asked.get("view", [""])[-1]
+    return moved("", query) if form and form not in {view.name for view in views_of("runs")} else None
 
 
 def moved_work(query: str) -> str | None:

@@ -32,6 +32,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases of sweeps that the default run leaves out, and put the modules in order."""
     leave_out_of_sweeps(items)
     distribute_browser_modules(items)
+    for item in items:
+        if item.get_closest_marker(
+            "browser"
+        ):  # a loaded machine may draw a page anew under the mouse; the summary counts reruns
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
@@ -65,7 +70,7 @@ def distribute_browser_modules(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Each full collection took a third of a second.
+    """Leave the collected tests out of garbage collection.
 
     Each full collection took a third of a second.
     """

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from sawtooth.app.places import MOVED, SCREENS, moved, moved_work
+from sawtooth.app.places import MOVED, SCREENS, moved, moved_runs, moved_work
 from sawtooth.app.server.headers import index_page
 
 
@@ -17,7 +17,8 @@ def routes() -> list[BaseRoute]:
 
 
 async def _index(request: Request) -> Response:
-    if request.url.path == "/work" and (now := moved_work(request.url.query)) is not None:
+    moves = {"/runs": moved_runs, "/work": moved_work}.get(request.url.path)
+    if moves is not None and (now := moves(request.url.query)) is not None:
         return RedirectResponse(now)
     return HTMLResponse(index_page(), headers={"cache-control": "no-cache"})
 

@@ -2,7 +2,7 @@
 // lists, "?" shows the keys; links to our places open without a new page.
 const LISTED = "[class*=st-key-run_cards] [data-testid=stPageLink] a, .st-title";
 const SHOWN = 50; // more would be slower to read than to narrow down
-let root, data, entries, found, at;
+let root, data, entries, found, at, pressedLink;
 
 function walk(step) {
   const items = [...document.querySelectorAll(`[data-testid=stMain] :is(${LISTED})`)].filter((item) => item.checkVisibility());
@@ -46,6 +46,13 @@ function followed(event) {
   root.querySelector(".search").close();
   open(link.href);
   if (link.closest(".st-views") && !event.detail) focusTab(link.href, 100); // by keyboard: the tabs are drawn anew
+}
+
+// Tabs are drawn anew after each click. The browser sends no click to a link that was drawn anew while it was pressed.
+function released(event) {
+  const link = event.target.closest?.("a");
+  if (pressedLink && !pressedLink.isConnected && link?.href === pressedLink.href) link.click();
+  pressedLink = null;
 }
 
 function focusTab(href, looks) {
@@ -108,6 +115,8 @@ export default function (component) {
   window.sawtoothKeys = new AbortController();
   const { signal } = window.sawtoothKeys;
   document.addEventListener("keydown", pressed, { signal });
+  document.addEventListener("pointerdown", (event) => { pressedLink = event.button ? null : event.target.closest?.("a"); }, { capture: true, signal });
+  document.addEventListener("pointerup", released, { capture: true, signal });
   document.addEventListener("click", followed, { capture: true, signal });
   const dialog = root.querySelector(".search");
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close(), { signal });

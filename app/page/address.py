@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.state.session_state_proxy import get_session_state
 
 RANGE = ("t0", "t1", "slice", "finding", "find", "lanes")  # parameters that describe a range of the timeline
@@ -19,3 +20,14 @@ def write(values: Mapping[str, str], names: Iterable[str]) -> None:
         for name in set(names) - set(values):
             parameters.discard_param_no_forward_msg(name)
     st.query_params.update(values)
+
+
+def repeat_after_link() -> None:
+    """Send the address to the browser again if a link or Back led here.
+
+    A message of the previous page may still have been on its way when the viewer clicked. Streamlit then writes the previous
+    page's parameters into the new address.
+    """
+    context = get_script_run_ctx()
+    if context is not None and context.is_history_navigation:  # else the browser would add an entry to its history
+        st.query_params.update({})

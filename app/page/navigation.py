@@ -35,6 +35,7 @@ def pages() -> list[Any]:
 def show(page: Any) -> None:
     """Show the sidebar, the tabs of the place's views, and the page."""
     place = page.url_path or "runs"
+    address.repeat_after_link()
     with st.sidebar:
         frame.guarded(lambda: _sidebar(place))
     frame.guarded(lambda: _where(place))

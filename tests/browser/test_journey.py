@@ -110,6 +110,51 @@ def test_every_screen_shows_its_answer_first_and_fits_the_page(
     context.close()
 
 
+# Holds back the server's messages from the moment when the tabs are drawn, until ``release()``.
+HOLD_BACK = """() => {
+  const held = [], listen = WebSocket.prototype.addEventListener;
+  let holding = true;
+  window.release = () => { holding = false; held.splice(0).forEach((deliver) => deliver()); };
+  WebSocket.prototype.addEventListener = function (kind, listener, ...rest) {
+    const late = (event) => {
+      const deliver = () => listener.call(this, event);
+      holding && document.querySelector(".st-views") ? held.push(deliver) : deliver();
+    };
+    return listen.call(this, kind, kind === "message" ? late : listener, ...rest);
+  };
+}"""
+
+
+def test_a_late_change_of_the_address_does_not_undo_a_click(server: Server, page: Page) -> None:
+    """Work removes an unknown row from the address. The viewer may have left Work when this reaches the browser."""
+    page.add_init_script(f"({HOLD_BACK})()")
+    page.goto(f"{server.url}/work?run={_example(server, page)}&row=unknown")
+    memory = page.locator(".st-views").get_by_role("link", name="Memory")
+    expect(memory).to_be_visible(timeout=60_000)
+    page.wait_for_timeout(3_000)  # the server finishes Work
+    memory.click()
+    page.wait_for_url(re.compile(r"/work\?view=memory&run="))
+    page.evaluate("release()")
+    expect(page.locator(".st-views [aria-current=page]")).to_have_text("Memory")
+    expect(page).to_have_url(re.compile(r"/work\?view=memory&run=[0-9a-f]{16}$"))
+
+
+def test_a_tab_that_is_drawn_anew_while_it_is_pressed_opens(server: Server, page: Page) -> None:
+    """The browser sends no click to a link that is new when the button is released.
+
+    The tabs are drawn anew after each click.
+    """
+    page.goto(f"{server.url}/work?run={_example(server, page)}")
+    expect(page.get_by_role("heading", name=re.compile("What to do about"))).to_be_visible(timeout=60_000)
+    while not page.evaluate("Boolean(window.sawtoothKeys)"):  # what runs in the browser is there too
+        page.wait_for_timeout(50)
+    page.locator(".st-views").get_by_role("link", name="Memory").hover()
+    page.mouse.down()
+    page.locator(".st-views").evaluate("tabs => { tabs.innerHTML = tabs.innerHTML; }")
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"/work\?view=memory&run="))
+
+
 def test_the_search_of_every_page_opens_a_kernel_and_a_tab_keeps_the_focus(server: Server, page: Page) -> None:
     while not (runs := [run.id for run in DataFolder(server.data).manifests() if run.name == "resnet_starved"]):
         page.wait_for_timeout(250)  # the bundled recordings are being read

@@ -110,7 +110,7 @@ def test_hostile_names_show_as_text_and_load_nothing(empty_server: Server, page:
         manifest = new_manifest([ref], name)
         manifest.tags.append(name)
         data.write_manifest(manifest)
-    page.goto(f"{empty_server.url}/runs?view=Cards")
+    page.goto(f"{empty_server.url}/runs?show=Cards")
     expect(page.get_by_text("runs on this machine")).to_be_visible()
     expect(page.get_by_role("checkbox")).to_have_count(len(data.manifests()), timeout=60_000)
     text = page.get_by_test_id("stMain").inner_text().replace("\u2060", "")

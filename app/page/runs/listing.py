@@ -67,7 +67,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"runs_chosen-{_fold(manifests)}"):
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
-        view = controls.choice("Show as", VIEWS, "view", label_shown=False)
+        view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # `view` is Live's
     kept = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     cards_of = {run: card.readings for run, card in kept.items()}
     ordered = listing.ordered(

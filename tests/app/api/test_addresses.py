@@ -19,7 +19,6 @@ RUN = "run=b1fd5309824382b0"
 OLD = [
     ("/", "runs"),
     ("/?find=resnet&tag=model%3Dresnet&sort=step&group=gpu", "runs"),
-    ("/?view=table", "runs"),
     (f"/verdict?{RUN}&fixes=1%2C3&open=2&steps=250&price=3.5", "verdict"),
     (f"/audit?{RUN}&chain=c9a7a8b5098381fc&chain=75184225fa06de76", "audit"),
     (f"/timeline?{RUN}&t0=1.5&t1=2&slice=0%3A12&lanes=gpu&find=gemm&finding=2", "timeline"),
@@ -76,8 +75,21 @@ def test_an_old_address_of_a_table_opens_work_with_its_grouping(client: TestClie
     assert answer.status_code == 200 and (answer.url.path, parse_qs(answer.url.query.decode())) == ("/work", parse_qs(now))
 
 
+@pytest.mark.parametrize("old", [f"/?view=Cards&{RUN}", f"/runs?view=Cards&{RUN}"])
+def test_the_form_of_the_list_of_runs_has_a_parameter_of_its_own(client: TestClient, old: str) -> None:
+    """``view`` is Live's: a control of that name would remove it from Live's address."""
+    answer = client.get(old)
+    assert (answer.url.path, parse_qs(answer.url.query.decode())) == ("/runs", {"show": ["Cards"], "run": [RUN[4:]]})
+
+
 @pytest.mark.parametrize(
-    "now", [f"/work?{RUN}&by=Operator&name=mm", f"/work?view=memory&{RUN}", f"/work?view=efficiency&{RUN}&kernel=a"]
+    "now",
+    [
+        "/runs?view=live&session=20261125-120000",
+        f"/work?{RUN}&by=Operator&name=mm",
+        f"/work?view=memory&{RUN}",
+        f"/work?view=efficiency&{RUN}&kernel=a",
+    ],
 )
 def test_an_address_of_today_stays_as_it_is(client: TestClient, now: str) -> None:
     assert str(client.get(now, follow_redirects=False).status_code) == "200"

@@ -135,7 +135,7 @@ def runs_page(**query: str) -> AppTest:
 
 
 def test_the_address_narrows_and_a_tag_shows_its_history(four: list[str]) -> None:
-    test = runs_page(view="Cards")
+    test = runs_page(show="Cards")
     test.selectbox("tag").select("nightly").run()
     said = words_of(test).replace("\u00a0", " ")
     assert "nightly, 2 runs: step 1.00 ms → 800 µs" in said
@@ -146,7 +146,7 @@ def test_the_address_narrows_and_a_tag_shows_its_history(four: list[str]) -> Non
 
 
 def test_the_fastest_run_comes_first_where_asked(four: list[str]) -> None:
-    test = runs_page(view="Cards")
+    test = runs_page(show="Cards")
     test.selectbox("sort").select("step_time_best_ms").run()
     assert [box.key for box in test.checkbox] == [f"pick-{four[i]}" for i in (1, 2, 0, 3)]
 
@@ -264,7 +264,7 @@ def test_a_run_that_cannot_be_analysed_leaves_the_others_their_cards(four: list[
     made = run_card.card_of
     monkeypatch.setattr(run_card, "card_of", card_of)
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
-    test.query_params["view"] = "Cards"  # the table would have a child process analyse the run
+    test.query_params["show"] = "Cards"  # the table would have a child process analyse the run
     test.run()
     assert {box.key for box in test.checkbox} == {f"pick-{run}" for run in four}
     assert "Analysing this run failed" in words_of(test)
