@@ -20,7 +20,8 @@ from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
 
 RANGES_NOT_STORED = "not_stored_cuda_profiler_range"  # key of ingest's note on the events of CUPTI's range profiler
-NO_GPU_WORK = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
+NO_GPU_WORK = "No GPU work is recorded in this run. If it uses a GPU, profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
+NO_TRACE = "No trace is attached. Record one with `sawtooth run`, torch.profiler or Nsight Systems."
 ON_CPU = "No GPU work is recorded in this run, and the recorder saw no GPU."
 
 
@@ -84,4 +85,6 @@ def why_no_gpu_work(manifest: Manifest, library: Library, telemetry: RunTelemetr
     """Return the reason why a run's traces have no GPU work."""
     if (check := deciding(failed)) is not None:
         return check.sentence
+    if not any(ref.kind == "trace" for ref in manifest.recordings):
+        return NO_TRACE
     return ON_CPU if _on_cpu(manifest, library, telemetry) else NO_GPU_WORK

@@ -10,14 +10,16 @@ from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, missing, worst
 
 FULL_COVERAGE = 0.95  # below it, too many FLOP kernels have unknown shapes for the sum to be the model's
+LEAST_COVERAGE = 0.05  # a lower bound of a twentieth says nothing about the model
 FROM_USER = "FLOPs per step as given by the user."
 APPROXIMATED = (
     "6 × parameters × tokens as given by the user, since the trace hides shapes; attention's own products are not in it."
 )
-NO_SHAPES = (
-    "No shapes of matrix products, convolutions or attention are recorded. Profile with `record_shapes=True`; where a compiled "
-    "region or a CUDA graph hides them, give the FLOPs per step of the run."
+RECORD_SHAPES = (
+    "Profile with `record_shapes=True`; where a compiled region or a CUDA graph hides them, give the FLOPs per step of the run."
 )
+NO_SHAPES = f"No shapes of matrix products, convolutions or attention are recorded. {RECORD_SHAPES}"
+TOO_FEW = "Shapes are recorded for only {:.2g} % of the time of matrix products, convolutions and attention."
 NARROW = ("fp8", "fp4", "int8")  # dtypes with a peak above the 16-bit one: only they can raise MFU above 1
 MOST = 8.0  # times a peak that the user gave: 4-bit operators reach six times the 16-bit one; above, an input is wrong
 BY_DTYPE = "of the operators' dtypes"  # in the note of an MFU whose peak is not the 16-bit one
@@ -26,7 +28,10 @@ ABOVE_PEAK = "Above the peak, which no GPU is: the FLOPs, the dtypes, the step t
 OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
 LOWER_BOUND = "A lower bound"  # start of a note if FLOPs are missing
 UPPER_BOUND = "An upper bound"
-UNITS_UNKNOWN = "the names of FP32 products do not tell whether they ran in TF32, so they are compared with the FP32 peak."
+HARDLY_UNSURE = 0.02  # of the time at the peaks: products with unknown units that take less change no digit that counts
+UNITS_UNKNOWN = (
+    "of the FLOPs are FP32 products whose kernels do not tell whether they ran in TF32; they are compared with the FP32 peak."
+)
 
 
 def flop_coverage(measured: DeviceMeasurements) -> Reading:
@@ -35,7 +40,7 @@ def flop_coverage(measured: DeviceMeasurements) -> Reading:
     if not measured.counted:
         return missing("There are no steps to count FLOPs in.")
     if not flops or not flops.kernel_ns:
-        return missing("No GEMM, convolution or attention kernel ran in the counted steps.")
+        return missing("No kernel of the counted steps is known to be a GEMM, a convolution or attention.")
     return Reading(flops.covered_ns / flops.kernel_ns)
 
 
@@ -50,6 +55,8 @@ def flops_per_step(measured: DeviceMeasurements) -> Reading:
         return missing("There are no steps to divide by.")
     if not flops or not flops.operators:
         return missing(NO_SHAPES)
+    if coverage is not None and coverage < LEAST_COVERAGE:
+        return missing(f"{TOO_FEW.format(100 * coverage)} {RECORD_SHAPES}")
     value = flops.flops / measured.counted
     if coverage is not None and coverage < FULL_COVERAGE:
         note = f"{LOWER_BOUND}: FLOPs are known for {coverage:.0%} of GEMM, convolution and attention time."
@@ -170,8 +177,10 @@ def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
     notes = (f"Peaks in TFLOP/s: {used}.",)
     if share > FASTEST_CLOCK:
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
-    if flops.by_dtype.get(FP32_UNCERTAIN):
-        return Reading(share, trust="unusable", notes=(f"{UPPER_BOUND}: {UNITS_UNKNOWN}", *notes), high=share, bound="most")
+    unsure = flops.by_dtype.get(FP32_UNCERTAIN, 0.0)
+    if unsure / ((peaks.get(FP32_UNCERTAIN) or 1.0) * 1e12) > HARDLY_UNSURE * seconds:
+        note = f"{UPPER_BOUND}: {unsure / sum(flops.by_dtype.values()):.0%} {UNITS_UNKNOWN}"
+        return Reading(share, trust="unusable", notes=(note, *notes), high=share, bound="most")
     return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
 
 

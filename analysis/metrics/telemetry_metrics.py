@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Reading, Trust, lowered, missing
-from sawtooth.analysis.units import significant
+from sawtooth.analysis.units import in_words, significant
 
 if TYPE_CHECKING:
     from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
@@ -100,9 +100,7 @@ def sentence(tooth: Sawtooth, signal: str | None, works_pct: float | None) -> st
     if works_pct is None:
         return f"{signal or 'Activity'} rises and falls every {significant(tooth.period_s)} s."
     busy = works_pct / 100 * tooth.period_s
-    return (
-        f"The GPU works {works_pct:.0f} % of each {significant(tooth.period_s)} s ({busy * 1e3:.0f} ms) and waits for the rest."
-    )
+    return f"The GPU works {works_pct:.0f} % of each {significant(tooth.period_s)} s ({in_words(busy * 1e3, 2)}) and waits for the rest."
 
 
 def peak_memory(measured: DeviceMeasurements) -> Reading:

@@ -104,21 +104,20 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
     if len(ns) < 2 or not ns.all():
         return {"one_step_idle": SINGLE_STEP} if len(ns) == 1 else {}
     busy = ns - np.array([idle_ns.get(step, 0) for step in counted["step"].tolist()], np.float64)
-    others_in_words = "the other" if len(ns) == 2 else "the others"
     doubts: dict[Doubt, str] = {}
     mean, without = ns.mean(), (ns.sum() - ns) / (len(ns) - 1)
     outlier = int(np.abs(without - mean).argmax())
     if abs(without[outlier] - mean) > SWAYED * mean:
-        takes, others = in_words(ns[outlier] / 1e6), in_words(without[outlier] / 1e6) + " on average" * (len(ns) > 2)
-        consequence = "this number is the median" if len(ns) > 2 else "this number is the mean of both"
-        doubts["one_step"] = f"One of {len(ns)} counted steps takes {takes}, {others_in_words} {others}: {consequence}."
+        shortest, longest = in_words(ns.min() / 1e6), in_words(ns.max() / 1e6)
+        middle = "median" if len(ns) > 2 else "mean"
+        doubts["one_step"] = f"The {len(ns)} counted steps take {shortest} to {longest}: this number is their {middle}."
         if source == "profile":
             doubts["step_of_profile"] = doubts["one_step"]
     share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)
     outlier = int(np.abs(without - share).argmax())
     if abs(without[outlier] - share) > SWAYED * share:
         doubts["one_step_idle"] = (
-            f"The GPU is busy {busy[outlier] / ns[outlier]:.0%} of one of {len(ns)} counted steps and {without[outlier]:.0%} of {others_in_words}: that step alone decides this number."
+            f"The GPU is busy {busy[outlier] / ns[outlier]:.0%} of one of {len(ns)} counted steps and {without[outlier]:.0%} of {'the other' if len(ns) == 2 else 'the others'}: this number covers all of them."
         )
     return doubts
 

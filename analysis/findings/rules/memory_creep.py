@@ -58,7 +58,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     each = sum(growth) / len(growth)
     use = memory_use(context)
     left = (use[1] - use[0]) / each if use else None
-    ends = f": full after about {left:,.0f} more steps" if left is not None else ""
+    ends = f": full after about {float(f'{left:.1e}'):,.0f} more steps" if left is not None else ""
     dies = left is None or left < LONG_RUN_STEPS
     yield Evidence(
         Advice(

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
@@ -107,7 +109,7 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
     times = sorted(context.rank.device_step_ms)
     if len(times) < LEAST_STEPS:
         return
-    median = times[len(times) // 2]
+    median = float(np.median(times))
     slow = [ms for ms in times if ms >= SLOWER * median]
     recorded_ms = sum(ms - median for ms in slow) / len(times)
     lost = context.of_run(recorded_ms)

@@ -37,7 +37,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     average = f"; over the steady part they average {in_mhz(clock)}" if clock else ""
     yield Evidence(
         Advice(
-            f"The power limit held the clocks down for {100 * share:.0f} % of the sampled time{average}",
+            f"The power limit kept the clocks below their maximum for {100 * share:.0f} % of the sampled time{average}",
             Action(
                 "Leave",
                 "the clocks as they are",

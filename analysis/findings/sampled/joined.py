@@ -140,5 +140,9 @@ def _activity(observation: Observation, lead: RankResult) -> Judgement:
         ), f"Kernels that use tensor cores take {tensor:.0%} of the profile's kernel time."
     if sm is None:
         return "telemetry alone", "The profile does not show how many SMs its kernels use."
+    profiled, of_run = lead.metrics["gpu_busy_share"].value, busy_share_of_best(lead)
+    if profiled and of_run:
+        sm = min(sm * of_run / profiled, 1.0)  # the samples are of the run, whose steps wait less than the profiled ones
     agrees = sm <= observation.value / 100 + SAME_ACTIVITY
-    return ("confirmed" if agrees else "corrected"), f"By their grids, the profile's kernels use {sm:.0%} of the SMs."
+    reason = f"By their grids, the profile's kernels use {sm:.0%} of the SMs on average over the run's step."
+    return ("confirmed" if agrees else "corrected"), reason

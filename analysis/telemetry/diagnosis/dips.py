@@ -137,7 +137,7 @@ def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: Hos
     likely = (
         "Find",
         f"what the loop does every {period_in_words}",
-        f": most likely it is {ARTICLE[source]}{source}, because {reason}.",
+        f": it may be {ARTICLE[source]}{source}, because {reason}.",
     )
     return Observation(
         kind="utilization-sawtooth",
@@ -149,9 +149,8 @@ def _regular(alike: Sequence[tuple[DeviceSamples, _Dips]], total: int, host: Hos
         time_share=low_share,
         start_ns=int(gpu.times[0]),
         end_ns=int(gpu.times[-1]),
-        title=f"Utilization of {mid_sentence(gpus_in_words(devices, total))} dips every {period_in_words}, {low_share:.0%} of the time",
-        evidence=f"Utilization falls regularly below {LOW_RATIO:.0%} of its level. "
-        + (f"The samples of the host show {ARTICLE[source]}{source}: {reason}." if confirmed else "Samples of the GPU alone do not show for what it waits."),
+        title=f"Utilization of {mid_sentence(gpus_in_words(devices, total))} dips every {period_in_words}, below {LOW_RATIO:.0%} of its level for {low_share:.0%} of the time",
+        evidence=(f"The samples of the host show {ARTICLE[source]}{source}: {reason}." if confirmed else "Samples of the GPU alone do not show for what it waits."),
         action=confirmed_actions[source] if confirmed else likely,
         record_next="a profile of a few periods (sawtooth run), which names the wait" + ("" if host else ", and samples of the host (sawtooth sample)"),
         details={"period_s": period, "low_share": low_share, "source": source, "because": reason},

@@ -19,47 +19,43 @@ LEAST_SHARE = 0.1  # Less busy time says little about a run.
 
 def efficiency(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield GPUs that are in use while their counters show little work."""
-    by_kind: dict[str, list[tuple[DeviceSamples, float, float, dict[str, float]]]] = {}
+    by_kind: dict[str, list[tuple[DeviceSamples, float, dict[str, float]]]] = {}
     for gpu in gpus:
         if (limit := _limit(gpu)) is not None:
-            kind, used, size, means = limit
-            by_kind.setdefault(kind, []).append((gpu, used, size, means))
+            kind, size, means = limit
+            by_kind.setdefault(kind, []).append((gpu, size, means))
     for kind, rows in by_kind.items():
         yield _observation(kind, rows, len(gpus))
 
 
-def _limit(gpu: DeviceSamples) -> tuple[str, float, float, dict[str, float]] | None:
-    """Return what limits the work, the busy share, the activity and all means; None if nothing does."""
+def _limit(gpu: DeviceSamples) -> tuple[str, float, dict[str, float]] | None:
+    """Return what limits the work, the activity and all means; None if nothing does."""
     counters = [c for c in ("gr_active_pct", "util_pct") if c in gpu]
     busy = np.nan_to_num(gpu.values[counters[0]]) >= IN_USE_PCT if counters else gpu.at_work
     if gpu.share(busy) < LEAST_SHARE:
         return None
     columns = ("sm_active_pct", "tensor_active_pct", "dram_active_pct", "power_w", "power_limit_w")
     means = {c: m for c in columns if (m := gpu.mean(c, busy)) is not None}
-    used = gpu.mean(counters[0], busy) if counters else gpu.mean("sm_active_pct", busy)
     sm, tensor, dram = (means.get(c) for c in columns[:3])
-    if used is None:
+    if not counters and sm is None:
         return None
     if dram is not None and dram >= MEMORY_PCT:
-        return "memory-bound", used, dram, means
+        return "memory-bound", dram, means
     if counters and sm is not None and sm < FEW_SMS_PCT:
-        return "low-activity", used, sm, means
+        return "low-activity", sm, means
     if tensor is not None and tensor < NO_TENSOR_PCT and sm is not None:
-        return "no-tensor", used, tensor, means
+        return "no-tensor", tensor, means
     if sm is None and "power_limit_w" in means and means.get("power_w", 1e9) < LOW_POWER_SHARE * means["power_limit_w"]:
-        return "low-power", used, means["power_w"] / means["power_limit_w"], means
+        return "low-power", means["power_w"] / means["power_limit_w"], means
     return None
 
 
-def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, float, dict[str, float]]], total: int) -> Observation:
+def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, dict[str, float]]], total: int) -> Observation:
     devices = tuple(gpu.device for gpu, *_ in rows)
-    used, size = (float(np.mean([row[i] for row in rows])) for i in (1, 2))
-    gpu_names, is_, works = (
-        gpus_in_words(devices, total),
-        "is" if len(devices) == 1 else "are",
-        "uses" if len(devices) == 1 else "use",
-    )
-    dram = [row[3]["dram_active_pct"] for row in rows if "dram_active_pct" in row[3]]
+    size = float(np.mean([row[1] for row in rows]))
+    gpu_names = gpus_in_words(devices, total)
+    works, draws = ("uses", "draws") if len(devices) == 1 else ("use", "draw")
+    dram = [row[2]["dram_active_pct"] for row in rows if "dram_active_pct" in row[2]]
     memory = f" (memory bandwidth {np.mean(dram):.0f} %)" if dram else ""
     title, evidence, action, severity, confidence = {
         "memory-bound": (
@@ -69,7 +65,7 @@ def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, float, di
             "info", "high",
         ),
         "low-activity": (
-            f"{gpu_names} {is_} in use {used:.0f} %, but only {size:.0f} % of the SMs work",
+            f"{gpu_names} {works} only {size:.0f} % of the SMs while utilization is above {IN_USE_PCT:.0f} %",
             f"Utilization counts the time in which any kernel runs, however small{memory}.",
             ("Give", "each kernel more work", ": larger batches, fused operations, or fewer small kernels."),
             "warning", "high",
@@ -81,7 +77,7 @@ def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, float, di
             "info", "medium",
         ),
         "low-power": (
-            f"{gpu_names} {is_} in use {used:.0f} %, at {size:.0%} of the power limit",
+            f"{gpu_names} {draws} {size:.0%} of the power limit while utilization is above {IN_USE_PCT:.0f} %",
             "Dense work draws most of the limit. Small kernels draw less, and so do waits for memory: samples of SM activity would tell.",
             ("Record", "SM and memory activity", ": dcgmi dmon -e 1002,1004,1005, or sawtooth sample."),
             "info", "low",
@@ -102,5 +98,5 @@ def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, float, di
         evidence=evidence,
         action=(action[0], action[1], action[2]),
         record_next="a profile with shapes (sawtooth run), which names the kernels",
-        details={key: float(np.mean([row[3][key] for row in rows if key in row[3]])) for key in rows[0][3]},
+        details={key: float(np.mean([row[2][key] for row in rows if key in row[2]])) for key in rows[0][2]},
     )

@@ -94,7 +94,8 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
         return Steady(None, None, f"{len(times)} samples are too few")
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
     if (values > threshold).sum() < 2:
-        return Steady(None, None, "the GPU never worked while it was sampled")
+        never = "the GPU never worked while it was sampled"
+        return Steady(None, None, f"fewer than two samples are above {threshold:.3g} %" if values.any() else never)
     clear = np.ones(len(times), bool)
     for start, end in shadows:
         clear &= (times <= start) | (times > end)

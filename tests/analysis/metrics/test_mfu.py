@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.metrics import mfu, mfu_factors
 from sawtooth.analysis.metrics.device_facts import DeviceFacts, FlopTotals, StepEstimate
@@ -145,6 +146,20 @@ def test_mfu_above_one_is_an_error_unless_narrow_dtypes_explain_it():
     assert (wrong.trust, wrong.value > 1) == ("unusable", True)
     fp8 = readings(flops(2e12, by_dtype={"fp8": 2e12}), best)["mfu"]
     assert fp8.trust != "unusable"
+
+
+@pytest.mark.parametrize(("unsure", "bound"), [(0.6, "most"), (0.0001, None)])
+def test_few_products_on_unknown_units_leave_mfu_at_dtype_alone(unsure, bound):
+    best = choose_step_time(steps(20), StepEstimate(20e6), None)
+    got = readings(flops(1e10, by_dtype={"fp32": (1 - unsure) * 1e10, FP32_UNCERTAIN: unsure * 1e10}), best)["mfu_at_dtype"]
+    assert got.bound == bound and (got.trust == "unusable") == (bound is not None)
+    assert any("60% of the FLOPs" in note for note in got.notes) == (bound is not None)
+
+
+@pytest.mark.parametrize(("covered", "known"), [(6, True), (4, False)])
+def test_shapes_of_hardly_any_product_give_no_bound(covered, known):
+    got = readings(flops(1e10, covered_ns=covered), choose_step_time(steps(20), None, None))
+    assert {got[key].value is not None for key in ("flops_per_step", "mfu", "hfu")} == {known}
 
 
 def test_without_shapes_the_user_may_give_the_flops():
