@@ -12,7 +12,7 @@ import msgspec
 from sawtooth.app.live.folders import newest, newest_segment
 from sawtooth.ingest.json_checksum import unsealed
 from sawtooth.ingest.receiver import is_pushed
-from sawtooth.ingest.telemetry.session import ODD, is_time
+from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, is_time
 from sawtooth.ingest.typed import from_json
 
 FRESH_SECONDS = 10.0  # a sampler writes at each tick, and a push takes up to two seconds: a longer pause is not jitter
@@ -59,7 +59,7 @@ def session_info(folder: Path) -> SessionInfo | None:
             id=folder.name, folder=folder, name=(meta.name or "")[:NAME_LENGTH], host=(meta.host or "")[:NAME_LENGTH], gpus=len(meta.devices), started_ns=meta.started_w, grown_s=grown, ended=ended,
             pushed=pushed, replay_of=meta.replay_of, pid=None if pushed else meta.pid,
         )  # fmt: skip
-    except (OSError, RecursionError, *ODD):  # msgspec's errors are ValueErrors
+    except (OSError, RecursionError, *INVALID_RECORD_ERRORS):  # msgspec's errors are ValueErrors
         return None
 
 

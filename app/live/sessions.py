@@ -23,7 +23,7 @@ from sawtooth.app.live.step_rate import LiveStepRate
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import possible
 from sawtooth.ingest.sampler.segments import segments_of
-from sawtooth.ingest.telemetry.session import ODD, SessionClock, SessionReader, is_session_id, is_time
+from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, SessionClock, SessionReader, is_session_id, is_time
 
 READERS = 16  # sessions in memory; one with eight GPUs takes about 60 MB after hours
 SAWTOOTH_NS = 60 * 10**9  # time range in which a sawtooth is searched for: it is recent and has about a hundred steps
@@ -74,7 +74,7 @@ class LiveSession:
         """Read the data that was appended since the last look."""
         with self.lock:
             for record in self._reader.poll(LOOK_BYTES if self._looked else CATCH_UP_BYTES):
-                with contextlib.suppress(*ODD):  # an invalid record is ignored
+                with contextlib.suppress(*INVALID_RECORD_ERRORS):  # an invalid record is ignored
                     self._take(record)
             self._looked = True
             every = [series for gpu in self.gpus.values() for series in gpu.series.values()]
@@ -242,7 +242,7 @@ class LiveSessions:
             if opened is None:
                 try:
                     opened = self._open[session] = LiveSession(self.live / session)
-                except (SourceError, *ODD):
+                except (SourceError, *INVALID_RECORD_ERRORS):
                     return None
             self._open.move_to_end(session)
             while len(self._open) > READERS:

@@ -13,24 +13,24 @@ from numpy.typing import NDArray
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.quantities.registry import BY_COLUMN, possible
 from sawtooth.ingest.telemetry.device_numbers import DeviceNumbers
-from sawtooth.ingest.telemetry.find_header import DECIDING_ROWS, find_header, place_of_times, text_of
+from sawtooth.ingest.telemetry.find_header import DECIDING_ROWS, find_header, text_of, time_position
 from sawtooth.ingest.telemetry.headers import Header, SourceColumn
 from sawtooth.ingest.telemetry.reader import TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
 from sawtooth.ingest.telemetry.table import BLANK, UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import TIME_ONLY, Timestamps
-from sawtooth.ingest.telemetry.values import Clockless, number, rows_of
+from sawtooth.ingest.telemetry.values import CountedTimes, number, rows_of
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 DEFAULT_INTERVAL_NS = 1_000_000_000
-KEPT_CELLS = 100_000  # different texts whose numbers are remembered; most values of a log recur
-RATIO_MOST = 1.0  # the largest value of a share that is written from 0 to 1
-BATCH = 8192  # lines that are read at once: columns of rows are converted faster than single rows
-MOST_LINES_OF_ROW = 4
+CACHED_CELLS = 100_000  # different cell texts whose numbers are cached, because most values of a log recur
+LARGEST_RATIO = 1.0  # a column without a unit and without larger values has shares from 0 to 1, not percent
+BATCH = 8192  # lines read at once, because whole columns are converted faster than single rows
+MOST_LINES_OF_ROW = 4  # of one row with line breaks inside its cells
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
-BLANKS_SHOWN = 6
+BLANKS_SHOWN = 6  # columns without values that a note lists
 WHOLE_GPU = ("", "0", "N/A", "-", "[N/A]")  # cells of a partition's column in the row of the whole GPU
 
 
@@ -43,34 +43,34 @@ def read_delimited(lines: Iterator[bytes], tool: str) -> TelemetryTables:
     header, _ = find_header(text)
     if header is None:
         raise SourceError("E-TYPE", "The header line of this table is missing, so its columns have no names.")
-    reader = _Rows(header, tool)
-    rows = _whole_rows(text)
+    reader = _RowReader(header, tool)
+    rows = _joined_rows(text)
     while lines_of_batch := list(itertools.islice(rows, BATCH)):
         reader.add(lines_of_batch)
     return reader.telemetry()
 
 
-def _whole_rows(text: Iterator[str]) -> Iterator[str]:
-    """Yield the rows; one with a line break inside a quoted cell is put together again.
+def _joined_rows(text: Iterator[str]) -> Iterator[str]:
+    """Yield the rows; the lines of a row with a line break inside a quoted cell are joined.
 
     If a quote is not closed within MOST_LINES_OF_ROW lines, only its own line counts as broken.
     """
-    held: list[str] = []
+    open_row: list[str] = []  # lines of a row with an open quote
     for line in text:
-        if not held and '"' not in line:
+        if not open_row and '"' not in line:
             yield line
             continue
-        held.append(line)
-        if sum(part.count('"') for part in held) % 2 == 0:
-            yield "\n".join(held)
-            held = []
-        elif len(held) == MOST_LINES_OF_ROW:
-            yield from held
-            held = []
-    yield from held
+        open_row.append(line)
+        if sum(part.count('"') for part in open_row) % 2 == 0:
+            yield "\n".join(open_row)
+            open_row = []
+        elif len(open_row) == MOST_LINES_OF_ROW:
+            yield from open_row
+            open_row = []
+    yield from open_row
 
 
-def _with_whole_time(row: list[str], header: Header) -> list[str]:
+def _with_joined_time(row: list[str], header: Header) -> list[str]:
     """Return the row with its time in one cell, if a decimal comma split it into two cells.
 
     ``date --iso-8601=ns`` and Python's logging write such times.
@@ -83,7 +83,7 @@ def _with_whole_time(row: list[str], header: Header) -> list[str]:
     return [*row[:at], f"{row[at].strip()}.{row[at + 1].strip()}", *row[at + 2 :]]
 
 
-class _Numbers(dict[str, float]):
+class _CellNumbers(dict[str, float]):
     """The number of each text of one column, computed once; NaN for blanks and impossible values."""
 
     def __init__(self, column: SourceColumn, table: SampleTable) -> None:
@@ -92,38 +92,38 @@ class _Numbers(dict[str, float]):
 
     def __missing__(self, cell: str) -> float:
         """Return the cell as a number in the column's unit."""
-        if len(self) >= KEPT_CELLS:
+        if len(self) >= CACHED_CELLS:
             self.clear()
         column = self.column.column
         value = number(cell.split("\n")[0], self.column.factor)
-        kept = None if value is None else possible(column, value)
-        if value is not None and kept is None:
+        valid = None if value is None else possible(column, value)
+        if value is not None and valid is None:
             self.table.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column} = {value!r}")
-        self[cell] = math.nan if kept is None else kept
+        self[cell] = math.nan if valid is None else valid
         return self[cell]
 
 
-class _Rows:
+class _RowReader:
     """Reads the rows below one header, in batches of lines."""
 
     def __init__(self, header: Header, tool: str) -> None:
         self.header, self.tool = header, tool
         self.table = SampleTable()
         self.times = Timestamps(self.table, utc=header.utc, unit_s=header.unit_s)
-        self.clockless: Clockless | None = None
+        self.counted_times: CountedTimes | None = None
         names = list(dict.fromkeys(column.column for column in header.columns))
         self.names = names + (["clock_event_mask"] if header.reasons and "clock_event_mask" not in names else [])
         self.rows = SampleRows(self.names)
-        self.numbers = {column.place: _Numbers(column, self.table) for column in header.columns}
+        self.numbers = {column.position: _CellNumbers(column, self.table) for column in header.columns}
         self.devices: DeviceNumbers | None = None
-        self.seen: set[int] = set()
-        self.count, self.unreadable, self.round = 0, 0, -1
-        self.example = ""
-        self.last: tuple[tuple[str, str], int | None] = ("", ""), None
+        self.count, self.unreadable, self.example = 0, 0, ""
+        # For a table without times: the number of the printout of all GPUs, and the GPUs that it has so far.
+        self.printout, self.seen = -1, set[int]()
+        self.last_time: tuple[tuple[str, str], int | None] = ("", ""), None  # (date, time) as text, and as ns
 
     def add(self, lines: list[str]) -> None:
         """Read lines."""
-        rows = self._whole(lines, rows_of(lines, self.header.delimiter))
+        rows = self._complete(lines, rows_of(lines, self.header.delimiter))
         if not rows:
             return
         if self.devices is None:
@@ -132,31 +132,33 @@ class _Rows:
         cells_of = list(zip(*rows, strict=True))
         devices = self.devices.numbers(rows, cells_of)
         times = [time if time is not None and 0 <= time < 1 << 62 else None for time in self._times(cells_of, devices)]
-        lost = [i for i, pair in enumerate(zip(times, devices, strict=True)) if None in pair]
-        self._unread(len(lost), f"{self.header.delimiter} ".join(map(str.strip, rows[lost[0]])) if lost else "")
-        left = set(lost)
+        unreadable = [i for i, pair in enumerate(zip(times, devices, strict=True)) if None in pair]
+        example = f"{self.header.delimiter} ".join(map(str.strip, rows[unreadable[0]])) if unreadable else ""
+        self._count_unreadable(len(unreadable), example)
+        left_out = set(unreadable)
         if self.header.partition is not None:
-            of_part = {i for i, cell in enumerate(cells_of[self.header.partition]) if cell.strip() not in WHOLE_GPU} - left
-            if of_part:
+            cells_of_partition = enumerate(cells_of[self.header.partition])
+            partitions = {i for i, cell in cells_of_partition if cell.strip() not in WHOLE_GPU} - left_out
+            if partitions:
                 note = "Rows of further partitions of a GPU were left out."
-                self.table.note("instances_left_out", "info", note, count=len(of_part))
-            left |= of_part
-        if left:
-            kept = [i for i in range(len(rows)) if i not in left]
-            cells_of = [tuple(column[i] for i in kept) for column in cells_of]
-            times, devices = [times[i] for i in kept], [devices[i] for i in kept]
+                self.table.note("instances_left_out", "info", note, count=len(partitions))
+            left_out |= partitions
+        if left_out:
+            used = [i for i in range(len(rows)) if i not in left_out]
+            cells_of = [tuple(column[i] for i in used) for column in cells_of]
+            times, devices = [times[i] for i in used], [devices[i] for i in used]
         if times:
             self._store(cells_of, np.array(times, np.int64), np.array(devices, np.int64))
 
     def _find_time(self, rows: list[list[str]]) -> None:
-        """Find the column of times by its cells, where no title is known; else count the rows."""
+        """Find the column of times by its cells if no title is known; if there is none, count the rows."""
         header = self.header
         if header.time is None:
-            header.time = place_of_times(header, rows)
+            header.time = time_position(header, rows)
         if header.time is None:
-            self.clockless = Clockless(DEFAULT_INTERVAL_NS, self.table, self.tool)
+            self.counted_times = CountedTimes(DEFAULT_INTERVAL_NS, self.table, self.tool)
 
-    def _whole(self, lines: list[str], rows: list[list[str]]) -> list[list[str]]:
+    def _complete(self, lines: list[str], rows: list[list[str]]) -> list[list[str]]:
         """Return the rows with as many cells as the header; count the others as unreadable."""
         titles = self.header.titles
         whole = []
@@ -164,37 +166,37 @@ class _Rows:
             if len(row) != len(titles):
                 if not line.strip():
                     continue
-                row = _with_whole_time(row, self.header)
+                row = _with_joined_time(row, self.header)
                 if len(row) != len(titles):
                     self.count += 1
-                    self._unread(1, line)
+                    self._count_unreadable(1, line)
                     continue
             elif row[-1].strip() == titles[-1] and [row[0].strip("# "), *map(str.strip, row[1:])] == titles:
-                continue  # the header again where logs were appended, or rocm-smi's between samples
+                continue  # a repeated header: of an appended log, or of rocm-smi, which prints it between samples
             whole.append(row)
         self.count += len(whole)
         return whole
 
-    def _unread(self, count: int, line: str) -> None:
+    def _count_unreadable(self, count: int, line: str) -> None:
         self.unreadable += count
         self.example = self.example or line[:200]
 
     def _store(self, cells_of: list[tuple[str, ...]], times: I64, devices: I64) -> None:
-        wide = sorted({column.device for column in self.header.columns if column.device is not None})
-        numbers: list[int | None] = [*wide] or [None]
-        for number_of in numbers:
-            values = self._values(cells_of, number_of, len(times))
-            self.rows.extend(devices if number_of is None else np.full(len(times), number_of), times, values)
+        """Store the values; a table with columns per GPU gives as many rows for each of its rows."""
+        in_titles = sorted({column.device for column in self.header.columns if column.device is not None})
+        for device in in_titles or [None]:
+            values = self._values(cells_of, device, len(times))
+            self.rows.extend(devices if device is None else np.full(len(times), device), times, values)
 
     def _values(self, cells_of: list[tuple[str, ...]], device: int | None, count: int) -> list[F64]:
-        """Return the values of ``names``; of a wide table, those of one GPU."""
+        """Return an array for each of ``names``; in a table with columns per GPU, those of GPU ``device``."""
         values = {name: np.full(count, np.nan) for name in self.names}
         clocks = []
         for column in self.header.columns:
             if column.device != device:
                 continue
-            numbers = self.numbers[column.place]
-            values[column.column] = np.array([numbers[cell] for cell in cells_of[column.place]], np.float64)
+            numbers = self.numbers[column.position]
+            values[column.column] = np.array([numbers[cell] for cell in cells_of[column.position]], np.float64)
             if column.column == "clock_sm_mhz":
                 clocks.append(values[column.column])
         if len(clocks) > 1:  # several dies of one GPU
@@ -203,7 +205,9 @@ class _Rows:
             mean = np.where(dies > 0, dies, 0).sum(axis=0) / np.maximum(working, 1)
             values["clock_sm_mhz"] = np.where(working > 0, mean, clocks[-1])
         if self.header.reasons:
-            flags = {bit: [cell.strip().lower() for cell in cells_of[place]] for place, bit in self.header.reasons.items()}
+            flags = {
+                bit: [cell.strip().lower() for cell in cells_of[position]] for position, bit in self.header.reasons.items()
+            }
             mask = sum(bit * np.array([flag == "active" for flag in of_bit], float) for bit, of_bit in flags.items())
             known = np.any([[flag in ("active", "not active") for flag in of_bit] for of_bit in flags.values()], axis=0)
             values["clock_event_mask"] = np.where(known, mask, values["clock_event_mask"])
@@ -213,26 +217,26 @@ class _Rows:
         """Yield the time of each row of a known device."""
         header = self.header
         if header.time is None:
-            yield from (None if device is None else self._round_ns(device) for device in devices)
+            yield from (None if device is None else self._printout_ns(device) for device in devices)
             return
         dates = cells_of[header.date] if header.date is not None else itertools.repeat("")
         for text, date, device in zip(cells_of[header.time], dates, devices, strict=False):
             if device is None:
                 yield None
                 continue
-            if (date, text) != self.last[0]:  # the rows of one round have the same time
+            if (date, text) != self.last_time[0]:  # usually the rows of all GPUs have the same time
                 dated = date and TIME_ONLY.fullmatch(text.strip())
-                self.last = (date, text), self.times.ns(f"{date.strip()} {text.strip()}" if dated else text)
-            yield self.last[1]
+                self.last_time = (date, text), self.times.ns(f"{date.strip()} {text.strip()}" if dated else text)
+            yield self.last_time[1]
 
-    def _round_ns(self, device: int) -> int | None:
-        """Return the time of a table without times: the number of the round over the GPUs."""
+    def _printout_ns(self, device: int) -> int | None:
+        """Return the time of a row without one, by counting printouts; a repeated GPU begins the next."""
         if device in self.seen:
             self.seen.clear()
         if not self.seen:
-            self.round += 1  # a new round over the GPUs
+            self.printout += 1
         self.seen.add(device)
-        return self.clockless.ns(self.round) if self.clockless is not None else None
+        return self.counted_times.ns(self.printout) if self.counted_times is not None else None
 
     def telemetry(self) -> TelemetryTables:
         """Return the table of all rows.
@@ -256,23 +260,25 @@ class _Rows:
     def _note_blanks(self) -> None:
         """Note the columns without a value in any row."""
         known = {column for _, column in self.table.polled}
-        blank = [self.header.titles[column.place] for column in self.header.columns if column.column not in known]
+        blank = [self.header.titles[column.position] for column in self.header.columns if column.column not in known]
         if blank and known:
             note = f"No row has a value of {', '.join(map(as_shown, blank[:BLANKS_SHOWN]))}."
             if "util_pct" not in known and any(column.column == "util_pct" for column in self.header.columns):
-                note += " Of a GPU with MIG, nvidia-smi shows no utilization: record it with dcgmi dmon -e 1001."
+                note += " nvidia-smi shows no utilization for a GPU with MIG. Record it with dcgmi dmon -e 1001."
             self.table.note("column_blank", "info", note)
 
     def _scale_ratios(self) -> None:
-        """Turn shares from 0 to 1 into percent, where no value of a quantity without a unit is larger."""
-        plain = {c.column for c in self.header.columns if not any(sign in self.header.titles[c.place] for sign in "%[(")}
-        for column in plain:
+        """Turn columns into percent if their title has no unit and no value is above LARGEST_RATIO."""
+        without_unit = {
+            c.column for c in self.header.columns if not any(sign in self.header.titles[c.position] for sign in "%[(")
+        }
+        for column in without_unit:
             if BY_COLUMN[column].unit != "percent":
                 continue
-            of = [series for (_, name), series in self.table.polled.items() if name == column]
-            values = np.concatenate([np.array(series.values) for series in of]) if of else np.empty(0)
-            if len(values) and values.max() <= RATIO_MOST and (values % 1).any():
-                for series in of:
+            per_device = [series for (_, name), series in self.table.polled.items() if name == column]
+            values = np.concatenate([np.array(series.values) for series in per_device]) if per_device else np.empty(0)
+            if len(values) and values.max() <= LARGEST_RATIO and (values % 1).any():
+                for series in per_device:
                     series.values = type(series.values)("d", (np.array(series.values) * 100).tolist())
                 note = f"{BY_COLUMN[column].label} was taken as ratios from 0 to 1: its largest value is {values.max():g}."
                 self.table.note("scale_inferred", "info", note)

@@ -14,20 +14,20 @@ _NUMBER_AT_END = re.compile(r"(?:(?:gpu|card|cuda|nvidia|device|npu|renderd?)[ :
 BLANKS = ("", "-", "n/a", "na", "none", "null", "nan", "unknown")
 
 
-def device_place(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
-    """Return the place of the column that tells a table's GPUs apart; None if it has none.
+def device_position(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
+    """Return the position of the column that identifies the GPU of a row; None if there is none.
 
-    Where several names fit (``gpu`` beside ``index``), it is the one with the fewest rows of the same time and GPU; of equals
-    the one with the fewest different cells, because a column may count the rows.
+    If several columns may do so (``gpu`` and ``index``), it is the one with the fewest repeated pairs of time and GPU. Among
+    equals it is the one with the fewest different cells, because the other may be a running number of rows.
     """
     if len(header.devices) < 2 or header.time is None:
         return next(iter(header.devices), None)
-    at, host = header.time, header.host
+    time, host = header.time, header.host
     whole = [row for row in rows if len(row) == len(header.titles)]
 
-    def rank(place: int) -> tuple[int, int]:
-        kept = [(row[at], row[host] if host is not None else "", row[place].strip()) for row in whole]
-        return len(kept) - len(set(kept)), len({cell for *_, cell in kept})
+    def rank(position: int) -> tuple[int, int]:
+        keys = [(row[time], row[host] if host is not None else "", row[position].strip()) for row in whole]
+        return len(keys) - len(set(keys)), len({cell for *_, cell in keys})
 
     return min(header.devices, key=rank)
 
@@ -37,14 +37,14 @@ class DeviceNumbers:
 
     def __init__(self, header: Header, table: SampleTable, rows: Sequence[Sequence[str]]) -> None:
         self.header, self.table = header, table
-        self.place = device_place(header, rows)
-        self.known: dict[tuple[str, ...], int | None] = {}
-        self.devices: dict[tuple[str, str], int] = {}
+        self.position = device_position(header, rows)
+        self.known: dict[tuple[str, ...], int | None] = {}  # cells of (host, GPU, UUID) → number
+        self.devices: dict[tuple[str, str], int] = {}  # (host, UUID or index) → number
 
     def numbers(self, rows: Sequence[Sequence[str]], cells_of: Sequence[Sequence[str]]) -> list[int | None]:
         """Return the number of the GPU that each row describes; None if it is impossible."""
-        places = (self.header.host, self.place, self.header.uuid)
-        keys = zip(*(cells_of[place] if place is not None else ("",) * len(rows) for place in places), strict=True)
+        positions = (self.header.host, self.position, self.header.uuid)
+        keys = zip(*(cells_of[position] if position is not None else ("",) * len(rows) for position in positions), strict=True)
         known = self.known
         return [known[key] if key in known else self._first(key, row) for key, row in zip(keys, rows, strict=True)]
 
@@ -58,7 +58,7 @@ class DeviceNumbers:
         key = (host, uuid or index)
         if key not in self.devices:
             match = _NUMBER_AT_END.fullmatch(index)
-            if match is None and (index[:1] == "-" or not (index or uuid or self.place is None)):
+            if match is None and (index[:1] == "-" or not (index or uuid or self.position is None)):
                 return None
             wanted = int(match.group(1)) if match else len(self.devices)
             if wanted >= MOST_DEVICES or len(self.devices) >= MOST_DEVICES:
@@ -73,12 +73,12 @@ class DeviceNumbers:
     def _describe(self, device: int, host: str, uuid: str, row: Sequence[str]) -> None:
         header = self.header
 
-        def cell(place: int | None) -> str | None:
-            text = row[place].strip() if place is not None else ""
+        def cell(position: int | None) -> str | None:
+            text = row[position].strip() if position is not None else ""
             return text if text and text[0] not in "[-" else None
 
         total = next((c for c in header.columns if c.column == "mem_total_bytes"), None)
-        memory = number(row[total.place], total.factor) if total is not None else None
+        memory = number(row[total.position], total.factor) if total is not None else None
         self.table.devices[device] = {
             "name": cell(header.name) or header.maker,
             "uuid": uuid if uuid and ":" not in uuid else None,

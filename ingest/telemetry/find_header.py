@@ -1,11 +1,11 @@
-"""Find the header of a table, and its column of times."""
+"""Find the header line of a table, and the column that has its times."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from sawtooth.ingest.telemetry.headers import SEARCHED, Header, header_of
+from sawtooth.ingest.telemetry.headers import HEADER_SEARCH_LINES, Header, header_of
 from sawtooth.ingest.telemetry.timestamps import are_times
 from sawtooth.ingest.telemetry.values import cells
 
@@ -20,10 +20,10 @@ def text_of(lines: Iterator[bytes]) -> Iterator[str]:
 def find_header(text: Iterator[str]) -> tuple[Header | None, Header | None]:
     """Return the first header with a known quantity, else the first line that looks like a table's header.
 
-    At most SEARCHED lines are read.
+    At most HEADER_SEARCH_LINES lines are read.
     """
     table: Header | None = None
-    for line in itertools.islice(text, SEARCHED):
+    for line in itertools.islice(text, HEADER_SEARCH_LINES):
         header = header_of(line) if line.strip() else None
         if header is None:
             continue
@@ -44,8 +44,8 @@ def rows_below(header: Header, lines: Iterable[bytes]) -> list[list[str]]:
     return [row for row in rows if len(row) == len(header.titles) and [cell.strip() for cell in row] != header.titles]
 
 
-def place_of_times(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
-    """Return the place of a column whose cells are dated times, although its title is not known."""
-    used = {column.place for column in header.columns}
-    titles = range(len(header.titles))
-    return next((at for at in titles if at not in used and are_times([row[at] for row in rows])), None)
+def time_position(header: Header, rows: Sequence[Sequence[str]]) -> int | None:
+    """Return the position of a column whose title is unknown, but whose cells are all dated times."""
+    used = {column.position for column in header.columns}
+    unused = (position for position in range(len(header.titles)) if position not in used)
+    return next((position for position in unused if are_times([row[position] for row in rows])), None)

@@ -11,11 +11,11 @@ from sawtooth.ingest.quantities.throttling import THROTTLE_REASONS
 from sawtooth.ingest.telemetry.values import UNITS, cells
 
 DELIMITERS = ",;\t|"
-MOST_CHARACTERS = 1 << 16  # of a header: nvitop's and W&B's have some thousand columns
-MOST_OF_TITLE = 1000  # Grafana's titles hold all labels of a series
-MARKUP = ("{", "[", "<", "}")  # no header of a table begins so
-SEARCHED = 40  # lines before a header: banners, warnings, comments
-# Best first: where a table has several, an absolute time is better than one since the start.
+MOST_CHARACTERS = 1 << 16  # of a header line; nvitop's and W&B's have some thousand columns
+MOST_TITLE_CHARACTERS = 1000  # Grafana's titles contain all labels of a series
+MARKUP = ("{", "[", "<", "}")  # a line that begins with these is JSON or XML, no header of a table
+HEADER_SEARCH_LINES = 40  # banners, warnings and comments can precede a header
+# Best first: if a table has several, an absolute time is better than one since the start.
 TIMES = (
     "timestamp", "datetime", "date_time", "query_time", "time", "ts", "unix_time", "epoch", "created_at", "timestamp_s", "timestamp_ms",
     "timestampus", "timestamp_us", "timestamp_ns", "unix_timestamp", "last_timestamp", "time_s", "time_ms", "elapsed_sec", "elapsed_s",
@@ -41,7 +41,7 @@ VALUES = ("value", "values", "val", "reading")
 NAMES = ("name", "gpu_name", "model", "product_name", "model_name", "device_name")
 HOSTS = ("host", "hostname", "node", "instance", "machine")
 PARTITIONS = ("xcp", "tile_id", "tileid", "gpu_i_id", "mig")
-# Titles that only one maker's tools write.
+# Name of a maker's device → titles that only tools for this maker write.
 MAKERS = {
     "AMD GPU": {"gfx_activity", "umc_activity", "socket_power", "gfx_0_clk", "gfx_clk", "gpu_use", "current_socket_graphics_package_power",
                 "average_graphics_package_power", "hotspot_temperature"},
@@ -56,7 +56,7 @@ ROLE_OF = {name: role for role, names in ROLES.items() for name in names}
 FIELDS: dict[Source, dict[str, tuple[str, float]]] = {
     source: names_in(source) for source in ("nvidia_smi", "table", "dcgm_exporter")
 }
-# Units at the end of a name, such as power_w; those that a header has in brackets are removed before.
+# Units at the end of a name, such as power_w. Units in brackets are removed from the name before.
 NAME_UNITS = {
     "pct": 1.0, "percent": 1.0, "percentage": 1.0, "perc": 1.0, "w": 1.0, "watts": 1.0, "watt": 1.0, "mw": 1e-3, "c": 1.0, "celsius": 1.0,
     "degc": 1.0, "mhz": 1.0, "ghz": 1e3, "hz": 1e-6, "b": 1.0, "bytes": 1.0, "kib": 1024.0, "kb": 1024.0, "mib": float(1 << 20), "mb": float(1 << 20),
@@ -71,26 +71,27 @@ REASONS = {
     if reason.nvidia_smi
     for prefix in ("clocks_event_reasons", "clocks_throttle_reasons")
 }
-# Endings of a time's name; the values show their unit themselves.
+# Suffixes that the name of a time column may have. The unit of a Unix time is known from its size.
 TIME_UNITS = ("s", "sec", "seconds", "ms", "us", "ns", "utc", "unix", "local")
-SECONDS = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "minutes": 60.0}
+SECONDS_PER_UNIT = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "minutes": 60.0}
 _LABELLED = re.compile(r"([A-Za-z_:][\w:]*)\{(.*)\}")
 _LABEL = re.compile(r'(\w+)\s*=\s*"([^"]*)"')
 _BRACKETS = re.compile(r"[\[(]([^\])]*)[\])]")
 _OTHER = re.compile(r"[^a-z0-9]+")
-_WIDE = re.compile(r"(?:.*[/ ])?(?:cuda:\d+ \()?(?:gpu|card|device)[ _:#-]?(\d+)\)?[ _./:-]+(.+)", re.IGNORECASE)
+# A title that names its GPU before the quantity, in tables with columns per GPU.
+_PER_GPU = re.compile(r"(?:.*[/ ])?(?:cuda:\d+ \()?(?:gpu|card|device)[ _:#-]?(\d+)\)?[ _./:-]+(.+)", re.IGNORECASE)
 _STATISTIC = re.compile(r"/(mean|min|max|last)$")
 _XCD = re.compile(r"gfx_\d+_clk")
 
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """One column of a file: its place, its column of ``samples``, the factor to its unit, its GPU.
+    """One column of a file: its position, column of ``samples``, factor to that column's unit, and GPU.
 
     ``device`` is None if the rows say which GPU they describe.
     """
 
-    place: int
+    position: int
     column: str
     factor: float
     device: int | None = None
@@ -98,7 +99,7 @@ class SourceColumn:
 
 @dataclass
 class Header:
-    """A header line: the places of times and names, and the used columns."""
+    """A header line: the positions of times and names, and the used columns."""
 
     delimiter: str
     titles: list[str]
@@ -111,32 +112,32 @@ class Header:
     driver: int | None = None
     partition: int | None = None
     columns: list[SourceColumn] = field(default_factory=list)
-    reasons: dict[int, int] = field(default_factory=dict)  # place → bit of NVML's mask
-    by_nvidia_smi: bool = False  # it has a name that nvidia-smi writes
-    utc: bool = False  # the title of the time says so
-    unit_s: float = 1.0  # of times that count from the start, in seconds
+    reasons: dict[int, int] = field(default_factory=dict)  # position → bit of NVML's mask
+    by_nvidia_smi: bool = False  # whether a title is a field of nvidia-smi
+    utc: bool = False  # whether the title of the time ends with _utc
+    unit_s: float = 1.0  # unit of times since the start, in seconds
     metric: int | None = None
     value: int | None = None
 
     @property
     def maker(self) -> str | None:
-        """The name of a GPU of the maker whose tool wrote these titles; None if other tools write them too."""
+        """The name for devices of the maker whose tool wrote these titles; None if other tools write them too."""
         names = {plain(title)[0] for title in self.titles}
-        return next((maker for maker, own in MAKERS.items() if names & own), None)
+        return next((maker for maker, only_there in MAKERS.items() if names & only_there), None)
 
     @property
     def device(self) -> int | None:
-        """The place of the best name for a GPU's number."""
+        """The position of the column with the best name for a GPU's number."""
         return next(iter(self.devices), None)
 
     @property
     def long(self) -> bool:
-        """Whether each row has one quantity's name, and its value."""
+        """Whether each row has the name of one quantity and its value (long format)."""
         return not self.known and None not in (self.time, self.metric, self.value)
 
     @property
     def known(self) -> bool:
-        """Whether the table has samples of a quantity that is known."""
+        """Whether the table has a column of a known quantity."""
         return bool(self.columns or self.reasons)
 
 
@@ -154,40 +155,40 @@ def header_of(line: str) -> Header:
     titles = [cell.strip() for cell in cells(line.lstrip("# "), delimiter)]
     header = Header(delimiter, titles)
     best: dict[tuple[str, int | None], tuple[int, SourceColumn]] = {}
-    several: list[SourceColumn] = []
-    for place, title in enumerate(titles):
-        if len(title) > MOST_OF_TITLE:
+    xcd_clocks: list[SourceColumn] = []  # clocks of a GPU's dies
+    for position, title in enumerate(titles):
+        if len(title) > MOST_TITLE_CHARACTERS:
             continue
         name, _ = plain(title)
-        if _placed(header, place, _name(title)):
+        if _take_role(header, position, _name(title)):
             continue
         if name in REASONS:
-            header.reasons[place] = REASONS[name]
-        elif (ranked := quantity_of(title, place)) is not None:
+            header.reasons[position] = REASONS[name]
+        elif (ranked := quantity_of(title, position)) is not None:
             rank, column = ranked
             header.by_nvidia_smi |= "." in title and _bare(title) in FIELDS["nvidia_smi"]
             if _XCD.fullmatch(name):
-                several.append(column)
+                xcd_clocks.append(column)
             elif (column.column, column.device) not in best or rank < best[column.column, column.device][0]:
                 best[column.column, column.device] = rank, column
     if header.time is None:
-        header.time, header.date = header.date, None  # GPU-Z calls the whole time Date
+        header.time, header.date = header.date, None  # GPU-Z titles date and time together "Date"
     header.utc = header.time is not None and _name(titles[header.time]).endswith("_utc")
     header.unit_s = _unit_s(titles[header.time]) if header.time is not None else 1.0
-    header.columns = [column for _, column in best.values()] + (several if ("clock_sm_mhz", None) not in best else [])
+    header.columns = [column for _, column in best.values()] + (xcd_clocks if ("clock_sm_mhz", None) not in best else [])
     return header
 
 
 def _unit_s(title: str) -> float:
-    """Return the unit of a time's title in seconds; it matters for times since the start only."""
+    """Return the unit in a time's title, in seconds. It is used only for times since the start."""
     name, unit = plain(title)
-    return SECONDS.get(unit or name.removeprefix("timestamp").rpartition("_")[2], 1.0)
+    return SECONDS_PER_UNIT.get(unit or name.removeprefix("timestamp").rpartition("_")[2], 1.0)
 
 
-def _placed(header: Header, place: int, name: str) -> bool:
-    """Store the place of a column that says when, where or of what a row is; return whether it is one.
+def _take_role(header: Header, position: int, name: str) -> bool:
+    """Store ``position`` in ``header`` if the column has a role in ROLES, and return whether it has one.
 
-    Of several columns for one role, the one with the best name is used.
+    If several columns have one role, the one with the best name is used.
     """
     stem, _, unit = name.rpartition("_")
     if ROLE_OF.get(stem) == "time" and unit in TIME_UNITS and name not in ROLE_OF:
@@ -196,9 +197,9 @@ def _placed(header: Header, place: int, name: str) -> bool:
     if role is None:
         return False
     if role == "devices":
-        header.devices = sorted([*header.devices, place], key=lambda at: DEVICES.index(_name(header.titles[at])))
+        header.devices = sorted([*header.devices, position], key=lambda i: DEVICES.index(_name(header.titles[i])))
     elif (before := getattr(header, role)) is None or ROLES[role].index(name) < _rank(role, header.titles[before]):
-        setattr(header, role, place)
+        setattr(header, role, position)
     return True
 
 
@@ -208,17 +209,17 @@ def _rank(role: str, title: str) -> int:
 
 
 def _name(title: str) -> str:
-    return plain(title.rsplit("/", 1)[-1])[0]  # nvitop's names have the collector's before them
+    return plain(title.rsplit("/", 1)[-1])[0]  # nvitop puts the name of its collector and a slash first
 
 
 def _bare(title: str) -> str:
     return _BRACKETS.sub("", title).strip().lower()
 
 
-def quantity_of(title: str, place: int = 0) -> tuple[int, SourceColumn] | None:
-    """Return the rank among names of one quantity, and the column; None for an unknown title."""
+def quantity_of(title: str, position: int = 0) -> tuple[int, SourceColumn] | None:
+    """Return a title's rank among the names of its quantity, and its column; None if it is unknown."""
     if (labelled := _LABELLED.fullmatch(title.strip())) is not None:
-        return _of_labels(labelled[1], dict(_LABEL.findall(labelled[2])), place)
+        return _of_labels(labelled[1], dict(_LABEL.findall(labelled[2])), position)
     name, unit = plain(title)
     name = "gfx_0_clk" if _XCD.fullmatch(name) else name
     if not any(map(str.isalpha, title)):
@@ -226,39 +227,39 @@ def quantity_of(title: str, place: int = 0) -> tuple[int, SourceColumn] | None:
     bare = _bare(title)
     if bare in FIELDS["nvidia_smi"]:
         column, factor = FIELDS["nvidia_smi"][bare]
-        return list(FIELDS["nvidia_smi"]).index(bare), SourceColumn(place, column, BRACKET_UNITS.get(unit, factor))
+        return list(FIELDS["nvidia_smi"]).index(bare), SourceColumn(position, column, BRACKET_UNITS.get(unit, factor))
     if title.strip() in FIELDS["dcgm_exporter"]:
-        return 0, SourceColumn(place, *FIELDS["dcgm_exporter"][title.strip()])
+        return 0, SourceColumn(position, *FIELDS["dcgm_exporter"][title.strip()])
     if (known := _named(name, unit, column_of=FIELDS["table"])) is not None:
         rank, column, factor = known
-        return rank, SourceColumn(place, column, factor)
+        return rank, SourceColumn(position, column, factor)
     if title.startswith("pid:") or "/pid:" in title:
         return None  # nvitop's columns of one process
     statistic = _STATISTIC.search(title)
     if statistic is not None and statistic.group(1) != "mean":
         return None
-    if (wide := _WIDE.fullmatch(_STATISTIC.sub("", title))) is not None:
-        inner, unit = plain(wide.group(2))
+    if (per_gpu := _PER_GPU.fullmatch(_STATISTIC.sub("", title))) is not None:
+        inner, unit = plain(per_gpu.group(2))
         if (known := _named(inner, unit, column_of=FIELDS["table"])) is not None:
             rank, column, factor = known
-            return rank, SourceColumn(place, column, factor, int(wide.group(1)))
+            return rank, SourceColumn(position, column, factor, int(per_gpu.group(1)))
     return None
 
 
-def _of_labels(metric: str, labels: dict[str, str], place: int) -> tuple[int, SourceColumn] | None:
-    """Return the column of a series of Prometheus whose labels name its GPU, as Grafana exports them."""
+def _of_labels(metric: str, labels: dict[str, str], position: int) -> tuple[int, SourceColumn] | None:
+    """Return rank and column of a Prometheus series, as Grafana exports it, if its labels name a GPU."""
     number = labels.get("gpu") or labels.get("index") or labels.get("minor_number") or ""
     if metric not in FIELDS["dcgm_exporter"] or not number.isdecimal() or labels.get("GPU_I_ID"):
         return None
-    return 0, SourceColumn(place, *FIELDS["dcgm_exporter"][metric], int(number))
+    return 0, SourceColumn(position, *FIELDS["dcgm_exporter"][metric], int(number))
 
 
 def _named(name: str, unit: str, *, column_of: dict[str, tuple[str, float]]) -> tuple[int, str, float] | None:
     """Return rank, column and factor of a plain name, with or without its unit at the end."""
     *stem, last = name.split("_")
-    for candidate, own in ((name, ""), ("_".join(stem), last if last in NAME_UNITS else None)):
-        if own is not None and candidate in column_of:
+    for candidate, suffix in ((name, ""), ("_".join(stem), last if last in NAME_UNITS else None)):
+        if suffix is not None and candidate in column_of:
             column, factor = column_of[candidate]
-            by_unit = BRACKET_UNITS.get(unit) if unit else NAME_UNITS.get(own)
+            by_unit = BRACKET_UNITS.get(unit) if unit else NAME_UNITS.get(suffix)
             return list(column_of).index(candidate), column, factor if by_unit is None else by_unit
     return None

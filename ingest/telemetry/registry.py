@@ -99,7 +99,7 @@ def _diagnostic(key: str, severity: str, sentence: str, count: int) -> dict[str,
     return {"key": key, "severity": severity, "sentence": sentence, "count": count}
 
 
-def _each_once(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+def _without_duplicates(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
     """Return samples sorted by device and time without duplicates, and the number of duplicates."""
     order = np.lexsort((columns["time_ns"], columns["device"]))
     columns = {name: values[order] for name, values in columns.items()}
@@ -110,8 +110,8 @@ def _each_once(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], i
     return columns, int(same.sum())
 
 
-def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
-    """Read ``source``, write its tables, and return the recording row.
+def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, Any]) -> dict[str, Any]:
+    """Read ``source``, write its tables, and return the row ``recording`` with telemetry's columns.
 
     Raises SourceError if it has no sample.
     """
@@ -128,10 +128,10 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
         times = telemetry.host_columns["time_ns"]
     if not len(times):
         raise SourceError("E-NOEV", _no_samples(reader, telemetry))
-    columns, twice = _each_once(columns)
-    if twice:
+    columns, duplicates = _without_duplicates(columns)
+    if duplicates:
         telemetry.diagnostics.append(
-            _diagnostic("samples_twice", "info", "Samples with the same device and time were kept once.", twice)
+            _diagnostic("samples_twice", "info", "Samples with the same device and time were kept once.", duplicates)
         )
     writer.insert("samples", columns)
     writer.insert("host_samples", telemetry.host_columns)
@@ -141,12 +141,12 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
     for gap in [*inferred, *telemetry.gaps]:
         writer.insert_row("sample_gaps", gap)
     damage = [
-        _diagnostic(key, "data_loss", "The gzip file is damaged; what could be read is here.", 1) for key in source.damage
+        _diagnostic(key, "data_loss", "The gzip file is damaged; what could be read is included.", 1) for key in source.damage
     ]
     for row in [*telemetry.diagnostics, *damage]:
         writer.insert_row("diagnostics", row)
     return {
-        **about,
+        **recording,
         "kind": "telemetry",
         "event_count": len(times),
         "clock": telemetry.clock,
@@ -162,14 +162,14 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
 
 def _no_samples(reader: Reader, telemetry: TelemetryTables) -> str:
     """Return why a file of a known format has no samples: it has no rows, or none that can be read."""
-    unread = next(
+    unusable = next(
         (d for d in telemetry.diagnostics if d["key"] in ("line_unreadable", "blank_value", "instances_left_out")), None
     )
-    if unread is None:
-        return f"This {reader.name} file holds no samples. Let the sampler run for a while and give the file again."
-    example = f" The first is {as_shown(unread['example'])}." if unread.get("example") else ""
+    if unusable is None:
+        return f"This {reader.name} file has no samples. Let the sampler run for a while and give the file again."
+    example = f" The first is {as_shown(unusable['example'])}." if unusable.get("example") else ""
     return (
-        f"This {reader.name} file has {unread['count']:,} rows and none with a usable value.{example} "
+        f"This {reader.name} file has {unusable['count']:,} rows and none with a usable value.{example} "
         "Record it again with utilization, power, clocks and temperature."
     )
 

@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.telemetry.reader import TelemetryTables
 from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable, Series
-from sawtooth.ingest.telemetry.timestamps import Timestamps, moved_days
-from sawtooth.ingest.telemetry.values import Clockless
+from sawtooth.ingest.telemetry.timestamps import Timestamps, with_corrected_days
+from sawtooth.ingest.telemetry.values import CountedTimes
 
 I64 = NDArray[np.int64]
 SECOND = 1_000_000_000
 CLOCK_WAS_SET = 946_684_800 * SECOND  # 2000-01-01: a host that shows an earlier date has not set its clock yet
-MOST_STEPS = 3  # times that a clock goes back; with more, the rows are merely in another order
-HOUR, SLACK = 3600 * SECOND, 300 * SECOND  # the end of summer time sets a local clock back by an hour
-FEW_ROWS = 2  # rows behind a later one: two lines that changed places, no clock that was set back
-REPEATED = 0.2  # share of the timestamps that several rows share: then the stamps are coarser than the sampling
+MOST_CLOCK_STEPS = 3  # if times go back more often, the rows are unordered and no clock was set
+# The end of summer time sets a local clock back by an hour. SLACK allows for the time between two samples.
+HOUR, SLACK = 3600 * SECOND, 300 * SECOND
+MOST_SWAPPED_ROWS = 2  # up to so many rows before an earlier one are swapped lines; setting a clock back affects more rows
+SHARED_SHARE = 0.2  # if several rows share at least this part of the timestamps, these are coarser than the sampling
 
 
 class SampleRows:
@@ -45,19 +46,18 @@ class SampleRows:
     def extend(self, devices: I64, times: I64, values: Sequence[NDArray[np.float64]]) -> None:
         """Append rows; ``values`` has an array per column."""
         for device in np.unique(devices).tolist():
-            own = devices == device
+            of_device = devices == device
             if device not in self._times:
                 self._times[device] = array("q")
                 self._values[device] = [array("d") for _ in self.columns]
-            self._times[device].frombytes(times[own].tobytes())
-            for column, of_column in zip(self._values[device], values, strict=True):
-                column.frombytes(of_column[own].tobytes())
+            self._times[device].frombytes(times[of_device].tobytes())
+            for column, new_values in zip(self._values[device], values, strict=True):
+                column.frombytes(new_values[of_device].tobytes())
 
     def store(self, table: SampleTable, days: Mapping[int, int] | None = None) -> None:
-        """Add all rows to ``table``, with repaired times; ``days`` are those of ``Timestamps.finish``."""
+        """Add all rows to ``table``, with repaired times; ``days`` is the result of ``Timestamps.finish``."""
         for device, stamps in self._times.items():
-            arrived = moved_days(np.array(stamps, np.int64), dict(days or {}))
-            times = repaired(arrived, table)
+            times = repair_times(with_corrected_days(np.array(stamps, np.int64), dict(days or {})), table)
             table.devices.setdefault(device, {})
             for column, values in zip(self.columns, self._values[device], strict=True):
                 known = np.isfinite(np.array(values, np.float64))
@@ -69,33 +69,33 @@ class SampleRows:
 
 
 class Printouts:
-    """Samples of a tool that prints all GPUs again and again, with or without a dated line before.
+    """Samples of a tool that prints all GPUs repeatedly, with or without a date before each printout.
 
-    Without a date before the first printout, the printouts are counted from 0, a second apart.
+    If no date precedes the first printout, the printouts are counted from 0, one second apart.
     """
 
     def __init__(self, columns: list[str], tool: str) -> None:
         self.table = SampleTable()
         self._tool = tool
         self._times, self._rows = Timestamps(self.table), SampleRows(columns)
-        self._clockless: Clockless | None = None
+        self._counted_times: CountedTimes | None = None
         self._stamp: int | None = None
         self.count = 0
 
     def take_if_date(self, line: str) -> None:
         """Use ``line`` as the time of the next printout if it is a date."""
-        if self._clockless is None and ":" in line and any(map(str.isdigit, line)):
+        if self._counted_times is None and ":" in line and any(map(str.isdigit, line)):
             self._stamp = self._times.ns(line) or self._stamp
 
     def begin(self) -> None:
         """Begin a printout."""
-        if self._stamp is None and self._clockless is None:
-            self._clockless = Clockless(SECOND, self.table, self._tool)
+        if self._stamp is None and self._counted_times is None:
+            self._counted_times = CountedTimes(SECOND, self.table, self._tool)
         self.count += 1
 
     def add(self, device: int, values: list[float]) -> None:
         """Add a GPU's values of this printout; ``NaN`` means not recorded."""
-        time_ns = self._clockless.ns(self.count - 1) if self._clockless is not None else self._stamp
+        time_ns = self._counted_times.ns(self.count - 1) if self._counted_times is not None else self._stamp
         if time_ns is not None and 0 <= device < MOST_DEVICES:
             self._rows.add(device, time_ns, values)
 
@@ -105,48 +105,49 @@ class Printouts:
         return self.table.telemetry()
 
 
-def repaired(times: I64, table: SampleTable) -> I64:
-    """Return the times of one device's rows in order of arrival, without steps of a set clock.
+def repair_times(times: I64, table: SampleTable) -> I64:
+    """Return the times of one device's rows without the jumps of a clock that was set while sampling.
 
-    Rows that share a coarse timestamp are spread over its second. What was changed is noted in ``table``.
+    ``times`` are in order of arrival. Rows that share a coarse timestamp are spread over its second. Changes are noted in ``table``.
     """
     if len(times) < 2:
         return times
-    times = _without_steps(_after_the_clock_was_set(times, table), table)
+    times = _move_rows_after_backward_step(_move_rows_before_first_date(times, table), table)
     return _spread(times, table)
 
 
-def _after_the_clock_was_set(times: I64, table: SampleTable) -> I64:
-    """Move rows from before a host's clock was set to directly before the first row with a true date."""
+def _move_rows_before_first_date(times: I64, table: SampleTable) -> I64:
+    """Move rows from before the host's clock was set to just before the first row with a true date."""
     wrong = times < CLOCK_WAS_SET
-    first = int(wrong.argmin())  # the first true row
+    first = int(wrong.argmin())  # the first row with a true date
     if not wrong[0] or wrong.all() or wrong[first:].any() or table.clock == "unknown":
         return times
-    usual = _usual(times[:first] if first > 2 else times[first:])
+    period = _usual_period(times[:first] if first > 2 else times[first:])
     table.note("clock_step", "info", "The clock was set while sampling; samples stayed in place.")
     moved = times.copy()
-    moved[:first] += times[first] - usual - times[first - 1]
+    moved[:first] += times[first] - period - times[first - 1]
     return moved
 
 
-def _without_steps(times: I64, table: SampleTable) -> I64:
-    """Let times rise where a clock was set back: the rows after that continue one usual period later."""
-    back = np.flatnonzero(np.diff(times) < 0)
-    if not len(back) or len(back) > MOST_STEPS:
+def _move_rows_after_backward_step(times: I64, table: SampleTable) -> I64:
+    """Move the rows after a clock was set back so that they continue one usual period later."""
+    last_before_step = np.flatnonzero(np.diff(times) < 0)
+    if not len(last_before_step) or len(last_before_step) > MOST_CLOCK_STEPS:
         return times
-    usual, moved = _usual(times), times.copy()
-    for at in back.tolist():
-        behind = moved[at + 1 :] <= moved[at]
-        summer_time_ends = table.clock == "local" and abs(int(moved[at] - moved[at + 1]) - HOUR) < SLACK
-        covered = moved[at + 1 :].max() >= moved[: at + 1].min()
-        if not summer_time_ends and (int(behind.sum()) <= FEW_ROWS or not covered):
-            continue  # lines out of order, or an earlier log behind a later one
-        moved[at + 1 :] += moved[at] - moved[at + 1] + usual
+    period, moved = _usual_period(times), times.copy()
+    for i in last_before_step.tolist():
+        too_early = moved[i + 1 :] <= moved[i]
+        summer_time_ends = table.clock == "local" and abs(int(moved[i] - moved[i + 1]) - HOUR) < SLACK
+        overlaps = moved[i + 1 :].max() >= moved[: i + 1].min()
+        if not summer_time_ends and (int(too_early.sum()) <= MOST_SWAPPED_ROWS or not overlaps):
+            continue  # swapped lines, or an older log that was appended to a newer one
+        moved[i + 1 :] += moved[i] - moved[i + 1] + period
         table.note("clock_step", "info", "The clock was set while sampling; samples stayed in place.")
     return moved
 
 
-def _usual(times: I64) -> int:
+def _usual_period(times: I64) -> int:
+    """Return the median time between rows of different times; a second if there are none."""
     steps = np.diff(times)
     return int(np.median(steps[steps > 0])) if (steps > 0).any() else SECOND
 
@@ -158,17 +159,17 @@ def _spread(times: I64, table: SampleTable) -> I64:
         return times
     starts = np.concatenate([[0], np.flatnonzero(~same) + 1])
     counts = np.diff(np.concatenate([starts, [len(times)]]))
-    if (counts > 1).mean() < REPEATED:
+    if (counts > 1).mean() < SHARED_SHARE:
         return times
-    after = np.diff(np.concatenate([times[starts], [times[-1] + SECOND]]))
-    width = np.clip(after, 0, SECOND)
-    which = np.repeat(np.arange(len(starts)), counts)
-    place = np.arange(len(times)) - starts[which]
+    until_next = np.diff(np.concatenate([times[starts], [times[-1] + SECOND]]))
+    width = np.clip(until_next, 0, SECOND)
+    group = np.repeat(np.arange(len(starts)), counts)
+    place_in_group = np.arange(len(times)) - starts[group]
     table.note(
         "coarse_times",
         "info",
         "Several samples share each timestamp; they were spread evenly over its second.",
         count=int(same.sum()),
     )
-    spread: I64 = times + place * width[which] // counts[which]
+    spread: I64 = times + place_in_group * width[group] // counts[group]
     return spread

@@ -22,10 +22,10 @@ from sawtooth.ingest.telemetry.table import SampleTable
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per read and segment, so that one read of a long session stays short
 MOST_EVENTS = 1000  # in the recording's metadata; a session of a faulty GPU can have thousands
-# Errors of our code on unexpected JSON.
-ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
-DEVICES_MOST = 1024  # numbers of a host's GPUs; the largest hosts have 16
-# NTP slews by at most 0.05 %. A larger change of wall time against monotonic time is a step.
+# What our code raises on JSON of an unexpected form.
+INVALID_RECORD_ERRORS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
+MOST_DEVICES = 1024  # larger device numbers are damage; the largest hosts have 16 GPUs
+# NTP slews a clock by at most 0.05 %. If wall time moves further against monotonic time than 1 ms + 0.1 %, the clock was set.
 SLEW_NS, SLEW_SHARE = 1_000_000, 0.001
 
 
@@ -91,7 +91,7 @@ class SessionReader:
                 continue
             if not following.exists() and not self._skip_missing():
                 return records
-            # The segment is complete once a later one exists. After one more read, its rest is an incomplete line.
+            # A segment is complete once a later one exists. Bytes left after one more read are an incomplete line.
             if following.exists() and not self._read_segment(records):
                 self._leave_segment()
         return records
@@ -134,16 +134,16 @@ class SessionReader:
 
 
 class SessionClock:
-    """Convert a record's monotonic time to wall time; follow slews of the wall clock, but not its steps."""
+    """Converts monotonic time to wall time; it follows slews of the wall clock, but not its steps."""
 
     def __init__(self) -> None:
         self.offset_ns: int | None = None
-        self.stepped_ns = 0  # sum of the steps, which are recorded but not followed
+        self.stepped_ns = 0  # sum of the steps
         self.steps = 0
         self._last_m = 0
 
     def time_ns(self, m: int, w: int) -> int:
-        """Return the time of a record; times rise like ``m``."""
+        """Return the time of a record from its monotonic time ``m`` and its wall time ``w``, all in ns."""
         offset = w - m
         if self.offset_ns is None:
             self.offset_ns, self._last_m = offset, m
@@ -166,26 +166,26 @@ class SessionTable:
     columns: list[str] = field(default_factory=list)
     processes: dict[int, list[list[Any]]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
-    expected: int | None = None
+    expected: int | None = None  # sequence number of the next record
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
         """Add records in order; skip records of unknown kinds, and count invalid ones as damaged."""
         for record in records:
             try:
-                self._take(record)
-            except ODD:
+                self._add(record)
+            except INVALID_RECORD_ERRORS:
                 note_damage(self.table_, 1)
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _add(self, record: dict[str, Any]) -> None:
         if record.get("k") == "push":
             self.table_.metadata["pushed"] = {k: record.get(k) for k in ("clock_offset_ns", "host")}
-        m, w, q = record.get("m"), record.get("w"), record.get("q")
+        m, w, q = record.get("m"), record.get("w"), record.get("q")  # monotonic time, wall time, sequence number
         if not is_time(m) or not is_time(w):
             return
         time_ns = self.clock.time_ns(m, w)
         if is_time(q):
             if self.expected is not None and q > self.expected:
-                self.table_.note("lost_records", "data_loss", "Records of the session are missing or damaged: they are gaps.")
+                self.table_.note("lost_records", "data_loss", "Records of the session are missing or damaged.")
                 self.table_.diagnostics["lost_records"].count += q - self.expected - 1
             self.expected = q + 1
         kind = record.get("k")
@@ -224,7 +224,7 @@ class SessionTable:
         self.table_.metadata |= {k: record[k] for k in ("session", "name", "interval_ns") if k in record}
         for gpu in record.get("devices", []):
             device = int(gpu["device"])
-            if not 0 <= device < DEVICES_MOST:
+            if not 0 <= device < MOST_DEVICES:
                 raise ValueError(device)
             major, minor = (gpu.get("compute_capability") or [None, None])[:2]
             memory = possible("mem_total_bytes", float(gpu.get("memory_bytes") or 0))
@@ -280,7 +280,7 @@ def _text(value: object) -> str | None:
 def note_damage(table: SampleTable, lines: int) -> None:
     """Note how many lines were skipped."""
     if lines:
-        note = "Lines of the session were torn or damaged and have been left out."
+        note = "Incomplete or damaged lines of the session were left out."
         table.note("damaged_lines", "data_loss", note, count=lines)
 
 

@@ -14,14 +14,12 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
 from sawtooth.ingest.telemetry.reader import TelemetryTables
 
-BUFFER_GAP_NS = 3_000_000_000  # a driver buffer without values for longer has failed, and polled values replace it
-SHORTEST_GAP_NS = 1_000_000  # below a millisecond there is only jitter
+BUFFER_GAP_NS = 3_000_000_000  # in a driver's buffer, longer gaps mean a failed read; polled values fill them
+SHORTEST_GAP_NS = 1_000_000  # shorter gaps are jitter
 MOST_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
 LAST_NS = 1 << 62  # the year 2116
 # The diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
 BLANK = {"key": "blank_value", "severity": "info", "sentence": "Blank or impossible values were left out as not recorded."}
-
-
 UNREADABLE = "Lines that are not whole samples were left out."
 
 
@@ -62,7 +60,8 @@ class SampleTable:
     """Values in any order; ``columns`` sorts them and removes duplicates.
 
     ``devices`` are rows of the store's ``devices`` table as dicts. ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` has
-    the values read at the sampler's ticks. ``finer`` has values from a buffer with times of its own, which replace them.
+    the values that a tool read at its interval. ``finer`` has the values of a driver's buffer with their own, denser times; they
+    replace polled values. Both, by (device, column). ``of_host`` has the host's values by column.
     """
 
     clock: str = "unix"
@@ -75,28 +74,28 @@ class SampleTable:
     of_host: dict[str, Series] = field(default_factory=dict)
     gaps: list[tuple[int, int, int, str | None]] = field(default_factory=list)
     diagnostics: dict[str, ImportDiagnostic] = field(default_factory=dict)
-    places: dict[int, tuple[str, str]] = field(default_factory=dict)  # device → its host, and its number or id there
+    places: dict[int, tuple[str, str]] = field(default_factory=dict)  # device → its host, and its number or UUID on that host
 
     def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
         """Add values of one device and time.
 
         None means not recorded. Impossible values are left out and counted.
         """
-        if not self._takes(device, time_ns):
+        if not self._is_possible(device, time_ns):
             return
         for column, value in values.items():
             if value is not None:
-                self._keep(self.polled, device, time_ns, column, value)
+                self._append(self.polled, (device, column), time_ns, column, value)
 
     def add_finer(self, device: int, time_ns: int, column: str, value: float) -> None:
-        """Add a value of a buffer that is finer than polling.
+        """Add a value of a driver's buffer, whose times are denser than polling.
 
         Impossible values are left out and counted.
         """
-        if self._takes(device, time_ns):
-            self._keep(self.finer, device, time_ns, column, value)
+        if self._is_possible(device, time_ns):
+            self._append(self.finer, (device, column), time_ns, column, value)
 
-    def _takes(self, device: object, time_ns: object) -> bool:
+    def _is_possible(self, device: object, time_ns: object) -> bool:
         """Return whether device and time are possible, and note it if not."""
         if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS:
             return True
@@ -110,18 +109,15 @@ class SampleTable:
         """
         for column, value in values.items():
             if column in HOST_COLUMNS and value is not None and 0 <= time_ns < LAST_NS:
-                self._keep_in(self.of_host, column, time_ns, column, value)
+                self._append(self.of_host, column, time_ns, column, value)
 
-    def _keep(self, store: dict[tuple[int, str], Series], device: int, time_ns: int, column: str, value: float) -> None:
-        self._keep_in(store, (device, column), time_ns, column, value)
-
-    def _keep_in(self, store: dict[Any, Series], key: Any, time_ns: int, column: str, value: float) -> None:
-        if (kept := possible(column, value)) is None:
+    def _append(self, store: dict[Any, Series], key: Any, time_ns: int, column: str, value: float) -> None:
+        if (valid := possible(column, value)) is None:
             self.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column} = {value!r}")
             return
         if key not in store:
             store[key] = Series()
-        store[key].add(time_ns, kept)
+        store[key].add(time_ns, valid)
 
     def note(self, key: str, severity: str, sentence: str, *, example: str | None = None, count: int = 1) -> None:
         """Count a problem of this kind."""
@@ -160,7 +156,7 @@ class SampleTable:
     def telemetry(self) -> TelemetryTables:
         """Return the table in the store's form.
 
-        Telemetry gaps are found here, where a column that is read rarely does not look like a gap.
+        Telemetry gaps are found in the times of all columns together, so that a column that is read rarely is not a gap.
         """
         columns = self.columns()
         for name in INTEGER_COLUMNS:
@@ -190,7 +186,7 @@ class SampleTable:
     def polled_times(self, device: int) -> NDArray[np.int64]:
         """Return the distinct times at which any value of a device was read, in order."""
         known = [np.array(s.times, np.int64) for (d, _), s in self.polled.items() if d == device]
-        return _together(known)
+        return _distinct_times(known)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns, sorted by device and time.
@@ -200,7 +196,7 @@ class SampleTable:
         parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("device", "time_ns", *SAMPLE_COLUMNS)}
         for device in self.device_numbers():
             known = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
-            times = _together([t for t, _ in known.values()])
+            times = _distinct_times([t for t, _ in known.values()])
             parts["time_ns"].append(times)
             parts["device"].append(np.full(len(times), device, np.int32))
             for column, (at, values) in known.items():
@@ -211,8 +207,9 @@ class SampleTable:
         return {n: np.concatenate(p) if p else np.empty(0, kinds.get(n, np.float64)) for n, p in parts.items()}
 
 
-def _together(times: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return all distinct times, in order; quantities that were read together have the same."""
+def _distinct_times(times: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return all distinct times of several columns, in order."""
+    # Most columns are read together and have the times of the first one; skipping them saves memory.
     others = [each for each in times if len(each) and not np.array_equal(each, times[0])]
     whole = np.concatenate([*times[:1], *others]) if times else np.empty(0, np.int64)
     return whole if (np.diff(whole) > 0).all() else np.unique(whole)

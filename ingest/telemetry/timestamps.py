@@ -16,9 +16,9 @@ EPOCH = date(1970, 1, 1)
 SECOND = 1_000_000_000
 DAY = 86_400 * SECOND
 HALF_DAY = DAY // 2
-SHORTEST_TIME = 10  # digits of a Unix time
+SHORTEST_TIME = 10  # characters; a Unix time in seconds has ten digits
 FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND, 4_102_444_800 * SECOND  # 2000 and 2100
-EARLIEST_EPOCH = 1e8  # seconds: smaller numbers count from the start of the recording
+LEAST_UNIX_SECONDS = 1e8  # in 1973; smaller numbers are seconds since the start of the recording
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*([AaPp]\.?[Mm]\.?)?"
 _ZONE = r"\s*(Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?"
 YEAR_FIRST = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T ]+|$)(?:" + _CLOCK + _ZONE + r")?")
@@ -37,14 +37,14 @@ class Timestamps:
 
     Times with a zone, and numbers since 1970, are Unix times. Times without a zone are as if they were UTC, and the clock of the
     recording is ``local``. Times without a date, and small numbers, count from an unknown start. Call ``finish`` after the last
-    one: only then the order of day and month in dates such as 03-11-2026 is known.
+    time, because only all dates together show the order of day and month in dates such as 03-11-2026.
     """
 
     def __init__(self, table: SampleTable, *, utc: bool = False, unit_s: float = 1.0) -> None:
         self._table = table
-        self._unit_s = unit_s  # of numbers that count from the start of the recording
-        self._utc = utc  # times without a zone are UTC
-        self._dates: dict[tuple[int, int, int], int] = {}  # (first field, second field, year) → the day that was used
+        self._unit_s = unit_s  # unit, in seconds, of numbers that count from the start of the recording
+        self._utc = utc  # whether times without a zone are UTC
+        self._dates: dict[tuple[int, int, int], int] = {}  # (first field, second, year) → day that ``ns`` used
         self._separator = ""
         self._last = -1
         self._midnights = 0
@@ -68,20 +68,20 @@ class Timestamps:
             month = MONTHS.index(name.lower()) + 1 if name.lower() in MONTHS else 0
             return self._dated(_day(int(year), month, int(day)), clock, None)
         if match := TIME_ONLY.fullmatch(text):
-            return self._time_of_day(_of_day(*match.groups()))
+            return self._undated(_time_of_day_ns(*match.groups()))
         return None
 
     def _number(self, value: float, text: str) -> int | None:
-        if value * self._unit_s < EARLIEST_EPOCH:
+        if value * self._unit_s < LEAST_UNIX_SECONDS:
             self._unknown("The file's times count from its own start. Give the start to lay them over a trace.")
             return round(value * self._unit_s * 1e6) * 1000
-        for above, unit in ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000)):
-            if value >= above:
-                return int(float(text) * unit) if not text.isdigit() else int(text) * unit
+        for least, ns_per_unit in ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000)):
+            if value >= least:
+                return int(text) * ns_per_unit if text.isdigit() else int(float(text) * ns_per_unit)
         return round(value * 1e6) * 1000
 
     def _dated(self, day: int | None, clock: list[str | None], zone: str | None) -> int | None:
-        if day is None or (of_day := _of_day(*clock) if clock[0] else 0) is None:
+        if day is None or (of_day := _time_of_day_ns(*clock) if clock[0] else 0) is None:
             return None
         if zone or self._utc:
             return day * DAY + of_day - _zone_ns(zone or "UTC")
@@ -91,7 +91,8 @@ class Timestamps:
             self._table.note("zone_unknown", "info", note)
         return day * DAY + of_day
 
-    def _time_of_day(self, of_day: int | None) -> int | None:
+    def _undated(self, of_day: int | None) -> int | None:
+        """Return the time of a row without a date; each midnight between rows adds a day."""
         if of_day is None:
             return None
         self._unknown("The file has times without dates. Give the start to lay them over a trace.")
@@ -100,7 +101,7 @@ class Timestamps:
             self._midnights += 1
             time_ns += DAY
         elif time_ns > self._last + HALF_DAY and self._last >= 0 and self._midnights:
-            return time_ns - DAY  # a row from before midnight, after one from behind it
+            return time_ns - DAY  # a row from before midnight that was written after a row from after midnight
         self._last = time_ns
         return time_ns
 
@@ -110,7 +111,7 @@ class Timestamps:
             self._table.note("no_times", "info", note)
 
     def _day(self, first: int, separator: str, second: int, year: int) -> int | None:
-        """Return the day of a date with the year at its end, with the month first where both are possible."""
+        """Return the day of a date that ends with the year; if both orders fit, the month is first."""
         key = (first, second, year if year >= 100 else 2000 + year)
         if key not in self._dates:
             self._separator = separator
@@ -122,7 +123,10 @@ class Timestamps:
         return self._dates[key]
 
     def finish(self) -> dict[int, int]:
-        """Return which days (since 1970) were in truth others, and note a date whose order nothing shows."""
+        """Return corrections of days, used day → true day.
+
+        If nothing in the file shows the order of day and month, note the assumed order.
+        """
         if not self._dates or self._separator == ".":
             return {}
         month_first = {key: _day(key[2], key[0], key[1]) for key in self._dates}
@@ -151,12 +155,12 @@ def are_times(cells: Sequence[str]) -> bool:
     return len(known) == len(cells) >= 2 and known == sorted(known)
 
 
-def moved_days(times: NDArray[np.int64], days: dict[int, int]) -> NDArray[np.int64]:
-    """Return ``times`` with each day that is a key of ``days`` replaced by its value."""
+def with_corrected_days(times: NDArray[np.int64], days: dict[int, int]) -> NDArray[np.int64]:
+    """Return ``times`` with each day (since 1970) that is a key of ``days`` replaced by its value."""
     if not days:
         return times
-    of, rest = np.divmod(times, DAY)
-    return np.array([days.get(int(day), int(day)) for day in of], np.int64) * DAY + rest
+    used_days, of_day = np.divmod(times, DAY)
+    return np.array([days.get(int(day), int(day)) for day in used_days], np.int64) * DAY + of_day
 
 
 def _day(year: int, month: int, day: int) -> int | None:
@@ -166,10 +170,13 @@ def _day(year: int, month: int, day: int) -> int | None:
         return None
 
 
-def _of_day(hour: str | None, minute: str | None, second: str | None, fraction: str | None, half: str | None) -> int | None:
+def _time_of_day_ns(
+    hour: str | None, minute: str | None, second: str | None, fraction: str | None, am_pm: str | None
+) -> int | None:
+    """Return the ns since midnight of the groups of _CLOCK; None if they are impossible."""
     hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
-    if half:
-        hours = hours % 12 + (12 if half[0] in "pP" else 0)
+    if am_pm:
+        hours = hours % 12 + (12 if am_pm[0] in "pP" else 0)
     if hours > 23 or minutes > 59 or seconds > 60:
         return None
     return (hours * 3600 + minutes * 60 + seconds) * SECOND + (int(fraction.ljust(9, "0")) if fraction else 0)
@@ -184,6 +191,6 @@ def _zone_ns(zone: str) -> int:
 
 
 def _jumps(days: dict[tuple[int, int, int], int | None]) -> int:
-    """Return by how many days the dates of a file go back or jump, in their order in the file."""
+    """Return the total of days by which each date of a file differs from the day after the date before."""
     known = [day for day in days.values() if day is not None]
     return sum(abs(b - a - 1) for a, b in itertools.pairwise(known))

@@ -1,4 +1,4 @@
-"""The answer to a table whose columns are not known: its header, and how to rename its columns."""
+"""The error for a table with unknown columns: it shows the header and how to rename the columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from sawtooth.ingest.telemetry.values import cells, number
 TITLES_SHOWN = 8
 LEAST_ROWS = 2
 KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
-UNNAMED = "?"
-_ONE_GPU = re.compile(r"(?:gpu|device|card)[ _-]?\d+", re.IGNORECASE)  # a column of a GPU, which does not say of what
+UNNAMED = "?"  # shown for a column for which no title can be suggested
+_ONE_GPU = re.compile(r"(?:gpu|device|card)[ _-]?\d+", re.IGNORECASE)  # a title that names a GPU, but no quantity
+# Unit → titles to suggest for the first and for further columns with it.
 SUGGESTED = {
     "%": ("utilization.gpu [%]", "utilization.memory [%]"),
     "MiB": ("memory.used [MiB]", "memory.total [MiB]"),
@@ -23,9 +24,9 @@ SUGGESTED = {
     "W": ("power.draw [W]", "power.limit [W]"),
     "mW": ("power.draw [mW]", "power.limit [mW]"),
 }
-HIGHEST_PCT = 110.0  # a column of one GPU with larger values has no utilization
-# Words in an unknown title → the title that would be understood.
-MEANT = (
+HIGHEST_PCT = 110.0  # larger values cannot be a utilization
+# Words in an unknown title → the title to suggest.
+TITLE_WORDS = (
     (re.compile(r"time|date|stamp", re.IGNORECASE), "timestamp"),
     (re.compile(r"util|usage|load|busy|activ", re.IGNORECASE), "utilization.gpu [%]"),
     (re.compile(r"mem|vram|fb", re.IGNORECASE), "memory.used [MiB]"),
@@ -37,7 +38,7 @@ MEANT = (
 
 
 def refuse_unknown_table(head: bytes) -> None:
-    """Raise SourceError if ``head`` is a table with a header of which no column is known."""
+    """Raise SourceError if ``head`` is a table without any known column."""
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if first in (b"{", b"[", b"<", b"") or b"\x00" in head[:1024]:
         return
@@ -45,8 +46,8 @@ def refuse_unknown_table(head: bytes) -> None:
         problem = "This is the overview of npu-smi info: one moment without times. Record npu-smi info watch instead."
         raise SourceError("E-TYPE", problem)
     lines = head.split(b"\n")
-    known, table = find_header(text_of(iter(lines)))
-    header = known or table
+    known, unknown = find_header(text_of(iter(lines)))
+    header = known or unknown
     if header is None:
         _refuse_without_header(lines)
         return
@@ -75,8 +76,8 @@ def _refuse_without_header(lines: list[bytes]) -> None:
     if len(dated) < LEAST_ROWS:
         return
     if any(not any(number(cell) is not None for cell in row[1:]) for row in dated):
-        return  # a log of sentences
-    names = [_by_unit(cell, times, dated[0][:place]) for place, cell in enumerate(dated[0])]
+        return  # a log without numbers
+    names = [_title_by_unit(cell, times, dated[0][:position]) for position, cell in enumerate(dated[0])]
     guess = f" By its units it may be: {', '.join(names)}." if any(name != UNNAMED for name in names[1:]) else ""
     raise SourceError(
         "E-TYPE",
@@ -85,8 +86,8 @@ def _refuse_without_header(lines: list[bytes]) -> None:
     )
 
 
-def _by_unit(cell: str, times: Timestamps, before: list[str]) -> str:
-    """Return the name that a cell's unit suggests; ``before`` are the cells before it."""
+def _title_by_unit(cell: str, times: Timestamps, before: list[str]) -> str:
+    """Return the title that a cell's unit suggests; ``before`` are the cells before it in the row."""
     if ":" in cell and times.ns(cell) is not None:
         return "timestamp"
     unit = _unit_of(cell)
@@ -112,24 +113,24 @@ def _has_rows(header: Header, lines: list[bytes]) -> bool:
     return rows >= LEAST_ROWS
 
 
-def _meant(title: str, values: list[str], taken: set[str]) -> str | None:
-    """Return the name that a title means by its words, else by its unit."""
+def _suggested_title(title: str, values: list[str], taken: set[str]) -> str | None:
+    """Return a known title that is not ``taken``, by the words in ``title``, else by its unit."""
     by_unit = next((names[0] for unit, names in SUGGESTED.items() if f"[{unit}]" in title or f"({unit})" in title), None)
-    for words, name in MEANT:
+    for words, name in TITLE_WORDS:
         fits = words.search(title) and name not in taken
-        if fits and not (name == "index" and by_unit) and not (name == "timestamp" and not _rises(values)):
+        if fits and not (name == "index" and by_unit) and not (name == "timestamp" and not _may_be_times(values)):
             return name
     return by_unit if by_unit not in taken else None
 
 
-def _rises(values: list[str]) -> bool:
+def _may_be_times(values: list[str]) -> bool:
     """Return whether the cells may be times: numbers that do not fall, or no numbers."""
     numbers = [known for cell in values if (known := number(cell)) is not None]
     return not numbers or (numbers == sorted(numbers) and numbers[0] < numbers[-1])
 
 
-def _of_one_gpu(title: str, values: list[str]) -> str:
-    """Return the name for a column with a GPU's name alone, whose quantity only the values may show."""
+def _title_with_quantity(title: str, values: list[str]) -> str:
+    """Return a title for a column that names only a GPU, with the quantity that its values suggest."""
     highest = max((known for cell in values if (known := number(cell)) is not None), default=0.0)
     return f"{title} utilization.gpu [%]" if highest <= HIGHEST_PCT else f"{title} power.draw [W]"
 
@@ -139,27 +140,27 @@ def _advice(header: Header, rows: list[list[str]]) -> str:
     taken: set[str] = set()
     if header.known:
         taken = {"utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu", "clocks.sm [MHz]"}
-    pairs = []
-    understood = {column.place for column in header.columns} | {
+    renamings = []
+    understood = {column.position for column in header.columns} | {
         header.time,
         header.host,
         header.uuid,
         header.name,
         *header.devices,
     }
-    for place, title in enumerate(header.titles):
-        if place in understood:
+    for position, title in enumerate(header.titles):
+        if position in understood:
             continue
         if _ONE_GPU.fullmatch(title):
-            pairs.append(f"{as_shown(title)} to {_of_one_gpu(title, [row[place] for row in rows])}")
+            renamings.append(f"{as_shown(title)} to {_title_with_quantity(title, [row[position] for row in rows])}")
             continue
-        values = [row[place] for row in rows]
-        meant = "timestamp" if are_times(values) else _meant(title, values, taken)
-        if meant is not None:
-            taken.add(meant)
-            pairs.append(f"{as_shown(title)} to {meant}")
+        values = [row[position] for row in rows]
+        suggested = "timestamp" if are_times(values) else _suggested_title(title, values, taken)
+        if suggested is not None:
+            taken.add(suggested)
+            renamings.append(f"{as_shown(title)} to {suggested}")
     missing = "" if "timestamp" in taken or header.time is not None else " It needs a column timestamp."
-    if pairs:
-        panel = " Use the quantity that the columns hold." if any(map(_ONE_GPU.fullmatch, header.titles)) else ""
-        return f"Rename {', '.join(pairs)}.{panel}{missing}"
+    if renamings:
+        which = " Use the quantity that the columns hold." if any(map(_ONE_GPU.fullmatch, header.titles)) else ""
+        return f"Rename {', '.join(renamings)}.{which}{missing}"
     return f"None of them names a GPU quantity.{missing}"

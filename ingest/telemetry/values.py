@@ -13,8 +13,8 @@ from sawtooth.ingest.telemetry.table import SampleTable
 MIB = 1 << 20
 MOST_CHARACTERS = 1 << 16  # characters of a line; the widest W&B tables have some thousand columns
 EPOCH = datetime(1970, 1, 1)
-HOUR = timedelta(hours=1)  # summer time is an hour everywhere except on Lord Howe Island
-SET_BACK_SLACK = timedelta(minutes=5)  # samples are seconds apart, at most some minutes
+HOUR = timedelta(hours=1)  # the shift of summer time; only Lord Howe Island has another
+SET_BACK_SLACK = timedelta(minutes=5)  # longest time between two samples; it adds to the hour of the shift
 # Unit in a header or a cell → factor to the store's unit of the columns that use it.
 UNITS = {
     "%": 1.0,
@@ -40,7 +40,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 def number(cell: str, factor: float = 1.0) -> float | None:
     """Return a cell as a number in the store's unit; None for blanks such as ``[N/A]`` or ``-``.
 
-    A unit in the cell has precedence over ``factor``, which is the header's.
+    ``factor`` comes from the unit in the header. A unit in the cell has precedence.
     """
     text = cell.strip()
     if text.startswith("(") and text.endswith(")"):  # rocm-smi's clocks
@@ -68,7 +68,7 @@ def cells(line: str, delimiter: str = ",") -> list[str]:
 
 
 def rows_of(lines: Sequence[str], delimiter: str) -> list[list[str]]:
-    """Return the cells of each line, as ``cells`` does."""
+    """Return what ``cells`` returns for each line, but faster."""
     if any('"' in line or len(line) > MOST_CHARACTERS for line in lines):
         return [cells(line, delimiter) for line in lines]
     return list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
@@ -84,7 +84,7 @@ class LocalTimes:
     def __init__(self, table: SampleTable) -> None:
         self._table = table
         self._last: datetime | None = None
-        self._back = timedelta(0)
+        self._set_back = timedelta(0)  # sum of the hours by which the clock was set back
 
     def ns(self, text: str, patterns: Sequence[str]) -> int | None:
         """Return the time of ``text`` by the first of ``patterns`` (strptime) that matches; else None."""
@@ -102,16 +102,16 @@ class LocalTimes:
             note = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
             self._table.note("zone_unknown", "info", note)
         if self._last is not None and abs(self._last - local - HOUR) < SET_BACK_SLACK:
-            self._back += HOUR
+            self._set_back += HOUR
         self._last = local
-        since = local + self._back - EPOCH
+        since = local + self._set_back - EPOCH
         return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
 
 
-class Clockless:
-    """Times for a file without any: counted from 0 on an unknown clock.
+class CountedTimes:
+    """Times for the samples of a file that has none: ``default_ns`` apart, from 0 on an unknown clock.
 
-    Samples are ``default_ns`` apart until a user enters start and interval.
+    A user can enter the true start and interval later.
     """
 
     def __init__(self, default_ns: int, table: SampleTable, tool: str) -> None:

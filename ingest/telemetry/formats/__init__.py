@@ -1,1 +1,1 @@
-"""Telemetry formats of other tools, one file each; all are read by header and never by position."""
+"""Telemetry formats of other tools, one module each; columns are found by title, never by position."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
-from sawtooth.ingest.telemetry.values import Clockless, number
+from sawtooth.ingest.telemetry.values import CountedTimes, number
 
-DEFAULT_INTERVAL_NS = 1_000_000_000  # dcgmi dmon's -d
+DEFAULT_INTERVAL_NS = 1_000_000_000  # default of dcgmi dmon -d
 FIELDS = names_in("dcgmi")  # DCGM's short name (the header) → column and factor
 _HEADER = re.compile(r"#\s*Entity(?:Id)?\s+(.*)", re.IGNORECASE)
 _ROW = re.compile(r"(GPU(?:-[A-Z]+)?)\s+(\d+)\s+(.*)")
@@ -28,8 +28,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     """
     table = SampleTable()
     names: list[str] = []
-    times = Clockless(DEFAULT_INTERVAL_NS, table, "dcgmi dmon")
-    index, seen = -1, set[int]()
+    times = CountedTimes(DEFAULT_INTERVAL_NS, table, "dcgmi dmon")
+    printout, seen = -1, set[int]()  # number of the printout of all GPUs, and the GPUs it has so far
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()
         if header := _HEADER.match(line):
@@ -42,7 +42,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             table.note(
                 "instances_left_out",
                 "data_loss",
-                "Rows of MIG instances were left out; those of whole GPUs are here.",
+                "Rows of MIG instances were left out; those of whole GPUs were read.",
                 example=line,
             )
             continue
@@ -54,11 +54,11 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if device in seen:
             seen.clear()
         if not seen:
-            index += 1
+            printout += 1
         seen.add(device)
         row = dict(zip(names, cells, strict=True))
         table.devices.setdefault(device, {})
-        table.add(device, times.ns(index), {FIELDS[n][0]: number(c, FIELDS[n][1]) for n, c in row.items() if n in FIELDS})
+        table.add(device, times.ns(printout), {FIELDS[n][0]: number(c, FIELDS[n][1]) for n, c in row.items() if n in FIELDS})
     return table.telemetry()
 
 

@@ -14,12 +14,12 @@ from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import MIB
 
 FIELDS = names_in("gpustat")
-SIGN = re.compile(rb'"query_time"\s*:')
+SIGNATURE = re.compile(rb'"query_time"\s*:')
 
 
 def sniff(head: bytes) -> bool:
     """Return whether ``head`` is the beginning of gpustat's JSON."""
-    return SIGN.search(head) is not None and b'"gpus"' in head
+    return SIGNATURE.search(head) is not None and b'"gpus"' in head
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:

@@ -1,4 +1,4 @@
-"""What ``gpustat`` prints in a loop: a dated line of the host, and a line for each GPU."""
+"""The text of ``gpustat`` in a loop: a dated line about the host, then a line per GPU."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ COLUMNS = ["temp_c", "util_pct", "power_w", "power_limit_w", "mem_used_bytes", "
 FACTORS = (1.0, 1.0, 1.0, 1.0, float(MIB), float(MIB))
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z]|\(B)")
 _HOST = re.compile(r"(\S+)\s{2,}(\D.*\d\d:\d\d:\d\d.*?\d{4})(?:\s+([\d.]+))?")
+# Groups: number and name of the GPU, then COLUMNS in their order.
 _GPU = re.compile(
     r"\[(\d+)\]\s+(\S.*?)\s*\|\s*(\d+|\?+)\s*['°]+C,(?:\s*\d+ %,)?\s*(\d+|\?+) %"
     r"(?:.*?,\s*(\d+|\?+)(?: /\s*(\d+|\?+))? W)?\s*\|\s*(\d+|\?+) /\s*(\d+|\?+) MB"
@@ -22,12 +23,12 @@ _GPU = re.compile(
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether one of the first lines is a GPU's."""
+    """Return whether one of the first lines describes a GPU."""
     return any(_GPU.match(line) for line in _text(iter(head.split(b"\n")[:40])))
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every query; without dated lines, a query begins where a GPU comes again."""
+    """Read every query; without dated lines, a repeated GPU begins the next query."""
     printouts = Printouts(COLUMNS, NAME)
     seen: set[int] = set()
     for line in _text(lines):

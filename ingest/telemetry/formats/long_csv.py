@@ -1,4 +1,4 @@
-"""Tables with one value a row: time, GPU, the name of a quantity and its value.
+"""Tables in long format, with one value per row: time, GPU, name of a quantity, value.
 
 Scripts around DCGM's API, InfluxDB's exports (``_time,_field,_value``) and MLflow's tables of metrics have this form.
 """
@@ -17,15 +17,15 @@ from sawtooth.ingest.telemetry.table import UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
 from sawtooth.ingest.telemetry.values import cells, number
 
-NAME = "table with one value a row"
-SHOWN = 6  # unknown names that a refusal lists
-DECIDING_ROWS = 512  # rows by which the column of the GPU is chosen
-# DCGM also gives each reason for lower clocks alone; the mask of all reasons has them too.
+NAME = "table with one value per row"
+NAMES_SHOWN = 6  # unknown names that an error message lists
+DECIDING_ROWS = 512  # rows by which the column that identifies the GPU is chosen
+# DCGM also writes each reason for lower clocks by itself. They are not needed, because the mask contains them.
 _REASONS = tuple(f"throttle_reason_{reason.nvidia_smi}" for reason in THROTTLE_REASONS)
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether one of the first lines is a header with a time, a quantity's name and a value."""
+    """Return whether an early line is a header with titles for time, quantity's name and value."""
     if head.lstrip()[:1] in (b"{", b"["):
         return False
     header, _ = find_header(text_of(iter(head.split(b"\n"))))
@@ -66,11 +66,11 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             table.devices.setdefault(device, {})
             table.add(device, time_ns, {column.column: value})
     if table.is_empty():
-        raise SourceError("E-TYPE", _refusal(header, [title for title in unknown if title]))
-    left = [title for title in unknown if title not in _REASONS]
-    if left:
+        raise SourceError("E-TYPE", _no_known_quantity(header, [title for title in unknown if title]))
+    left_out = [title for title in unknown if title not in _REASONS]
+    if left_out:
         sentence = "Quantities that are not known were left out."
-        table.note("series_unknown", "info", sentence, example=", ".join(left[:SHOWN]), count=len(left))
+        table.note("series_unknown", "info", sentence, example=", ".join(left_out[:NAMES_SHOWN]), count=len(left_out))
     return table.telemetry()
 
 
@@ -79,19 +79,19 @@ def _column(title: str) -> SourceColumn | None:
     return known[1] if known is not None else None
 
 
-def _refusal(header: Header, unknown: list[str]) -> str:
-    """Return which names are not known, and how to make a table that is understood."""
-    metric, value, time = (header.titles[place] for place in (header.metric, header.value, header.time) if place is not None)
+def _no_known_quantity(header: Header, unknown: list[str]) -> str:
+    """Return the error message: which names are unknown, and how to make a table that can be read."""
+    metric, value, time = (
+        header.titles[position] for position in (header.metric, header.value, header.time) if position is not None
+    )
     if not unknown:
-        return (
-            f"This table has a value a row in the column {as_shown(value)}, and none of them is a number of a known quantity."
-        )
-    shown = ", ".join(as_shown(title) for title in unknown[:SHOWN])
-    more = f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else ""
-    index = [time, *(header.titles[place] for place in header.devices[:1])]
+        return f"This table has one value per row, in the column {as_shown(value)}. No row has a number of a known quantity."
+    shown = ", ".join(as_shown(title) for title in unknown[:NAMES_SHOWN])
+    more = f" and {len(unknown) - NAMES_SHOWN} more" if len(unknown) > NAMES_SHOWN else ""
+    index = [time, *(header.titles[position] for position in header.devices[:1])]
     return (
-        f"This table has a value a row. The column {as_shown(metric)} names {shown}{more}, and none is a known GPU quantity. "
-        f"Rename them to names such as utilization.gpu, memory.used (MiB), power.draw (W) or clocks.sm (MHz). Or make one column a quantity, "
+        f"This table has one value per row. The column {as_shown(metric)} names {shown}{more}. None of them is a known GPU quantity. "
+        f"Rename them to names such as utilization.gpu, memory.used (MiB), power.draw (W) or clocks.sm (MHz). Or give each quantity its own column, "
         f"in pandas: df.pivot_table(index={index}, columns={metric!r}, values={value!r})."
     )
 

@@ -1,7 +1,7 @@
-"""System metrics of MLflow (``system/gpu_0_utilization_percentage``), as JSON of its metrics' history.
+"""System metrics of MLflow (``system/gpu_0_utilization_percentage``), as JSON of the metrics' history.
 
-One record a line, a list, or the answer of ``metrics/get-history``: each has key, value and timestamp (ms since 1970). MLflow
-samples every 10 s by default. Percentages and watts need no factor; megabytes are 10^6 bytes.
+The file is JSON lines, a list, or the response of ``metrics/get-history``. Each record has key, value and timestamp (ms since
+1970). MLflow samples every 10 s by default. Percentages and watts need no factor; megabytes are 10^6 bytes.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from sawtooth.ingest.telemetry.table import SampleTable
 
 FIELDS = names_in("mlflow")  # the text after ``gpu_<i>_`` → column and factor
 _KEY = re.compile(r"(?:system/)?gpu_(\d{1,4})_(\w+)")
-_SIGN = re.compile(rb'"key"\s*:\s*"system/')
+_SIGNATURE = re.compile(rb'"key"\s*:\s*"system/')
 
 
 def sniff(head: bytes) -> bool:
     """Return whether the head has records of MLflow's system metrics."""
     return (
         head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
-        and _SIGN.search(head) is not None
+        and _SIGNATURE.search(head) is not None
         and b"traceEvents" not in head
     )
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read the records. Raises SourceError if none is of a GPU."""
+    """Read the records. Raises SourceError if none has a metric of a GPU."""
     table = SampleTable()
     for record in _records(lines, table):
         match = _KEY.fullmatch(str(record.get("key")))
@@ -54,10 +54,10 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 def _records(lines: Iterator[bytes], table: SampleTable) -> Iterator[dict[str, Any]]:
-    """Yield the records of a whole JSON text, or of its lines."""
+    """Yield the records of a file that is one JSON text, or JSON lines."""
     text = [line.decode("utf-8", errors="replace").lstrip("\ufeff") for line in lines]
     try:
-        yield from _in(json.loads("\n".join(text)))
+        yield from _records_in(json.loads("\n".join(text)))
         return
     except (ValueError, RecursionError):
         pass
@@ -65,12 +65,12 @@ def _records(lines: Iterator[bytes], table: SampleTable) -> Iterator[dict[str, A
         if not line.strip():
             continue
         try:
-            yield from _in(json.loads(line))
+            yield from _records_in(json.loads(line))
         except (ValueError, RecursionError):
             table.note("line_unreadable", "data_loss", "Lines that are not whole records were left out.", example=line)
 
 
-def _in(content: Any) -> Iterator[dict[str, Any]]:
+def _records_in(content: Any) -> Iterator[dict[str, Any]]:
     listed: Iterable[Any] = content if isinstance(content, list) else [content]
     for each in listed:
         if isinstance(each, dict):

@@ -21,7 +21,7 @@ def sniff(head: bytes) -> bool:
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the rows.
 
-    Raises SourceError without a timestamp column.
+    Raises SourceError if there is no timestamp column.
     """
     telemetry = read_delimited(lines, NAME)
     if telemetry.clock == "unknown" and any(d["key"] == "no_times" for d in telemetry.diagnostics):

@@ -8,13 +8,13 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
-from sawtooth.ingest.telemetry.values import Clockless, LocalTimes, number
+from sawtooth.ingest.telemetry.values import CountedTimes, LocalTimes, number
 
-DEFAULT_INTERVAL_NS = 1_000_000_000  # dmon's -d
-# Header → column and factor. ``sm`` and ``mem`` of dmon are utilization.gpu and utilization.memory. GPM ids: 5 is mmaact, 7
-# hmmat.
+DEFAULT_INTERVAL_NS = 1_000_000_000  # default of dmon -d
+# Title → column and factor. dmon's ``sm`` and ``mem`` are utilization.gpu and utilization.memory.
 FIELDS = names_in("nvidia_smi_dmon")
-MOST = {"util_pct": 100.0, "mem_busy_pct": 100.0}  # the shares of several processes overlap
+# pmon's shares of several processes can overlap in time, so their sum is limited.
+LIMITS = {"util_pct": 100.0, "mem_busy_pct": 100.0}
 
 
 def sniff(head: bytes) -> bool:
@@ -31,7 +31,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     table = SampleTable()
     names: list[str] = []
     local = LocalTimes(table)
-    rounds = _MonitorRounds(table)
+    printouts = _MonitorPrintouts(table)
     for raw in lines:
         line = raw.decode("utf-8", errors="replace")
         if header := _header(line):
@@ -48,8 +48,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             table.note("line_unreadable", "data_loss", "Lines that are not whole samples were left out.", example=line)
             continue
         values = {FIELDS[n][0]: number(cell, FIELDS[n][1]) for n, cell in row.items() if n in FIELDS}
-        rounds.add(int(number_of), row.get("pid"), _time(row, local), values)
-    rounds.end()
+        printouts.add(int(number_of), row.get("pid"), _time(row, local), values)
+    printouts.end()
     if not names:
         raise SourceError(
             "E-TYPE", "This looks like nvidia-smi dmon, but its header line is missing, so its columns have no names."
@@ -57,12 +57,12 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     return table.telemetry()
 
 
-class _MonitorRounds:
-    """Adds rows round by round over the GPUs; of pmon, the sum over a GPU's processes."""
+class _MonitorPrintouts:
+    """Groups rows into printouts of all GPUs; pmon's rows are summed over a GPU's processes."""
 
     def __init__(self, table: SampleTable) -> None:
         self._table = table
-        self._clockless: Clockless | None = None
+        self._counted_times: CountedTimes | None = None
         self._index = -1
         self._seen: set[tuple[int, str | None]] = set()
         self._time: int | None = None
@@ -70,10 +70,10 @@ class _MonitorRounds:
 
     def add(self, device: int, pid: str | None, time_ns: int | None, values: dict[str, float | None]) -> None:
         """Add a row; ``pid`` is None in dmon, and "-" in pmon for a GPU without a process."""
-        again = (device, pid) in self._seen or (pid is not None and device < max(self._of_gpu, default=0))
-        if not self._seen or again or time_ns != self._time:
+        is_repeated = (device, pid) in self._seen or (pid is not None and device < max(self._of_gpu, default=0))
+        if not self._seen or is_repeated or time_ns != self._time:
             self.end()
-            self._index += 1  # a new round over the GPUs
+            self._index += 1
             self._time = time_ns
         self._seen.add((device, pid))
         if pid is None:
@@ -85,15 +85,15 @@ class _MonitorRounds:
             sums[column] = (sums.get(column) or 0.0) + (value or 0.0)
 
     def end(self) -> None:
-        """Store the round that is being read."""
+        """Store the printout that is being read."""
         if self._of_gpu and self._time is None:
-            self._clockless = self._clockless or Clockless(DEFAULT_INTERVAL_NS, self._table, "nvidia-smi dmon")
-        time_ns = self._time if self._time is not None or self._clockless is None else self._clockless.ns(self._index)
+            self._counted_times = self._counted_times or CountedTimes(DEFAULT_INTERVAL_NS, self._table, "nvidia-smi dmon")
+        time_ns = self._time if self._time is not None or self._counted_times is None else self._counted_times.ns(self._index)
         for device, values in self._of_gpu.items():
             self._table.devices.setdefault(device, {})
             if time_ns is not None:
                 self._table.add(
-                    device, time_ns, {c: min(v, MOST[c]) if v is not None and c in MOST else v for c, v in values.items()}
+                    device, time_ns, {c: min(v, LIMITS[c]) if v is not None and c in LIMITS else v for c, v in values.items()}
                 )
         self._of_gpu, self._seen = {}, set()
 

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi -q`` prints in a loop, as text or as XML: all of a GPU's state."""
+"""The output of ``nvidia-smi -q`` in a loop, as text or as XML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sawtooth.ingest.telemetry.values import number
 NAME = "nvidia-smi -q"
 FIELDS = names_in("nvidia_smi")
 Path = tuple[str, ...]
-# Section and line, as text and as XML have them → nvidia-smi's field. Of several for one quantity, the first that has a value.
+# (section, name) in text and in XML → field of --query-gpu. If several fields are of one quantity, the first with a value is used.
 LINES = {
     ("utilization", "gpu"): "utilization.gpu", ("utilization", "gpu_util"): "utilization.gpu",
     ("utilization", "memory"): "utilization.memory", ("utilization", "memory_util"): "utilization.memory",
@@ -41,7 +41,7 @@ LINES = {
 }  # fmt: skip
 REASONS = {reason.nvidia_smi: reason.bit for reason in THROTTLE_REASONS if reason.nvidia_smi}
 REASON_SECTIONS = ("clocks_event_reasons", "clocks_throttle_reasons")
-DEEPEST = 20  # elements inside each other; nvidia-smi has six
+MOST_DEPTH = 20  # of nested elements; nvidia-smi's are six deep
 _XML = re.compile(r"<(\w+)([^>/]*)>(?:([^<]*)</\1>)?")
 _XML_ID = re.compile(r'id="([^"]+)"')
 _TEXT = re.compile(r"( *)(\S.*?)(?:\s*:\s(.*))?$")
@@ -56,25 +56,25 @@ def sniff(head: bytes) -> bool:
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every query; GPUs are numbered in the order of the first.
+    """Read every query; GPUs are numbered in the order of the first query.
 
-    Raises SourceError if the file has one moment only.
+    Raises SourceError if all values have one timestamp.
     """
     log = _Log()
     text = (raw.decode("utf-8", errors="replace").rstrip() for raw in lines)
     first = next((line for line in text if line.strip()), "")
-    for path, value in _of_xml(text) if first.lstrip().startswith("<") else _of_text(text):
-        log.line(path, value)
+    for path, value in _xml_values(text) if first.lstrip().startswith("<") else _text_values(text):
+        log.add(path, value)
     log.finish_gpu()
-    if len(log.moments) < 2:
+    if len(log.timestamps) < 2:
         problem = "This is nvidia-smi's human-readable output of one moment. Record a series: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv."
         raise SourceError("E-TYPE", problem)
     log.times.finish()
     return log.table.telemetry()
 
 
-def _of_xml(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
-    """Yield path and value of each element that has a value, and of each GPU its place on the bus."""
+def _xml_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
+    """Yield path and value of each element that has a value, and the PCI bus id of each GPU."""
     path: list[str] = []
     for line in lines:
         tag = _XML.match(line.strip())
@@ -82,14 +82,14 @@ def _of_xml(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
             if line.lstrip().startswith("</") and path:
                 path.pop()
         elif tag[3] is None:
-            path = [*path, tag[1]][-DEEPEST:]
+            path = [*path, tag[1]][-MOST_DEPTH:]
             if tag[1] == "gpu" and (bus := _XML_ID.search(tag[2])) is not None:
                 yield ("gpu",), bus[1]
         else:
             yield (*path, tag[1]), tag[3]
 
 
-def _of_text(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
+def _text_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
     """Yield path and value of each line that has a value; sections are known by their indentation."""
     path: list[tuple[int, str]] = []
     for line in lines:
@@ -111,7 +111,7 @@ class _Log:
     def __init__(self) -> None:
         self.table = SampleTable()
         self.times = Timestamps(self.table)
-        self.moments: set[int] = set()
+        self.timestamps: set[int] = set()
         self._buses: dict[str, int] = {}
         self._device: int | None = None
         self._stamp: int | None = None
@@ -119,8 +119,8 @@ class _Log:
         self._errors: dict[str, float] = {}
         self._mask: int | None = None
 
-    def line(self, path: Path, value: str) -> None:
-        """Take one value."""
+    def add(self, path: Path, value: str) -> None:
+        """Add one value."""
         name = path[-1]
         if name == "timestamp":
             self.finish_gpu()
@@ -132,31 +132,31 @@ class _Log:
         elif name == "driver_version":
             self.table.driver_version = value
         elif self._device is not None:
-            self._of_gpu(path, value)
+            self._add_to_gpu(path, value)
 
-    def _of_gpu(self, path: Path, value: str) -> None:
+    def _add_to_gpu(self, path: Path, value: str) -> None:
         section, name = path[-2] if len(path) > 1 else "", path[-1]
         if name in ("product_name", "gpu_uuid", "uuid"):
-            about = self.table.devices[self._device or 0]
-            about["name" if name == "product_name" else "uuid"] = value
+            description = self.table.devices[self._device or 0]
+            description["name" if name == "product_name" else "uuid"] = value
         elif any(part in REASON_SECTIONS for part in path[:-1]):
-            own = re.sub(r"^clocks_(?:event|throttle)_reason_", "", name)
-            own = "applications_clocks_setting" if own == "application_clocks_setting" else own
-            own = "gpu_idle" if own == "idle" else own
-            self._mask = (self._mask or 0) | (REASONS.get(own, 0) if value == "Active" else 0)
+            reason = re.sub(r"^clocks_(?:event|throttle)_reason_", "", name)
+            reason = "applications_clocks_setting" if reason == "application_clocks_setting" else reason
+            reason = "gpu_idle" if reason == "idle" else reason
+            self._mask = (self._mask or 0) | (REASONS.get(reason, 0) if value == "Active" else 0)
         elif "volatile" in path:
-            self._error(path, value)
+            self._add_errors(path, value)
         elif (field := LINES.get((section, name))) is not None:
             known = number(value.removesuffix("x"), FIELDS[field][1])
             if known is not None:
                 self._values[field] = known
 
-    def _error(self, path: Path, value: str) -> None:
-        """Add the errors of one kind of memory; older drivers have a total of single and double bit errors."""
-        whole = path[-1] == "total"
-        kind = "uncorrected" if "uncorrectable" in path[-1] or (whole and "double_bit" in path) else "corrected"
+    def _add_errors(self, path: Path, value: str) -> None:
+        """Add the ECC errors of one memory; older drivers write totals of single and double bit errors."""
+        is_total = path[-1] == "total"
+        kind = "uncorrected" if "uncorrectable" in path[-1] or (is_total and "double_bit" in path) else "corrected"
         count = number(value)
-        if count is not None and (whole or "correctable" in path[-1]):
+        if count is not None and (is_total or "correctable" in path[-1]):
             self._errors[kind] = self._errors.get(kind, 0.0) + count
 
     def finish_gpu(self) -> None:
@@ -170,7 +170,7 @@ class _Log:
                 values["clock_event_mask"] = self._mask
             values |= {f"ecc_{kind}_count": count for kind, count in self._errors.items()}
             self.table.add(self._device, self._stamp, values)
-            self.moments.add(self._stamp)
+            self.timestamps.add(self._stamp)
         self._device, self._mask, self._values, self._errors = None, None, {}, {}
 
 

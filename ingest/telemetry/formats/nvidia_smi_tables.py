@@ -47,7 +47,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 def _values(line: str, memory: re.Match[str]) -> list[float]:
-    """Return the values of COLUMNS in a GPU's second line; NaN where it says N/A."""
+    """Return the values of COLUMNS in a GPU's second line; NaN for N/A."""
     load, power, temperature = _LOAD.search(line), _POWER.search(line), _TEMPERATURE.search(line)
     draw, limit = (math.nan if watts == "N/A" else float(watts) for watts in power.groups()) if power else (math.nan, math.nan)
     used, total = (float(mib) * MIB for mib in memory.groups())

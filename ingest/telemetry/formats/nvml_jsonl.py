@@ -17,17 +17,17 @@ from sawtooth.ingest.quantities.registry import names_in, possible, possible_one
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables, column
 from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
-FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples, factor; GPM gives PCIe and NVLink traffic in MiB/s
+FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples and factor
 LAST_NS = 1 << 62  # the largest valid time, in the year 2116
-MOST_DEVICES = 1024  # GPUs of one host
+MOST_DEVICES = 1024  # larger device numbers are damage
 UNREADABLE = "Lines that are not samples were left out."
-SIGN = re.compile(rb'"t_ns"\s*:')
+SIGNATURE = re.compile(rb'"t_ns"\s*:')
 
 
 def sniff(head: bytes) -> bool:
     """Return whether ``head`` begins with the device line or a sample of this format."""
     first, _, rest = head.lstrip(b"\xef\xbb\xbf \r\n").partition(b"\n")
-    return (b'"meta"' in first and (not rest.strip() or SIGN.search(rest[:4096]) is not None)) or SIGN.search(
+    return (b'"meta"' in first and (not rest.strip() or SIGNATURE.search(rest[:4096]) is not None)) or SIGNATURE.search(
         first[:64]
     ) is not None
 
@@ -38,20 +38,20 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     Lines that are not samples are counted. An incomplete last line marks the file as truncated.
     """
     rows: list[dict[str, Any]] = []
-    about: dict[str, Any] = {}
+    meta: dict[str, Any] = {}
     host = SampleTable()
-    torn, bad, example = False, 0, ""
+    cut_off, unreadable, example = False, 0, ""
     for line in filter(bytes.strip, lines):
         try:
             record = json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError):
-            bad, torn, example = bad + 1, True, example or line[:200].decode(errors="replace")
+            unreadable, cut_off, example = unreadable + 1, True, example or line[:200].decode(errors="replace")
             continue
-        torn = False
+        cut_off = False
         if not isinstance(record, dict):
-            bad += 1
+            unreadable += 1
         elif record.get("meta"):
-            about = record
+            meta = record
         elif "event" in record:
             continue  # an event of the sampler, not of the GPU
         elif isinstance(record.get("machine"), dict):
@@ -59,21 +59,27 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         elif _is_sample(record):
             rows.append(record)
         else:
-            bad += 1
+            unreadable += 1
     columns, impossible = _columns(rows)
     result = TelemetryTables(
-        columns, metadata=json.dumps({k: v for k, v in about.items() if k not in ("meta", "name", "driver")}), truncated=torn
+        columns, metadata=json.dumps({k: v for k, v in meta.items() if k not in ("meta", "name", "driver")}), truncated=cut_off
     )
     result.host_columns = host_columns(host.of_host)
-    result.devices = _devices(about, sorted({int(d) for d in columns["device"]}), rows)
-    result.host = _text(about.get("host"))
+    result.devices = _devices(meta, sorted({int(d) for d in columns["device"]}), rows)
+    result.host = _text(meta.get("host"))
     if impossible:
         counts = ", ".join(f"{name}: {count}" for name, count in impossible.items())
         result.diagnostics.append({**BLANK, "count": sum(impossible.values()), "example": counts})
-    if bad:
-        sentence = UNREADABLE.removesuffix(".") + "; the last one was cut off." if torn else UNREADABLE
+    if unreadable:
+        sentence = UNREADABLE.removesuffix(".") + "; the last one was cut off." if cut_off else UNREADABLE
         result.diagnostics.append(
-            {"key": "line_unreadable", "severity": "data_loss", "sentence": sentence, "count": bad, "example": example or None}
+            {
+                "key": "line_unreadable",
+                "severity": "data_loss",
+                "sentence": sentence,
+                "count": unreadable,
+                "example": example or None,
+            }
         )
     return result
 
@@ -97,24 +103,24 @@ def _columns(rows: list[dict[str, Any]]) -> tuple[dict[str, NDArray[Any]], dict[
     impossible: dict[str, int] = {}
     for key, (name, factor) in FIELDS.items():
         if any(key in r for r in rows):
-            kept, refused = possible_ones(name, [None if (v := _number(r.get(key))) is None else v * factor for r in rows])
-            columns[name] = column(kept, name)
+            valid, refused = possible_ones(name, [None if (v := _number(r.get(key))) is None else v * factor for r in rows])
+            columns[name] = column(valid, name)
             if refused:
                 impossible[name] = refused
     return columns, impossible
 
 
-def _devices(about: dict[str, Any], numbers: list[int], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _devices(meta: dict[str, Any], numbers: list[int], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     memory: dict[int, float | int] = {}
     for row in rows:
         total = _number(row.get("mem_total"))
         if total and possible("mem_total_bytes", total):
             memory.setdefault(_device(row), total)
-    gpus = about["gpus"] if isinstance(about.get("gpus"), list) else []
+    gpus = meta["gpus"] if isinstance(meta.get("gpus"), list) else []
     devices = []
     for number in numbers:
         named = next((g for g in gpus if isinstance(g, dict) and g.get("gpu") == number), {})
-        name, uuid, driver = named.get("name") or about.get("name"), named.get("uuid"), about.get("driver")
+        name, uuid, driver = named.get("name") or meta.get("name"), named.get("uuid"), meta.get("driver")
         texts = {"name": _text(name), "uuid": _text(uuid), "driver": _text(driver)}
         devices.append({"device": number, **texts, "memory_bytes": memory.get(number)})
     return devices

@@ -1,6 +1,6 @@
-"""Prometheus' answer to a range query over dcgm-exporter, nvitop-exporter or our ``--prometheus``.
+"""Prometheus' response to a range query on dcgm-exporter, nvitop-exporter or ``--prometheus``.
 
-The query is ``/api/v1/query_range``. Several answers, one per line or in one list, are read as one recording.
+The query is ``/api/v1/query_range``. Several responses, one per line or in one list, are read as one recording.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
 INDEX_LABELS = ("gpu", "index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 NAME_LABELS = ("modelName", "model_name", "devicename", "name")
-SPLIT_UTIL_PCT = 1.0
-SIGN = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
+SPLIT_UTIL_PCT = 1.0  # below this, the utilization of a GPU with MIG instances was not measured
+SIGNATURE = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether ``head`` is an answer of Prometheus' query interface."""
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n[").startswith(b"{") and SIGN.search(head) is not None
+    """Return whether ``head`` is a response of Prometheus' query interface."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n[").startswith(b"{") and SIGNATURE.search(head) is not None
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
@@ -41,12 +41,10 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     table = SampleTable()
     numbers: dict[tuple[str, str], int] = {}
     unknown: set[str] = set()
-    for answer in _answers(content):
-        data = answer.get("data")
+    for response in _responses(content):
+        data = response.get("data")
         if not isinstance(data, dict) or data.get("resultType") != "matrix":
-            problem = (
-                "This is not a range query of Prometheus (resultType matrix). Ask /api/v1/query_range with start, end and step."
-            )
+            problem = "This is not a range query of Prometheus (resultType matrix). Query /api/v1/query_range with start, end and step."
             raise SourceError("E-TYPE", problem)
         for series in data.get("result") or []:
             read_series(series, table, numbers, unknown)
@@ -55,35 +53,35 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         table.note(
             "series_unknown",
             "info",
-            "Series of no use here were left out.",
+            "Series that Sawtooth does not use were left out.",
             example=", ".join(sorted(unknown)),
             count=len(unknown),
         )
     if table.is_empty():
         named = ", ".join(sorted(unknown)[:4]) or "none at all"
         raise SourceError(
-            "E-NOEV", f"The answer holds no GPU series of dcgm-exporter, nvitop-exporter or Sawtooth (it has: {named})."
+            "E-NOEV", f"The response has no GPU series of dcgm-exporter, nvitop-exporter or Sawtooth (it has: {named})."
         )
     if len({host for host, _ in numbers}) > 1:
         table.host = None
-        table.note("several_hosts", "info", "The answer holds several hosts; their GPUs are numbered one after the other.")
+        table.note("several_hosts", "info", "The response has several hosts; their GPUs are numbered one after the other.")
     return table.telemetry()
 
 
-def _answers(content: bytes) -> list[dict[str, Any]]:
+def _responses(content: bytes) -> list[dict[str, Any]]:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
         try:
             document = [json.loads(line) for line in content.split(b"\n") if line.strip()]
         except (ValueError, RecursionError):
-            raise SourceError("E-JSON", "The answer of Prometheus is not whole. Save it again.") from None
-    answers = document if isinstance(document, list) else [document]
-    return [a for a in answers if isinstance(a, dict)]
+            raise SourceError("E-JSON", "The response of Prometheus is incomplete. Save it again.") from None
+    responses = document if isinstance(document, list) else [document]
+    return [response for response in responses if isinstance(response, dict)]
 
 
 def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], int], unknown: set[str]) -> None:
-    """Add one series; ``numbers`` are GPUs by host and identity, ``unknown`` the unused names."""
+    """Add one series; ``numbers`` are GPU numbers by (host, UUID or index), ``unknown`` unused names."""
     if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
         return
     labels = {str(k): str(v) for k, v in series["metric"].items()}
@@ -96,7 +94,7 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
         table.note(
             "instances_left_out",
             "info",
-            "Series of MIG instances and single links were left out; those of whole GPUs are here.",
+            "Series of MIG instances and single links were left out; those of whole GPUs were read.",
         )
         if "link" not in labels:
             split = table.metadata.setdefault("split_gpus", [])
@@ -115,12 +113,12 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
 
 
 def leave_out_split(table: SampleTable) -> None:
-    """Leave out the utilization of GPUs that are split into MIG instances: it stays 0 whatever these do."""
+    """Remove the utilization of GPUs with MIG instances, because it stays 0 when these work."""
     for device in table.metadata.get("split_gpus", ()):
         util = table.polled.get((device, "util_pct"))
         if util is not None and max(util.values) < SPLIT_UTIL_PCT:
             del table.polled[device, "util_pct"]
-            note = "GPUs with MIG instances have no utilization of their own. The activity of an instance is DCGM_FI_PROF_GR_ENGINE_ACTIVE with its GPU_I_ID."
+            note = "The driver reports no utilization for GPUs with MIG instances. The activity of an instance is DCGM_FI_PROF_GR_ENGINE_ACTIVE with its GPU_I_ID."
             table.note("split_gpu", "info", note)
 
 
@@ -132,9 +130,7 @@ def _device(labels: dict[str, str], table: SampleTable, numbers: dict[tuple[str,
     key = (host, uuid or index or "")
     if key not in numbers:
         if len(numbers) >= MOST_DEVICES:
-            raise SourceError(
-                "E-LIMIT", f"The answer holds more than {MOST_DEVICES:,} GPUs. Ask Prometheus for those of the run."
-            )
+            raise SourceError("E-LIMIT", f"The response has more than {MOST_DEVICES:,} GPUs. Query only those of the run.")
         wanted = int(index) if index is not None and index.isdecimal() else len(numbers)
         numbers[key] = wanted if wanted not in table.devices else len(table.devices)
         while numbers[key] in table.devices:

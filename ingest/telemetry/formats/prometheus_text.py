@@ -10,7 +10,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.telemetry.formats.prometheus_json import FIELDS, UNIT_SUFFIX, leave_out_split, read_series
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
-from sawtooth.ingest.telemetry.values import Clockless
+from sawtooth.ingest.telemetry.values import CountedTimes
 
 SCRAPE_INTERVAL_NS = 30_000_000_000  # dcgm-exporter's default
 _LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
@@ -28,12 +28,12 @@ def sniff(head: bytes) -> bool:
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read all scrapes.
 
-    Without times in the file, a series that comes again begins the next scrape. Raises SourceError if no series is known.
+    If the file has no times, a repeated series begins the next scrape. Raises SourceError if no series is known.
     """
     table = SampleTable()
     numbers: dict[tuple[str, str], int] = {}
     unknown: set[str] = set()
-    clockless: Clockless | None = None
+    counted_times: CountedTimes | None = None
     seen: set[str] = set()
     scrape, samples = 0, 0
     for raw in lines:
@@ -55,8 +55,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             unknown.add(name)
             continue
         if stamp is None:
-            clockless = clockless or Clockless(SCRAPE_INTERVAL_NS, table, "The exporter")
-            seconds = clockless.ns(scrape) / 1e9
+            counted_times = counted_times or CountedTimes(SCRAPE_INTERVAL_NS, table, "The exporter")
+            seconds = counted_times.ns(scrape) / 1e9
         else:
             seconds = int(stamp) / 1e3
         series: dict[str, Any] = {
@@ -69,12 +69,12 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         named = ", ".join(sorted(unknown)[:4]) or "none at all"
         raise SourceError(
             "E-NOEV",
-            f"The {samples:,} samples of this scrape are of no GPU quantity that Sawtooth knows. It has: {named}. "
+            f"None of the {samples:,} samples of this scrape is of a GPU quantity that Sawtooth knows. It has: {named}. "
             "Scrape dcgm-exporter, nvitop-exporter or Sawtooth's own exporter.",
         )
     if len({host for host, _ in numbers}) > 1:
         table.host = None
-        table.note("several_hosts", "info", "The scrape holds several hosts; their GPUs are numbered one after the other.")
+        table.note("several_hosts", "info", "The scrape has several hosts; their GPUs are numbered one after the other.")
     return table.telemetry()
 
 

@@ -12,15 +12,15 @@ from sawtooth.ingest.telemetry.json_stream import documents
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
-from sawtooth.ingest.telemetry.values import Clockless, number
+from sawtooth.ingest.telemetry.values import CountedTimes, number
 
 DEFAULT_INTERVAL_NS = 1_000_000_000
 FIELDS = names_in("table")
 RANK = {name: n for n, name in enumerate(FIELDS)}
 CARD = re.compile(r"card(\d+)")
-SIGN_OF_ROCM_SMI = re.compile(rb'"card\d+"\s*:\s*\{')
-SIGN_OF_AMD_SMI = re.compile(rb'"gpu"\s*:\s*\d+')
-VALUES_OF_AMD_SMI = (
+ROCM_SMI_SIGNATURE = re.compile(rb'"card\d+"\s*:\s*\{')
+AMD_SMI_SIGNATURE = re.compile(rb'"gpu"\s*:\s*\d+')
+AMD_SMI_VALUES = (
     b'"gfx_activity"',
     b'"socket_power"',
     b'"power_usage"',
@@ -29,28 +29,28 @@ VALUES_OF_AMD_SMI = (
     b'"gfx_clk"',
     b'"gfx_clock"',
 )
-COUNTERS = ("gfx_activity", "memory_activity")  # of rocm-smi, where they are running counters and no percentages
+COUNTERS = ("gfx_activity", "memory_activity")  # running counters, not percentages, in rocm-smi's JSON
 
 
 def sniff(head: bytes) -> bool:
     """Return whether ``head`` is JSON of one of these tools."""
     if b'"traceEvents"' in head or b"{" not in head[:4096]:
         return False
-    amd = SIGN_OF_AMD_SMI.search(head) is not None and any(name in head for name in VALUES_OF_AMD_SMI)
-    return amd or SIGN_OF_ROCM_SMI.search(head) is not None
+    amd = AMD_SMI_SIGNATURE.search(head) is not None and any(name in head for name in AMD_SMI_VALUES)
+    return amd or ROCM_SMI_SIGNATURE.search(head) is not None
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every sample; files without times are counted from 0."""
     table = SampleTable()
-    times, rounds = Timestamps(table), _Rounds(table)
+    times, printouts = Timestamps(table), _CountedPrintouts(table)
     for document in documents(lines, table):
         for device, gpu in _gpus(document):
             values = _values(gpu)
             if device >= MOST_DEVICES or not values:
                 continue
             stamp = gpu.get("timestamp")
-            time_ns = times.ns(str(stamp)) if stamp is not None else rounds.ns(device)
+            time_ns = times.ns(str(stamp)) if stamp is not None else printouts.ns(device)
             if time_ns is None:
                 table.note("line_unreadable", "data_loss", "Samples with an unreadable time were left out.", example=str(stamp))
                 continue
@@ -60,23 +60,23 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     return table.telemetry()
 
 
-class _Rounds:
-    """Times of samples without any: one more round whenever a GPU comes again."""
+class _CountedPrintouts:
+    """Times for samples that have none, by counting printouts: a repeated GPU begins the next one."""
 
     def __init__(self, table: SampleTable) -> None:
         self._table = table
-        self._clockless: Clockless | None = None
+        self._counted_times: CountedTimes | None = None
         self._seen: set[int] = set()
-        self._round = -1
+        self._printout = -1
 
     def ns(self, device: int) -> int:
         """Return the time of a device's next sample."""
         if device in self._seen:
             self._seen.clear()
-        self._round += not self._seen
+        self._printout += not self._seen
         self._seen.add(device)
-        self._clockless = self._clockless or Clockless(DEFAULT_INTERVAL_NS, self._table, "The tool")
-        return self._clockless.ns(self._round)
+        self._counted_times = self._counted_times or CountedTimes(DEFAULT_INTERVAL_NS, self._table, "The tool")
+        return self._counted_times.ns(self._printout)
 
 
 def _gpus(document: Any) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -100,7 +100,7 @@ def _gpus(document: Any) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _values(gpu: dict[str, Any]) -> dict[str, float | None]:
-    """Return the known quantities of a GPU's nested values, by the first of several names."""
+    """Return the known quantities in a GPU's nested values; the name with the lowest RANK is used."""
     chosen: dict[str, tuple[int, float]] = {}
     for path, cell, unit in _leaves(gpu, ()):
         for depth in range(len(path)):

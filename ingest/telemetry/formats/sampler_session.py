@@ -1,4 +1,4 @@
-"""Our own sampler's sessions: a segment, or the joined segments of a session.
+"""Sessions of Sawtooth's sampler: a segment, or the joined segments of a session.
 
 ``sawtooth.ingest.sampler`` documents the format.
 """
@@ -35,7 +35,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if record.get("k") == "head":
             session = session or record.get("session")
             if record.get("session") != session:
-                note = "The file holds more than one session; the first was read. Give the others one by one."
+                note = "The file holds more than one session; the first was read. Add the others one by one."
                 collected.table_.note("several_sessions", "data_loss", note)
                 break
         collected.add([record])

@@ -10,16 +10,16 @@ from sawtooth.ingest.telemetry.find_header import text_of
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
 NAME = "table of amd-smi or npu-smi"
-# Titles of the tools → titles that are understood; other columns get a title that is not.
+# Title of the tool → title that header_of knows. Other columns get an unknown title, so that they are not used.
 AMD = {
     "TIMESTAMP": "timestamp", "GPU": "gpu", "XCP": "xcp", "POWER": "power_usage", "PWR": "power_usage", "GPU_T": "hotspot_temperature",
     "MEM_T": "memory_temperature", "GFX_CLK": "gfx_clk", "GFX%": "gfx", "MEM%": "mem", "MEM_CLOCK": "mem_clock", "VRAM_USED": "vram_used",
     "VRAM_TOTAL": "vram_total", "PVIOL": "pviol", "TVIOL": "tviol",
 }  # fmt: skip
 NPU = {"NpuID(Idx)": "npu", "Pwr(W)": "power (W)", "Temp(C)": "temperature", "AI Core(%)": "gpu_utilization (%)", "Memory BW(%)": "memory_utilization (%)"}  # fmt: skip
-LEAST_KNOWN = 3
+LEAST_KNOWN = 3  # titles of AMD or NPU in a header line
 _IN_BRACKETS = re.compile(r"\S[^()]*\([^)]*\)")
-_GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # memory is in MiB where a title has no unit, and the tool's GB are GiB
+_GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # the tools mean GiB; converted to MiB, the unit of titles without one
 _UNIT = re.compile(r"(?<=[\dA])\s+(?:W|°C|C|MHz|%|MB|GB|mV|V|MB/s)(?=\s|$)")
 
 
@@ -34,16 +34,16 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
 
 
 def _titles(line: str) -> list[str] | None:
-    """Return the titles of a header line as the common table names them; None for another line."""
+    """Return the titles of a header line as header_of knows them; None for another line."""
     titles = [title.strip() for title in _IN_BRACKETS.findall(line)] if "(" in line else line.split()
     names = NPU if titles[:1] == ["NpuID(Idx)"] else AMD
     if len(names.keys() & set(titles)) < LEAST_KNOWN or not {"NpuID(Idx)", "GPU"} & set(titles) or "," in line:
         return None
-    return [names.get(title, f"other {place}") for place, title in enumerate(titles)]
+    return [names.get(title, f"other {position}") for position, title in enumerate(titles)]
 
 
 def _as_csv(lines: Iterator[str]) -> Iterator[bytes]:
-    """Yield header and rows with commas; chips beyond the first of an NPU are devices of their own."""
+    """Yield header and rows with commas; each further chip of an NPU is a device."""
     known: list[str] | None = None
     chip: int | None = None
     for line in lines:

@@ -1,11 +1,11 @@
-"""CSV tables of amd-smi, rocm-smi, xpu-smi, nvitop and scripts, read by their header's names."""
+"""CSV tables of amd-smi, rocm-smi, xpu-smi, nvitop and scripts, read by their titles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from sawtooth.ingest.telemetry.delimited import read_delimited
-from sawtooth.ingest.telemetry.find_header import find_header, place_of_times, rows_below, text_of
+from sawtooth.ingest.telemetry.find_header import find_header, rows_below, text_of, time_position
 from sawtooth.ingest.telemetry.formats import wandb_events
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
@@ -23,9 +23,7 @@ def sniff(head: bytes) -> bool:
         and header.known
         and not header.by_nvidia_smi
         and (
-            header.time is not None
-            or header.device is not None
-            or place_of_times(header, rows_below(header, lines)) is not None
+            header.time is not None or header.device is not None or time_position(header, rows_below(header, lines)) is not None
         )
         and not wandb_events.sniff(head)
     )

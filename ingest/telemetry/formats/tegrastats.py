@@ -10,7 +10,7 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
 from sawtooth.ingest.telemetry.table import UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
-from sawtooth.ingest.telemetry.values import MIB, Clockless
+from sawtooth.ingest.telemetry.values import MIB, CountedTimes
 
 DEFAULT_INTERVAL_NS = 1_000_000_000
 COLUMNS = [
@@ -23,25 +23,26 @@ COLUMNS = [
     "temp_c",
     "power_w",
 ]
-SIGN = re.compile(rb"\bRAM \d+/\d+MB .*(?:GR3D(?:_FREQ)? \d+%|CPU \[)", re.IGNORECASE)
+SIGNATURE = re.compile(rb"\bRAM \d+/\d+MB .*(?:GR3D(?:_FREQ)? \d+%|CPU \[)", re.IGNORECASE)
 _STAMP = re.compile(r"^(\d{1,2}-\d{1,2}-\d{4} \d{1,2}:\d\d:\d\d(?:\.\d+)?)\s")
 _RAM = re.compile(r"\bRAM (\d+)/(\d+)MB", re.IGNORECASE)
 _LOAD = re.compile(r"\b(GR3D(?:_FREQ)?|EMC(?:_FREQ)?) (\d+)%(?:@\[?(\d+)(?:,\d+)*\]?)?", re.IGNORECASE)
 _TEMPERATURE = re.compile(r"\bgpu@(-?\d+(?:\.\d+)?)C", re.IGNORECASE)
 _RAIL = re.compile(r"\b((?:VDD|POM|VIN)_\w+) (\d+)(?:mW)?/\d+(?:mW)?", re.IGNORECASE)
-GPU_RAILS = ("VDD_GPU_SOC", "VDD_CPU_GPU_CV", "POM_5V_GPU", "VDD_GPU", "VDD_SYS_GPU")  # best first
+# Power rails; the first one that a board has is used, because it measures the GPU with the fewest other parts.
+GPU_RAILS = ("VDD_GPU_SOC", "VDD_CPU_GPU_CV", "POM_5V_GPU", "VDD_GPU", "VDD_SYS_GPU")
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether one of the first lines is of tegrastats."""
-    return any(SIGN.search(line) for line in head.split(b"\n")[:20])
+    """Return whether one of the first lines was written by tegrastats."""
+    return any(SIGNATURE.search(line) for line in head.split(b"\n")[:20])
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
-    """Read every line; the memory is shared by GPU and CPU."""
+    """Read every line; GPU and CPU share the memory."""
     table = SampleTable()
     times, rows = Timestamps(table), SampleRows(COLUMNS)
-    clockless: Clockless | None = None
+    counted_times: CountedTimes | None = None
     table.devices[0] = {"name": "NVIDIA Jetson"}
     for index, raw in enumerate(line for line in lines if line.strip()):
         line = raw.decode("utf-8", errors="replace").strip().lstrip("\ufeff")
@@ -52,8 +53,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             table.note("line_unreadable", "data_loss", UNREADABLE, example=line)
             continue
         if time_ns is None:
-            clockless = clockless or Clockless(DEFAULT_INTERVAL_NS, table, "tegrastats")
-            time_ns = clockless.ns(index)
+            counted_times = counted_times or CountedTimes(DEFAULT_INTERVAL_NS, table, "tegrastats")
+            time_ns = counted_times.ns(index)
         values = dict.fromkeys(COLUMNS, math.nan)
         values["mem_used_bytes"], values["mem_total_bytes"] = (float(mb) * MIB for mb in ram.groups())
         for name, load, clock in _LOAD.findall(line):

@@ -20,10 +20,10 @@ from sawtooth.ingest.telemetry.values import cells
 
 FIELDS = names_in("wandb")  # the text after ``gpu.<i>.`` → column and factor
 _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:/l:.*)?$")
-_SIGN = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
+_SIGNATURE = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
 TIME_KEYS = ("_timestamp", "timestamp")
 RELATIVE_KEYS = ("_runtime", "Relative Time (Process)", "Relative Time (Wall)")
-THINNED_ROWS = 500  # history()'s default number of samples
+THINNED_ROWS = 500  # rows that history() returns by default
 RATIO_LIMIT = 1.5  # no ratio exceeds 1 by more than rounding, but the percentages of a busy GPU do
 
 
@@ -31,7 +31,7 @@ def sniff(head: bytes) -> bool:
     """Return whether the header or first record has ``gpu.<i>.<metric>`` columns."""
     first = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     part = first.split(b"\n", 1)[0] if not first.startswith((b"{", b"[")) else first[:8192]
-    return _SIGN.search(part) is not None and b'"traceEvents"' not in head
+    return _SIGNATURE.search(part) is not None and b'"traceEvents"' not in head
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
@@ -65,7 +65,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         table.note("thinned", "data_loss", note)
     if table.is_empty():
         raise SourceError(
-            "E-NOEV", "The export holds no GPU metrics (system.gpu.0.gpu and the like). Export with stream='events'."
+            "E-NOEV", "The export has no GPU metrics (system.gpu.0.gpu and the like). Export with stream='events'."
         )
     return table.telemetry()
 
@@ -121,7 +121,7 @@ def _json_list(content: str) -> Iterator[dict[str, Any]]:
     try:
         records = json.loads(content)
     except (ValueError, RecursionError):
-        raise SourceError("E-JSON", "The export is not whole. Save it again.") from None
+        raise SourceError("E-JSON", "The export is incomplete. Save it again.") from None
     yield from (record for record in records if isinstance(record, dict))
 
 

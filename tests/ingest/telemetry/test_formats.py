@@ -347,7 +347,7 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
         "nvitop.csv": "table of GPU samples",
         "xpu_smi.csv": "table of GPU samples",
         "plain.csv": "table of GPU samples",
-        "long.csv": "table with one value a row",
+        "long.csv": "table with one value per row",
         "amd_smi_metric.json": "amd-smi or rocm-smi JSON",
         "rocm_smi.json": "amd-smi or rocm-smi JSON",
         "gpustat.json": "gpustat JSON",

@@ -212,7 +212,9 @@ def test_a_column_without_any_value_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("timestamp, index, utilization.gpu [%], power.draw [W]\n" + "2026/09/27 08:00:00.000, 0, [N/A], 300 W\n")
     (noted,) = ingested(path, tmp_path).execute("SELECT sentence FROM diagnostics WHERE key = 'column_blank'").fetchall()
-    assert noted[0].startswith("No row has a value of 'utilization.gpu [%]'. Of a GPU with MIG")
+    assert noted[0].startswith(
+        "No row has a value of 'utilization.gpu [%]'. nvidia-smi shows no utilization for a GPU with MIG"
+    )
 
 
 def test_a_gpu_with_mig_instances_has_no_utilization_of_its_own(tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def test_a_gpu_with_mig_instances_has_no_utilization_of_its_own(tmp_path: Path) 
 
 
 def test_a_long_table_of_unknown_quantities_is_answered_with_how_to_pivot(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="names 'loss', 'lr', and none is a known GPU quantity") as refusal:
+    with pytest.raises(SourceError, match=r"names 'loss', 'lr'\. None of them is a known GPU quantity") as refusal:
         read("ts,key,value\n1790496000,loss,5\n1790496001,lr,0.1\n", tmp_path)
     assert "df.pivot_table(index=['ts'], columns='key', values='value')" in str(refusal.value)
 
