@@ -47,6 +47,7 @@ PALETTE: dict[str, tuple[str, str, bool]] = {
     "violet": ("#7B5EA7", "#B39DDB", False),
     "indigo": ("#5B4A8A", "#9A8BC9", False),
     "umber": ("#7A4A2B", "#C08A62", False),
+    "coral": ("#D9624A", "#FF9C85", False),
     "plum": ("#8E3A6E", "#C77BAE", False),
     "slate": ("#7F7F7F", "#A6A6A6", False),
     "ash": ("#58758F", "#8FAAC2", False),
@@ -57,7 +58,7 @@ PALETTE: dict[str, tuple[str, str, bool]] = {
 # Colours of lost time: neighbours in hue have different textures.
 TEXTURES = {
     "pink": "/", "orchid": "\\", "amber": "+", "honey": "|", "vermilion": "/", "crimson": "x", "sienna": "\\", "ochre": ".", "violet": "-",
-    "indigo": "|", "umber": "+", "plum": "-", "smoke": "/", "fog": ".",
+    "indigo": "|", "umber": "+", "coral": "|", "plum": "-", "smoke": "/", "fog": ".",
 }  # fmt: skip
 
 
@@ -67,12 +68,14 @@ def _colour(label: str, name: str) -> Colour:
 
 OWNERS: dict[str, Colour] = {owner.key: _colour(owner.label, owner.colour) for owner in owners.OWNERS}
 OWNERS[owners.OUTSIDE_PROFILE] = _colour("time outside the profiled steps", "umber")
+OWNERS[owners.AVOIDABLE] = _colour("avoidable compute", "coral")
 OWNERS |= {
     owners.HOST_OPERATORS: _colour("operators on the host", "sky"),
     owners.HOST_REST: _colour("other work of the host", "ochre"),
     owners.HOST_LOADING: _colour("waiting for batches", "vermilion"),
 }
-_OWNER_PLACES = {key: place for place, key in enumerate((*owners.OWNER_KEYS, owners.OUTSIDE_PROFILE, *owners.HOST_PARTS))}
+_PLACED = (*owners.COMPUTE_OWNERS, owners.AVOIDABLE, *owners.OWNER_KEYS, owners.OUTSIDE_PROFILE, *owners.HOST_PARTS)
+_OWNER_PLACES = {key: place for place, key in enumerate(dict.fromkeys(_PLACED))}
 _CAUSE_PLACES = {cause.key: place for place, cause in enumerate(causes.CAUSES)}
 CAUSES: dict[str, Colour] = {cause.key: _colour(cause.label, cause.colour) for cause in causes.CAUSES}
 

@@ -93,6 +93,7 @@ OWNER_KEYS = tuple(owner.key for owner in OWNERS)
 LOST_OWNERS = tuple(owner.key for owner in OWNERS if owner.lost)
 COMPUTE_OWNERS = tuple(owner.key for owner in OWNERS if owner.computes)
 KERNEL_OWNERS = tuple(owner.key for owner in OWNERS if owner.kernels)
+AVOIDABLE = "avoidable"  # an owner in the parts of a predicted step: GPU work that the first change removes
 OUTSIDE_PROFILE = "outside_profile"  # an owner in the parts of a run's step: time that no profiled step shows
 HOST_LOADING, HOST_OPERATORS, HOST_REST = "host_loading", "host_operators", "host_rest"  # parts of a step without GPU work
 HOST_PARTS = (HOST_OPERATORS, HOST_REST, HOST_LOADING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series, sparkline
 from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.app import format as fmt
+from sawtooth.app.page import frame
 from sawtooth.app.page.parts import telemetry_strip
-from sawtooth.app.theme import colour_of_quantity
+from sawtooth.app.theme import CAUSES, colour_of_quantity
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 CLOCK, TEMPERATURE = "clock_sm_mhz", "temp_c"
+SLOWED = 0.95  # of the usual clock: below it, the time is drawn as the fault's
 MOST_PEERS = 16  # GPUs whose clocks give the median: more do not change it much, but each must be read
 
 Spans = list[tuple[float, float, float | None]]
@@ -95,26 +98,49 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
     highest = max((value for *_, value in (*spans, *usual) if value is not None), default=0.0)
     if not highest:
         return None
-    which = "the other GPU" if len(peers) == 1 else f"median of the other {len(peers)}"
-    beside = f"; grey: {which}" if usual else ""
-    hottest = [float(each.samples[TEMPERATURE].max()) for each in (own, *peers) if each.has(TEMPERATURE)]
-    hot = f"; up to {hottest[0]:.0f}\u00a0°C" if hottest and own.has(TEMPERATURE) else ""
-    hot += f", the others up to {max(hottest[1:]):.0f}\u00a0°C" if hot and len(hottest) > 1 else ""
+    which = "the other GPU" if len(peers) == 1 else f"the other {len(peers)} GPUs (median)"
+    reference = f"{which}{_hottest(peers)}" if usual else ""
     name, colour = f"{BY_COLUMN[CLOCK].label} of GPU {named[1]}", colour_of_quantity(CLOCK)
-    length = fmt.duration_ns(own.span.ns)
+    length, slow = fmt.duration_ns(own.span.ns), _slowed(spans, usual, highest)
+    fault = f"{fmt.in_unit(min(value for *_, value in slow), 'MHz')}{_hottest([own])}" if slow else ""
     return {
         "name": name,
         "length": length,
-        "steady": f"{beside}{hot}",
+        "steady": "",
         "spans": _scaled(spans, highest),
         "peers": _scaled(usual, highest),
+        "reference": reference,
+        "slow": [(start, end) for start, end, _ in slow],
+        "fault": fault,
+        "times": ["0", fmt.duration_ns(own.span.ns / 2), length],
+        "alarm": CAUSES["host_sync"].on(frame.dark()),
         "axis": [fmt.in_unit(highest, "MHz"), fmt.number(highest / 2), "0"],
         "holes": any(value is None for *_, value in spans),
         "step": None,
         "light": colour.light,
         "dark": colour.dark,
-        "alt": f"{name} over {length}{beside}{hot}.",
+        "alt": f"{name} over {length}. {'; '.join(filter(None, (fault, reference)))}.",
     }
+
+
+def _hottest(devices: Sequence[TelemetrySeries]) -> str:
+    """Return the highest temperature of ``devices``, such as ", up to 88 °C"; "" if none was sampled."""
+    highest = [float(each.samples[TEMPERATURE].max()) for each in devices if each.has(TEMPERATURE)]
+    return f", up to {max(highest):.0f}\u00a0°C" if highest else ""
+
+
+def _slowed(spans: Spans, usual: Spans, highest: float) -> list[tuple[float, float, float]]:
+    """Return the stretches in which the clock is below the usual one, with its lowest value there."""
+    known = [(a, b, value, usual[at][2] if usual else highest) for at, (a, b, value) in enumerate(spans)]
+    slow: list[tuple[float, float, float]] = []
+    for a, b, value, normal in known:
+        if value is None or value >= SLOWED * (normal or highest):
+            continue
+        if slow and slow[-1][1] == a:
+            slow[-1] = (slow[-1][0], b, min(slow[-1][2], value))
+        else:
+            slow.append((a, b, value))
+    return slow
 
 
 def _median(spans: Spans, peers: list[Spans]) -> Spans:

@@ -43,7 +43,7 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     height = f"{rows}{'_panorama' if data['panorama'] else ''}"
     with st.container(key=f"stairs_of_{height}_"):  # has about its height before the component is there
         component(key=f"staircase-{result.manifest.id}", data=data)
-    if stairs is not None and stairs.changes:
+    if stairs is not None and stairs.changes and not data["states"][str(data["choice"])]["limit"]:
         _questions()
 
 

@@ -18,7 +18,7 @@ from sawtooth.app.theme import MUTED, Colour, place_of
 from sawtooth.app.words import advice, headline
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as words
-from sawtooth.app.words.answer.title import first_choice, title
+from sawtooth.app.words.answer.title import after, first_choice, title
 from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import setup_changes, step_parts
 
@@ -28,6 +28,7 @@ ROWS = 5  # rows of the table below the picture; ``findings.df()`` has all
 
 def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
     """Return the step now and after each change of the page's first choice, one change more in each bar."""
+    stairs = words.with_avoidable(stairs, result)
     now = stairs.now
     bars = [PictureBar("Now", run_words.step_now(result) or fmt.duration_ms(now.ms), _parts(now.parts))]
     choice, done = first_choice(stairs, result), 0
@@ -41,7 +42,7 @@ def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
         bars.append(
             PictureBar(
                 f"{place + 1}  {headline.action(by_rule[rule])}",
-                f"≈\u00a0{fmt.duration_ms(step.ms)}",
+                after(now.ms, step),
                 _parts(step.parts),
                 ends,
                 fmt.span_ms(*ends) if ends else "",
@@ -54,7 +55,7 @@ def run_title(result: RunResult, stairs: Staircase | None) -> tuple[str, str]:
     """Return the headline of the Verdict for its first choice of changes, and the lines below it."""
     shown = title(stairs, first_choice(stairs, result) if stairs is not None else 0, result)
     *start, last = shown.pieces
-    sentence = "".join(text for _, text in start).rstrip() + (f", {last[1]}" if last[0] in ("badge", "wide") else last[1])
+    sentence = "".join(text for _, text in start).rstrip() + (f", {last[1]}" if last[0] == "badge" else last[1])
     return sentence, " ".join(filter(None, (shown.whole, shown.under)))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sawtooth.analysis import reading_order
 from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
-from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
+from sawtooth.analysis.knowledge.owners import AVOIDABLE, COMPUTE_OWNERS, HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import judge
@@ -18,11 +18,23 @@ from sawtooth.app.theme import MUTED, Colour, colour_of, place_of
 from sawtooth.app.words import advice, evidence, headline, predicted_gain, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
-from sawtooth.app.words.answer.title import Title, chosen, cost, factor, first_choice, title
+from sawtooth.app.words.answer.title import (
+    Title,
+    after,
+    chosen,
+    cost,
+    factor,
+    first_choice,
+    first_gain,
+    is_limit,
+    title,
+)
 
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU, or the host without one, only waits
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
-SIXTEEN_BITS = "dtype bf16"  # what a change sets if FP32 products are most of the compute without tensor cores
+LEAST_AVOIDED = (
+    0.25  # share of the first change's gain: it makes that much of the GPU's own work shorter, so that work is a loss
+)
 MOSTLY = 0.9  # share of a wait from which on a finding that explains it may name it
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 
@@ -52,6 +64,8 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
     None if the run has no step time.
     """
     change, step_ms = reading_order.leading(result), reading_order.best_ms(result)
+    if change is not None and (limited := _limited(result, computed, change)) is not None:
+        return limited
     replayed = computed is not None and (change is None or change.rule in computed.changes or not change.predicted_step_ms)
     if computed is not None and replayed:
         return computed
@@ -65,6 +79,58 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
     return Staircase((change.rule,), 1, {0: now, 1: StairStep(after, low, high, ((AFTER, None, after),))})
 
 
+def _limited(result: RunResult, computed: Staircase | None, change: Finding) -> Staircase | None:
+    """Return the staircase of a change whose limit is known, but not its gain.
+
+    None if there is a plan, or no such limit.
+    The limit removes the waits that the finding explains, then the longest others; without such waits, the longest compute.
+    """
+    if computed is None or computed.planned or change.claims != "ceiling" or result.withdrawn_by is not None:
+        return None
+    now, saved = computed.now, change.gain_ms
+    if change.ends_the_run or change.fed_every_ms is not None or headline.is_cut_off(result) or saved >= now.ms:
+        return None
+    owners = LOST if change.explains.causes else COMPUTE_OWNERS
+    removed = [part for part in now.parts if part[0] in owners]
+    left = {part[:2]: part[2] for part in now.parts}
+    for owner, cause, ms in sorted(removed, key=lambda part: (part[1] not in change.explains.causes, -part[2])):
+        left[owner, cause] = max(ms - saved, 0.0)
+        saved = max(saved - ms, 0.0)
+    if saved:  # more than these parts
+        return None
+    parts = tuple((owner, cause, ms) for (owner, cause), ms in left.items())
+    shortest = sum(left.values())
+    return Staircase((change.rule,), 1, {0: now, 1: StairStep(shortest, shortest, now.ms, parts)})
+
+
+def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
+    """Return the staircase with the GPU work that the first change removes as a part of its own.
+
+    Without it, a loss inside busy time, such as products in FP32, would have the colour of good work.
+    """
+    first = first_gain(stairs, first_choice(stairs, result))
+    if not first:
+        return stairs
+    kept = _compute(stairs.choices[first])
+    avoided = sum(max(ms - kept.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())
+    if avoided < LEAST_AVOIDED * (stairs.now.ms - stairs.choices[first].ms):
+        return stairs
+    return replace(stairs, choices={choice: _divided(step, kept) for choice, step in stairs.choices.items()})
+
+
+def _compute(step: StairStep) -> dict[str, float]:
+    return {owner: ms for owner, _, ms in step.parts if owner in COMPUTE_OWNERS}
+
+
+def _divided(step: StairStep, kept: Mapping[str, float]) -> StairStep:
+    """Return a step whose compute above ``kept`` (ms by owner) is avoidable."""
+    parts = [
+        (owner, cause, min(ms, kept.get(owner, 0.0)) if owner in COMPUTE_OWNERS else ms) for owner, cause, ms in step.parts
+    ]
+    avoided = sum(ms for *_, ms in step.parts) - sum(ms for *_, ms in parts)
+    return replace(step, parts=(*parts, (AVOIDABLE, None, avoided)))
+
+
 def _host(result: RunResult, step_ms: float) -> Parts:
     parts = host_parts(result)
     return tuple((owner, None, ms) for owner, ms in parts.items()) or ((NOW, None, step_ms),)
@@ -72,7 +138,7 @@ def _host(result: RunResult, step_ms: float) -> Parts:
 
 def facts(result: RunResult, stairs: Staircase, choice: int, asked: Asked) -> list[tuple[str, str]]:
     """Return the quiet line of facts for ``choice``: label and value."""
-    if not choice:
+    if not choice or is_limit(stairs.now.ms, stairs.choices[choice]):
         used = run_words.mfu_fact(result.metrics) if savings.says_mfu(result.metrics) and result.lead is not None else None
         return [*host_words.facts(result, None), *([used] if used is not None else [])]
     then, findings = stairs.choices[choice], chosen(stairs, choice, result)
@@ -96,18 +162,20 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
         drawn = picture(result, stairs, asked)
         state = {**drawn["states"]["0"], **_of_title(shown), "text": "", "facts": []}
         return {**drawn, "states": {"0": state}, "busy": [], "bars": False}
+    stairs = with_avoidable(stairs, result)
     kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)])
     states, first = {}, first_choice(stairs, result)
     for choice, step in stairs.choices.items():
-        shown = title(stairs, choice, result)
+        shown, limit = title(stairs, choice, result), is_limit(stairs.now.ms, step)
         states[str(choice)] = {
             "ms": step.ms,
             "low": step.low_ms if step.low_ms is not None else step.ms,
-            "high": step.high_ms if step.high_ms is not None else step.ms,
-            "text": f"≈\u00a0{fmt.duration_ms(step.ms)}" if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
-            "span": fmt.span_ms(step.low_ms, step.high_ms) if step.low_ms is not None and step.high_ms is not None else "",
+            "high": step.high_ms if step.high_ms is not None and not limit else step.ms,
+            "limit": limit,
+            "text": after(stairs.now.ms, step) if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
+            "span": fmt.span_ms(step.low_ms, step.high_ms) if step.low_ms and step.high_ms and not limit else "",
             "parts": _parts(step, kinds),
-            "factor": factor(stairs.now.ms, step).partition(" (")[0] if choice else "",
+            "factor": factor(stairs.now.ms, step).partition(" (")[0] if choice and not limit else "",
             **_of_title(shown),
             "tab": headline.tab_title(result, "" if choice == first else shown.text),
             "facts": facts(result, stairs, choice, asked),
@@ -139,8 +207,6 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
 def _own_names(result: RunResult, now: StairStep) -> dict[Colour, dict[str, str]]:
     """Return the label of the part that the first change's finding explains and has its own name for."""
     lead = reading_order.leading(result)
-    if lead is not None and SIXTEEN_BITS in lead.explains.sets:
-        return {colour_of_part("other_compute", None): {"label": "FP32 products and other compute"}}
     called = lead.explains.called if lead is not None else None
     if lead is None or not called:
         return {}

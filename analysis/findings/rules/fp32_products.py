@@ -97,6 +97,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 if in_tf32
                 else "; their kernels do not tell whether they use tensor cores"
                 if unsure
+                else ", mostly without tensor cores"
+                if (slow["tensor_cores"] != "no").any()
                 else " without tensor cores"
             ),
             Action(

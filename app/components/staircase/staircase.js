@@ -134,7 +134,10 @@ class Staircase {
       segment.replaceChildren(...(fits(`${name} ${time}`) ? [node("em", {}, `${name} `, node("b", {}, time))] : fits(time) ? [node("em", {}, node("b", {}, time))] : []));
       if (!fits(`${name} ${time}`) && wide >= LEAST_SEEN) this.named.append(node("span", {}, this.swatch(kind), `${name} ${time}`));
     }
-    if (this.changes.length && this.data.states[this.data.first].span) this.named.append(node("span", {}, node("i", { class: "reach sw" }), "range of the prediction"));
+    const later = new Set(this.changes.flatMap((_, i) => this.state(this.choice & ((2 << i) - 1)).parts.filter(([, ms]) => ms / this.scale * room >= LEAST_SEEN).map(([kind]) => kind)));
+    for (const [kind] of now.parts) later.delete(kind);
+    for (const kind of later) this.named.append(node("span", {}, this.swatch(kind), this.data.kinds[kind].label));
+    if (this.changes.length && this.data.states[this.data.first].span) this.named.append(node("span", {}, node("i", { class: "reach sw" }), "likely range"));
     first.querySelector(".val").replaceChildren(node("b", {}, now.text), node("span", {}, now.span));
     first.querySelector(".spoken").textContent = `Now a step takes ${now.text}${now.span ? `, ${now.span}` : ""}. Where it goes`;
     this.changes.forEach((change, i) => this.update_row(change, i, all, { room, phone, last }));
@@ -154,9 +157,10 @@ class Staircase {
     const of = (name) => row.querySelector(`.${name}`);
     this.place(of("gone"), this.at(state.ms), this.at(before.ms));
     this.place(of("reach"), this.at(state.low), this.at(state.high));
+    of("reach").hidden = state.limit;
     const gain = off ? all.ms - (this.state(this.choice | 1 << i) || all).ms : before.ms - state.ms, some = gain > 0.0005 * this.scale;
     const cost = [change.cost, change.unsure ? "low confidence" : ""].filter(Boolean).join(", ");
-    const texts = off ? [`not included: ${some ? `−${duration(gain)} more` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [`−${duration(gain)}${this.removed(before, state, gain)}`, `−${duration(gain)}`].map((text) => [text, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
+    const texts = off ? [`not included: ${some ? `would save ${duration(gain)}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [this.removed(before, state, gain), ""].map((text) => [`${state.limit ? "at most " : ""}−${duration(gain)}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
     this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), texts, { room, phone });
     row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("em", {}, state.factor), node("span", {}, state.span));
     of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;
@@ -184,12 +188,11 @@ class Staircase {
   }
 
   write(state, quiet) {
-    const classes = { then: "then", badge: "badge", wide: "badge wide" };
     const title = this.find("h1"), text = state.title.map(([, piece]) => piece).join("") + state.whole;
     if (this.written !== text) {
       this.written = text;
-      title.replaceChildren(...state.title.map(([kind, piece]) => (classes[kind] ? node("span", { class: classes[kind] }, piece) : piece)));
-      this.find(".whole").textContent = state.whole;
+      title.replaceChildren(...state.title.map(([kind, piece]) => (kind === "text" ? piece : node("span", { class: kind }, piece))));
+      this.find(".whole").replaceChildren(...rich(state.whole));
       this.find(".under").replaceChildren(...rich(state.under));
       if (!quiet && this.spoken) this.find(".said").textContent = text;
       this.spoken = true;
@@ -275,7 +278,7 @@ class Staircase {
     const svg = drawn("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": of.alt });
     const stroke = { fill: "none", "vector-effect": "non-scaling-stroke" };
     svg.append(drawn("path", { ...stroke, d: "M0 0H1000M0 50H1000", stroke: "currentColor", opacity: 0.2, "stroke-dasharray": "2 4" }), drawn("path", { ...stroke, d: "M0 100H1000", stroke: "currentColor", opacity: 0.5 }),
-      drawn("path", { d: area, fill: colour, opacity: 0.2 }), ...(peers ? [drawn("path", { ...stroke, d: peers, stroke: "currentColor", opacity: 0.55, "stroke-width": 1.5 })] : []), drawn("path", { ...stroke, d: line, stroke: colour, "stroke-width": 1.6 }));
+      drawn("path", { d: area, fill: colour, opacity: 0.2 }), ...(of.slow || []).map(([from, to]) => drawn("rect", { x: x(from), y: 0, width: x(to) - x(from), height: 100, fill: of.alarm, opacity: 0.16 })), ...(peers ? [drawn("path", { ...stroke, d: peers, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": "6 4" })] : []), drawn("path", { ...stroke, d: line, stroke: colour, "stroke-width": 1.6 }));
     const wedge = drawn("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }), accent = "var(--accent)";
     if (of.step) {
       svg.append(drawn("rect", { x: x(a), y: 0, width: Math.max(x(b) - x(a), LEAST_SHADE), height: 100, fill: accent, opacity: 0.32 }), drawn("path", { ...stroke, d: `M${x(a)} 0V100M${x(b)} 0V100`, stroke: accent, "stroke-width": 1.2 }));
@@ -283,7 +286,8 @@ class Staircase {
     }
     const middle = Math.min(Math.max(50 * (a + b), 8), 92);
     place.replaceChildren(node("div", { class: "y", "aria-hidden": "true" }, node("span", { style: "top:0" }, top), node("span", { style: "top:50%" }, middle_of), node("span", { style: "top:100%" }, bottom)),
-      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), node("span", { class: of.step ? "length" : null }, `, ${of.length}${of.steady || ""}`)), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, svg),
+      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), node("span", { class: of.step ? "length" : null }, `, ${of.length}${of.steady || ""}`)), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, of.fault ? node("span", { class: "fault", style: `left:${100 * of.slow[0][0]}%;color:${of.alarm}` }, of.fault) : null,
+        of.reference ? node("span", { class: "cap hole" }, node("i", {}), of.reference) : null, ...(of.times || []).map((time, i) => node("span", { class: "time", style: ["left:0", "left:50%;transform:translateX(-50%)", "right:0"][i] }, time)), svg),
       ...(of.step ? [node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge)] : []));
   }
 

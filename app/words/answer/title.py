@@ -15,7 +15,7 @@ from sawtooth.analysis.run.verdict import RunJudgement, judge
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
-from sawtooth.app.words import advice, headline, savings, telemetry
+from sawtooth.app.words import advice, headline, telemetry
 from sawtooth.app.words import run as run_words
 
 MOST_WORDS = 12  # of a headline without its factor, so that it is read at a glance; the rest is on the lines below
@@ -24,10 +24,11 @@ CAUSE = "Cause: "  # the browser sets it in bold
 LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
 LEAST_OF_WAITS = 0.25  # share of all waits that a change shortens: a wait of a smaller one is no cause to name
 LEAST_MS = 0.1  # a shorter step is clearer in µs, also beside one in ms
+_OR = ", or "  # begins the other way in an action's ``how``
 _WORD = re.compile(r"\w")
 _CLAUSES = ("; ", ": ", ". ", ", ")
 
-Piece = tuple[str, str]  # the kind of text (text, then, badge or wide) and the text
+Piece = tuple[str, str]  # the kind of text (text, then or badge) and the text
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,9 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     """Return the headline for ``choice`` and the lines below it."""
     if stairs is None or not choice:
         return _without_change(result, selectable=stairs is not None and bool(stairs.changes))
-    findings, first = chosen(stairs, choice, result), _first_gain(stairs, choice)
+    findings, first = chosen(stairs, choice, result), first_gain(stairs, choice)
     lead = next(finding for finding in findings if finding.rule == stairs.changes[first.bit_length() - 1])
-    low = lead.confidence == "low"
-    pieces = _change(headline.action(lead), stairs.now.ms, stairs.choices[first], unsure=low)
+    pieces = _change(headline.action(lead), stairs.now.ms, stairs.choices[first])
     unsure = all(finding.confidence == "low" for finding in findings)
     limits = "The prediction has low confidence." if unsure else ""
     cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
@@ -64,7 +64,7 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
         cut_off,
         headline.between_steps(result),
     )
-    return Title(pieces, _whole(stairs, choice, first, findings, result), " ".join(filter(None, under)))
+    return Title(pieces, _whole(stairs, choice, first, findings, result) or _instead(lead), " ".join(filter(None, under)))
 
 
 def first_choice(stairs: Staircase, result: RunResult) -> int:
@@ -128,7 +128,7 @@ def cost(finding: Finding) -> str:
     return f"{_number(added)} line{'' if added == 1 else 's'}" if added else ""
 
 
-def _first_gain(stairs: Staircase, choice: int) -> int:
+def first_gain(stairs: Staircase, choice: int) -> int:
     """Return the part of ``choice`` up to its first change with a gain: those before it only prepare it."""
     for i in range(len(stairs.changes)):
         part = choice & ((1 << (i + 1)) - 1)
@@ -137,17 +137,22 @@ def _first_gain(stairs: Staircase, choice: int) -> int:
     return choice
 
 
-def _change(named: str, now_ms: float, then: StairStep, *, unsure: bool) -> list[Piece]:
+def _change(named: str, now_ms: float, then: StairStep) -> list[Piece]:
     """Return a change, the step before and after it in one unit if possible, and its factor."""
-    low, high = then.low_ms or then.ms, then.high_ms or then.ms
-    unsure = unsure or savings.is_wide(low, high) or may_gain_nothing(high, now_ms)
-    return [
-        *_numbers(named, now_ms, f"≈\u00a0{_in_unit_of(now_ms, then.ms)}"),
-        ("wide" if unsure else "badge", factor(now_ms, then)),
-    ]
+    return [*_numbers(named, now_ms, after(now_ms, then)), ("badge", factor(now_ms, then))]
 
 
-def _in_unit_of(now_ms: float, ms: float) -> str:
+def after(now_ms: float, then: StairStep) -> str:
+    """Return the step after a change, such as "≈ 24.4 ms", or "≥ 24.4 ms" if it is only a limit."""
+    return f"{'≥' if is_limit(now_ms, then) else '≈'}\u00a0{in_unit_of(now_ms, then.ms)}"
+
+
+def is_limit(now_ms: float, then: StairStep) -> bool:
+    """Return whether a step is only the shortest that a change can lead to."""
+    return then.low_ms == then.ms and then.high_ms == now_ms
+
+
+def in_unit_of(now_ms: float, ms: float) -> str:
     """Return a time in the unit of the step now, so that a headline has one unit: 0.83 ms after 9.01 ms."""
     in_ms = fmt.duration_ms(now_ms).endswith("\u00a0ms") and LEAST_MS <= ms < 1
     return f"{fmt.number(ms, 2)}\u00a0ms" if in_ms else fmt.duration_ms(ms)
@@ -178,11 +183,18 @@ def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Findin
         lines, every_one = cost(findings[first.bit_count() - 1]), choice == first_choice(stairs, result) or count >= every
         all_of = "Both" if count == 2 else f"All {_number(count)}"
         named = all_of if every_one else f"{_number(count).capitalize()} of {_number(every)}"
-        sentences.append(
-            f"{named} changes: ≈\u00a0{_in_unit_of(stairs.now.ms, then.ms)} a step, {factor(stairs.now.ms, then)}."
-        )
+        sentences.append(f"{named} changes: ≈\u00a0{in_unit_of(stairs.now.ms, then.ms)} a step, {factor(stairs.now.ms, then)}.")
         sentences += [f"The first takes {lines} of code."] if lines else []
     return " ".join(sentences)
+
+
+def _instead(finding: Finding) -> str:
+    """Return the other way that the finding's advice names, with its code marked; "" without one."""
+    if not finding.action.how.startswith(_OR):
+        return ""
+    way = f"Or {finding.action.how.removeprefix(_OR)}"
+    code = finding.changes[0].after.split("#")[0].strip() if finding.changes else ""
+    return way.replace(code, f"`{code}`") if code else way
 
 
 def _number(count: int) -> str:
@@ -225,8 +237,6 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
     if headline.healthy(result) is not None:
         return _healthy(result)
     under, lead = advice.below(result) or "", reading_order.leading(result)
-    if (pieces := _ceiling(result)) is not None and lead is not None:
-        return Title(pieces, "", _cause(lead, result))
     if (warning := telemetry.first_finding(result)) is not None:
         used = telemetry.busiest(result)
         return Title(
@@ -254,17 +264,3 @@ def _healthy(result: RunResult) -> Title:
     start, _, rest = under.partition(". ")
     under = rest if busy.startswith(start) else under  # the sentence with the busy share has it already
     return Title([("text", f"Healthy: {gain}.")], "", f"{busy} {under}".strip())
-
-
-def _ceiling(result: RunResult) -> list[Piece] | None:
-    """Return the first change with the shortest step that it can lead to; None if it claims no such limit."""
-    lead, step_ms = reading_order.leading(result), reading_order.best_ms(result)
-    if lead is None or not step_ms or lead.claims != "ceiling" or lead.ends_the_run or headline.is_cut_off(result):
-        return None
-    after_ms = step_ms - lead.gain_ms
-    if after_ms <= 0 or lead.fed_every_ms is not None:
-        return None
-    return [
-        *_numbers(headline.action(lead), step_ms, f"≥\u00a0{_in_unit_of(step_ms, after_ms)}"),
-        ("wide", f"up to {fmt.factor(step_ms / after_ms)}"),
-    ]

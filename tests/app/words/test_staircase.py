@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app.words import staircase
 from sawtooth.app.words.answer import title
@@ -56,9 +56,39 @@ def test_a_change_that_only_prepares_another_one_is_not_the_headline() -> None:
 
 def test_a_wide_interval_does_not_look_certain() -> None:
     result, stairs = stairs_of((50.0, 20.0, 80.0), (25.0, 10.0, 40.0))
-    assert ("wide", "2.0\xa0× (1.2–5.0)") in title.title(stairs, 3, result).pieces
+    assert ("badge", "2.0\xa0× (1.2–5.0)") in title.title(stairs, 3, result).pieces
     facts = dict(staircase.facts(result, stairs, 3, staircase.Asked()))
     assert facts["for what takes a day now"].replace("\xa0", " ") == "24.0 h → 2.40 to 9.60 h"
+
+
+def test_work_of_the_gpu_that_the_first_change_removes_does_not_look_like_good_work() -> None:
+    result, stairs = stairs_of((30.0, 28.0, 32.0), (25.0, 22.0, 30.0))
+    now, after = (
+        (("other_compute", None, 90.0), ("idle", "data_wait", 10.0)),
+        (("other_compute", None, 25.0), ("idle", None, 5.0)),
+    )
+    choices = {choice: replace(step, parts=after if choice & 1 else now) for choice, step in stairs.choices.items()}
+    drawn = staircase.picture(result, replace(stairs, choices=choices), staircase.Asked())
+    avoidable = next(at for at, kind in enumerate(drawn["kinds"]) if kind["label"] == "avoidable compute")
+    assert [ms for kind, ms, _ in drawn["states"]["0"]["parts"] if kind == avoidable] == [65.0]
+    assert avoidable not in [kind for kind, *_ in drawn["states"]["1"]["parts"]]
+    assert staircase.with_avoidable(stairs, result) is stairs  # the change removes waits alone
+
+
+def test_a_change_with_a_known_limit_is_a_bar_without_a_range_and_names_the_other_way() -> None:
+    result, stairs = stairs_of()
+    action = Action("Keep", "shapes the same", ", or turn the search off: a = 1.")
+    code = (CodeChange("PyTorch", "a = 0", "a = 1  # off"),)
+    found = Finding("search", "warning", "It searches", action, "high", 55.0, changes=code, explains=Explains(("data_wait",)))
+    result = replace(result, findings=[found])
+    limited = staircase.of_run(result, stairs)
+    assert limited is not None
+    state = staircase.picture(result, limited, staircase.Asked())["states"]["1"]
+    assert (state["text"], state["span"], state["factor"], state["limit"]) == ("≥\xa045.0\xa0ms", "", "", True)
+    assert lines(limited, 1, result)[:2] == [
+        "Keep shapes the same: 100 → ≥ 45.0 ms up to 2.2 ×",
+        "Or turn the search off: `a = 1`.",
+    ]
 
 
 def test_a_headline_has_one_unit_where_that_can_be_read() -> None:
@@ -110,6 +140,4 @@ def test_the_picture_has_every_choice_in_the_colours_of_what_remains() -> None:
     assert [kind["lost"] for kind in drawn["kinds"]] == [False, True, True]  # what the measured run alone has too
     assert [part.replace("\xa0", " ") for part in drawn["busy"]] == ["40.0 ms", "60.0 ms"]
     for state in drawn["states"].values():
-        assert (
-            title.words("".join(piece for kind, piece in state["title"] if kind not in ("badge", "wide"))) <= title.MOST_WORDS
-        )
+        assert title.words("".join(piece for kind, piece in state["title"] if kind != "badge")) <= title.MOST_WORDS
