@@ -111,6 +111,7 @@ def run_html(result: RunResult) -> str:
         title=headline_words.headline(result),
         headline=headline_words.on_poster(result),
         state=advice.below(result),
+        what_a_step_is=numbers.what_a_step_is(result),
         failure=result.manifest.failure,
         marker=Markup(report_text.MARKER),
         name=result.manifest.name,

@@ -9,8 +9,16 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import changes
+from sawtooth.ingest.loop.sign import NO_OPTIMIZER
 
 NOT_KNOWN = "not known: "
+
+
+def what_a_step_is(result: RunResult) -> str | None:
+    """Return the sentence that says what counts as a step of a loop without an optimizer; else None."""
+    witnesses = result.lead.best.witnesses if result.lead is not None else ()
+    notes = (*result.metrics["best_step_time_ms"].notes, *(note for evidence in witnesses for note in evidence.notes))
+    return next((note for note in notes if note.startswith(NO_OPTIMIZER)), None)
 
 
 def values(result: RunResult) -> list[tuple[str, str, str]]:

@@ -53,7 +53,7 @@ def markdown(result: RunResult) -> str:
         f"**{as_written(headline(result))}**",
         "",
     ]
-    for under in filter(None, (below(result), result.manifest.failure)):
+    for under in filter(None, (below(result), numbers.what_a_step_is(result), result.manifest.failure)):
         lines += [as_written(under), ""]
     lines += _blocks(result)
     lines += _findings_markdown(result)
@@ -100,7 +100,11 @@ def _blocks(result: RunResult) -> list[str]:
 def text(result: RunResult) -> str:
     """Return the report for a terminal: the answer, what to change, the parts of a step, the numbers."""
     head, under = headline(result), below(result) or ""
-    lines = [fmt.clean(result.manifest.name), head, *filter(None, [under, result.manifest.failure])]
+    lines = [
+        fmt.clean(result.manifest.name),
+        head,
+        *filter(None, [under, numbers.what_a_step_is(result), result.manifest.failure]),
+    ]
     lines += _findings_text(result)
     if result.lead is not None and result.lead.ledger:
         lines += _ledger_text(result.lead)

@@ -8,6 +8,7 @@ from __future__ import annotations
 BACKWARD, GRADIENT, CALL, BATCH = "backward", "gradient", "call", "batch"
 SIGNS = (BACKWARD, GRADIENT, CALL, BATCH)  # The best comes first: one step may contain several events of a later kind.
 STEP_NAME = "Sawtooth.step#"  # In a profile of such a loop, the annotation at the end of each step begins with this text.
+NO_OPTIMIZER = "No optimizer stepped, so a step is "
 _WORDS = {
     BACKWARD: "one backward pass",
     GRADIENT: "one gradient (torch.autograd.grad or torch.func)",
@@ -25,4 +26,4 @@ def step_in_words(sign: str | None, of: str | None = None, line: str | None = No
     if sign not in _WORDS:
         return ""
     where = f" ({line})" if line else ""
-    return f"No optimizer stepped, so a step is {_WORDS[sign].format(of=(of or 'Module')[:LONGEST_NAME])}{where}."
+    return f"{NO_OPTIMIZER}{_WORDS[sign].format(of=(of or 'Module')[:LONGEST_NAME])}{where}."

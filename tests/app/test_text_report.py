@@ -12,6 +12,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import markdown, text
+from sawtooth.ingest.loop.sign import step_in_words
 from tests.support.run_results import finding_of, run_of
 
 LEDGER = [("other_compute", None, 9_000_000, 9.0), ("idle", "launch_bound", 11_000_000, 1.0)]
@@ -82,3 +83,16 @@ def test_a_reason_why_readings_are_missing_is_given_once_with_their_list_and_no_
         assert shown.count(why) == 1 and "FLOPs per step, MFU, HFU, Achieved" in shown
         assert shown.count("The step time is inferred.") == 1 and "caution: as for SM efficiency" in shown
         assert "Above 100 % because the GPU is fast." in shown.replace("\xa0", " ")
+
+
+def test_every_report_says_once_what_a_step_is_if_no_optimizer_steps() -> None:
+    run, step = (
+        run_of(ledger=LEDGER, best_ms=10.0, source="marks"),
+        "No optimizer stepped, so a step is one backward pass (main.py:200).",
+    )
+    assert "No optimizer" not in text(run) + markdown(run) + run_html(run)
+    run.metrics["best_step_time_ms"] = dataclasses.replace(
+        run.metrics["best_step_time_ms"], notes=("A mean.", step_in_words("backward", line="main.py:200"))
+    )
+    assert text(run).splitlines().index(step) < 4
+    assert [shown.count(step) for shown in (text(run), markdown(run).replace("\\", ""), run_html(run))] == [1, 1, 1]
