@@ -126,7 +126,10 @@ HOLD_BACK = """() => {
 
 
 def test_a_late_change_of_the_address_does_not_undo_a_click(server: Server, page: Page) -> None:
-    """Work removes an unknown row from the address. The viewer may have left Work when this reaches the browser."""
+    """Work removes an unknown row from the address.
+
+    The viewer may have left Work when this reaches the browser.
+    """
     page.add_init_script(f"({HOLD_BACK})()")
     page.goto(f"{server.url}/work?run={_example(server, page)}&row=unknown")
     memory = page.locator(".st-views").get_by_role("link", name="Memory")
