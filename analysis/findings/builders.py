@@ -11,7 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import Advice, Evidence, Judgement
+from sawtooth.analysis.findings.model import MORE_THAN_LOSS, Advice, Evidence, Judgement
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.host_reads import calls_after_bulk_copies, ops_serving_only
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
@@ -20,8 +20,6 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, W
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
-MORE_THAN_COST = 1.1  # Multiple of the kernels' time above which a reader would ask why the gain is so large.
-AND_LAUNCHES = ", more with their launches"  # A gain above the kernels' own time needs its reason.
 # Used if the gain exceeds the GPU's wait here. The host then also loses its head start on the GPU, so later launches are late.
 HEAD_START_LOST = "which costs it its head start: {cost} of each step"
 # Share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take most of the wait.
@@ -51,10 +49,6 @@ def kernel_evidence(
     if context.is_trifle(cost):
         return
 
-    def explained(advice: Advice, judgement: Judgement) -> Advice:
-        gains_more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * cost
-        return replace(advice, title=f"{advice.title}{AND_LAUNCHES}") if gains_more else advice
-
     yield Evidence(
         replace(advice, title=advice.title.format(cost=in_words(cost), kernels=count_in_words(rows, steps))),
         lost_ms=cost,  # these kernels are all that their cause costs
@@ -63,7 +57,6 @@ def kernel_evidence(
         confidence=confidence,
         severity=severity,
         rows=evidence_of(rows, steps, by),
-        reword=explained if edits is None else None,
     )
 
 
@@ -86,7 +79,7 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
     cost_clause = _cost_clause(context, calls, lost)
 
     def named(advice: Advice, judgement: Judgement) -> Advice:
-        gains_more = judgement.gains and judgement.gain_ms > MORE_THAN_COST * lost
+        gains_more = judgement.gains and judgement.gain_ms > MORE_THAN_LOSS * lost
         title = advice.title.format(
             cost=in_words(max(judgement.gain_ms, lost)),
             cost_clause=HEAD_START_LOST.format(cost=in_words(judgement.gain_ms)) if gains_more else cost_clause,

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from sawtooth.analysis.findings.policy import Bar
-from sawtooth.analysis.replay.edits import Edit
+from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, WithoutCalls, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import NO_GAIN, Action, CodeChange, Confidence, Explains, Finding, RunResult, Severity
+from sawtooth.analysis.units import in_words
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
@@ -33,6 +34,16 @@ Source = Literal[
 SOURCES: frozenset[Source] = frozenset(get_args(Source))
 # Sources from which idle time is derived.
 OF_TRACE: frozenset[Source] = frozenset({"gpu_records", "launch_links", "host_records", "steps"})
+
+MORE_THAN_LOSS = 1.1  # Multiple of the loss in a title. Above it, a reader asks why the gain is so large.
+MORE_WITH = "{title}; the change also saves {rest}"
+# The first kind of edit among those of a change decides; other edits remove or shorten GPU operations.
+BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((AsGraph,), "the host's other work between launches"),
+    ((WithoutHostCause, FasterHost), "such time outside the profiled steps"),
+    ((WithoutWaits, WithoutCalls), "later waits, because the host launches ahead again"),
+)
+LAUNCHES = "their launches"
 
 Row = dict[str, Any]  # Row of evidence: plain data. A row with start_ns and end_ns links to the timeline.
 WeighedBy = Literal["cost", "gain", "larger", "both"]  # What the rule's threshold is compared with; see ``Evidence``.
@@ -68,7 +79,8 @@ class Evidence:
     ``edits`` does not give it. ``confidence`` is the confidence in the cause. ``severity`` is set if it does not depend on
     the gain, and ``at_most`` limits it. ``is_choice`` marks a choice that is not a fault, such as eager code.
     ``severity_by_cost`` judges ``cost_ms`` instead of the gain. ``withholds_gain`` keeps the edits for the plan, without a
-    gain of its own. ``reword`` returns the advice for a judgement, if its words depend on it.
+    gain of its own. ``reword`` returns the advice for a judgement, if its words depend on it. ``rest`` names what the change
+    saves beyond the loss in the title, ``stated_ms`` or else ``cost_ms``, unless its edits tell.
     """
 
     advice: Advice
@@ -90,6 +102,8 @@ class Evidence:
     sets_pace: bool = False
     samples_per_second_times: float | None = None
     reword: Callable[[Advice, Judgement], Advice] | None = None
+    rest: str = ""
+    stated_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +142,7 @@ def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explai
     return Finding(
         rule=rule,
         severity=judgement.severity,
-        title=advice.title,
+        title=title_of(advice.title, evidence, judgement),
         action=advice.action,
         confidence=judgement.confidence,
         ceiling_ms_per_step=judgement.ceiling_ms_per_step,
@@ -148,6 +162,19 @@ def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explai
         sets_pace=evidence.sets_pace,
         fed_every_ms=judgement.fed_every_ms,
     )
+
+
+def title_of(title: str, evidence: Evidence, judgement: Judgement) -> str:
+    """Return ``title``, with the rest of the gain named if the loss in it is clearly smaller."""
+    loss_ms = evidence.cost_ms if evidence.stated_ms is None else evidence.stated_ms
+    if loss_ms is None or judgement.gain_ms <= MORE_THAN_LOSS * loss_ms or in_words(loss_ms) not in title:
+        return title
+    return MORE_WITH.format(title=title, rest=evidence.rest or _rest(evidence))
+
+
+def _rest(evidence: Evidence) -> str:
+    kinds = (rest for kinds, rest in BY_EDIT if any(isinstance(edit, kinds) for edit in evidence.edits))
+    return next(kinds, LAUNCHES)
 
 
 Condition = Callable[["RuleContext", Finding, Finding], bool]  # Function of the finding that comes first and the later one.

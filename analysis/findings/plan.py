@@ -8,7 +8,7 @@ from dataclasses import replace
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
-from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep
+from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep, may_gain_nothing
 
 
 def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Finding]) -> tuple[PlanStep, ...]:
@@ -16,7 +16,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
 
     The first step's time is that of its finding. A fix without a gain is tried once more after the others, which may have
     removed the reason. The plan leaves out fixes that cannot be replayed, findings of low confidence, and fixes without a
-    gain. A change that must come before a fix is a separate step, even if the replay finds no gain in it. Empty without a
+    sure gain at their place. Only a change that others need may start it with a gain that is not sure. A change that must come before a fix is a separate step, even if the replay finds no gain in it. Empty without a
     replay.
     """
     if whatif is None or best.ms is None:
@@ -25,6 +25,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
     most_ms = best.ms  # Upper limit of the step time so far, in this run.
     made: tuple[Edit, ...] = ()
     tried = [(finding.rule, finding.edits) for finding in findings if finding.edits and finding.confidence != "low"]
+    needed = {rule for finding in findings for rule in finding.needs_first}
     for _ in range(2):
         remaining = []
         for rule, its_edits in tried:
@@ -36,6 +37,9 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
                 remaining.append((rule, its_edits))  # No faster than before, or only at the good end of the interval.
                 continue
             prediction = whatif.of_another_run(best, edits, between)
+            if not steps and rule not in needed and may_gain_nothing(prediction[1], best.ms):  # its finding says so
+                remaining.append((rule, its_edits))
+                continue
             steps.append(with_doubt(PlanStep(rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)))
             made, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
         tried = remaining

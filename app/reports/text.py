@@ -203,14 +203,15 @@ def _findings_text(result: RunResult) -> list[str]:
             f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {sureness(finding)}",
             *([f"     {adds}"] if (adds := beside_others(result, finding)) else []),
         ]
-    if title := plan_title(result):
+    if len(result.plan) > 1 and (title := plan_title(result)):
         lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_lines(result), 1))]
     return lines
 
 
 def _range_without_plan(result: RunResult, finding: Finding) -> str:
-    """Return a prediction's range if there is no plan that gives it, as for a run without a GPU."""
-    return f" ({between})" if not result.plan and (between := between_predicted(finding)) else ""
+    """Return a prediction's range if the report shows no plan, which has the ranges."""
+    planned = len(result.plan) > 1 and plan_title(result) is not None
+    return f" ({between})" if not planned and (between := between_predicted(finding)) else ""
 
 
 def limiting_diagnostics(result: RunResult) -> list[Diagnostic]:

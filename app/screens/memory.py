@@ -119,7 +119,7 @@ def _calls(rank: RankResult) -> pd.DataFrame:
 def _what_to_do(result: RunResult) -> None:
     """Show the changes that are about memory, each with its prediction."""
     about = [(number, finding) for number, finding in advice.numbered(result) if "memory" in finding.explains.topics]
-    larger = next((savings.larger_batches(f.evidence) for _, f in about if "spare_memory" in f.explains.topics), None)
+    larger = next(filter(None, (savings.larger_batches(f.evidence) for _, f in about)), None)
     changes = [one for one in about if "spare_memory" not in one[1].explains.topics or larger is None]
     first_change.show_with(changes, result)
     if larger is not None:

@@ -119,14 +119,22 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     if not at or not (finding.claims == "gain" or finding.pays_later) or result.plan[at].prepares:
         return None
     adds = result.plan[at].before_ms - result.plan[at].predicted_step_ms
-    if not finding.pays_later and LITTLE_LEFT * finding.gain_ms < adds <= NOTICEABLE * finding.gain_ms:
+    alone = finding.claims == "gain" and not finding.may_gain_nothing
+    if alone and LITTLE_LEFT * finding.gain_ms < adds <= NOTICEABLE * finding.gain_ms:
         return None
+    if finding.pays_later and at == 1 and _named_in(finding.title, result, rules[0]):
+        return None  # the title says it
     *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
     made = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
     after = f"After {made} it saves ≈\u00a0{fmt.duration_ms(adds)}"
-    if finding.pays_later or adds <= LITTLE_LEFT * finding.gain_ms:
+    if finding.pays_later or adds <= NOTICEABLE * finding.gain_ms:
         return f"{after}."
     return f"{after}, more than alone: what {'those remove' if others else 'that removes'} hides part of it until then."
+
+
+def _named_in(title: str, result: RunResult, rule: str) -> bool:
+    """Return whether the title of a change names the finding of ``rule`` as the change before it."""
+    return any(f"“{action(finding)}”" in title for finding in result.findings if finding.rule == rule)
 
 
 def _fed_alike(result: RunResult, finding: Finding) -> str | None:
@@ -172,10 +180,11 @@ def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
 def plan_title(result: RunResult) -> str | None:
     """Return the effect of the whole plan, such as "40.0 ms → ≈ 28.0 ms a step with 3 changes".
 
-    It is None without a plan, or if a plan cannot contain the headline's change.
+    It is None without a plan, or if a plan cannot contain the headline's change: its gain is not replayed.
     """
     first = leading(result)
-    if not result.plan or (first is not None and first.claims == "gain" and not first.edits):
+    shortens = first is not None and not first.ends_the_run
+    if not result.plan or (shortens and first.rule not in {step.rule for step in result.plan}):
         return None
     steps = f"{fmt.duration_ms(result.plan[0].before_ms)} → {_after_all(result.plan[-1])}"
     return f"One plan: {steps} a step with {fmt.many(len(result.plan), 'change')}"

@@ -17,8 +17,7 @@ def brings(finding: Finding) -> str:
         after = finding.predicted_step_ms
         return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
     if finding.pays_later:
-        most = f"; today at most {fmt.duration_ms(ms)}" if (ms := finding.ceiling_ms_per_step) else ""
-        return f"a sure gain only after that change{most}"
+        return "pays only after that change"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"
@@ -62,7 +61,7 @@ def more_samples(finding: Finding) -> str | None:
     """Return the gain of a change that does more work in a step of the same length, else None."""
     if finding.claims != "throughput" or finding.samples_per_second_times is None:
         return None
-    return f"up to {fmt.factor(finding.samples_per_second_times)} the samples a second, in steps as long as now"
+    return f"up to {fmt.factor(finding.samples_per_second_times)} the samples a second"
 
 
 def caution(finding: Finding) -> str:

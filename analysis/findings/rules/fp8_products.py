@@ -1,14 +1,15 @@
 """Large bf16 products could run faster in FP8.
 
 What it checks
-    On GPUs with FP8 tensor cores: the share of the step in large 16-bit matrix products that already run near their peak.
+    On GPUs with FP8 tensor cores: the share of the step in large 16-bit matrix products that run near their peak. Their
+    dimensions must be multiples of 16, which FP8 products need.
 Why it costs time
     FP8 has twice the peak and half the memory traffic. These kernels cannot become faster in another way.
 What to do
     Use FP8 linear layers from torchao or Transformer Engine, with dynamic scaling.
 When it is wrong
-    The products are small or memory-bound: the scaling kernels then cost more than FP8 saves. Check the loss curve when you
-    train in FP8.
+    The products are small or memory-bound: the scaling kernels then cost more than FP8 saves. Far below the peak, something
+    else limits a product, and twice the peak does not help. Check the loss curve when you train in FP8.
 References
     https://github.com/pytorch/ao/tree/main/torchao/float8
 """
@@ -16,6 +17,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -25,10 +27,15 @@ from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FP8
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
+FP8_MULTIPLE = 16  # PyTorch's scaled product rejects other sizes.
+# Share of the 16-bit peak. A product below half of it is limited by something else than the peak. cuBLAS reaches 0.6 to 0.8
+# with large sizes, less under a power limit.
+NEAR_PEAK = 0.5
 LARGE_FLOPS = 2 * 4096**3  # Products smaller than about 4096³ gain nothing, because scaling and launches take the saved time.
 
 CHANGES = (
@@ -48,7 +55,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     work = context.work
     gemm = work[(work["category"] == "gemm") & (work["flops"] >= LARGE_FLOPS)]
-    large = chosen(gemm, lambda row: product_dtype(row) in ("bf16", "fp16"))
+    large = chosen(gemm, lambda row: _is_near_peak(row, gpu) and _has_fp8_sizes(row))
     cost = ms_per_step(large, steps)
     if context.is_trifle(cost):
         return
@@ -56,7 +63,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Large 16-bit products take {in_words(cost)} of each step; FP8 has twice their peak",
-            Action("Try", "FP8 linear layers for the large products"),
+            Action(
+                "Try", "FP8 linear layers for the large products", ", and compare the loss curve: FP8 rounds more coarsely."
+            ),
             note="These products as long as FP8 ones of their shapes take; scaling kernels are not in it.",
             risk="Accuracy: compare the loss curve over some thousand steps.",
             changes=CHANGES,
@@ -68,6 +77,19 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         severity="info",
         rows=evidence_of(large, steps, ("flop_operator", "kernel")),
     )
+
+
+def _is_near_peak(row: Any, gpu: GpuPeaks) -> bool:
+    """Return whether a 16-bit product reaches NEAR_PEAK of its peak rate."""
+    dtype = product_dtype(row)
+    peak = gpu.peak_tflops(dtype) if dtype in ("bf16", "fp16") else None
+    return peak is not None and row.flops >= NEAR_PEAK * peak * 1e3 * row.dur_ns
+
+
+def _has_fp8_sizes(row: Any) -> bool:
+    """Return whether all matrix sizes of a product are multiples of FP8_MULTIPLE."""
+    sizes = [size for shape in row.flop_dims or [] if isinstance(shape, list) and len(shape) > 1 for size in shape[-2:]]
+    return not any(size % FP8_MULTIPLE for size in sizes)
 
 
 def _at_most_twice(edit: TimedOps | None, rows: pd.DataFrame) -> TimedOps | None:

@@ -185,6 +185,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=lost + context.lost_ms("python_host") * outside_acting(context, "python_host"),
         cost_ms=least,
+        stated_ms=lost,
         edits=() if unknown else advice.edits,
         confidence="low" if unknown else advice.confidence,
         severity="info" if unknown or _gpu_may_limit(context) else None,

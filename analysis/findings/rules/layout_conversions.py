@@ -124,6 +124,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=cost + ms_per_step(norms, steps),
         cost_ms=cost,
+        stated_ms=cost - converting if depthwise_first else converting,
+        rest=f"time in the norms, which take {in_words(ms_per_step(norms, steps))} in the slower layout" if len(norms) else "",
         edits=edits,
         confidence="low" if in_line or in_space else "medium",
         at_most="warning" if in_line else None,

@@ -7,7 +7,7 @@ Why it costs time
     A larger batch distributes the optimizer's step, launches and communication over more samples, and makes matrix products
     more efficient.
 What to do
-    Raise the batch size (and the learning rate), or remove techniques that only save memory: recomputation, offloading,
+    Raise the batch size (and tune the learning rate again), or remove techniques that only save memory: recomputation, offloading,
     accumulation.
 When it is wrong
     The optimization needs this batch size, or other programs share the GPU.
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.code import larger_batch_code
+from sawtooth.analysis.findings.batch.launches import fills_launches
 from sawtooth.analysis.findings.batch.step import larger_batches, sentence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
@@ -32,9 +33,12 @@ PAYS = 1.1  # Multiple of today's samples per second. A smaller gain is not wort
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield an info finding if less than USED of the memory is in use and a larger batch trains faster."""
+    """Yield an info finding if less than USED of the memory is in use and a larger batch trains faster.
+
+    Where launches limit the step, the rule for small batches says how much larger.
+    """
     use = memory_use(context)
-    if use is None or use[0] > USED * use[1]:
+    if use is None or use[0] > USED * use[1] or fills_launches(context) is not None:
         return
     larger = context.once(larger_batches)
     paying = [at for at in larger if at.rate >= PAYS and not at.host_limits]
@@ -50,7 +54,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "; drop recomputation or accumulation where they only save memory.",
             ),
             note=sentence(larger),
-            risk="A larger batch changes the optimization.",
+            risk="A larger batch changes the optimization, and may need another learning rate.",
             changes=larger_batch_code(context.run, 2),
         ),
         confidence="low",

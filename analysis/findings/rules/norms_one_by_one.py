@@ -79,6 +79,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=cost,
         cost_ms=cost,
+        stated_ms=ms_per_step(rows, steps),
         edits=edits,
         rows=evidence_of(rows, steps, ("operator",)),
     )

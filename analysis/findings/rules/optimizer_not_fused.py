@@ -98,7 +98,7 @@ def _captured(context: RuleContext) -> Evidence | None:
     update = fused_optimizer(tuple(updates["gpu_op_id"].tolist()), "Adam", context.rank.gpu) if len(updates) else None
     return Evidence(
         Advice(
-            f"The optimizer in the CUDA graph launches {count_in_words(single, steps)} a step between its updates: {in_words(cost)}",
+            f"The optimizer in the CUDA graph launches {count_in_words(single, steps)} a step for the step counts of single tensors: {in_words(cost)}",
             Action("Use", "the fused optimizer", ": fused=True beside capturable=True, before the graph is captured."),
             note=f"Without these kernels{'; the foreach updates as fused ones of Adam' if update else ''}.",
             risk="The fused update rounds differently in the last bits.",
@@ -107,6 +107,7 @@ def _captured(context: RuleContext) -> Evidence | None:
         lost_ms=cost,
         cost_ms=cost,
         edits=[WithoutOps(tuple(single["gpu_op_id"].tolist())), *([update] if update else [])],
+        rest=f"part of the foreach updates, which take {in_words(ms_per_step(updates, steps))}",
         rows=evidence_of(single, steps, ("kernel",)),
     )
 

@@ -24,14 +24,14 @@ def test_every_pass_of_the_policy_is_counted(name: str, passes: int, rounds: int
 @pytest.mark.parametrize("name", ["acts_before_each_update", "plays_in_rounds"])
 def test_no_plan_ends_below_what_acting_takes(name: str) -> None:
     result = result_of(name)
-    assert result.plan and result.lead is not None
     with context_of(name) as context:
         least_ms = _acting_ms(context)
     environment_ms = ENVIRONMENT_US / 1e3 * (2 if name == "acts_before_each_update" else 20 / 3)
     assert least_ms > environment_ms
-    assert result.plan[-1].predicted_step_ms >= least_ms
+    assert all(step.predicted_step_ms >= least_ms for step in result.plan)
     graph = next(finding for finding in result.findings if finding.rule == "launch-bound")
     assert "each update as one CUDA graph" in graph.fix
+    assert (graph.predicted_step_ms or least_ms) >= least_ms
     assert result.findings[0].gain_ms < least_ms, "the environment's Python stays"
 
 

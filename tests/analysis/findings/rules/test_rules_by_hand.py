@@ -11,6 +11,7 @@ import msgspec
 import pandas as pd
 import pytest
 
+from sawtooth.analysis.findings.batch import launches
 from sawtooth.analysis.findings.batch.step import at_batches
 from sawtooth.analysis.findings.checking import found_by
 from sawtooth.analysis.findings.context import RuleContext
@@ -247,9 +248,10 @@ def test_python_that_holds_up_one_step_is_not_said_of_each_step() -> None:
 
 def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stopwatch says 4 ms, the estimate loses 4.2 ms to launches: the GPU works 1 of the 4 ms, so four times the batch fits, not millions.
-    monkeypatch.setattr(small_batch, "searching_convolutions", lambda given: SimpleNamespace(count=0))
-    monkeypatch.setattr(small_batch, "plan_builds", lambda given: SimpleNamespace(count=0))
-    monkeypatch.setattr(small_batch, "host_grows_with_batch", lambda given: False)
+    monkeypatch.setattr(launches, "searching_convolutions", lambda given: SimpleNamespace(count=0))
+    monkeypatch.setattr(launches, "plan_builds", lambda given: SimpleNamespace(count=0))
+    monkeypatch.setattr(launches, "host_grows_with_batch", lambda given: False)
+    monkeypatch.setattr(launches, "acting", lambda given: None)
     monkeypatch.setattr(RuleContext, "launches", SimpleNamespace(in_backward=lambda: [7]))
     run = run_of(
         ledger=[("other_compute", None, 1_000_000, 1.0), ("idle", "launch_bound", 6_000_000, 4.2)], best_ms=4.0, source="user"
@@ -258,9 +260,9 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
     (found,) = found_by(small_batch.RULE, RuleContext(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
     assert found.title.startswith("Launching a step takes the CPU 4 ms; the GPU needs 1 ms and has ")
-    assert found.fix.endswith("about 4.0 times as large takes hardly longer. Raise the learning rate with it.")
+    assert found.fix.endswith("about 4.0 times as large takes hardly longer.")
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
-    assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples a second, in steps as long as now"
+    assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples a second"
     assert "saves" not in brings(found) and found.ceiling_ms_per_step is None
     assert not any(digit in change.before + change.after for change in found.changes for digit in "0123456789")
     known = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=UserFacts(samples_per_step=64)))
