@@ -101,8 +101,11 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
     """
     counted = steps[steps["counted"]]
     ns = (counted["end_ns"] - counted["start_ns"]).to_numpy(np.float64)
-    if len(ns) < 2 or not ns.all():
+    timed = ns > 0  # a step may do nothing on the device
+    if len(ns) < 2:
         return {"one_step_idle": SINGLE_STEP} if len(ns) == 1 else {}
+    if not timed.any():
+        return {}
     busy = ns - np.array([idle_ns.get(step, 0) for step in counted["step"].tolist()], np.float64)
     doubts: dict[Doubt, str] = {}
     mean, without = ns.mean(), (ns.sum() - ns) / (len(ns) - 1)
@@ -113,6 +116,10 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
         doubts["one_step"] = f"The {len(ns)} counted steps take {shortest} to {longest}: this number is their {middle}."
         if source == "profile":
             doubts["step_of_profile"] = doubts["one_step"]
+    if timed.sum() < 2:
+        return doubts | {"one_step_idle": f"Only one of {len(ns)} counted steps takes time on the GPU."}
+    ns, busy = ns[timed], busy[timed]
+    others_in_words = "the other" if len(ns) == 2 else "the others"
     share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)
     outlier = int(np.abs(without - share).argmax())
     if abs(without[outlier] - share) > SWAYED * share:

@@ -54,8 +54,8 @@ def device_steps(events: TraceEvents, host: HostSteps, device: int, lost: LostLa
         launched = events.calls.start[call[linked]]
         op_step[linked] = _step_of(host, launched)
     status = _status(start, linked, op_step, host)
-    carried_end = int(end[status == 1].max()) if (status == 1).any() else None
-    table = _step_table(host, (start, end), op_step, carried_end, lost, np.sort(start[status == 2]))
+    carried = status == 1
+    table = _step_table(host, (start, end), op_step, (start[carried], end[carried]), lost, np.sort(start[status == 2]))
     window = _steady_window(table) if len(table) else _single_interval(start, end)
     if len(table) and not len(window.starts):
         window = _single_interval(start, end)
@@ -92,7 +92,7 @@ def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps
 
 
 def _step_table(
-    host: HostSteps, ops: tuple[I64, I64], op_step: I64, carried_end: int | None, lost: LostLaunches, orphans: I64
+    host: HostSteps, ops: tuple[I64, I64], op_step: I64, carried: tuple[I64, I64], lost: LostLaunches, orphans: I64
 ) -> pd.DataFrame:
     count, (start, end) = len(host.starts), ops
     first_start = np.full(count, np.iinfo(np.int64).max)
@@ -106,7 +106,8 @@ def _step_table(
     begins, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for k in range(count):
         if k == 0 or host.cycle[k] != host.cycle[k - 1]:
-            begins[k] = host.starts[k] if carried_end is None or k else max(int(host.starts[k]), carried_end)
+            before = carried[1][carried[0] < first_start[host.cycle == host.cycle[k]].min()]
+            begins[k] = max(int(host.starts[k]), int(before.max(initial=host.starts[k])))
         else:
             begins[k] = ends[k - 1]
             if lacks[k - 1] and not lacks[k] and inside.any():  # the previous step's end may be too early

@@ -72,6 +72,8 @@ def test_operations_without_a_launch_lower_trust_in_steps(orphan_ns: int, doubte
         ([10, 12], [1, 2], set()),
         ([9, 30] * 6, [1, 20] * 6, set()),  # slow steps that come again and again
         ([10], [9], {"one_step_idle"}),
+        ([0, 41], [0, 37], {"one_step", "one_step_idle"}),  # one step took no time on the GPU
+        ([0, 10, 10], [0, 1, 9], {"one_step", "one_step_idle"}),
     ],
 )
 def test_single_step_that_decides_a_mean_lowers_trust(ms: list[float], idle_ms: list[float], doubts: set[str]) -> None:

@@ -91,6 +91,15 @@ def test_a_step_never_crosses_two_profiling_cycles():
     assert table["counted"].tolist() == [False, True, False, True]
 
 
+def test_work_carried_into_a_later_cycle_does_not_delay_the_first():
+    annotations, launches, gpu = run_ahead()
+    later = [("ProfilerStep#9", 1000, 1010), ("ProfilerStep#10", 1010, 1020)]
+    operations = [*gpu[:2], (900, 990, -1), (995, 1015, -1), (1015, 1100, 2), (1100, 1200, 3)]
+    found = place(make(annotations[:2] + later, [*launches[:2], (1002, 1003), (1012, 1013)], operations))
+    assert found.status.tolist() == [0, 0, 1, 1, 0, 0]
+    assert found.table["start"].tolist() == [0, 105, 1015, 1100]
+
+
 def durations(values):
     """Return which steps of these durations count."""
     annotations, launches, gpu, at = [], [], [], 0
