@@ -202,18 +202,21 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
 def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, int]:
     """Return the steps that follow one lost mark, and the number of other places of lost marks.
 
-    While a schedule waits, nothing is recorded. So a missing number is a lost mark if the calls of its step were recorded, and
-    so are calls before the first mark or after the last. The times of several lost marks in a row are not known. A number is
-    also missing where one mark covers several steps: then the next mark follows at once.
+    While a schedule waits, nothing is recorded. So a missing number is a lost mark if calls of its step were recorded, and so
+    are many calls before the first mark or after the last. The times of several lost marks in a row are not known, nor is the
+    time of a step that lost its calls too. A number is also missing where one mark covers several steps: then the next mark
+    follows at once.
     """
     in_step = np.median(np.searchsorted(calls, ends) - np.searchsorted(calls, starts))
     borders = np.searchsorted(calls, starts, side="right"), np.searchsorted(calls, ends)
     between = np.append(borders[0], len(calls)) - np.insert(borders[1], 0, 0)
     recorded = between >= max(RECORDED * in_step, FEWEST_CALLS)
+    partly = between[1:-1] >= FEWEST_CALLS
     missing = np.concatenate(([1], np.diff(numbers) - 1, [1]))
     single = np.flatnonzero(recorded[1:-1] & (missing[1:-1] == 1)) + 1
     joined = (missing[1:-1] > 0) & (starts[1:] - ends[:-1] < JOINED * (ends - starts)[:-1])
-    return single, int((recorded & (missing > 0)).sum()) - len(single) + int((joined & ~recorded[1:-1]).sum())
+    recorded[1:-1] = (partly & (missing[1:-1] > 0)) | joined
+    return single, int((recorded & (missing > 0)).sum()) - len(single)
 
 
 def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSteps:

@@ -9,14 +9,14 @@ from tests.incomplete.claims import analysed
 from tests.support.chrome_trace import ChromeTrace
 
 
-def loop(steps: int = 10) -> ChromeTrace:
-    """Return a loop of 1,000 µs a step, with 12 kernels of 50 µs each: busy for 60 %."""
+def loop(steps: int = 10, kernels: int = 12) -> ChromeTrace:
+    """Return a loop of 1,000 µs a step, with kernels of 600 µs in total: busy for 60 %."""
     trace = ChromeTrace()
     for k in range(steps):
         trace.step(k, 1000 * k, 1000 * k + 1000)
-        for n in range(12):
-            at = 1000 * k + 60 * n
-            trace.launch((at + 5, at + 8), (at + 10, at + 60), "k")
+        for n in range(kernels):
+            at = 1000 * k + 720 // kernels * n
+            trace.launch((at + 5, at + 8), (at + 10, at + 10 + 600 // kernels), "k")
     return trace
 
 
@@ -44,6 +44,14 @@ def test_several_lost_marks_and_those_at_the_ends_are_a_doubt(lost: tuple[int, .
     result = without(loop(), *lost)
     assert result.metrics["gpu_busy_share"].trust == "caution"
     assert "steps_without_marks" in {d.key for d in result.diagnostics}
+
+
+@pytest.mark.parametrize(("begin", "end"), [(3900, 4400), (4250, 5100)])
+def test_mark_lost_together_with_calls_of_its_step_is_a_doubt(begin: int, end: int) -> None:
+    trace = loop(kernels=30)
+    trace.events = [e for e in trace.events if not begin <= e["ts"] < end]
+    result = without(trace, 4)
+    assert {r.trust for r in result.metrics.values() if r.value is not None} <= {"caution", "unusable"}
 
 
 @pytest.mark.parametrize("calls", [0, 3])
