@@ -131,7 +131,7 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
         exposed_from_ns=exposed_from,
     )
     columns = [
-        "name", "dtype", "group", "group_size", "description", "peer", "sends", "receives", "in_elements", "out_elements", "bytes", "forward", "sequence", "described",
+        "name", "dtype", "group", "group_size", "description", "peer", "sends", "receives", "in_elements", "out_elements", "bytes", "forward", "serves", "sequence", "described",
         "step", "start_ns", "dur_ns", "exposed_ns", "exposed_from_ns",
     ]  # fmt: skip
     return [

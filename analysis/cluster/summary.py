@@ -69,6 +69,7 @@ SCHEMA = pa.schema(
             out_elements=I64,
             bytes=I64,
             forward=pa.bool_(),  # launched before its step's backward pass
+            serves=TEXT,  # the parallelism that the trace's operators show for an exchange
             sequence=I64,
             described=pa.bool_(),
             step=I16,

@@ -119,8 +119,15 @@ class JobTables:
             "forward": "coalesce({}, false)",
             "bytes": "{}",
             "description": "{}",
+            "serves": "{}",
         }
-        defaults = {"sends": "0::SMALLINT", "forward": "false", "bytes": "NULL::BIGINT", "description": "NULL::VARCHAR"}
+        defaults = {
+            "sends": "0::SMALLINT",
+            "forward": "false",
+            "bytes": "NULL::BIGINT",
+            "description": "NULL::VARCHAR",
+            "serves": "NULL::VARCHAR",
+        }
         later = ", ".join(
             f"{sql.format(f'c.{name}') if f' {name} ' in safe_kind else defaults[name]} AS {name}"
             for name, sql in of_call.items()

@@ -119,7 +119,6 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
     if timed.sum() < 2:
         return doubts | {"one_step_idle": f"Only one of {len(ns)} counted steps takes time on the GPU."}
     ns, busy = ns[timed], busy[timed]
-    others_in_words = "the other" if len(ns) == 2 else "the others"
     share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)
     outlier = int(np.abs(without - share).argmax())
     if abs(without[outlier] - share) > SWAYED * share:

@@ -27,6 +27,12 @@ _ALIASES = {  # names of operators and kernels, without separators
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
 _ARGUMENTS = "name, dtype, in_elements, out_elements, group_name, group_description, group_size, group_ranks, sequence"
+# Names of operators, annotations and kernels that show what exchanges between ranks serve. Context parallelism: Ulysses of
+# DeepSpeed, ring attention, TransformerEngine. Experts: their choice and their products.
+SERVES = {
+    "ep": r"(?i)^aten::(topk|argsort|_grouped_mm|_scaled_grouped_mm)$|^_AllToAll$|moe|expert|deep_ep|grouped_gemm",
+    "cp": r"(?i)ring_?(flash_?)?att|AttnFuncWithCP|SeqAllToAll|zigzag|context_parallel",
+}
 BACKWARD = "autograd::engine::evaluate_function"  # prefix of the operators of a backward pass
 
 
@@ -36,7 +42,8 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     Exposed communication is limited to the steady window. The columns are gpu_op_id, start_ns, dur_ns, exposed_ns, step (a
     label that is the same on all ranks, None outside steps), counted, name, launch_ns, blocks (thread blocks of the kernel),
     dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched
-    before or after all operators of the step's backward pass), sends and receives (number of each, of point-to-point kernels).
+    before or after all operators of the step's backward pass), sends and receives (number of each, of point-to-point kernels),
+    serves ("ep" or "cp", of exchanges, if operators of the trace show one of them).
     Values that the trace does not contain are None. Sends and receives of one other rank are a group of two.
     """
     # This is asked first. Otherwise a trace without communication would still join all its calls, 100 MB at 20 million events.
@@ -82,6 +89,9 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     frame["description"] = frame["group_description"]
     frame["sends"] = lower_names.str.contains("send").astype("int64")
     frame["receives"] = lower_names.str.contains("recv").astype("int64")
+    exchanges = frame["name"].isin(("alltoall", SEND_RECEIVE))
+    served = [kind for kind, names in SERVES.items() if exchanges.any() and recording.named(names)]
+    frame["serves"] = pd.Series(served[0] if len(served) == 1 else None, frame.index, dtype=object).where(exchanges, None)
     frame["peer"] = pd.array([pd.NA] * len(frame), dtype="Int64")
     _point_to_point(recording, frame)
     return frame.drop(columns=["cpu_op_id", "group_name", "group_ranks", "group_description", "thread_id"]), exposed

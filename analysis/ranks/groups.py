@@ -1,8 +1,9 @@
 """The process groups of a job: kind of parallelism, bytes, speed and overlap with computation.
 
 If the program gave a group a description or name, it shows the group's purpose. Otherwise the group's collectives show it:
-sends and receives pass a pipeline's activations, all-to-alls pass the tokens of experts, an all-reduce before the backward pass
-is tensor parallel, and later reductions are gradients.
+sends without receives pass a pipeline's activations, an all-reduce before the backward pass is tensor parallel, and later
+reductions are gradients. All-to-alls and exchanges serve experts, contexts, embeddings and others. They have a purpose only if
+the trace has operators that choose experts or exchange keys and values.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ WORDS: dict[Parallelism, str] = {
     "ep": "ep|expert|moe",
     "pp": "pp|pipe|pipeline|stage",
     "tp": "tp|sp|tensor|sequence",
-    "cp": "cp|context",
+    "cp": "cp|context|ulysses|ring",
     "dp": "dp|ddp|fsdp|hsdp|data|shard|replicate",
 }
+# Gradients and weights are shared by all ranks that divide data, tokens or experts: "dp_shard_cp", "EXPERT_DATA_PARALLEL".
+DIVIDED = ("ep", "cp")
 CALLED = {kind: re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE) for kind, words in WORDS.items()}
 SCHEDULE_UNKNOWN = "Ranks send to each other, and the schedule of their pipeline is not recognised: what its stages wait by design is not known."
 COLUMNS = (
     "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
-    "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns",
+    "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns", "sends", "receives", "serves",
 )  # fmt: skip
 UNSAID = ("default_pg", "undefined")  # descriptions that PyTorch sets by default
 REDUCED = ("allreduce", "reducescatter", "allgather")
@@ -88,7 +91,7 @@ def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[Grou
     ``matching.match``), ``places`` the places of their ranks by position. Times are means over the ranks that take part and
     their own counted steps: a rank with a cut trace may count fewer steps, or none.
     """
-    counted = rows.loc[rows["counted"].to_numpy(bool), list(COLUMNS)]
+    counted = rows.loc[rows["counted"].to_numpy(bool)].reindex(columns=list(COLUMNS))
     if counted.empty:
         return ()
     p2p = (counted["name"] == SEND_RECEIVE).to_numpy()
@@ -96,7 +99,7 @@ def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[Grou
     collectives = counted.drop_duplicates("collective")
     facts = collectives.groupby("key").agg(size=("group_size", "max"), ranks=("ranks", "max"))
     facts["size"] = facts["size"].fillna(facts["ranks"]).astype(int)
-    facts["parallelism"] = parallelisms(collectives).where(facts.index % 2 == 0, "pp")
+    facts["parallelism"] = parallelisms(collectives)
     facts["within_host"] = _within_hosts(counted, places)
     facts["kind"] = facts.groupby(["parallelism", "size", "within_host"], dropna=False, sort=False).ngroup()
     kinds = facts["kind"].reindex(counted["key"]).to_numpy()
@@ -121,18 +124,43 @@ def parallelisms(collectives: pd.DataFrame) -> pd.Series:
         .drop_duplicates("key", keep="last")
         .set_index("key")["name"]
     )
-    kinds = [_named_parallelism(row.description) or _named_parallelism(row.group) for row in names.itertuples()]
     kinds = [
-        kind or ("ep" if does == "alltoall" else "tp" if often else "dp" if does in REDUCED else None)
-        for kind, does, often in zip(kinds, largest.reindex(names.index), early, strict=True)
+        _named_parallelism(name.description)
+        or _named_parallelism(name.group)
+        or _unnamed_parallelism(groups.get_group(key), does, tensor=often)
+        for (key, name), does, often in zip(names.iterrows(), largest.reindex(names.index), early, strict=True)
     ]
     return pd.Series(kinds, names.index, dtype=object)
+
+
+def _unnamed_parallelism(collectives: pd.DataFrame, does: str, *, tensor: bool) -> Parallelism | None:
+    """Return the parallelism that the collectives of a group without a name show.
+
+    ``does`` is the kind with the most time; ``tensor`` says that it reduces in the forward pass as tensor parallelism does.
+    """
+    if does not in ("alltoall", SEND_RECEIVE):
+        return "tp" if tensor else "dp" if does in REDUCED else None
+    serves = collectives["serves"].dropna().unique() if "serves" in collectives else ()
+    if len(serves) == 1:
+        return cast("Parallelism", serves[0])
+    if does == SEND_RECEIVE:
+        both = "sends" in collectives and ((collectives["sends"] > 0) & (collectives["receives"] > 0)).all()
+        return None if both else "pp"  # a ring sends and receives in each exchange; the first stage only sends at first
+    # Context parallelism gathers keys and values in the forward pass and returns their gradients by all-to-all.
+    forward = collectives["forward"].fillna(False).astype(bool)
+    exchanged = collectives[collectives["name"] == "alltoall"]
+    gathered = set(collectives.loc[forward & (collectives["name"] == "allgather"), "bytes"].dropna())
+    gathers = not forward[exchanged.index].any() and bool(gathered.intersection(exchanged["bytes"].dropna()))
+    return "cp" if gathers else None
 
 
 def _named_parallelism(text: object) -> Parallelism | None:
     """Return the parallelism that a group's description or name contains."""
     name = text.split(" [", 1)[0] if isinstance(text, str) else ""
-    return None if name in UNSAID else next((kind for kind, words in CALLED.items() if words.search(name)), None)
+    kinds = [kind for kind, words in CALLED.items() if words.search(name)] if name not in UNSAID else []
+    if "dp" in kinds and set(kinds) <= {"dp", *DIVIDED}:
+        return "dp"
+    return kinds[0] if kinds else None
 
 
 def _within_hosts(rows: pd.DataFrame, places: Sequence[RankLocation]) -> pd.Series:

@@ -39,7 +39,6 @@ PARALLEL = {
     "pp": "pipeline",
     "ep": "expert parallel",
     "cp": "context parallel",
-    None: "unknown",
 }
 GROUPS = {
     "parallelism": "Group",
@@ -182,8 +181,8 @@ def _of_link(column: str, row: Mapping[Hashable, Any]) -> str:
 
 
 def _finding(use: GroupUse) -> str:
-    what = PARALLEL[use.parallelism] if use.parallelism is not None else "Other"
-    sentence = f"{what.capitalize()} transfers take {fmt.duration_ms(use.transfer_ms)} of a step, {fmt.duration_ms(use.exposed_ms)} of it not overlapped"
+    what = PARALLEL[use.parallelism].capitalize() if use.parallelism is not None else f"In a group of {use.group_size} ranks,"
+    sentence = f"{what} transfers take {fmt.duration_ms(use.transfer_ms)} of a step, {fmt.duration_ms(use.exposed_ms)} of it not overlapped"
     large = (use.largest_bytes or 0) >= LARGE_BYTES
     if large and use.bus_gb_s is not None and use.link_gb_s is not None and use.bus_gb_s < SLOW_LINK * use.link_gb_s:
         sentence += f", at {fmt.share(use.bus_gb_s / use.link_gb_s)} of its link"
@@ -196,7 +195,7 @@ def _group_row(use: GroupUse) -> dict[str, object]:
         ends = dict.fromkeys((fmt.bytes_(use.smallest_bytes), fmt.bytes_(use.largest_bytes)))
         sizes = " to ".join(ends)
     return {
-        "parallelism": f"{PARALLEL[use.parallelism]}: {fmt.many(use.groups, 'group')} of {use.group_size} ranks{_WITHIN[use.within_host]}",
+        "parallelism": f"{f'{PARALLEL[use.parallelism]}: ' if use.parallelism else ''}{fmt.many(use.groups, 'group')} of {use.group_size} ranks{_WITHIN[use.within_host]}",
         "within_host": use.within_host,
         "kinds": f"{significant(use.calls_per_step)} × {', '.join(use.kinds)}{f', {sizes}' if sizes else ''}",
         "calls": use.calls_per_step,

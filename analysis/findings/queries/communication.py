@@ -63,9 +63,10 @@ def purpose_of(context: RuleContext) -> Purpose | None:
     updating = rows["gpu_op_id"].isin(launched_by_optimizer(context.recording, context.rank.device))
     if float(rows.loc[updating, "exposed_ns"].sum()) > total_ns / 2:
         return "optimizer"
-    keyed = rows.assign(key=pd.factorize(rows["group"])[0], shortest_ns=rows["dur_ns"])
-    sent = "pp" if context.recording.named(SENDS) else None  # Older NCCL also names the kernels of an all-to-all SendRecv.
-    kinds = keyed["key"].map(parallelisms(keyed)).where(keyed["name"] != SEND_RECEIVE, sent)
+    keyed = rows.assign(key=pd.factorize(rows["group"])[0] * 2 + (rows["name"] == SEND_RECEIVE), shortest_ns=rows["dur_ns"])
+    kinds = keyed["key"].map(parallelisms(keyed))
+    if not context.recording.named(SENDS):  # Older NCCL also names the kernels of an all-to-all SendRecv.
+        kinds = kinds.where((keyed["name"] != SEND_RECEIVE) | (kinds != "pp"), None)
     spent = keyed.groupby(kinds, dropna=True)["exposed_ns"].sum()
     kind = None if spent.empty else cast(Parallelism, spent.idxmax())
     if kind != "dp":

@@ -79,12 +79,18 @@ def ranks_of(result: RunResult, schedule: Pipeline) -> list[list[int | None]]:
 
 
 def rows(
-    name: str, group: str = "3 [0, 1]", description: str | None = None, *, forward: bool = False, calls: int = 4
+    name: str,
+    group: str = "3 [0, 1]",
+    description: str | None = None,
+    *,
+    forward: bool = False,
+    calls: int = 4,
+    **others: object,
 ) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "collective": range(calls), "name": name, "group": group, "description": description, "forward": forward,
-            "shortest_ns": 1000, "step": "ProfilerStep#1",
+            "shortest_ns": 1000, "step": "ProfilerStep#1", "bytes": 8000, "serves": None, "sends": 0, "receives": 0, **others,
         }
     )  # fmt: skip
 
@@ -97,13 +103,26 @@ def rows(
         (rows("allreduce", forward=True, calls=1), "dp"),  # a loss
         (rows("allgather", forward=True), "dp"),  # weights, which FSDP gathers in the forward pass too
         (rows("reducescatter", forward=True), "tp"),
-        (rows("alltoall"), "ep"),
+        (rows("alltoall"), None),  # of experts, embeddings or contexts
+        (rows("alltoall", forward=True, serves="ep"), "ep"),
+        (rows("alltoall", forward=True, serves="cp"), "cp"),
+        # keys and values are gathered, and their gradients return
+        (pd.concat([rows("allgather", forward=True), rows("alltoall", shortest_ns=2000)], ignore_index=True), "cp"),
+        (pd.concat([rows("allgather", forward=True), rows("alltoall", shortest_ns=2000, bytes=9000)], ignore_index=True), None),
+        (rows("sendrecv", sends=1), "pp"),
+        (rows("sendrecv", sends=1, receives=1), None),  # all ranks exchange, as in a ring
+        (rows("sendrecv", sends=1, receives=1, serves="cp"), "cp"),
+        (rows("sendrecv", sends=1, receives=1, description="mesh_cp"), "cp"),
         (rows("broadcast"), None),
         (rows("allreduce", description="mesh_tp"), "tp"),
         (rows("allreduce", description="TENSOR_MODEL_PARALLEL_GROUP"), "tp"),
         (rows("allreduce", description="PIPELINE_MODEL_PARALLEL_GROUP"), "pp"),
         (rows("allgather", description="mesh_shard"), "dp"),
         (rows("alltoall", description="mesh_cp"), "cp"),
+        (rows("allgather", description="mesh_dp_shard_cp"), "dp"),  # weights, divided over data and contexts
+        (rows("allreduce", description="EXPERT_DATA_PARALLEL_GROUP"), "dp"),
+        (rows("allreduce", description="DATA_PARALLEL_GROUP_WITH_CP"), "dp"),
+        (rows("alltoall", description="EXPERT_MODEL_PARALLEL_GROUP"), "ep"),
         (rows("allreduce", description="default_pg", forward=True), "tp"),
         (rows("allreduce", group="expert_group [0, 1]"), "ep"),
         (rows("allreduce", description="deposit"), "dp"),  # no word of its own
