@@ -24,28 +24,31 @@ from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
 from sawtooth.ingest.trace.torch_json.text.events import ARROWS, FLOWS, USUAL_FORMS, Event
 
 LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes years for records that were never closed; no event lasts a week
-FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for lost events; in a trace later than this time no event starts at 0
+# torch 2.12 writes lost events with start and duration 0. In a trace whose times exceed this, no real event starts at 0.
+LOST_EVENTS_NS = 1000 * 1_000_000_000
 THREAD = attrgetter("pid", "tid")
 
 
 @dataclass
-class Filed:
-    """Columns by table of some events, with ids of this ``Filing``, and every new key."""
+class BlockColumns:
+    """Columns of the events of one block, by table; ids are those of one ``BlockSorter``."""
 
     events: int = 0
     columns: list[tuple[str, Columns]] = field(default_factory=list)
-    fresh: dict[str, list[Any]] = field(default_factory=dict)  # by kind of id: names, threads, signatures, extras, …
+    new_keys: dict[str, list[Any]] = field(
+        default_factory=dict
+    )  # values that got an id here, by kind of id (names, threads, …)
     collectives: list[CollectiveArgs] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    other: Counter[str] = field(default_factory=Counter)
+    other: Counter[str] = field(default_factory=Counter)  # events that are not stored, by category or phase
     thread_names: dict[tuple[str, str], str] = field(default_factory=dict)
     process_names: dict[str, str] = field(default_factory=dict)
-    whole_microseconds: bool = True  # no time has a fraction, so both ends of an event are rounded
+    whole_microseconds: bool = True  # whether no time has a fraction; then both ends of an event are rounded
     contexts: Counter[tuple[int, int]] = field(default_factory=Counter)  # GPU operations by CUDA context and device
 
 
-class Filing:
+class BlockSorter:
     """Sorts events into columns, block by block; ``take`` returns the columns since its last call."""
 
     def __init__(self, name_length: int) -> None:
@@ -62,8 +65,8 @@ class Filing:
             "sync_kinds": self._sync_kinds,
             "shapes": self._shapes,
         }
-        self._filed = Filed()
-        self._file: dict[str, Callable[[str, list[Event], I64, I64], None]] = {
+        self._block = BlockColumns()
+        self._add_kind: dict[str, Callable[[str, list[Event], I64, I64], None]] = {
             "op": self._ops,
             "operator": self._ops,
             "annotation": self._ops,
@@ -77,22 +80,24 @@ class Filing:
             "overhead": self._overheads,
         }
 
-    def take(self) -> Filed:
+    def take(self) -> BlockColumns:
         """Return the columns since the last call."""
-        filed, self._filed = self._filed, Filed()
-        filed.fresh = {key: ids.drain() for key, ids in self._ids.items()}
-        filed.notes = Counter(self._notes)
+        block, self._block = self._block, BlockColumns()
+        block.new_keys = {key: ids.drain() for key, ids in self._ids.items()}
+        block.notes = Counter(self._notes)
         self._notes.clear()
-        return filed
+        return block
 
     def _put(self, table: str, columns: Columns) -> None:
-        self._filed.columns.append((table, columns))
+        self._block.columns.append((table, columns))
 
     def add(self, events: list[Event]) -> None:
         """Sort one block of events."""
-        self._filed.events += len(events)
-        if not USUAL_FORMS.issuperset(map(type, events)):  # all are complete events or arrows, and arrows are not stored
-            self._not_complete([e for e in events if e.ph != "X"])
+        self._block.events += len(events)
+        if not USUAL_FORMS.issuperset(
+            map(type, events)
+        ):  # if all are, the events are complete ones and arrows, which are not stored
+            self._add_other_phases([e for e in events if e.ph != "X"])
             events = [e for e in events if e.ph == "X"]
         groups: defaultdict[str, list[Event]] = defaultdict(list)
         for event in events:
@@ -102,22 +107,21 @@ class Filing:
             if (kind := KINDS.get(category.lower())) is not None:
                 by_kind[kind] = by_kind[kind] + group if kind in by_kind else group
             else:
-                self._filed.other[ARROWS.get(category, category)] += len(group)
-        starts = decimal_ns(
-            [e.ts for group in by_kind.values() for e in group]
-        )  # one call for all kinds, because a call costs more than its numbers
+                self._block.other[ARROWS.get(category, category)] += len(group)
+        # All kinds in one call, because a call costs more than its numbers.
+        starts = decimal_ns([e.ts for group in by_kind.values() for e in group])
         durs = decimal_ns([e.dur for group in by_kind.values() for e in group])
         begin = 0
         for kind, group in by_kind.items():
-            here = slice(begin, begin := begin + len(group))
-            kept, start, dur = self._sound(group, starts[here], durs[here])
-            if kept:
-                self._file[kind](kind, kept, start, dur)
+            rows = slice(begin, begin := begin + len(group))
+            plausible, start, dur = self._with_plausible_times(group, starts[rows], durs[rows])
+            if plausible:
+                self._add_kind[kind](kind, plausible, start, dur)
 
-    def _sound(self, events: list[Event], start: I64, dur: I64) -> tuple[list[Event], I64, I64]:
+    def _with_plausible_times(self, events: list[Event], start: I64, dur: I64) -> tuple[list[Event], I64, I64]:
         """Return the events with plausible times, with start and duration; drop and count the others."""
         no_start, no_dur = (start == NULL) | (np.abs(start) >= LARGEST), dur == NULL
-        lost = (start == 0) & (dur == 0) if int(start.max()) > FAR_NS else np.zeros(len(start), bool)
+        lost = (start == 0) & (dur == 0) if int(start.max()) > LOST_EVENTS_NS else np.zeros(len(start), bool)
         bad = no_start | (dur < 0) | (dur > LONGEST_NS) | lost
         if bad.any():
             self._note_bad(events, no_start | no_dur, "time_missing")
@@ -126,14 +130,14 @@ class Filing:
             self._note_bad(events, lost, "time_zero")
             events = [e for e, b in zip(events, bad, strict=True) if not b]
             start, dur = start[~bad], dur[~bad]
-        if self._filed.whole_microseconds:
-            self._filed.whole_microseconds = whole_microseconds(start) and whole_microseconds(dur)
+        if self._block.whole_microseconds:
+            self._block.whole_microseconds = whole_microseconds(start) and whole_microseconds(dur)
         return events, start, dur
 
     def _note_bad(self, events: list[Event], rows: NDArray[np.bool_], key: str) -> None:
         if count := int(rows.sum()):
             self._notes[key] += count
-            self._filed.examples.setdefault(key, events[int(rows.argmax())].name)
+            self._block.examples.setdefault(key, events[int(rows.argmax())].name)
 
     # -- ids
     def _name_ids(self, events: list[Event], names: list[str] | None = None) -> NDArray[np.int32]:
@@ -146,7 +150,7 @@ class Filing:
     def _timed(self, events: list[Event], start: I64, dur: I64) -> Columns:
         return {"name_id": self._name_ids(events), "thread_id": self._thread_ids(events), "start": start, "dur": dur}
 
-    # -- one method per kind
+    # -- one method per kind of event
     def _ops(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         annotation = np.full(len(events), kind == "annotation")
         if kind == "operator":
@@ -159,7 +163,7 @@ class Filing:
             "start": start,
             "dur": dur,
         }
-        self._put("ops", columns | self._operators.columns(events, names, self._filed.collectives))
+        self._put("ops", columns | self._operators.columns(events, names, self._block.collectives))
 
     def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         columns = self._timed(events, start, dur)
@@ -172,15 +176,15 @@ class Filing:
         external = integers([a.external for a in args])
         if b'"external id"' in text:
             external = np.where(external == NULL, integers([a.external_2021 for a in args]), external)
-        device = _known(small_integers([a.device for a in args]), events, "pid")
-        self._filed.contexts += Counter(zip(integers([a.context for a in args]).tolist(), device.tolist(), strict=True))
+        device = _filled(small_integers([a.device for a in args]), events, "pid")
+        self._block.contexts += Counter(zip(integers([a.context for a in args]).tolist(), device.tolist(), strict=True))
         self._put(
             "gpu",
             {
                 "kind": np.full(len(events), GPU_KINDS.index(kind), np.int8),
                 "name_id": self._name_ids(events, kineto_names(kind, events, text)),
                 "device": device,
-                "stream": real_streams(_known(integers([a.stream for a in args]), events, "tid"), events, text),
+                "stream": real_streams(_filled(integers([a.stream for a in args]), events, "tid"), events, text),
                 "start": start,
                 "dur": dur,
                 "correlation": integers([a.correlation for a in args]),
@@ -194,17 +198,15 @@ class Filing:
                 "bytes": integers([a.bytes for a in args]),
                 "graph_id": integers([a.graph for a in args]),
                 "graph_node_id": integers([a.node for a in args]),
-                "collective": collectives(events, text, self._filed.collectives),
+                "collective": collectives(events, text, self._block.collectives),
             },
         )
 
     def _gpu_annotations(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         missing = np.full(len(events), NULL)
-        columns: Columns = {
-            "device": _known(missing.copy(), events, "pid"),
-            "stream": _known(missing, events, "tid"),
-        }
-        self._put("gpu_annotations", {"name_id": self._name_ids(events), **columns, "start": start, "dur": dur})
+        device, stream = _filled(missing.copy(), events, "pid"), _filled(missing, events, "tid")
+        columns: Columns = {"name_id": self._name_ids(events), "device": device, "stream": stream, "start": start, "dur": dur}
+        self._put("gpu_annotations", columns)
 
     def _python(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         columns = self._timed(events, start, dur)
@@ -217,8 +219,8 @@ class Filing:
             "syncs",
             {
                 "kind": np.array(kinds, np.int32),
-                "device": _known(small_integers([a.device for a in args]), events, "pid"),
-                "stream": _known(integers([a.stream for a in args]), events, "tid"),
+                "device": _filled(small_integers([a.device for a in args]), events, "pid"),
+                "stream": _filled(integers([a.stream for a in args]), events, "tid"),
                 "start": start,
                 "dur": dur,
                 "correlation": integers([a.correlation for a in args]),
@@ -231,11 +233,11 @@ class Filing:
         self._put("overheads", self._timed(events, start, dur))
 
     # -- events that are not complete ('X')
-    def _not_complete(self, events: list[Event]) -> None:
+    def _add_other_phases(self, events: list[Event]) -> None:
         phases = [e.ph for e in events]
         for phase in set(phases):
             if phase in FLOWS:
-                self._filed.other[f"ph {phase}"] += phases.count(phase)
+                self._block.other[f"ph {phase}"] += phases.count(phase)
                 continue
             group = [e for e in events if e.ph == phase]
             if phase == "C":
@@ -245,10 +247,10 @@ class Filing:
             if phase == "M":
                 self._metadata(group)
             elif phase in ("B", "E"):
-                self._edges(phase, group)
+                self._begins_or_ends(phase, group)
             else:
                 memory = [e for e in group if e.name == "[memory]"] if phase in ("i", "I") else []
-                self._filed.other[f"ph {phase}"] += len(group) - len(memory)
+                self._block.other[f"ph {phase}"] += len(group) - len(memory)
                 if memory:
                     self._memory(memory)
 
@@ -257,9 +259,9 @@ class Filing:
             name = object_of(event.args).get("name")
             pid, tid = plain_id(event.pid), plain_id(event.tid)
             if event.name == "thread_name" and name is not None:
-                self._filed.thread_names[pid, tid] = str(name)
+                self._block.thread_names[pid, tid] = str(name)
             elif event.name == "process_name" and name is not None:
-                self._filed.process_names[pid] = str(name)
+                self._block.process_names[pid] = str(name)
 
     def _memory(self, events: list[Event]) -> None:
         time = decimal_ns([e.ts for e in events])
@@ -273,27 +275,22 @@ class Filing:
         self._note_bad(events, bad, "time_missing")
         self._put("memory", {key: values[~bad] for key, values in columns.items()})
 
-    def _edges(self, phase: str, events: list[Event]) -> None:
+    def _begins_or_ends(self, phase: str, events: list[Event]) -> None:
         known = [e for e in events if KINDS.get(e.cat.lower()) in EDGE_KINDS or (phase == "E" and not e.cat)]
-        self._filed.other[f"ph {phase}"] += len(events) - len(known)
+        self._block.other[f"ph {phase}"] += len(events) - len(known)
         if not known:
             return
         time = decimal_ns([e.ts for e in known])
-        kinds = [EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in known]
+        kinds = np.array([EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in known], np.int8)
         bad = (time == NULL) | (np.abs(time) >= LARGEST)
         self._note_bad(known, bad, "time_missing")
         names = self._name_ids(known) if phase == "B" else no_ids(len(known))
-        columns: Columns = {
-            "start": time,
-            "thread_id": self._thread_ids(known),
-            "name_id": names,
-            "kind": np.array(kinds, np.int8),
-        }
+        columns: Columns = {"start": time, "thread_id": self._thread_ids(known), "name_id": names, "kind": kinds}
         self._put("edges", {key: values[~bad] for key, values in columns.items()})
 
 
-def _known(values: I64, events: list[Event], field: str) -> I64:
-    """Fill NULLs of ``values`` (device, stream) with the number in the pid or tid ('stream 7'), else 0."""
+def _filled(values: I64, events: list[Event], field: str) -> I64:
+    """Fill NULLs of ``values`` (device, stream) with the number in ``field`` ("stream 7"), else 0."""
     for i in np.flatnonzero(values == NULL):
         digits = re.search(r"-?\d{1,9}", str(getattr(events[i], field)))
         values[i] = int(digits.group()) if digits else 0

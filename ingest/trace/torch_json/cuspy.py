@@ -26,7 +26,7 @@ from sawtooth.ingest.trace.torch_json.text.events import Event
 MARKS = (b'"copy kind"', b'"memory kind"', b'"original_stream"')
 COUNTERS = re.compile(r"GPU (\d{1,3}) Counters")  # the process of a GPU's counters
 COLUMNS = {name: SAMPLE_COLUMNS.index(column) for name, (column, _) in names_in("cuspy").items()}
-MOST_SAMPLES = 1 << 24  # values, as of Nsight Systems
+MOST_SAMPLES = 1 << 24  # values; the same limit as for Nsight Systems
 MEMORY_KINDS = (
     "Unknown",
     "Pageable",
@@ -52,13 +52,13 @@ class CopyArgs(msgspec.Struct, gc=False):
 
 
 class CounterArgs(msgspec.Struct, gc=False):
-    """The value of a counter, which has no name of its own."""
+    """The value of a counter, whose argument has an empty name."""
 
     value: Number = field(name="", default=None)
 
 
 def kineto_names(kind: str, events: list[Event], text: bytes) -> list[str]:
-    """Return the events' names as Kineto writes them; ``text`` is ``text_of`` the events."""
+    """Return the events' names as Kineto writes them; ``text`` is ``text_of(events)``."""
     names = [event.name for event in events]
     if kind == "kernel" or not any(mark in text for mark in MARKS[:2]):
         return names
@@ -79,7 +79,7 @@ def _memory(kind: Number) -> str:
 
 
 def real_streams(streams: I64, events: list[Event], text: bytes) -> I64:
-    """Return ``streams`` with the real stream of each operation that was moved to an invented one."""
+    """Return ``streams`` with the real stream for each operation that Cuspy moved to an invented one."""
     if MARKS[2] not in text:
         return streams
     real = integers([args.stream for args in decoded(events, CopyArgs, text)])
@@ -105,7 +105,7 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
 
 
 def samples(table: SpooledTable) -> dict[str, NDArray[np.float64]] | None:
-    """Return the columns of table ``samples``; None without counters, or with more than can be shown."""
+    """Return the columns of table ``samples``; None if there are no counters or too many."""
     if not table.rows or table.rows > MOST_SAMPLES:
         return None
     parts: SampleParts = {}

@@ -23,21 +23,21 @@ def text_of(events: Sequence[Event]) -> bytes:
 
 
 def decoded(events: Sequence[Event], form: Any, text: bytes | None = None) -> list[Any]:
-    """Return the arguments of every event as ``form``; ``text`` is their ``text_of`` if known."""
+    """Return the arguments of every event as ``form``; ``text`` is ``text_of(events)`` if it is known."""
     try:
         return msgspec.json.decode(text_of(events) if text is None else text, type=list[form])
     except DECODE_ERRORS:
-        return [_loose(e.args, form) for e in events]
+        return [_with_valid_values(e.args, form) for e in events]
 
 
 def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs]) -> NDArray[np.int32]:
     """Return for each event the index of its collective in ``arguments``, to which it is appended.
 
-    -1 for an event without one. ``text`` is ``text_of`` the events.
+    -1 for an event without a collective. ``text`` is ``text_of(events)``.
     """
     result = np.full(len(events), -1, np.int32)
     if COLLECTIVE in text:
-        # The ends include the commas.
+        # ends: positions in ``text`` after each event's arguments and comma; places: positions of COLLECTIVE.
         ends = np.cumsum(np.fromiter(map(len, [event.args for event in events]), np.int64, len(events)) + 1)
         places = np.cumsum([len(part) + len(COLLECTIVE) for part in text.split(COLLECTIVE)[:-1]]) - len(COLLECTIVE) - 1
         rows = np.unique(np.searchsorted(ends, places, side="right")).tolist()
@@ -48,16 +48,16 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
 
 def object_of(raw: Raw) -> dict[str, Any]:
     """Return the arguments of one event as a dict; empty if they are not an object."""
-    for mended in (False, True):
+    for repaired in (False, True):
         try:
-            value = msgspec.json.decode(repair(bytes(raw))[0] if mended else raw)
+            value = msgspec.json.decode(repair(bytes(raw))[0] if repaired else raw)
         except DECODE_ERRORS:
             continue
         return value if isinstance(value, dict) else {}
     return {}
 
 
-def _loose(raw: Raw, form: Any) -> Any:
+def _with_valid_values(raw: Raw, form: Any) -> Any:
     """Read arguments with unexpected types; values that do not fit are not recorded."""
     result = form()
     args = object_of(raw)

@@ -27,6 +27,7 @@ FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
 MOST_METADATA_BYTES = 8 << 20  # the process groups of 10,000 ranks take some MB; a file may have 32 MB besides its events
 LONGEST_TEXT = 1000  # characters of a host's name or a version
+# Notes on events without usable times → words for the error message.
 TIMELESS = {
     "time_missing": "no readable ts or dur",
     "time_zero": "start and duration 0",
@@ -43,16 +44,17 @@ DEVICE_FIELDS = {
     "registers_per_sm": ("regsPerMultiprocessor",),
     "shared_memory_per_sm_bytes": ("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
 }
+# Key of a note → severity and sentence.
 SENTENCES = {
     "time_missing": ("data_loss", "Events without a readable ts or dur were left out."),
-    "time_zero": ("data_loss", "Events with start 0 and duration 0, which torch 2.12 writes for what it lost, were left out."),
+    "time_zero": ("data_loss", "Events with start 0 and duration 0, which torch 2.12 writes for lost events, were left out."),
     "duration_negative": ("data_loss", "Events with a negative duration were left out."),
     "duration_absurd": (
         "data_loss",
         "Events that claim to last more than 7 days were left out; CUPTI writes these when a record was never closed.",
     ),
     "event_unreadable": ("data_loss", "Events that are not valid JSON, even after repair, were left out."),
-    "event_deep": ("data_loss", "Events nested beyond all bounds were left out."),
+    "event_deep": ("data_loss", "Events with too deeply nested brackets were left out."),
     "event_cut": ("data_loss", "The last event was cut off and left out."),
     "edge_unmatched": ("data_loss", "Begins without an end, or ends without a begin, were left out."),
     "name_missing": ("info", "Events without a name are called (unnamed)."),
@@ -60,11 +62,11 @@ SENTENCES = {
     "metadata_large": ("data_loss", "Parts of the metadata larger than any profiler writes were left out."),
     "metadata_repaired": ("info", "The part before the events was no valid JSON and was repaired."),
     "tail": ("info", "Text after the end of the trace was ignored."),
-    "tail_long": ("info", "Very much text follows the events; it was ignored."),
+    "tail_long": ("info", "A very long text after the events was ignored."),
     "second_events": ("data_loss", "A second traceEvents list was ignored."),
     "overrun": (
         "data_loss",
-        "GPU operations ran into the next one of their stream, which a stream does not allow: they were cut off where that begins.",
+        "GPU operations overlapped the next one of their stream, which is impossible. They were cut off where that begins.",
     ),
     "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
     "correlation_repeated": (
@@ -73,19 +75,19 @@ SENTENCES = {
     ),
     "pm_sampling": (
         "info",
-        "The GPU's counters were sampled (PM sampling), which locks its clocks: without it, steps may take another time.",
+        "The GPU's counters were sampled (PM sampling), which locks its clocks. Steps may take another time without it.",
     ),
     "signatures_left_out": (
         "data_loss",
-        "Operators have more different inputs than can be kept; the inputs of the later ones are not recorded.",
+        "Operators have too many different inputs. The inputs of the later ones are not recorded.",
     ),
-    "no_gpu": ("info", "The trace holds no GPU operation: it was recorded without a GPU, or without ProfilerActivity.CUDA."),
+    "no_gpu": ("info", "The trace has no GPU operation: it was recorded without a GPU, or without ProfilerActivity.CUDA."),
     "no_host": (
         "info",
-        "The trace holds no host event, so GPU operations cannot be linked to what launched them; add ProfilerActivity.CPU.",
+        "The trace has no host event, so GPU operations cannot be linked to what launched them; add ProfilerActivity.CPU.",
     ),
-    "gzip_truncated": ("data_loss", "The gzip file ends too early: the copy or the job was cut off. What came before is here."),
-    "gzip_damaged": ("data_loss", "The gzip data is damaged in the middle. What came before is here."),
+    "gzip_truncated": ("data_loss", "The gzip file ends too early: the copy or the job was cut off. The part before was read."),
+    "gzip_damaged": ("data_loss", "The gzip data is damaged in the middle. The part before was read."),
     "gzip_crc": ("data_loss", "The gzip checksum does not match: the data may be damaged."),
     "gzip_tail": ("info", "Bytes after the end of the gzip data were ignored."),
     "events_cut": (
@@ -94,26 +96,29 @@ SENTENCES = {
     ),
     "truncated": (
         "data_loss",
-        "The trace ends before its closing bracket: the job was stopped while writing it. What it held is here.",
+        "The trace ends before its closing bracket: the job was stopped while writing it. The part before was read.",
     ),
 }
 SENTENCES |= {f"mended_{kind}": ("info", sentence) for kind, sentence in REPAIRS.items()}
 
 
 def facts(trace: TorchTrace, damage: list[str]) -> Facts:
-    """Return the facts of a trace after reading; ``damage`` is its container's, SourceError if unusable."""
+    """Return the facts of a trace after reading; ``damage`` has the keys of gzip problems.
+
+    Raises SourceError if no event is usable.
+    """
     document = trace.document
     pair_edges(trace)
     if not any(trace.tables[key].rows for key in TABLES):
-        raise _nothing(trace)
+        raise _no_usable_event(trace)
     for key in damage:
         document.note(key, "")
-    packed_cut = "gzip_truncated" in damage or "gzip_damaged" in damage
-    truncated = document.truncated or packed_cut
+    gzip_cut = "gzip_truncated" in damage or "gzip_damaged" in damage
+    truncated = document.truncated or gzip_cut
     if truncated:
         document.note("truncated", "")
     # Some writers never close the list of events. Their last event is whole.
-    if not document.closed and (packed_cut or document.notes["event_cut"]):
+    if not document.closed and (gzip_cut or document.notes["event_cut"]):
         document.note("events_cut", "")
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
     return Facts(
@@ -128,7 +133,7 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
     )
 
 
-def _nothing(trace: TorchTrace) -> SourceError:
+def _no_usable_event(trace: TorchTrace) -> SourceError:
     """Return the error for a trace whose events are all of other kinds, or have no times."""
     timeless = ", ".join(f"{what} ({count:,})" for key, what in TIMELESS.items() if (count := trace.document.notes[key]))
     if timeless:
@@ -137,7 +142,7 @@ def _nothing(trace: TorchTrace) -> SourceError:
         return refused
     kinds = ", ".join(f"{key.strip() or 'no category'} ({count:,})" for key, count in trace.other.most_common(4))
     what = kinds or "only names of processes and threads"
-    sentence = f"No event of a kind that torch.profiler writes was found; there are: {what}. Give a torch.profiler trace."
+    sentence = f"No event of a kind that torch.profiler writes was found; there are: {what}. Add a torch.profiler trace."
     return SourceError("E-NOEV", sentence)
 
 
@@ -166,7 +171,7 @@ def diagnostics(trace: TorchTrace) -> Iterator[dict[str, Any]]:
         example = document.examples.get(key, "")[:EXAMPLE_BYTES] or None
         yield {"key": key, "severity": severity, "sentence": sentence, "count": count, "example": example}
     for key, count in sorted((+trace.other).items()):
-        sentence = f"{name_of_events(key)} are not stored: nothing on any screen is measured with them."
+        sentence = f"{name_of_events(key)} are not stored, because no screen uses them."
         yield {
             "key": f"not_stored_{key.replace(' ', '_')[:60]}",
             "severity": "info",

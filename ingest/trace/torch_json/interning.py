@@ -15,20 +15,20 @@ UNNAMED = "(unnamed)"
 
 
 class Interned(dict[Any, int]):
-    """Dense ids in order of first appearance; ``fresh`` are the keys since the last ``drain``."""
+    """Dense ids in order of first appearance; ``new_keys`` got theirs since the last ``drain``."""
 
     def __init__(self) -> None:
-        self.fresh: list[Any] = []
+        self.new_keys: list[Any] = []
 
     def __missing__(self, key: Any) -> int:
         self[key] = value = len(self)
-        self.fresh.append(key)
+        self.new_keys.append(key)
         return value
 
     def drain(self) -> list[Any]:
         """Return the new keys since the last call, in the order of their ids."""
-        fresh, self.fresh = self.fresh, []
-        return fresh
+        new_keys, self.new_keys = self.new_keys, []
+        return new_keys
 
 
 class Names(Interned):
@@ -52,7 +52,7 @@ class Names(Interned):
 
 
 class Threads(dict[Any, int]):
-    """Ids of (pid, tid), which are numbers in one place and texts in another."""
+    """Ids of (pid, tid), which are numbers in some events and texts in others."""
 
     def __init__(self) -> None:
         self.texts = Interned()
@@ -65,7 +65,7 @@ class Threads(dict[Any, int]):
 class Canonical(dict[Any, int]):
     """Ids of JSON texts with the same meaning; looked up by bytes, stored by meaning; -1 beyond ``limit``.
 
-    A text of another type than ``kind`` has no meaning, so later readers may rely on the type.
+    ``kind`` is the type of the JSON value. A text of another type gets no id, so that readers may rely on the type.
     """
 
     def __init__(self, kind: type, limit: int, notes: Counter[str]) -> None:

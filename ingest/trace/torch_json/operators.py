@@ -1,6 +1,6 @@
 """Convert the arguments of operators into columns.
 
-Nearly all operators have the same few arguments, and their inputs repeat. They are distinguished by their text alone.
+Nearly all operators have the same few arguments, and their inputs repeat. Inputs are compared as text and decoded only once.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, obje
 from sawtooth.ingest.trace.torch_json.interning import Canonical
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 
-DISTINCT_SIGNATURES = 300_000  # scalars that change every step always make new ones; beyond this number they are not recorded
-DISTINCT_EXTRAS = 200_000  # likewise for call stacks
+# Scalars that change in every step make a new signature each time. Signatures beyond this number are not recorded.
+DISTINCT_SIGNATURES = 300_000
+DISTINCT_EXTRAS = 200_000  # the same limit for call stacks and other further arguments
 NO_INPUTS = b"\n\n\n\n"  # the texts of an operator without inputs
-TEXTS_KNOWN = 1 << 14  # texts of inputs and of call stacks that are looked up without decoding
-MOST_RARE = 64  # names of operators with further arguments: collectives and compiled kernels have some ten
-BEGIN, BEHIND = b'"Concrete Inputs"', b', "Ev Idx"'  # the beginning of the inputs in kineto's output, and the text after them
-REPLACED = b'"inputs cut out": 1, "Ev Idx"'  # replaces them
+MOST_CACHED_TEXTS = 1 << 14  # texts of inputs, and of further arguments, whose ids are cached
+# Limit of names of operators with further arguments. Collectives and compiled kernels have about ten.
+MOST_RARE = 64
+INPUTS_BEGIN, AFTER_INPUTS = b'"Concrete Inputs"', b', "Ev Idx"'  # around the inputs in kineto's output
+INPUTS_REMOVED = b'"inputs cut out": 1, "Ev Idx"'  # replaces the inputs
 
 
 class UsualArgs(OpArgs, forbid_unknown_fields=True, gc=False):
@@ -47,11 +49,11 @@ class UsualArgs(OpArgs, forbid_unknown_fields=True, gc=False):
 
     record: Number = field(name="Record function id", default=None)
     index: Number = field(name="Ev Idx", default=None)
-    cut: Number = field(name="inputs cut out", default=None)
+    inputs_removed: Number = field(name="inputs cut out", default=None)
 
 
 class UsualInputs(ShapeArgs, forbid_unknown_fields=True, gc=False):
-    """The removed inputs."""
+    """The inputs of a usual operator, which are decoded separately."""
 
 
 USUAL, INPUTS = msgspec.json.Decoder(list[UsualArgs]), msgspec.json.Decoder(UsualInputs)
@@ -60,14 +62,14 @@ USUAL, INPUTS = msgspec.json.Decoder(list[UsualArgs]), msgspec.json.Decoder(Usua
 class Inputs(dict[bytes, int]):
     """Ids of signatures by the text of the inputs.
 
-    Raises one of DECODE_ERRORS for a text with other content.
+    Raises one of DECODE_ERRORS for a text that has more than inputs.
     """
 
     def __init__(self, signatures: Canonical) -> None:
         self._signatures = signatures
 
     def __missing__(self, text: bytes) -> int:
-        value = self._signatures[_signature(INPUTS.decode(b"{%b%b}" % (BEGIN, text)))]
+        value = self._signatures[_signature(INPUTS.decode(b"{%b%b}" % (INPUTS_BEGIN, text)))]
         if len(self) < DISTINCT_SIGNATURES and value >= 0:
             self[text] = value
         return value
@@ -110,7 +112,7 @@ class OperatorArguments:
             return None
         signature = no_ids(len(events))
         if inputs:
-            rows = [row for row, a in enumerate(args) if a.cut is not None]
+            rows = [row for row, a in enumerate(args) if a.inputs_removed is not None]
             if len(rows) != len(inputs):
                 return None
             signature[rows] = inputs
@@ -128,11 +130,10 @@ class OperatorArguments:
 
         Raises one of DECODE_ERRORS.
         """
-        first, *others = text.split(BEGIN)
-        parts = [other.partition(BEHIND) for other in others]
-        return list(map(self._inputs.__getitem__, [inputs for inputs, _, _ in parts])), REPLACED.join(
-            [first, *[rest for _, _, rest in parts]]
-        )
+        first, *others = text.split(INPUTS_BEGIN)
+        parts = [other.partition(AFTER_INPUTS) for other in others]
+        signatures = [self._inputs[inputs] for inputs, _, _ in parts]
+        return signatures, INPUTS_REMOVED.join([first, *[rest for _, _, rest in parts]])
 
     def _any(self, events: list[Event], calls: list[CollectiveArgs]) -> Columns:
         """Return the columns of events with any arguments."""
@@ -152,30 +153,30 @@ class OperatorArguments:
     def _signature_of(self, args: Any, text: bytes) -> int:
         """Return the id of the inputs among ``args``, whose texts are ``text``.
 
-        -1 if there are none, or too many others.
+        -1 if there are none, or if there are too many signatures already.
         """
         if (known := self._signatures_known.get(text)) is None:
             known = self.signatures[_signature(args)]
             if known >= 0 or text == NO_INPUTS:
-                _remember(self._signatures_known, text, known)
+                _cache(self._signatures_known, text, known)
         return known
 
     def _extra_of(self, event: Event, text: bytes) -> int:
         """Return the id of the further arguments of ``event``, whose texts are ``text``.
 
-        -1 if they are empty, or there are too many others.
+        -1 if they are empty, or if there are too many already.
         """
         if (known := self._extras_known.get(text)) is None:
             args = object_of(event.args)
-            kept = {k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}
-            known = self.extras[(msgspec.json.encode(kept),)] if kept else -1
-            if known >= 0 or not kept:
-                _remember(self._extras_known, text, known)
+            extra = {k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}
+            known = self.extras[(msgspec.json.encode(extra),)] if extra else -1
+            if known >= 0 or not extra:
+                _cache(self._extras_known, text, known)
         return known
 
 
-def _remember(ids: dict[bytes, int], text: bytes, value: int) -> None:
-    if len(ids) < TEXTS_KNOWN:
+def _cache(ids: dict[bytes, int], text: bytes, value: int) -> None:
+    if len(ids) < MOST_CACHED_TEXTS:
         ids[text] = value
 
 
@@ -198,5 +199,5 @@ def _merged(rare: NDArray[np.bool_], further: NDArray[np.generic], usual: NDArra
 
 
 def no_ids(count: int) -> NDArray[np.int32]:
-    """Return the ids of rows without any."""
+    """Return -1, which means no id, for ``count`` rows."""
     return np.full(count, -1, np.int32)

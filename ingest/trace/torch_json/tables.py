@@ -13,7 +13,7 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.source import TABLES
 from sawtooth.ingest.trace.spool import Spool, SpooledTable
 from sawtooth.ingest.trace.torch_json.arguments import CollectiveArgs
-from sawtooth.ingest.trace.torch_json.columns import Filed
+from sawtooth.ingest.trace.torch_json.columns import BlockColumns
 from sawtooth.ingest.trace.torch_json.interning import Interned
 from sawtooth.ingest.trace.torch_json.operators import DISTINCT_EXTRAS, DISTINCT_SIGNATURES
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
@@ -26,11 +26,11 @@ ID_KINDS = {  # column -> the kind of its ids
     "extra": "extras",
     "shape": "shapes",
 }
-MAX_IDS = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}  # by kind of id; the other kinds have no limit here
+MAX_IDS = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}  # by kind of id; the other kinds have no such limit
 
 
 class IdMapping:
-    """The ids of one ``Filing`` in the whole trace."""
+    """For each id of one ``BlockSorter``, the id in the whole trace."""
 
     def __init__(self) -> None:
         self.ids: dict[str, NDArray[np.int32]] = {}
@@ -47,7 +47,7 @@ class TorchTrace:
         self.tables = {key: SpooledTable(spool) for key in (*TABLES, "edges", "counters")}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.process_names: dict[str, str] = {}
-        self.other: Counter[str] = Counter()
+        self.other: Counter[str] = Counter()  # events that are not stored, by category or phase
         self.events = 0
         self._name_length = 0
         self.whole_microseconds = True
@@ -57,42 +57,40 @@ class TorchTrace:
         """Count one kind of problem for the diagnostics."""
         self.document.note(key, example, count)
 
-    def merge(self, filed: Filed, origin: IdMapping) -> None:
-        """Add the columns of a ``Filing``, to which ``origin`` belongs.
+    def merge(self, block: BlockColumns, id_mapping: IdMapping) -> None:
+        """Add the columns of a block and its new ids; ``id_mapping`` belongs to the block's ``BlockSorter``.
 
         Raises SourceError for too many names.
         """
-        for key, fresh in filed.fresh.items():
-            if fresh or key not in origin.ids:
-                earlier = origin.ids.get(key, np.empty(0, np.int32))
-                new = np.fromiter((self._id(key, value) for value in fresh), np.int32, len(fresh))
-                origin.ids[key] = np.concatenate([earlier, new])
-        self._name_length += sum(map(len, filed.fresh["names"]))
+        for key, new_keys in block.new_keys.items():
+            if new_keys or key not in id_mapping.ids:
+                earlier = id_mapping.ids.get(key, np.empty(0, np.int32))
+                new = np.fromiter((self._id(key, value) for value in new_keys), np.int32, len(new_keys))
+                id_mapping.ids[key] = np.concatenate([earlier, new])
+        self._name_length += sum(map(len, block.new_keys["names"]))
         if len(self.ids["names"]) > (limit := self._limits.distinct_names):
-            raise SourceError(
-                "E-LIMIT", f"More than {limit:,} different names: this is not a trace anyone could read. Profile fewer steps."
-            )
+            raise SourceError("E-LIMIT", f"The trace has more than {limit:,} different names. Profile fewer steps.")
         if self._name_length > self._limits.names_length:
             raise SourceError(
                 "E-LIMIT",
-                f"Names of more than {self._limits.names_length >> 20} million characters: this is not a trace anyone could read. Profile fewer steps.",
+                f"The trace's names have more than {self._limits.names_length >> 20} million characters in total. Profile fewer steps.",
             )
-        for table, columns in filed.columns:
+        for table, columns in block.columns:
             for column, values in columns.items():
                 if column in ID_KINDS or (table == "syncs" and column == "kind"):
-                    columns[column] = _mapped(values, origin.ids[ID_KINDS.get(column, "sync_kinds")])
+                    columns[column] = _mapped(values, id_mapping.ids[ID_KINDS.get(column, "sync_kinds")])
                 elif column == "collective" and len(self.collectives):
                     columns[column] = np.where(values < 0, values, values + np.int32(len(self.collectives)))
             self.tables[table].add(columns)
-        self.collectives += filed.collectives
-        for key, count in filed.notes.items():
-            self.document.note(key, filed.examples.get(key, ""), count)
-        self.other += filed.other
-        self.thread_names |= filed.thread_names
-        self.process_names |= filed.process_names
-        self.whole_microseconds &= filed.whole_microseconds
-        self.contexts += filed.contexts
-        self.events += filed.events
+        self.collectives += block.collectives
+        for key, count in block.notes.items():
+            self.document.note(key, block.examples.get(key, ""), count)
+        self.other += block.other
+        self.thread_names |= block.thread_names
+        self.process_names |= block.process_names
+        self.whole_microseconds &= block.whole_microseconds
+        self.contexts += block.contexts
+        self.events += block.events
 
     def _id(self, kind: str, key: Any) -> int:
         ids = self.ids[kind]
@@ -114,7 +112,7 @@ class TorchTrace:
             example = as_shown(self.document.examples["event_unreadable"])
             raise SourceError("E-JSON", f"No event could be read; the first begins with {example}. Export the trace again.")
         raise SourceError(
-            "E-NOEV", "The trace holds no events. Was the profiler stopped before its schedule reached an active step?"
+            "E-NOEV", "The trace has no events. Was the profiler stopped before its schedule reached an active step?"
         )
 
 

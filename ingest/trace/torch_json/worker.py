@@ -22,23 +22,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sawtooth.ingest.source import Limits
-from sawtooth.ingest.trace.torch_json.columns import Filed, Filing
+from sawtooth.ingest.trace.torch_json.columns import BlockColumns, BlockSorter
 from sawtooth.ingest.trace.torch_json.tables import IdMapping, TorchTrace
 from sawtooth.ingest.trace.torch_json.text.blocks import Document
-from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, inside, strict
+from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, decode_in_place, strict
 from sawtooth.installation import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # enough for a block of 1 MB plus the longest event, and for its columns
-SLOTS = 4  # blocks of a worker: one is processed, the others wait while the parent sorts what it has
-# Blocks per worker that may wait to be merged in file order. While a worker starts, the parent processes up to thirty blocks.
-WAITING = 40
+SLOTS = 4  # blocks in a worker's file: it processes one; the others are its next work while the parent is busy
+# Limit per worker of blocks that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
+MOST_WAITING = 40
 MOST_WORKERS = 3  # the parent decompresses, hashes and stores; more workers than this would wait for it
-LEAST_WORKER_BYTES = 3 << 20  # bytes of a compressed source; a smaller one is read before a worker has started
+LEAST_WORKER_BYTES = 3 << 20  # compressed; a smaller source is read before a worker has started
 FAILURES = 4  # after so many blocks that do not decode, the rest is read without workers
 # Blocks are allocated and freed all the time; requesting memory from the system each time costs 8 %.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
-FORGET = -2  # instead of a size: process what follows as if it came first
-HEADER = struct.Struct("<Iq")  # slot, size of the block or of the result; -1 for a block that does not decode
+RESET = -2  # instead of a size: give ids for the following blocks from 0
+HEADER = struct.Struct("<Iq")  # slot, and size of the block or of its result; size -1 for a block that does not decode
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace.torch_json.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
 
 
@@ -51,20 +51,20 @@ def worker_count(total_bytes: int) -> int:
 def serve(descriptor: int, name_length: int) -> None:
     """Run a worker: process the blocks announced on standard input until it closes."""
     gc.disable()
-    filing = Filing(name_length)
+    sorter = BlockSorter(name_length)
     with mmap.mmap(descriptor, SLOTS * SLOT_BYTES) as shared:
         while header := sys.stdin.buffer.read(HEADER.size):
             slot, size = HEADER.unpack(header)
-            if size == FORGET:
-                filing = Filing(name_length)
+            if size == RESET:
+                sorter = BlockSorter(name_length)
                 continue
             begin = slot * SLOT_BYTES
-            events = inside(memoryview(shared)[begin : begin + size + len(BRACKETS)])
+            events = decode_in_place(memoryview(shared)[begin : begin + size + len(BRACKETS)])
             result = b""
             if events is not None:
-                filing.add(events)
+                sorter.add(events)
                 del events
-                result = pickle.dumps(filing.take(), protocol=5)
+                result = pickle.dumps(sorter.take(), protocol=5)
             if result and len(result) <= SLOT_BYTES:
                 shared[begin : begin + len(result)] = result
             else:
@@ -74,15 +74,14 @@ def serve(descriptor: int, name_length: int) -> None:
 
 
 class DecodeProcess:
-    """One further process."""
+    """A worker process, as seen by its parent."""
 
     def __init__(self, folder: Path, name_length: int) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed by close)
         self._file.truncate(SLOTS * SLOT_BYTES)
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(
-                self._file.fileno(), 0, SLOTS * SLOT_BYTES
-            )  # otherwise a page that a full disk cannot store would kill the process
+            # Without this, writing a page that a full disk cannot store would kill the process.
+            os.posix_fallocate(self._file.fileno(), 0, SLOTS * SLOT_BYTES)
         self._shared = mmap.mmap(self._file.fileno(), SLOTS * SLOT_BYTES)
         root = str(IMPORT_ROOT)
         self._process = subprocess.Popen(
@@ -96,7 +95,7 @@ class DecodeProcess:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
-        self.origin = IdMapping()
+        self.id_mapping = IdMapping()
         self.free = deque(range(SLOTS))
 
     def send(self, block: memoryview) -> None:
@@ -105,24 +104,24 @@ class DecodeProcess:
         Raises OSError if the worker died.
         """
         slot = self.free[0]
-        begin = slot * SLOT_BYTES + 1  # one bracket goes before it, and one after
+        begin = slot * SLOT_BYTES + 1  # the worker puts one bracket before it and one after it
         self._shared[begin : begin + len(block)] = block
         self._in.write(HEADER.pack(slot, len(block)))
         self.free.popleft()
 
-    def forget(self) -> None:
-        """Reset the ids after results were discarded.
+    def reset(self) -> None:
+        """Let the worker give ids from 0, because results were discarded.
 
         Raises OSError like ``send``.
         """
-        self.origin = IdMapping()
-        self._in.write(HEADER.pack(0, FORGET))
+        self.id_mapping = IdMapping()
+        self._in.write(HEADER.pack(0, RESET))
 
     def ready(self) -> bool:
         """Return whether ``result`` returns at once."""
         return bool(select.select([self._out], [], [], 0)[0])
 
-    def result(self) -> Filed | None:
+    def result(self) -> BlockColumns | None:
         """Wait for the oldest block and return its columns; None if it does not decode.
 
         Raises OSError like ``send``.
@@ -151,10 +150,10 @@ class ParallelReader:
     def __init__(self, document: Document, trace: TorchTrace, limits: Limits, folder: Path, workers: int) -> None:
         self._document, self._trace = document, trace
         self._name_length = limits.name_length
-        self._filing, self._origin = Filing(limits.name_length), IdMapping()
+        self._sorter, self._id_mapping = BlockSorter(limits.name_length), IdMapping()
         self._workers: list[DecodeProcess] = []
-        # Blocks in file order, with the worker or the result of each.
-        self._waiting: deque[tuple[memoryview, DecodeProcess | Filed | None]] = deque()
+        # Blocks in file order, each with the worker that has it, or with its result.
+        self._waiting: deque[tuple[memoryview, DecodeProcess | BlockColumns | None]] = deque()
         self._failures = 0
         try:
             for _ in range(workers):
@@ -174,17 +173,17 @@ class ParallelReader:
             events = self._document.step()
             if events is None:
                 break
-            self._filing.add(events)
+            self._sorter.add(events)
             del events
-            self._trace.merge(self._filing.take(), self._origin)
+            self._trace.merge(self._sorter.take(), self._id_mapping)
             yield self._trace.events
         self._trace.check()
 
     def _blocks(self) -> Iterator[int]:
-        """Cut off blocks and have them processed, until one does not decode or the end is near."""
+        """Cut blocks and process them in parallel, until one does not decode or only ``step`` can continue."""
         while (block := self._document.block()) is not None:
-            self._waiting.append((block, self._holder(block)))
-            while self._waiting and (self._ready() or len(self._waiting) > WAITING * len(self._workers)):
+            self._waiting.append((block, self._worker_or_columns(block)))
+            while self._waiting and (self._ready() or len(self._waiting) > MOST_WAITING * len(self._workers)):
                 if not self._merge_next():
                     return
                 yield self._trace.events
@@ -195,11 +194,11 @@ class ParallelReader:
 
     def _ready(self) -> bool:
         """Return whether the oldest block is processed, so that its result is available."""
-        holder = self._waiting[0][1]
-        return not isinstance(holder, DecodeProcess) or holder.ready()
+        source = self._waiting[0][1]
+        return not isinstance(source, DecodeProcess) or source.ready()
 
-    def _holder(self, block: memoryview) -> DecodeProcess | Filed | None:
-        """Send ``block`` to a worker with a free slot, else process it here."""
+    def _worker_or_columns(self, block: memoryview) -> DecodeProcess | BlockColumns | None:
+        """Send ``block`` to a free worker and return the worker; else process it and return its columns."""
         for worker in self._workers:
             if worker.free and len(block) + len(BRACKETS) <= SLOT_BYTES:
                 with contextlib.suppress(OSError):
@@ -208,34 +207,35 @@ class ParallelReader:
         events = strict(block)
         if events is None:
             return None
-        self._filing.add(events)
-        return self._filing.take()
+        self._sorter.add(events)
+        return self._sorter.take()
 
-    def _filed(self, holder: DecodeProcess | Filed | None) -> tuple[Filed | None, IdMapping]:
-        if not isinstance(holder, DecodeProcess):
-            return holder, self._origin
+    def _columns(self, source: DecodeProcess | BlockColumns | None) -> tuple[BlockColumns | None, IdMapping]:
+        """Return a block's columns, from its worker if it has one, and the mapping of their ids."""
+        if not isinstance(source, DecodeProcess):
+            return source, self._id_mapping
         try:
-            return holder.result(), holder.origin
-        except OSError:  # killed, or out of memory: continue without it
+            return source.result(), source.id_mapping
+        except OSError:  # the worker was killed, or had too little memory: continue without workers
             self._failures = FAILURES
-            return None, holder.origin
+            return None, source.id_mapping
 
     def _merge_next(self) -> bool:
         """Merge the oldest waiting block and return True.
 
         If it does not decode, put it and all later blocks back and return False.
         """
-        filed, origin = self._filed(self._waiting[0][1])
-        if filed is not None:
+        columns, id_mapping = self._columns(self._waiting[0][1])
+        if columns is not None:
             self._waiting.popleft()
-            self._trace.merge(filed, origin)
+            self._trace.merge(columns, id_mapping)
             return True
-        for _, holder in list(self._waiting)[1:]:
-            self._filed(holder)
-        self._filing, self._origin = Filing(self._name_length), IdMapping()
+        for _, source in list(self._waiting)[1:]:
+            self._columns(source)  # frees the worker's slot
+        self._sorter, self._id_mapping = BlockSorter(self._name_length), IdMapping()
         with contextlib.suppress(OSError):
             for worker in self._workers:
-                worker.forget()
+                worker.reset()
         self._document.put_back([block for block, _ in self._waiting])
         self._waiting.clear()
         self._failures += 1

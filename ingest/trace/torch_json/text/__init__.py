@@ -1,4 +1,4 @@
 """The text of a trace: cut into blocks at event borders, decoded, and repaired if damaged.
 
-Files that are not traces are refused.
+It also has the errors for files that are not traces.
 """

@@ -17,18 +17,18 @@ import msgspec
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.torch_json.text import envelope, format_errors
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYTES, TRAILING, Event, bare, decode_events
-from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, Loosely
+from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, TolerantReader
 
-BLOCK_BYTES = 1 << 20  # its events fit into a core's cache: with 4 MB each takes a fifth longer, with 256 kB too
-CUT_BYTES = 8 << 10  # a cut is searched here first: most events are shorter
+BLOCK_BYTES = 1 << 20  # its events fit into a core's cache; with 4 MB or 256 kB each event takes a fifth longer
+CUT_BYTES = 8 << 10  # a cut is first searched in the last bytes of a block, because most events are shorter than this
 START = re.compile(rb'"traceEvents"\s*:\s*')
 BLANK = b" \t\r\n"
-MAX_STARTS = 64  # possible beginnings of the array: each needs a check of all text before it
+MAX_STARTS = 64  # limit of possible beginnings of the array, because each needs a check of all text before it
 EXAMPLE_BYTES = 200  # as diagnostics.example documents
 
 
 class Document:
-    """The structure around the events: pass the bytes, iterate ``events()``, then read what else it found."""
+    """Reads the text of a trace: yields its events, then has the metadata around them."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Document:
         block_bytes: int = BLOCK_BYTES,
         decode: Callable[[bytes], list[Any]] = decode_events,
     ) -> None:
-        """Use ``decode`` to make events of a JSON array; damaged ones become an ``Event`` in any case."""
+        """Use ``decode`` for the events of a JSON array; events of a damaged block are always ``Event``."""
         self._block_bytes = block_bytes
         self._decode = decode
         self._pieces = pieces
@@ -49,9 +49,9 @@ class Document:
         self.bare_list = False
         self._closed = False  # the array's closing bracket was read
         self._ended = False
-        # How often the array's name occurred elsewhere, and the position up to which that is known.
-        self._starts, self._looked = 0, 0
-        self._wanted = block_bytes
+        # Occurrences of the array's name that do not begin the array, and the position up to which they were searched.
+        self._starts, self._searched = 0, 0
+        self._wanted = block_bytes  # length of the next block
         self.notes: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 
@@ -118,14 +118,14 @@ class Document:
             cut = self._cut() if more else size
             if cut is None:
                 if size > self._block_bytes + self._limits.event_bytes:
-                    if (events := self._strict(self._buffer)) is not None:  # the last event, and much text after the array
+                    if (events := self._decoded(self._buffer)) is not None:  # the last event, with much text after the array
                         return events
                     raise format_errors.long_event_error(self._offset, self._limits)
                 self._wanted = size + self._block_bytes
                 continue
-            events = self._strict(self._buffer[:cut])
+            events = self._decoded(self._buffer[:cut])
             if events is None:
-                events = self._loose(more)
+                events = self._read_tolerantly(more)
             self._wanted = self._block_bytes + (len(self._buffer) if len(self._buffer) == size else 0)
             return events
         return None
@@ -142,9 +142,9 @@ class Document:
         else:
             self.truncated = True
 
-    # -- blocks for others to decode
+    # -- blocks that workers decode
     def block(self) -> memoryview | None:
-        """Cut off a block that probably has whole events, unchecked and not copied.
+        """Cut off a block that probably has whole events; it is neither checked nor copied.
 
         None if only ``step`` can continue.
         """
@@ -154,7 +154,7 @@ class Document:
         lead = len(head) - len(bare(head))
         if not self._fill(lead + self._block_bytes):
             return None
-        cut = self._cut(lead)  # where ``step`` would cut, which first drops the comma
+        cut = self._cut(lead)  # the same cut as in ``step``, which drops the comma first
         if cut is None:
             return None
         block = memoryview(self._buffer)[:cut]
@@ -166,20 +166,20 @@ class Document:
         self._buffer = b"".join([*blocks, self._buffer])
         self._offset -= sum(map(len, blocks))
 
-    def _strict(self, block: bytes) -> list[Event] | None:
+    def _decoded(self, block: bytes) -> list[Event] | None:
         """Decode ``block`` as whole events, up to the array's end if it is inside; None if it does not decode."""
         try:
             events = self._decode(b"[%b]" % block)
         except DECODE_ERRORS as error:
-            return self._closing(block, str(error))
+            return self._last_events(block, str(error))
         self._advance(len(block))
         return events
 
     # -- the text before the events
     def _enter_array(self, last: bool) -> bool:
-        for match in itertools.islice(START.finditer(self._buffer, self._looked), MAX_STARTS - self._starts):
+        for match in itertools.islice(START.finditer(self._buffer, self._searched), MAX_STARTS - self._starts):
             head = self._buffer[: match.start()] + b'"traceEvents":0}'
-            for text in envelope.readings(head):
+            for text in envelope.candidates(head):
                 try:
                     document = msgspec.json.decode(text)
                 except DECODE_ERRORS:
@@ -196,19 +196,20 @@ class Document:
                 self.metadata = document
                 self._advance(match.end() + 1)
                 return True
-            self._starts, self._looked = self._starts + 1, match.end()
+            self._starts, self._searched = self._starts + 1, match.end()
         return False
 
     # -- blocks
     def _fill(self, size: int) -> bool:
-        parts, held = [self._buffer], len(self._buffer)
-        while held < size:
+        """Read until the buffer has ``size`` bytes; return False if the source ended before."""
+        parts, length = [self._buffer], len(self._buffer)
+        while length < size:
             piece = next(self._pieces, b"")
             if not piece:
                 self._buffer = b"".join(parts)
                 return False
             parts.append(piece)
-            held += len(piece)
+            length += len(piece)
         self._buffer = b"".join(parts)
         return True
 
@@ -235,7 +236,7 @@ class Document:
             text = text[1:].lstrip(BLANK)
         self._advance(len(self._buffer) - len(text))
 
-    def _closing(self, block: bytes, message: str) -> list[Event] | None:
+    def _last_events(self, block: bytes, message: str) -> list[Event] | None:
         """Return the events of ``block`` if it has the array's end, and advance to after the bracket."""
         match = TRAILING.search(message)
         if match is None:
@@ -249,15 +250,15 @@ class Document:
         self._closed = True
         return events
 
-    def _loose(self, more: bool) -> list[Event]:
+    def _read_tolerantly(self, more: bool) -> list[Event]:
         """Read the wanted bytes event by event, because they do not decode as a whole."""
         text = self._buffer[: self._wanted] if more else self._buffer
-        read = Loosely(text, more, self._limits.event_bytes, self.note).read()
+        read = TolerantReader(text, more, self._limits.event_bytes, self.note).read()
         self._advance(read.used)
         self.truncated |= read.cut_off
-        if read.behind is not None:
+        if read.after_array is not None:
             self._closed = True
-            self._buffer = read.behind + self._buffer
+            self._buffer = read.after_array + self._buffer
         return read.events
 
     # -- the text after the events
@@ -265,7 +266,7 @@ class Document:
         limit = self._limits.metadata_bytes
         if self._fill(limit):
             self.note("tail_long", self._buffer)
-            for _ in self._pieces:  # the hash needs every byte
+            for _ in self._pieces:  # the hash of the source needs every byte
                 pass
         text = self._buffer.strip(BLANK)
         self._buffer = b""
@@ -274,7 +275,7 @@ class Document:
                 self.note("tail", text)
             return
         text = b'{"":0' + text
-        if (tail := envelope.whole(text, self.note)) is None:
+        if (tail := envelope.object_at_start(text, self.note)) is None:
             self.truncated = True
             tail = envelope.pairs(text)
         tail.pop("", None)

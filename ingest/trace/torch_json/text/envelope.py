@@ -12,30 +12,30 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, TRAILING
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
-# Bytes besides the events. Repair takes a hundred times the memory, and tools with so much metadata write valid JSON.
-MENDED_BYTES = 4 << 20
+# Longer text is not repaired: that takes a hundred times its memory, and tools with so much metadata write valid JSON.
+REPAIRED_BYTES = 4 << 20
 
 
-def readings(text: bytes) -> Iterator[bytes]:
-    """Yield a text, and its repaired form in case the text itself is not valid."""
+def candidates(text: bytes) -> Iterator[bytes]:
+    """Yield ``text``, then its repaired form for the case that ``text`` does not decode."""
     yield text
-    if len(text) <= MENDED_BYTES:
+    if len(text) <= REPAIRED_BYTES:
         yield repair(text)[0]
 
 
-def whole(text: bytes, note: Callable[[str, bytes], None]) -> dict[str, Any] | None:
+def object_at_start(text: bytes, note: Callable[[str, bytes], None]) -> dict[str, Any] | None:
     """Return the object at the beginning of ``text`` and note the text after it; None if unreadable."""
-    for reading in readings(text):
+    for candidate in candidates(text):
         try:
-            return msgspec.json.decode(reading, type=dict[str, Any])
+            return msgspec.json.decode(candidate, type=dict[str, Any])
         except DECODE_ERRORS as error:
             if match := TRAILING.search(str(error)):
-                end = reading.rfind(b"}", 0, int(match.group(1))) + 1
+                end = candidate.rfind(b"}", 0, int(match.group(1))) + 1
                 try:
-                    values = msgspec.json.decode(reading[:end], type=dict[str, Any])
+                    values = msgspec.json.decode(candidate[:end], type=dict[str, Any])
                 except DECODE_ERRORS:
                     continue
-                note("tail", reading[end:])
+                note("tail", candidate[end:])
                 return values
     return None
 

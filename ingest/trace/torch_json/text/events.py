@@ -32,24 +32,23 @@ class Event(msgspec.Struct, gc=False):
 def _tagged(phase: str) -> type[msgspec.Struct]:
     """Return an event type for one phase.
 
-    The viewer's arrows, a third of a trace, get no fields, because nothing is measured with them.
+    Arrows between events are a third of a trace. They get no fields, because nothing is measured with them.
     """
     fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
     form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
-    form.ph = phase  # type: ignore[attr-defined]  # so that events of every phase read alike
+    form.ph = phase  # type: ignore[attr-defined]  # so that every event has the attribute ph
     if phase in FLOWS:
-        form.cat = next(key for key, what in ARROWS.items() if what == f"ph {phase}")  # type: ignore[attr-defined]
+        form.cat = next(key for key, counted_as in ARROWS.items() if counted_as == f"ph {phase}")  # type: ignore[attr-defined]
     return form
 
 
 FLOWS = ("s", "t", "f")
-ARROWS = {
-    f"\0{phase}": f"ph {phase}" for phase in FLOWS
-}  # the values that replace their categories, and the keys under which they are counted
+# Category that arrows of a phase get here → key under which they are counted.
+ARROWS = {f"\0{phase}": f"ph {phase}" for phase in FLOWS}
 PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
 FORMS = {phase: _tagged(phase) for phase in PHASES}
 USUAL_FORMS = frozenset(FORMS[phase] for phase in ("X", *FLOWS))
-TAGGED = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
+BY_PHASE = msgspec.json.Decoder(list[Union[tuple(FORMS.values())]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
 
 
 Decoded = tuple[Event | None, bytes | None] | None  # an event, and the text after the array's end if that was found
@@ -63,26 +62,26 @@ def decode_events(text: bytes | memoryview) -> list[Event]:
     Raises one of DECODE_ERRORS.
     """
     try:
-        return TAGGED.decode(text)
-    except msgspec.ValidationError:  # a phase that is rare, missing or no text
+        return BY_PHASE.decode(text)
+    except msgspec.ValidationError:  # a phase that is rare, missing or not a string
         return EVENTS.decode(text)
 
 
 def strict(block: bytes | memoryview) -> list[Event] | None:
     """Decode ``block``, which may begin with the comma after the previous event; None if not whole events."""
-    return inside(memoryview(bytearray().join((BRACKETS[:1], block, BRACKETS[1:]))))
+    return decode_in_place(memoryview(bytearray().join((BRACKETS[:1], block, BRACKETS[1:]))))
 
 
-def inside(room: memoryview) -> list[Event] | None:
-    """Decode a block like ``strict``, with a free byte on either side for the brackets.
+def decode_in_place(buffer: memoryview) -> list[Event] | None:
+    """Decode a block like ``strict``; ``buffer`` has a free byte on either side for the brackets.
 
-    The events refer to ``room``.
+    The events refer to ``buffer``.
     """
-    lead = bytes(room[1 : LEAD_BYTES + 1])
+    lead = bytes(buffer[1 : LEAD_BYTES + 1])
     begin = len(lead) - len(bare(lead))
-    room[begin], room[-1] = BRACKETS
+    buffer[begin], buffer[-1] = BRACKETS
     try:
-        return decode_events(room[begin:])
+        return decode_events(buffer[begin:])
     except DECODE_ERRORS:
         return None
 
@@ -114,7 +113,7 @@ def decode_one(text: bytes) -> Decoded:
     try:
         return EVENT.decode(text), None
     except msgspec.ValidationError:
-        return _loose(text)
+        return _with_valid_fields(text)
     except DECODE_ERRORS as error:
         end = _trailing(str(error), text)
         rest = bare(text[end:])
@@ -138,8 +137,8 @@ def _trailing(message: str, text: bytes) -> int:
     return text.rfind(b"}", 0, int(match.group(1))) + 1 if match else 0
 
 
-def _loose(text: bytes) -> Decoded:
-    """Decode an event whose ph, cat, name, pid or tid has an unexpected type."""
+def _with_valid_fields(text: bytes) -> Decoded:
+    """Decode an event of which some fields have an unexpected type; these are left out."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Raw])
         event = Event()

@@ -14,7 +14,7 @@ JSON_LINES = re.compile(rb"\{[^\n]*\}\s*\n\s*\{")  # two lines with a JSON objec
 
 
 def too_deep_error() -> SourceError:
-    """Return the error for a file that nests beyond any decoder's limit."""
+    """Return the error for a file whose brackets are nested too deeply for the decoder."""
     return SourceError(
         "E-DEPTH", f"The file nests brackets more than {DEEP_BRACKETS} deep: it is damaged or not a trace. Copy it again."
     )
@@ -55,7 +55,7 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
     ``text`` is the file or its first part; ``size`` is the number of bytes read.
     """
     if not text:
-        return SourceError("E-EMPTY", "The file holds only blanks. Record or copy it again.")
+        return SourceError("E-EMPTY", "The file has only blanks. Record or copy it again.")
     if not text.startswith(b"{"):
         return SourceError(
             "E-TYPE",

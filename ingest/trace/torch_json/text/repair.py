@@ -83,11 +83,11 @@ def _drop_commas(text: bytes) -> bytes:
 
 
 REPAIRS = {
-    "utf8": "Bytes that are no UTF-8 were replaced by a mark; names that held them may look odd.",
-    "quote": "Quotes inside a name were not escaped by the profiler; they were escaped here.",
+    "utf8": "Bytes that are not UTF-8 were replaced by a mark; names with them may look odd.",
+    "quote": "Quotes inside a name were not escaped by the profiler; Sawtooth escaped them.",
     "literal": "Bare NaN, Infinity or N/A, which JSON does not allow, were read as not recorded.",
     "control": "Raw control characters inside strings were read as such.",
-    "escape": "Backslashes that the profiler did not escape were read as they stand.",
+    "escape": "Backslashes that the profiler did not escape were read as single backslashes.",
     "surrogate": "Half characters (lone surrogates) were replaced by a mark.",
     "comma": "Commas before a closing bracket were ignored.",
 }

@@ -11,18 +11,16 @@ from sawtooth.ingest.trace.torch_json.text.format_errors import DEEP_BRACKETS
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
 BORDER = re.compile(rb"\}\s*,\s*(?=\{)")  # between two events, or inside one
-MAX_JOINS = 64  # nested objects of one event that the border pattern may have separated; kineto nests none
+# An event with nested objects may contain the border pattern; at most so many borders are tried. Kineto nests none.
+MAX_JOINS = 64
 
 
 class TolerantResult(NamedTuple):
-    """The result of reading one by one.
-
-    It has the events, the number of bytes used, and the text after the array's end if that was found.
-    """
+    """The events, the number of bytes used, and the text after the array's end if that was found."""
 
     events: list[Event]
     used: int
-    behind: bytes | None = None
+    after_array: bytes | None = None
     cut_off: bool = False  # the last event lacks its end
 
 
@@ -31,13 +29,13 @@ class _Joined(NamedTuple):
 
     border: int  # where it ends
     decoded: Decoded
-    lacks_end: bool = False  # for text that does not decode
+    lacks_end: bool = False  # whether text that does not decode is the beginning of an event
 
 
-class Loosely:
+class TolerantReader:
     """Reads a text event by event; ``note`` counts each problem, with an example.
 
-    If there is ``more`` text to come, it stops where it needs that text.
+    If ``more`` text follows in the file, it stops before an event that needs that text.
     """
 
     def __init__(self, text: bytes, more: bool, event_bytes: int, note: Callable[[str, bytes], None]) -> None:
@@ -52,11 +50,11 @@ class Loosely:
         while i < len(self._ends):
             last, decoded, lacks_end = self._joined(start, i)
             if decoded is not None:
-                event, behind = decoded
+                event, after_array = decoded
                 if event is not None:
                     events.append(event)
-                if behind is not None:
-                    return TolerantResult(events, self._ends[last], behind)
+                if after_array is not None:
+                    return TolerantResult(events, self._ends[last], after_array)
             elif lacks_end and last + 1 == len(self._ends) and self._may_go_on(start):
                 if self._more:
                     break
@@ -84,12 +82,12 @@ class Loosely:
                 return _Joined(last, (None, piece[1:]))
             if (decoded := decode_one(piece)) is not None:
                 return _Joined(last, decoded)
-            mended, kinds = repair(piece)
-            if (decoded := decode_one(mended)) is not None:
+            repaired, kinds = repair(piece)
+            if (decoded := decode_one(repaired)) is not None:
                 for kind in kinds:
                     self._note(f"mended_{kind}", piece)
                 return _Joined(last, decoded)
-            if not incomplete(mended):
+            if not incomplete(repaired):
                 return _Joined(first, None)
         return _Joined(last, None, lacks_end=True)
 
