@@ -11,6 +11,7 @@ from typing import Literal
 
 import pandas as pd
 
+from sawtooth.analysis.knowledge.owners import AVOIDABLE
 from sawtooth.app.charts.cause_bars import LostBar
 from sawtooth.app.theme import ACCENT, OWNERS, UNKNOWN, Colour
 
@@ -71,7 +72,7 @@ def bars(parts: Sequence[PeakPart], causes: Mapping[PartKey, Colour], *, dark: b
 
 def _colour(key: PartKey) -> Colour:
     own = {"peak": ACCENT, "rest": UNKNOWN, "other_kernels": OWNERS["other_compute"]}
-    return own.get(key) or OWNERS.get(key, OWNERS["tensor_core_compute"])
+    return own.get(key) or OWNERS.get(key, OWNERS[AVOIDABLE])
 
 
 def table(parts: Sequence[PeakPart]) -> pd.DataFrame:

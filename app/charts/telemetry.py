@@ -15,7 +15,7 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, line, one
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import ACCENT, MUTED, PAGE, Colour, colour_of_quantity
+from sawtooth.app.theme import ACCENT, ALARM, MUTED, PAGE, colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
@@ -107,8 +107,8 @@ def lanes(
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
     if clock is not None:  # only on the clock panel, which throttling affects: bands over all panels would hide the lines
         shapes += [
-            _band((a - origin_ns) / 1e9, (b - origin_ns) / 1e9, _throttled(reason).on(dark), row=clock)
-            for a, b, reason in telemetry.throttles[["start_ns", "end_ns", "reason"]].itertuples(index=False)
+            _band((a - origin_ns) / 1e9, (b - origin_ns) / 1e9, ALARM.on(dark), row=clock)
+            for a, b in telemetry.throttles[["start_ns", "end_ns"]].itertuples(index=False)
         ]
     figure.update_layout(shapes=shapes)
     shown = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
@@ -251,11 +251,6 @@ def faint(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.18)"
 
 
-def _throttled(reason: str) -> Colour:
-    """Return the colour of the quantity that lowers the clock for this reason."""
-    return colour_of_quantity("power_w" if "power" in reason else "temp_c" if "therm" in reason else "clock_sm_mhz")
-
-
 def _band(start: float, end: float, colour: str, *, row: int | None = None) -> dict[str, Any]:
     """Return a band over one panel (``row`` from 1) or all; Plotly's own helper takes 0.1 s per band.
 
@@ -269,7 +264,7 @@ def _band(start: float, end: float, colour: str, *, row: int | None = None) -> d
 def _legend(telemetry: TelemetrySeries, dark: bool, *, throttled: bool, aside: bool) -> tuple[LegendEntry, ...]:
     """Return the legend of the bands; the panels' headings name the lines."""
     reasons = dict.fromkeys(telemetry.throttles["reason"] if throttled else ())
-    bands = [LegendEntry(f"throttled: {reason}", _throttled(reason).on(dark)) for reason in reasons]
+    bands = [LegendEntry(f"throttled: {reason}", ALARM.on(dark)) for reason in reasons]
     return (*([LegendEntry("not steady: start, end or profile, in no average", MUTED.on(dark))] if aside else []), *bands)
 
 

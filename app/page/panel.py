@@ -38,7 +38,8 @@ def show(
     ``select`` (``box`` or ``points``) makes the chart selectable; without it, the result is None. ``name`` is the file name of
     the CSV, by default ``key``. ``second`` is a figure next to the chart, or below it on a narrow page.
     """
-    cards.title(chart.title)
+    if chart.title:  # else the page's headline says it
+        cards.title(chart.title)
     cards.legend(chart.legend)
     state: Any = None
     if select:

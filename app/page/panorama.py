@@ -15,7 +15,7 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.app import format as fmt
 from sawtooth.app.page import frame
 from sawtooth.app.page.parts import telemetry_strip
-from sawtooth.app.theme import CAUSES, colour_of_quantity
+from sawtooth.app.theme import ALARM, colour_of_quantity
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
@@ -113,7 +113,7 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
         "slow": [(start, end) for start, end, _ in slow],
         "fault": fault,
         "times": ["0", fmt.duration_ns(own.span.ns / 2), length],
-        "alarm": CAUSES["host_sync"].on(frame.dark()),
+        "alarm": ALARM.on(frame.dark()),
         "axis": [fmt.in_unit(highest, "MHz"), fmt.number(highest / 2), "0"],
         "holes": any(value is None for *_, value in spans),
         "step": None,

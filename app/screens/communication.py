@@ -30,7 +30,6 @@ METHOD = (
     "rank. The bus bandwidth is that of the shortest duration over the ranks, so waits are not part of it: what one GPU's link carries. "
     "If several collectives run at once, each of them has the time."
 )
-INGEST = "sawtooth ingest rank*.trace.json.gz"
 HARDLY = 0.01  # share of the communication: less exposed time is none
 ALONE = "The trace of one rank: durations contain the waits for other ranks, so bandwidths are lower bounds."
 PARALLEL = {
@@ -73,12 +72,7 @@ def main() -> None:
     rows = collective_table(traffic, len(rank.counted)).sort_values("exposed_ms_per_step", ascending=False, ignore_index=True)
     if rows.empty and not traffic.groups:
         cards.headline("No collective ran in the recorded steps.", _why_none(rank))
-        cards.empty_state(
-            "With several GPUs, this page shows which collectives run and how fast.",
-            "For each collective: its calls a step, the time that no computing overlaps, its message size, and its bus bandwidth beside the link's. "
-            "Record every process of the job and ingest the traces together:",
-            INGEST,
-        )
+        first_change.show(result)
         return
     if len(rows):
         cards.headline(*finding(rows, rank))

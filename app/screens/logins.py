@@ -42,8 +42,6 @@ def main() -> None:
         f"{fmt.many(len(logged_in), 'browser')} {'has' if len(logged_in) == 1 else 'have'} access to this dashboard",
         "Everybody who has access sees and changes all runs. There are no roles.",
     )
-    _invite()
-    cards.title("Who has access")
     for listed in logged_in:
         _login(listed, sessions, own=listed.id == own)
     others = [listed.id for listed in logged_in if listed.id != own]
@@ -51,6 +49,7 @@ def main() -> None:
         for other in others:
             sessions.end(other)
         st.rerun()
+    _invite()
     cards.small(
         "Logging out takes access away at once, on open pages too. A login that nobody uses ends after 30 days. "
         "Who should come back needs a new link."
@@ -59,10 +58,7 @@ def main() -> None:
 
 def _invite() -> None:
     cards.title("Invite somebody")
-    cards.paragraph(
-        "Make a link and send it to one person. It logs one browser in: the first that opens it, within a day. "
-        "After that, addresses that you copy from any page open for that person too."
-    )
+    cards.text("Send a link to one person. It logs in the first browser that opens it, within a day.")
     target = st.text_input(
         "Address that the link opens", placeholder="such as a comparison's; without one, the list of runs", max_chars=2000
     )
@@ -93,7 +89,7 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
     user = f", user {session.user} of that machine" if session.user is not None else ""
     with st.container(horizontal=True, vertical_alignment="center", border=True):
         with st.container():
-            cards.paragraph(f"{browser_of(listed)}{' (this browser)' if own else ''}")
+            cards.strong(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(
                 f"Used {_ago(time.time() - listed.seen)}, from {session.address or 'an unknown address'}{user}. "
                 f"Let in by {'a link' if session.how == 'link' else 'the token'} on {time.strftime('%d %B, %H:%M UTC', time.gmtime(session.created))}."

@@ -33,7 +33,6 @@ sizes = find_batch_size(
 )"""
 MEMORY = "mem_used_bytes"
 FEW = 2  # operators that are named in words
-DRAWN_FROM = 0.1  # share of the GPU's memory: a smaller part would be a thin line, and the headline has its number
 FLAT = 0.01  # share of the use: smaller changes are one step of NVML's own rounding on a large GPU
 
 
@@ -57,17 +56,13 @@ def main() -> None:
         _driver(rank)
         _batches(result)
         return
-    record, batches = panel.beside()
-    with record:
-        cards.empty_state(
-            "To see who holds the peak, record a memory snapshot.",
-            "This page then shows the peak by purpose, module and code line, and the memory in use over time. In your own profiler, "
-            "`profile_memory=True` shows it by operator.",
-            "sawtooth run --memory train.py",
+    with st.expander("To see who holds the peak, record a memory snapshot", icon=":material/memory:"):
+        cards.paragraph(
+            "It shows the peak by purpose, module and code line. In your own profiler, `profile_memory=True` shows it by operator."
         )
-        _driver(rank)
-    with batches:
-        _batches(result)
+        st.code("sawtooth run --memory train.py", language=None)
+    _batches(result)
+    _driver(rank)
 
 
 def _of_snapshot(snapshot: DeviceMemory, rank: RankResult | None, result: RunResult) -> None:
@@ -91,8 +86,7 @@ def _batches(result: RunResult) -> None:
     if sweep is not None and (len(sweep.points) > 1 or sweep.predicted):
         sweep_curve.show(sweep)
     if not result.manifest.batches:
-        with st.container(border=True):
-            cards.title("Which batch size fits, and which pays?")
+        with st.expander("Which batch size fits, and which pays?", icon=":material/stacks:"):
             cards.paragraph(
                 "Try sizes on the training machine: the call survives running out of memory, leaves the training as it was, and writes a file that is shown here."
                 + (
@@ -232,13 +226,12 @@ def _in_use(result: RunResult, unknown: str) -> None:
         return
     peak, total = summary.memory_peak_bytes, summary.memory_total_bytes
     cards.headline(words.in_use(peak, total), words.IN_USE_OF_ALL)
-    if total and peak >= DRAWN_FROM * total:
+    if total:
         st.html(poster.bar(charts.of_the_gpu(peak, total, dark=frame.dark())))
     _what_to_do(result)
     facts = series.facts(telemetry, MEMORY)
     title = words.use_over_time(facts["p5"], facts["p95"])
-    if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a constant line shows no more than its title
-        cards.small(f"{title}.")
+    if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a constant line shows no more than the headline
         return
     chart = lanes(
         telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.dark(), wanted=[MEMORY], height=170

@@ -77,12 +77,6 @@ def _one_trace(rank: RankResult) -> None:
     distributed = world > 1 or (rank.categories["category"] == "communication").any()
     if not distributed:
         cards.headline("This run trains on one GPU: there are no ranks that could wait for each other.")
-        cards.empty_state(
-            "To see ranks, bring in the traces of a job of several GPUs.",
-            "Each process of a distributed job writes its own trace. Ingested together they make one run, and this page shows which rank holds the "
-            "job up, why, and what a step gains without that.",
-            INGEST,
-        )
         frame.link("idle", "What this GPU waits for", icon=":material/hourglass_empty:")
         return
     of = f"one of {world} ranks" if world > 1 else "one rank"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.view import causes_of
 from sawtooth.analysis.store.rank_causes import RankCauses
 from sawtooth.analysis.store.sql import ROWS_MOST, SECONDS_MOST, SQL_CHARACTERS_MOST, QueryResult, run_query
@@ -25,19 +26,18 @@ def main() -> None:
     manifest = frame.current_run()
     result = current_result.run_result(manifest)  # creates the tables of the derived file
     tables = {column.table for column in columns()}
-    cards.headline(
-        f"Query this run's {len(tables)} tables for what no screen shows",
-        f"Read-only, at most {SECONDS_MOST:g} s, the first {ROWS_MOST:,} rows. Times are integer nanoseconds; texts stand in the table names.",
-    )
+    cards.headline(f"Query this run's {len(tables)} tables for what no screen shows")
     chosen = _recording(list(dict.fromkeys([*manifest.traces, *manifest.telemetry])))
     _take_from_address()
     _begin_with_an_example(chosen)
-    left, right = panel.beside()
-    with left:
-        _form(chosen)
-    with right:
-        _tables()
+    _form(chosen)
     asked = str(st.session_state.get("sql_asked") or "").strip()
+    _answer(chosen, asked, result)
+    _tables()
+
+
+def _answer(chosen: RecordingRef, asked: str, result: RunResult) -> None:
+    """Show the answer to the query, or why there is none yet."""
     if not asked and st.session_state.get("sql_text"):
         cards.empty_state("This query came with the link, and was not run.", "Read it, then press Run.")
         return
@@ -96,7 +96,7 @@ def _form(chosen: RecordingRef) -> None:
     titles = [example.title for example in EXAMPLES if example.kind == chosen.kind]
     st.pills("Start from", titles, key="sql_example", on_change=_take_example)
     with st.form("sql_form", border=False):
-        st.text_area("Query", key="sql_text", height=210, max_chars=SQL_CHARACTERS_MOST, placeholder="SELECT …")
+        st.text_area("Query", key="sql_text", height=150, max_chars=SQL_CHARACTERS_MOST, placeholder="SELECT …")
         st.form_submit_button("Run", icon=":material/play_arrow:", type="primary", help="Ctrl+Enter", on_click=_ask)
 
 
@@ -118,8 +118,10 @@ def _tables() -> None:
     tables = sorted({column.table for column in known})
     table = st.selectbox("Table", tables, index=tables.index(FIRST_TABLE), key="sql_table")
     rows = [(c.column, c.type.lower(), c.comment) for c in known if c.table == table]
-    with st.container(height=300, border=False):
-        cards.table(("column", "type", "meaning"), rows, f"Columns of {table}")
+    cards.table(("column", "type", "meaning"), rows, f"Columns of {table}")
+    cards.small(
+        f"Read-only, at most {SECONDS_MOST:g} s, the first {ROWS_MOST:,} rows. Times are integer nanoseconds; texts are in the table names."
+    )
 
 
 @st.cache_data(max_entries=CACHED_RESULTS, show_spinner="Asking …", hash_funcs={RankCauses: lambda causes: causes.key})

@@ -169,14 +169,14 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
             when = telemetry_strip.stretch(series.within(steady, trough[0]), telemetry)
             least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
         average = f"{name} averages {mean}{over}{least}"
-        under = f"{_under(telemetry)} · 5th to 95th percentile {low} to {high}"
+        under = f"{_under(telemetry)} · 5th to 95th percentile {low} to {high}" if low != high else _under(telemetry)
         if _trouble(result, telemetry):
             cards.headline(words.first_line(result), f"{average} · {under}")
         else:
             cards.headline(f"{average}.", under)
     else:
         cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
-    if sentence:
+    if sentence and not _trouble(result, telemetry):
         cards.small(sentence)
 
 
@@ -209,8 +209,12 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     key = f"telemetry-view-{run_id}-{telemetry.device}"
     view: tuple[float, float] | None = st.session_state.get(key)
     origin = telemetry.span.start_ns
+    steady = telemetry_strip.steady(telemetry, summary)
+    stretch = telemetry_strip.stretch(steady, telemetry) if steady is not telemetry else None
+    length = fmt.duration_ns(telemetry.span.ns)
+    averaged = f"Averages are of {stretch} of the {length} recorded, where the loop is steady. " if stretch else ""
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        cards.small("Drag across the chart to zoom in." if view is None else _range(view))
+        cards.small(f"{averaged}Drag across the chart to zoom in." if view is None else _range(view))
         if view is not None and st.button("Whole recording", icon=":material/zoom_out_map:", type="tertiary"):
             st.session_state[key] = None
             st.rerun(scope="fragment")
@@ -221,12 +225,11 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     # Without a range, the chart below shows the whole recording.
     strip = _overview(telemetry, view) if view is not None else None
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
-    steady = telemetry_strip.steady(telemetry, summary)
-    title = _title(shown, view, telemetry_strip.stretch(steady, telemetry) if steady is not telemetry else None)
+    title = "" if view is None and stretch else _title(shown, view)
     chart = charts.lanes(
         shown,
         title,
-        f"{title}. {_under(telemetry)}.",
+        f"{title or averaged.rstrip('. ')}. {_under(telemetry)}.",
         origin_ns=origin,
         dark=frame.dark(),
         sawtooth=summary.sawtooth if summary else None,
@@ -257,13 +260,8 @@ def _range(view: tuple[float, float]) -> str:
     return f"{fmt.number(view[0])} s to {fmt.number(view[1])} s"
 
 
-def _title(shown: TelemetrySeries, view: tuple[float, float] | None, steady: str | None) -> str:
-    """Return the chart's title with the means of the visible range.
-
-    For the whole recording, there is no second mean if the page already gives the mean of the steady part.
-    """
-    if view is None and steady is not None:
-        return f"Averages are of {steady} of the {fmt.duration_ns(shown.span.ns)} recorded, where the loop is steady; the rest is shaded"
+def _title(shown: TelemetrySeries, view: tuple[float, float] | None) -> str:
+    """Return the chart's title with the means of the visible range."""
     column, name = _activity(shown)
     facts = series.facts(shown, column) if column else {}
     power = series.facts(shown, "power_w") if shown.has("power_w") else {}

@@ -18,13 +18,14 @@ def show(*, compact: bool) -> None:
     if compact:
         cards.title("Another session")
     with st.grid(min_column_width=460, gap="medium"):
-        for way in (_here, _push_how, _replay, _import):
+        for way in (_here, _push_how, _replay):
             if way is _here and not gpus_here().count:
                 continue
             if way is _replay and bundled_telemetry() is None:
                 continue
             with st.container(border=True, height="stretch", gap="small"):
                 way()
+    frame.link("runs", "Read samples you have: nvidia-smi, DCGM, nvitop or Prometheus", icon=":material/upload:")
 
 
 def _here() -> None:
@@ -63,10 +64,3 @@ def _push_how() -> None:
         with st.expander("From another machine: open a tunnel first", icon=":material/lan:"):
             cards.small("The address works on this machine alone. A tunnel brings it there, or serve with `--address 0.0.0.0`.")
             st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
-
-
-def _import() -> None:
-    cards.title("Read samples you have")
-    cards.small("Files of Sawtooth's sampler, nvidia-smi, DCGM, nvitop or Prometheus. Drop them on the Runs page, or:")
-    st.code("sawtooth ingest nvml.jsonl", language=None, wrap_lines=True)
-    frame.link("runs", "To the Runs page", icon=":material/upload:")

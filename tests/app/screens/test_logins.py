@@ -91,7 +91,7 @@ def test_a_login_with_an_earlier_token_has_no_access(asked: DataFolder) -> None:
 
 def test_an_invitation_is_a_link_for_one_browser(asked: DataFolder) -> None:
     test = opened_at("logins")
-    assert "It logs one browser in: the first that opens it, within a day" in words_of(test)
+    assert "It logs in the first browser that opens it, within a day" in words_of(test)
     test.button[0].click().run()
     code = re.fullmatch(r"http://\S+\?launch=(\S+)", test.code[0].value)
     assert code is not None

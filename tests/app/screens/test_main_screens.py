@@ -467,8 +467,7 @@ def test_one_rank_of_several_says_how_to_bring_the_others(app_data: DataFolder, 
 def test_a_run_on_one_gpu_is_not_asked_for_other_ranks(loop: str) -> None:
     text = words_of(test := opened("ranks", loop))
     assert "trains on one GPU" in text
-    assert "missing" not in text
-    assert "bring in the traces of a job of several GPUs" in text and test.code[0].value.startswith("sawtooth ingest")
+    assert "missing" not in text and not test.code
 
 
 def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> None:
