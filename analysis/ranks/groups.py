@@ -140,7 +140,7 @@ def _unnamed_parallelism(collectives: pd.DataFrame, does: str, *, tensor: bool) 
     """
     if does not in ("alltoall", SEND_RECEIVE):
         return "tp" if tensor else "dp" if does in REDUCED else None
-    serves = collectives["serves"].dropna().unique() if "serves" in collectives else ()
+    serves: list[str] = list(collectives["serves"].dropna().unique()) if "serves" in collectives else []
     if len(serves) == 1:
         return cast("Parallelism", serves[0])
     if does == SEND_RECEIVE:

@@ -183,8 +183,9 @@ def plan_title(result: RunResult) -> str | None:
     It is None without a plan, or if a plan cannot contain the headline's change: its gain is not replayed.
     """
     first = leading(result)
-    shortens = first is not None and not first.ends_the_run
-    if not result.plan or (shortens and first.rule not in {step.rule for step in result.plan}):
+    if not result.plan:
+        return None
+    if first is not None and not first.ends_the_run and first.rule not in {step.rule for step in result.plan}:
         return None
     steps = f"{fmt.duration_ms(result.plan[0].before_ms)} → {_after_all(result.plan[-1])}"
     return f"One plan: {steps} a step with {fmt.many(len(result.plan), 'change')}"

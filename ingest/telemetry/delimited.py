@@ -183,8 +183,8 @@ class _RowReader:
 
     def _store(self, cells_of: list[tuple[str, ...]], times: I64, devices: I64) -> None:
         """Store the values; a table with columns per GPU gives as many rows for each of its rows."""
-        in_titles: list[int | None] = sorted({column.device for column in self.header.columns if column.device is not None})
-        for device in in_titles or [None]:
+        in_titles = {column.device for column in self.header.columns if column.device is not None}
+        for device in sorted(in_titles) if in_titles else (None,):
             values = self._values(cells_of, device, len(times))
             self.rows.extend(devices if device is None else np.full(len(times), device), times, values)
 
