@@ -26,7 +26,7 @@ RESTS_ON_FLOPS = (
 )  # fmt: skip
 RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
 # These metrics describe the profile by their definition.
-OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")
+OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency", "exposed_comm_share")
 # Metrics of the trace itself, which no change to the training can improve.
 OF_THE_RECORDING = ("flop_coverage", "tensor_core_unknown_share")
 OF_A_STEP = (STEP, "step_time_ms", "step_time_unprofiled_est_ms", "hours_per_epoch", "cost_per_1000_steps")

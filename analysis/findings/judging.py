@@ -118,7 +118,7 @@ def judge(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
         severity, predicted, low, high = evidence.severity or severity, None, None, None
     return Judgement(
         severity=severity,
-        confidence=as_sure_as_its_interval(evidence.confidence, predicted, low, high),
+        confidence=as_sure_as_its_interval(evidence.confidence, predicted, low, high, estimated=step.best.source == "estimate"),
         ceiling_ms_per_step=lost_ms,
         predicted_step_ms=predicted,
         predicted_low_ms=low,
@@ -180,13 +180,19 @@ def severity_of(share: float) -> Severity:
 
 
 def as_sure_as_its_interval(
-    confidence: Confidence, predicted_ms: float | None, low_ms: float | None, high_ms: float | None
+    confidence: Confidence,
+    predicted_ms: float | None,
+    low_ms: float | None,
+    high_ms: float | None,
+    *,
+    estimated: bool = False,
 ) -> Confidence:
     """Return the confidence in a finding, limited by the interval of its prediction.
 
-    ``confidence`` is that of the cause alone. High confidence needs a narrow interval if a step is predicted.
+    ``confidence`` is that of the cause alone. High confidence in a predicted step needs a narrow interval and a measured step.
+    ``estimated`` means that a replay without the profiler's cost gave today's step.
     """
     if confidence != "high" or predicted_ms is None:
         return confidence
     narrow = low_ms is not None and high_ms is not None and high_ms <= SURE_WITHIN * low_ms
-    return "high" if narrow else "medium"
+    return "high" if narrow and not estimated else "medium"

@@ -10,7 +10,7 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 
 NO_WINDOW = "The device ran nothing that the trace links to a launch."
 NO_COMPUTE = "No compute kernel ran."
-NO_SM_SHARES = "The trace has no launch sizes per SM (ROCm and other runtimes do not record them)."
+NO_SM_SHARES = "The trace has no launch sizes per SM: ROCm does not record them, and other accelerators have no SMs."
 
 
 def _of_window(measured: DeviceMeasurements, ns: int) -> Reading:

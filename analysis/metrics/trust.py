@@ -112,7 +112,7 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
     outlier = int(np.abs(without - mean).argmax())
     if abs(without[outlier] - mean) > SWAYED * mean:
         shortest, longest = in_words(ns.min() / 1e6), in_words(ns.max() / 1e6)
-        middle = "median" if len(ns) > 2 else "mean"
+        middle = f"median, their mean is {in_words(mean / 1e6)}" if len(ns) > 2 else "mean"
         doubts["one_step"] = f"The {len(ns)} counted steps take {shortest} to {longest}: this number is their {middle}."
         if source == "profile":
             doubts["step_of_profile"] = doubts["one_step"]

@@ -38,6 +38,7 @@ from sawtooth.ingest.typed import from_json
 NEVER_WAITED = 0.01  # share of the step: if a loader costs the profiled steps less, its batches were ready
 # The largest cost of recording an operator without launches. A loader on a slow host had 7 µs for each of 5,149 operators.
 MOST_RECORDING_NS = 8_000
+WITHOUT_SMS = ("meta", "huawei", "intel")  # makers whose traces have launch sizes of other units, or none
 QUEUED_NS = 1_000_000  # a launch on an idle GPU takes some 10 µs
 _SQL = queries_of(__file__)
 WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies that the GPU makes by itself
@@ -82,6 +83,8 @@ class RankTrace:
         window_ns += outside_ns
         name, gpu = self._gpu(device)
         kernels = recording.frame(_SQL["kernels"], [device])
+        if row.vendor in WITHOUT_SMS:
+            kernels = kernels.assign(sm_ns=float("nan"))
         recorded = _ledger(recording, device, window_ns, counted, outside_ns)
         sampled = self.telemetry.of(row.id, device)
         profile_ns = self.telemetry.profile_ns(sampled, row)

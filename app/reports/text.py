@@ -41,6 +41,10 @@ ADVISED = 3  # changes that are shown with their code, as on the page
 BLOCKS = 40  # width of a bar in Markdown: together with its time it fits into a comment
 WORK, LOST = "█", "░"
 NAMED_FROM = 0.02  # share of the step: a smaller loss is less than a block
+WAITS_FROM = 0.02  # share of the step: a shorter wait needs no explanation
+LAST_UNDER_PROFILER = (
+    "The profiler delays this rank most: in the profiled steps the others wait for it, in the run it waits, too."
+)
 TOP = 8  # rows of a table in a comment; the JSON has all of them
 
 
@@ -142,7 +146,14 @@ def _ledger_text(rank: RankResult) -> list[str]:
         f"{name:<{names + 2}}  " + "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, wide, strict=True))
         for name, *cells in table
     )
-    return ["", *lines]
+    return ["", *lines, *(f"  {LAST_UNDER_PROFILER}" for _ in range(_comes_last(rank)))]
+
+
+def _comes_last(rank: RankResult) -> bool:
+    """Return whether the rank waits for others in the run, but not under the profiler."""
+    waits = [row for row in rank.ledger if row.owner == "exposed_comm" and row.cause == "comm_wait"]
+    of_run, profiled = (sum(_ms(row, column) or 0.0 for row in waits) for column in ("unprofiled", "recorded"))
+    return of_run > WAITS_FROM * (rank.best.ms or 0.0) > 0 and profiled < WAITS_FROM * of_run
 
 
 def gain(result: RunResult, finding: Finding) -> str:

@@ -186,6 +186,7 @@ def test_the_first_example_is_of_the_runs_own_case(name: str, rule: str, line: s
 )  # fmt: skip
 def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -> None:
     assert as_sure_as_its_interval(confidence, 50.0, *interval) == stated
+    assert as_sure_as_its_interval(confidence, 50.0, *interval, estimated=True) == ("medium" if stated == "high" else stated)
     assert as_sure_as_its_interval(confidence, None, None, None) == confidence  # nothing predicted: as sure as the cause
 
 
