@@ -16,8 +16,8 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
 
     The first step's time is that of its finding. A fix without a gain is tried once more after the others, which may have
     removed the reason. The plan leaves out fixes that cannot be replayed, findings of low confidence, and fixes without a
-    sure gain at their place. Only a change that others need may start it with a gain that is not sure. A change that must come before a fix is a separate step, even if the replay finds no gain in it. Empty without a
-    replay.
+    sure gain at their place. Only a change that others need may start it with a gain that is not sure. A change that must
+    come before a fix is a separate step, even if the replay finds no gain in it. Empty without a replay.
     """
     if whatif is None or best.ms is None:
         return ()

@@ -150,7 +150,8 @@ class WhatIf:
             # profiler's cost there. It may also stay. If the change removes the rest, at most the share of the GPU's waiting
             # stays.
             stays = _carried(best.ms, now, then) if _take_the_rest(edits) else best.ms - (now.ms - then.ms)
-            low, high = min(low, then.ms), max(high, stays)
+            elsewhere = not best.represented and not _take_the_rest(edits)  # no change to the profiled steps removes it
+            low, high = min(low, stays if elsewhere else then.ms), max(high, stays)
         low, high = max(min(low, middle) - error_ms, self.least_ms(best, edits)), max(high, middle) + error_ms
         if not best.represented and best.estimate.high is None and not loader_edits(edits) and not _take_the_rest(edits):
             high = max(high, best.ms)  # as far as is known, the loader's workers limit the step

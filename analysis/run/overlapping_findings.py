@@ -24,3 +24,16 @@ def same_time(run: RunResult, finding: Finding) -> Finding | None:
         ),
         None,
     )
+
+
+def shares_loss(run: RunResult, bounded: Finding, finding: Finding) -> bool:
+    """Return whether ``finding`` saves the same time as ``bounded``, whose gain has only a bound.
+
+    Both explain the same causes, and together they save more than the step loses to these.
+    """
+    causes = set(bounded.explains.causes)
+    if bounded.claims != "ceiling" or bounded.edits or finding is bounded or finding.claims != "gain" or run.lead is None:
+        return False
+    rows = [row for row in run.lead.ledger if row.cause in causes]
+    lost_ms = sum(row.ms_per_step_unprofiled_est or row.ms_per_step or 0.0 for row in rows)
+    return causes == set(finding.explains.causes) and bounded.gain_ms + finding.gain_ms > lost_ms

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.reading_order import best_ms, is_advice, leading, prepared_by, same_as_delay
 from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
-from sawtooth.analysis.run.overlapping_findings import same_time
+from sawtooth.analysis.run.overlapping_findings import same_time, shares_loss
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.poster_bars import Planned
@@ -110,6 +110,8 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."
+    if (first := leading(result)) is not None and shares_loss(result, first, finding):
+        return f"Change {numbers[first.rule]} is about the same wait: the two gains do not add up."
     if same_as_delay(result, finding):
         return "This is the same time that the rank is late by, in its own code: the two gains do not add up."
     if (bound := _fed_alike(result, finding)) is not None:

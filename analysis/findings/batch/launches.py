@@ -15,7 +15,7 @@ from sawtooth.analysis.findings.queries.telemetry import memory_use
 LEAST_RATE_FACTOR = 1.3  # Multiple of today's sample rate.
 AS_FAR = 0.9  # Share of the sample rate that launches alone would allow.
 FREE = 0.5  # Share of the GPU's memory. With this much free, a doubled batch certainly fits.
-MORE = 1.1  # Multiple of the sample rate in a step of the same length. A smaller further gain is not mentioned.
+MORE = 1.1  # Multiple of the sample rate that launches alone would allow. From here on, the predicted step decides.
 
 
 class LargerBatch(NamedTuple):
@@ -54,13 +54,7 @@ def fills_launches(context: RuleContext) -> LargerBatch | None:
     larger, rate = context.once(larger_batches), step_ms / busy
     best = max(larger, key=lambda at: at.rate, default=None)
     how = f"up to about {rate:.1f} times as large takes hardly longer"
-    if best is not None and larger[-1].rate < AS_FAR * min(larger[-1].times, rate):
-        # Something else limits a larger batch: the loader, or kernels that grow more than the batch.
-        rate, how = best.rate, _trains(best)
-    elif best is not None and best.rate > MORE * rate:
-        how += f"; {_trains(best)}"
+    # Something else limits a larger batch (the loader, kernels that grow more than it), or kernels grow less than the batch.
+    if best is not None and (larger[-1].rate < AS_FAR * min(larger[-1].times, rate) or best.rate > MORE * rate):
+        rate, how = best.rate, f"{best.times:g} times as large trains about {best.rate:.2g} times the samples a second"
     return LargerBatch(rate, how, busy, use[1] - use[0], larger) if rate >= LEAST_RATE_FACTOR else None
-
-
-def _trains(at: AtBatch) -> str:
-    return f"{at.times:g} times as large trains about {at.rate:.2g} times the samples a second"
