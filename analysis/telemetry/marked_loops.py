@@ -141,6 +141,11 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
     chosen_line, other_line = _name(chosen, longest), _name(longest, chosen)
     if chosen_line is None or other_line is None:
         return f"Another loop made {steps_in_words} {relation} these. The report is about this loop only."
+    if chosen_line == other_line:
+        return (
+            f"The report is about the loop of one optimizer that steps at {chosen_line}; "
+            f"another optimizer made {steps_in_words} {relation} it at the same line."
+        )
     other_loops = "another, at" if len(others) == 1 else f"{len(others)} others do not count; the longest of them, at"
     counts = " and does not count" if len(others) == 1 else ""
     return f"The report is about the loop that steps at {chosen_line}; {other_loops} {other_line}, made {steps_in_words} {relation} it{counts}."

@@ -148,10 +148,10 @@ def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSte
     notes = _first_steps_in_words(parts[0], settled[0], steps_ns)
     if min(map(len, parts)) >= LEAST_STEPS and (ratio := float(parts[1].mean() / parts[0].mean())) > NOTED_SLOWDOWN:
         notes.append(
-            f"After the profile, steps take {ratio:.2g} × as long, because other processes use the host or another loop runs; "
+            f"After the profile, steps take {ratio:.2g} × as long, because each does more work, other processes use the host, or another loop runs; "
             "these steps count."
         )
-    why_uneven = "other processes use the host, or the loop pauses"
+    why_uneven = "these do more work, other processes use the host, or the loop pauses"
     return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, enough_before=len(settled[0]) >= LEAST_STEPS)
 
 
@@ -237,7 +237,7 @@ def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
     later_ns = (float(counted.sum()) - float(first.sum())) / max(len(counted) - len(first), 1)
     return [
         f"The first {len(first):,} steps took {in_words(float(first.mean()) / 1e6)} each, the later ones {in_words(later_ns / 1e6)}, "
-        "probably because of other load on the host. All of them count."
+        "because of other load on the host, or because their work differs. All of them count."
     ]
 
 

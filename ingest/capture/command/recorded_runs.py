@@ -21,7 +21,10 @@ from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart
 STEP = "step"  # the setting that tells these runs apart
 LEAST_STEPS = 10  # of a process that is reported as a separate training
-LEFT_OUT = "{count} processes trained: this is of the one that stepped most, {steps:,} of {all:,} steps. Record each by a sawtooth run of its own."
+LEFT_OUT = (
+    "{count} processes trained. This report is about the one that stepped most, {steps:,} of {all:,} steps, and not about all of them. "
+    "If you can start them separately, use sawtooth run for each."
+)
 
 Sources = list[tuple[Path, dict[str, Any]]]
 
@@ -40,7 +43,7 @@ def runs_of(folder: Path) -> list[RecordedRun]:
 
     The training is the process with the most steps, or all ranks of a job.
     """
-    marks = _by_size(folder)
+    marks = _best_first(folder)
     ranked = [path for path in marks if path.stem.startswith("marks-rank")]
     by_step: dict[int, RecordedRun] = {}
     for path in sorted(ranked) or marks[:1]:
@@ -66,21 +69,28 @@ def is_loop(marks: Path) -> bool:
 
 def left_out(folder: Path) -> list[str]:
     """Return a sentence that says which process was recorded, if several trained outside one job."""
-    marks = _by_size(folder)
-    trained = [steps for steps, _ in map(loop_of, marks) if steps >= LEAST_STEPS]
+    marks = _best_first(folder)
+    trained = [loop_of(path)[0] for path in marks if _trains(path) or not _trains(marks[0])]
+    trained = [steps for steps in trained if steps >= LEAST_STEPS]
     if len(trained) < 2 or any(path.stem.startswith("marks-rank") for path in marks):
         return []
     return [LEFT_OUT.format(count=len(trained), steps=trained[0], all=sum(trained))]
 
 
-def _by_size(folder: Path) -> list[Path]:
-    """Return the files of step marks, the largest first.
+def _best_first(folder: Path) -> list[Path]:
+    """Return the files of step marks: those of an optimizer's loop first, then the largest.
 
-    If a process has two files, skip the one from its optimizer, which stepped at most once.
+    A process without an optimizer may evaluate what others train. If a process has two files, skip the one from its optimizer,
+    which stepped at most once.
     """
     every = sorted(folder.glob("marks-*.jsonl"), key=_size, reverse=True)
     of_signs = {path.with_stem(path.stem.removesuffix(OF_SIGN)) for path in every if path.stem.endswith(OF_SIGN)}
-    return [path for path in every if path not in of_signs]
+    return sorted((path for path in every if path not in of_signs), key=_trains, reverse=True)
+
+
+def _trains(marks: Path) -> bool:
+    """Return whether an optimizer made the steps in a file of marks, and enough of them for a training."""
+    return not marks.stem.endswith(OF_SIGN) and loop_of(marks)[0] >= LEAST_STEPS
 
 
 def _size(path: Path) -> int:

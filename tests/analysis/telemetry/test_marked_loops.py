@@ -44,6 +44,15 @@ def test_longest_loop_is_chosen_without_a_profile() -> None:
     )
 
 
+def test_two_optimizers_at_one_line_are_told_apart() -> None:
+    """Layers that are trained one after the other share the line, not the optimizer."""
+    training = Training().run(30, 50, MAIN).run(5, 90, MAIN, phase="profile").run(100, 10, MAIN, optimizer=1)
+    assert choose_loop(training.rows).others.replace("\xa0", " ") == (
+        "The report is about the loop of one optimizer that steps at train.py:12; "
+        "another optimizer made 100 steps of 10 ms after it at the same line."
+    )
+
+
 def test_alternating_loops_are_two_loops() -> None:
     training = Training()
     for _ in range(4):

@@ -288,7 +288,7 @@ def test_slower_loop_after_the_profiled_one_is_reported() -> None:
     gaps = [*[20.0] * 100, *[90.0] * 6, *[20.0] * 100, *[60.0] * 100]
     both = by_marks(marks(*gaps, profiled=range(101, 107)), cpu_only=True)
     assert both is not None and both.ms == pytest.approx(33.5, rel=0.05)
-    assert "2 × as long, because other processes use the host or another loop runs" in both.notes[1]
+    assert "2 × as long, because each does more work, other processes use the host, or another loop runs" in both.notes[1]
 
 
 def test_too_few_marks_give_no_evidence() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -35,6 +36,7 @@ class OutermostModule:
 
     def __init__(self, module_class: Any, on_call: Callable[[], None]) -> None:
         self._code = module_class.__call__.__code__
+        self._loaders = str(Path(sys.modules[module_class.__module__].__file__ or "").parents[2] / "utils" / "data")
         self._on_call = on_call
         self._seen: dict[int, tuple[Any, int]] = {}  # by id: the module and how many of its calls
         self._module: Any = lambda: None
@@ -58,12 +60,18 @@ class OutermostModule:
             self._notice(module)
 
     def _outermost(self, frame: FrameType | None) -> FrameType | None:
-        outermost = None
+        """Return the outermost call of a module with parameters or buffers.
+
+        Other modules transform data or compute a loss. Modules that a loader's dataset calls do not count either.
+        """
+        calls: list[FrameType] = []
         while frame is not None:
             if frame.f_code is self._code:
-                outermost = frame
+                calls.append(frame)
+            elif calls and frame.f_code.co_filename.startswith(self._loaders):
+                calls.clear()
             frame = frame.f_back
-        return outermost
+        return next((call for call in reversed(calls) if _has_state(call.f_locals.get("self"))), None)
 
     @property
     def is_found(self) -> bool:
@@ -103,6 +111,11 @@ class OutermostModule:
                 module.__dict__[ATTRIBUTE] = self._before
         self._module = lambda: None
         self._seen.clear()
+
+
+def _has_state(module: Any) -> bool:
+    """Return whether a module or one inside it has a parameter or a buffer."""
+    return module is not None and any(each._parameters or each._buffers for each in module.modules())
 
 
 def _name(module: Any) -> str:

@@ -247,6 +247,16 @@ def test_of_several_trainings_one_is_recorded_and_said_to_be_so(tmp_path: Path) 
     assert left_out(tmp_path) == [LEFT_OUT.format(count=2, steps=50, all=80)]
     (tmp_path / "marks-1.jsonl").unlink()
     assert left_out(tmp_path) == [], "a process that takes two steps is no training"
+    _evaluates(tmp_path, 400)
+    assert left_out(tmp_path) == [], "a process that evaluates is no training"
+    assert [path.name for path, _ in runs_of(tmp_path)[0].sources] == ["marks-2.jsonl"]
+
+
+def _evaluates(folder: Path, steps: int) -> None:
+    writer = MarkWriter(folder / "marks-9.sign.jsonl", sign=("call", "Model"))
+    for step in range(steps):
+        writer.mark(step)
+    writer.close()
 
 
 def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> None:

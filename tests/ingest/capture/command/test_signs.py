@@ -233,6 +233,24 @@ def test_compiled_code_is_neither_compiled_again_nor_broken() -> None:
     assert (len(compiled), len(noticed), finder.name) == (before, 2, "Sequential")
 
 
+def test_a_module_that_transforms_data_is_not_the_outermost() -> None:
+    finder, outermost = OutermostModule(torch.nn.Module, lambda: None), []
+
+    class Scale(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            frame = finder._outermost(sys._getframe())
+            outermost.append(frame and type(frame.f_locals["self"]).__name__)
+            return x
+
+    class Embedded(torch.nn.Sequential):
+        """A module with parameters that contains the other."""
+
+    scale, embedded, x = Scale(), Embedded(Scale(), torch.nn.Linear(4, 4)), torch.ones(1, 4)
+    scale(x), embedded(x)
+    next(iter(DataLoader([x], collate_fn=lambda batch: embedded(batch[0]))))
+    assert outermost == [None, "Embedded", None]
+
+
 def test_a_long_call_is_seen_once(tmp_path: Path) -> None:
     finder = OutermostModule(torch.nn.Module, lambda: None)
     model, over = Model(0.2), threading.Event()
