@@ -14,14 +14,14 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-DEEPEST = 100  # This many frames of a stack are examined; Lightning has 40.
+MOST_FRAMES = 100  # At most this many frames of a stack are examined; Lightning's stacks have 40.
 MOST_SITES = 64  # Limit for programs whose stack differs at each step; more call sites carry no information.
 YIELDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
-LINES = 8  # Lines of a stack that are written, innermost first: enough to include the line that differs.
+LINES = 8  # Lines of a stack that are written, innermost first. Two loops differ within so many lines.
 RECORDER = str(Path(__file__).resolve().parents[1])
-STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - as its modules' file names have it
+STANDARD_LIBRARY = os.path.dirname(os.__file__)  # noqa: PTH120 - must equal the beginning of its modules' file names
 INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
-CONSOLE_SCRIPTS = os.path.dirname(sys.executable or __file__)  # noqa: PTH120 - pytest, say: the program that it starts is elsewhere
+CONSOLE_SCRIPTS = os.path.dirname(sys.executable or __file__)  # noqa: PTH120 - scripts such as pytest, which start a program that is elsewhere
 
 
 class CallSite(NamedTuple):
@@ -35,14 +35,14 @@ class CallSite(NamedTuple):
 
 
 class _FrameMark:
-    """Mark in a frame's unused trace function, which disappears when the call ends."""
+    """Marks a frame: it is stored as the frame's unused trace function and disappears when the call ends."""
 
     def __call__(self, *_: object) -> None:
-        """Trace nothing, where a debugger comes later."""
+        """Do nothing if a debugger, started later, calls it as a trace function."""
 
 
 @dataclass
-class _Way:
+class _CallPath:
     """The call path of a step, from the innermost call that was already running at the previous step.
 
     ``depth`` and ``mark`` identify that call. ``lines`` lead from it to the step; each has a depth, a code object and an instruction.
@@ -63,7 +63,7 @@ class CallSites:
 
     def __init__(self) -> None:
         self._sites: dict[tuple[tuple[int, int], ...], CallSite] = {}
-        self._ways: dict[int, _Way | None] = {}  # by optimizer; None: its last step was the first of a loop
+        self._paths: dict[int, _CallPath | None] = {}  # by optimizer; None if its last step was the first of a loop
 
     def here(self, optimizer: int = 0, depth: int = 1) -> CallSite:
         """Return the call site of the frame ``depth`` levels above.
@@ -71,30 +71,30 @@ class CallSites:
         Stacks with the same lines have the same call site, so that a loop over epochs is one place. Steps of one ``optimizer`` usually
         have the same call path.
         """
-        way = self._ways.get(optimizer)
-        if way is not None:
+        path = self._paths.get(optimizer)
+        if path is not None:
             try:
-                for at, code, instruction in way.lines:
-                    frame = sys._getframe(at)
+                for level, code, instruction in path.lines:
+                    frame = sys._getframe(level)
                     if frame.f_lasti != instruction or frame.f_code is not code:
                         break
                 else:
-                    if sys._getframe(way.depth).f_trace is way.mark:
-                        return way.site
+                    if sys._getframe(path.depth).f_trace is path.mark:
+                        return path.site
             except ValueError:
                 pass  # the stack is not that deep
         return self._walk(sys._getframe(depth), optimizer, depth)
 
     def _walk(self, innermost: FrameType, optimizer: int, depth: int) -> CallSite:
-        """Go all the way up from ``innermost``, which is at ``depth``, and note the way."""
+        """Find the call site by the whole stack from ``innermost``, at ``depth``, and store the call path."""
         frames = _stack(innermost)
         named = _named(frames)
         site = self._site([frames[at] for at in named])
-        first = optimizer not in self._ways or self._ways[optimizer] is not None
-        self._ways[optimizer] = None if first else _way(frames, named, depth, site)
-        for each in frames:
-            if each.f_trace is None:
-                each.f_trace = _FrameMark()
+        first = optimizer not in self._paths or self._paths[optimizer] is not None
+        self._paths[optimizer] = None if first else _call_path(frames, named, depth, site)
+        for frame in frames:
+            if frame.f_trace is None:
+                frame.f_trace = _FrameMark()
         return site
 
     def _site(self, frames: Sequence[FrameType]) -> CallSite:
@@ -102,7 +102,7 @@ class CallSites:
         site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= MOST_SITES:
-                return CallSite(MOST_SITES)  # all others are one
+                return CallSite(MOST_SITES)  # all further call sites share this number
             site = self._sites[key] = CallSite(len(self._sites), tuple(map(_line, frames[:LINES])))
         return site
 
@@ -111,7 +111,7 @@ def _stack(innermost: FrameType) -> list[FrameType]:
     """Return the frames from ``innermost`` upwards."""
     frames: list[FrameType] = []
     frame: FrameType | None = innermost
-    while frame is not None and len(frames) < DEEPEST:
+    while frame is not None and len(frames) < MOST_FRAMES:
         frames.append(frame)
         frame = frame.f_back
     return frames
@@ -127,13 +127,13 @@ def _line(frame: FrameType) -> str:
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"  # noqa: PTH119
 
 
-def _way(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: CallSite) -> _Way | None:
+def _call_path(frames: Sequence[FrameType], named: Sequence[int], depth: int, site: CallSite) -> _CallPath | None:
     """Return the call path from the innermost marked frame, except generators (others can resume them)."""
     for loop, frame in enumerate(frames):
         mark = frame.f_trace
         if isinstance(mark, _FrameMark) and not frame.f_code.co_flags & YIELDS:
             lines = [(depth + at, frames[at].f_code, frames[at].f_lasti) for at in named if at <= loop]
-            return _Way(depth + loop, mark, lines, site)
+            return _CallPath(depth + loop, mark, lines, site)
     return None
 
 
@@ -144,20 +144,20 @@ def _named(frames: Sequence[FrameType]) -> list[int]:
         file = frame.f_code.co_filename
         if not file.startswith((RECORDER, STANDARD_LIBRARY + os.sep + "runpy", "<frozen")):
             every.append((at, file))
-    own = [at for at, file in every if not _is_installed(file)]
-    return own or [at for at, file in every if not file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))]
+    users = [at for at, file in every if not _is_installed(file)]
+    return users or [at for at, file in every if not file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))]
 
 
 def _is_installed(file: str) -> bool:
-    own_folder = os.path.dirname(file)  # noqa: PTH120
+    folder = os.path.dirname(file)  # noqa: PTH120
     return (
         file.startswith((*_pytorch(), STANDARD_LIBRARY + os.sep))
         or any(part in file for part in INSTALLED)
-        or own_folder == CONSOLE_SCRIPTS
+        or folder == CONSOLE_SCRIPTS
     )
 
 
 def _pytorch() -> tuple[str, ...]:
-    """Return the folder that PyTorch was imported from, which need not be an installed package's."""
+    """Return the folder that PyTorch was imported from; it may be a checkout."""
     file = getattr(sys.modules.get("torch"), "__file__", None)
     return (os.path.dirname(file) + os.sep,) if file else ()  # noqa: PTH120

@@ -11,9 +11,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-NOT_FOUND = 127  # the shell's exit code for a command that is not there
-NOT_RUNNABLE = 126
-# What schedulers send before a job's time is over, for the training to save a checkpoint: Slurm's --signal=USR1@60, Lightning's requeueing
+NOT_FOUND = 127  # a shell's exit code for a command that does not exist
+NOT_RUNNABLE = 126  # and for one that cannot be executed
+# Schedulers send these before a job's time is over, so that the training saves a checkpoint (Slurm's --signal=USR1@60, for example).
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 

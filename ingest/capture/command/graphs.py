@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from ..in_process.shared import process_wide, watch
 
-LOOK_S = 0.01
+POLL_S = 0.01  # between looks whether a capture has ended
 
 
 class Graphs:
@@ -24,22 +24,22 @@ class Graphs:
     def __init__(self) -> None:
         self.capturing = False
         self.on_step: Callable[[Any], None] | None = None
-        self._optimizer: Any = None  # that stepped in the graph being captured, the first of them
-        self._of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        self._optimizer: Any = None  # the first that stepped in the graph that is being captured
+        self._optimizer_of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by graph
         self._may_begin = threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=lambda: setattr(self, "_may_begin", threading.Lock()))
 
     @contextlib.contextmanager
     def none_captured(self) -> Iterator[None]:
-        """Wait for the end of a capture, and let none begin.
+        """Wait for the end of a running capture, and let none begin inside this context.
 
         Waiting for the GPU from another thread would break a capture.
         """
         self._may_begin.acquire()
         while self.capturing:
             self._may_begin.release()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             self._may_begin.acquire()
         try:
             yield
@@ -47,7 +47,7 @@ class Graphs:
             self._may_begin.release()
 
     def captures(self, optimizer: Any) -> bool:
-        """Tell whether a graph is being captured, and note that ``optimizer`` stepped in it."""
+        """Return whether a graph is being captured, and note that ``optimizer`` stepped in it."""
         if self.capturing:
             self._optimizer = self._optimizer or optimizer
         return self.capturing
@@ -59,27 +59,27 @@ class Graphs:
         """
 
         def begins(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
-            def begun(its: Any, *arguments: Any, **named: Any) -> Any:
+            def begun(graph: Any, *arguments: Any, **named: Any) -> Any:
                 with self._may_begin:
-                    result = begin(its, *arguments, **named)  # one that fails begins nothing, and no end would follow it
+                    result = begin(graph, *arguments, **named)  # if it fails, no capture begins and no end follows
                     self.capturing, self._optimizer = True, None
                 return result
 
             return begun
 
         def ends(end: Callable[[Any], Any], _: list[Graphs]) -> Callable[[Any], Any]:
-            def ended(its: Any) -> Any:
+            def ended(graph: Any) -> Any:
                 self.capturing = False
                 if self._optimizer is not None:
-                    self._of[its], self._optimizer = self._optimizer, None
-                return end(its)
+                    self._optimizer_of[graph], self._optimizer = self._optimizer, None
+                return end(graph)
 
             return ended
 
         def replays(replay: Callable[[Any], Any], _: list[Graphs]) -> Callable[[Any], Any]:
-            def replayed(its: Any) -> Any:
-                result = replay(its)
-                if self.on_step is not None and (optimizer := self._of.get(its)) is not None:
+            def replayed(graph: Any) -> Any:
+                result = replay(graph)
+                if self.on_step is not None and (optimizer := self._optimizer_of.get(graph)) is not None:
                     self.on_step(optimizer)
                 return result
 

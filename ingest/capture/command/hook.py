@@ -1,8 +1,8 @@
 """The hook of `sawtooth run` in a training process: it marks and profiles optimizer steps.
 
 ``startup/sitecustomize.py`` loads this module when the training imports PyTorch's optimizers. The hook reads its settings from the
-environment (``HookSettings``) and writes only into the run's folder. Its errors never reach the training. A mark costs two microseconds,
-and a few more when the training's data fills the processor's caches.
+environment (``HookSettings``) and writes only into the run's folder. Its errors never reach the training. A mark takes two microseconds,
+and a few more if the training's data fills the processor's caches.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .settings import FOLDER, LOADER, HookSettings
 from .signs import choice, stretch
 from .updates import UPDATES
 
-LOOK_EVERY = 10
-AT = "-at"  # in the name of a later trace, before the step it began after
-LATER_PROFILES = 9  # The newest profiles after the first; a limit, so that weeks of training do not fill the disk.
-HOOK_FRAMES = 3  # between an optimizer's step and its call site
+LOOK_EVERY = 10  # steps between looks of the other ranks for the first rank's decision
+AT = "-at"  # in the name of a later trace, before the number of the step that precedes its profile
+LATER_PROFILES = 9  # Of the profiles after the first, only so many are stored, because weeks of training would fill the disk.
+HOOK_FRAMES = 3  # frames of the hook above the call site of a step
 ALONE_STEPS = 50  # Ranks without a shared folder all profile from this step on.
 LOOP_STEPS = 2  # An optimizer that stepped only once does not make a loop yet.
-OF_SIGN = ".sign"  # in the names of files of a loop without an optimizer, after the process
+OF_SIGN = ".sign"  # follows the process in names of files of a loop without an optimizer
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
 watch_graphs, watch_batches = GRAPHS.watch, choice.watch_batches
@@ -64,8 +64,8 @@ class Hook:
     ) -> None:
         """Start without marks or a profile.
 
-        ``sign`` ends a step if no optimizer does; it comes with a module's name. ``patience`` multiplies the wait for the profile.
-        ``on_loop`` is called once an optimizer makes a loop.
+        ``sign`` is a kind of sign and a module's name, if signs and not an optimizer end the steps. ``patience()`` is a factor on the wait for
+        the profile. ``on_loop`` is called when an optimizer steps for the second time.
         """
         self.settings = settings
         self._torch = torch
@@ -76,18 +76,17 @@ class Hook:
         self._loop = LeadingOptimizer()
         self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
         self._watch = LoopWatch()
-        self._begin_at: int | None = None
-        self._extent = Extent(settings.steps)  # of a profile
+        self._begin_at: int | None = None  # the step at which all ranks begin the profile
+        self._extent = Extent(settings.steps)  # of the current or next profile
         self._profiler: StepProfiler | None = None
-        self._beginner = 0  # the optimizer that led when the profile began, whose steps are profiled
-        self._until = 0  # of its steps
-        self._began = 0  # the step of the loop that the profile began after
-        self._not_before = 0  # the next profile, a step of the loop
-        self._taken = False  # the first profile
-        self._later: list[Path] = []
+        self._profiled_optimizer = 0  # the optimizer that led the loop when the profile began
+        self._until = 0  # the step of this optimizer that ends the profile
+        self._began = 0  # the loop's step before the profile
+        self._not_before = 0  # the loop's step before which no profile begins
+        self._taken = False  # whether the first profile was taken
+        self._later: list[Path] = []  # traces after the first
         self._postponed = Postponed(settings.folder)
-        self._over = settings.steps <= 0
-        self._broken = False
+        self._over, self._broken = settings.steps <= 0, False  # _over: no further profile is taken
         self._sign, self._patience, self._on_loop = sign, patience, on_loop
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
@@ -99,7 +98,7 @@ class Hook:
             return
         try:
             self._advance(id(optimizer))
-        except Exception as error:  # the training must not notice
+        except Exception as error:  # must not reach the training
             self._break(error)
 
     def on_sign(self, place: int) -> None:
@@ -111,7 +110,7 @@ class Hook:
         except Exception as error:
             self._break(error)
 
-    # torch.compile of a step does not trace it, and warns of nothing; torch.compiler.disable says the same, and loads the compiler
+    # So torch.compile does not trace on_step. torch.compiler.disable has the same effect, but loads the compiler.
     on_step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _advance(self, optimizer: int) -> None:
@@ -127,34 +126,35 @@ class Hook:
         if index == LOOP_STEPS - 1:
             self._on_loop()
         site = self._call_site(number, HOOK_FRAMES)
+        place = number, site.number
         self._marks.mark(index, now_ns=now_ns, phase=self._phase(number), optimizer=number, site=site)
         if self._over:
             return
         leads = self._loop.takes(number)
         if self._profiler is not None:
-            mine = number == self._beginner
-            if mine and self._sign is not None and not self._profiler.interrupted:
+            is_profiled = number == self._profiled_optimizer
+            if is_profiled and self._sign is not None and not self._profiler.interrupted:
                 with self._torch.profiler.record_function(f"{STEP_NAME}{self._sign[0]}"):
-                    pass  # where the step ends in the trace
+                    pass  # marks the end of the step in the trace
             if self._profiler.interrupted:
                 self._give_way()
-            elif (mine and not self._watch.knows((number, site.number))) or self._loop.has_ended(self._beginner):
+            elif (is_profiled and not self._watch.knows(place)) or self._loop.has_ended(self._profiled_optimizer):
                 self._try_later()
-            elif mine and index >= self._until:
+            elif is_profiled and index >= self._until:
                 self._stop(now_ns)
         elif leads:
-            to_profile = self._watch.takes((number, site.number), now_ns)
+            to_profile = self._watch.takes(place, now_ns)
             if (to_profile or self.settings.every > 0) and self._may_start(self._loop.steps - 1):
                 self._start()
-                self._beginner, self._began = number, self._loop.steps - 1
-                self._until = index + self._extent.steps + 1  # the first is cut by the start
+                self._profiled_optimizer, self._began = number, self._loop.steps - 1
+                self._until = index + self._extent.steps + 1  # one more, because the profile begins within a step
 
     def _phase(self, number: int) -> str:
-        phase = self._since_last(number)  # an evaluation or a checkpoint since the step before is not part of it
+        phase = self._since_last(number)  # "train", or the evaluation or checkpoint since the step before
         return phase if self._profiler is None else "profile"
 
     def _may_start(self, index: int) -> bool:
-        """Tell whether the profile is to begin after step ``index`` and no other profiler runs."""
+        """Return whether a profile is due after step ``index`` and no other profiler runs."""
         return not self._postponed.still_waits and self._is_time(index) and not self._postponed.must_wait(index)
 
     def _is_time(self, index: int) -> bool:
@@ -174,7 +174,7 @@ class Hook:
         return self._begin_at is not None and index >= self._begin_at
 
     def _chosen(self) -> bool:
-        """Tell whether the loop is steady and a profile of whole rounds can begin now; note what it takes."""
+        """Return whether the loop is steady and a profile can begin now; store the profile's extent."""
         least_s = self.settings.after_s
         if not self._watch.is_steady(least_s) or not self._watch.is_steady(least_s * self._patience()):
             return False
@@ -193,11 +193,11 @@ class Hook:
 
     def _stop(self, now_ns: int) -> None:
         profiler, self._profiler = self._profiler, None
-        self._over = self.settings.every <= 0 and self.settings.ranks > 1  # the ranks would have to agree again
+        self._over = self.settings.every <= 0 and self.settings.ranks > 1  # ranks agree on one profile only
         if profiler is not None:
             profiler.stop()
             self._watch.profiled(now_ns)
-            self._keep(profiler.trace)
+            self._publish(profiler.trace)
 
     def _try_later(self) -> None:
         """Abandon a profile whose loop has ended: its optimizer stopped or is called from a new place."""
@@ -211,10 +211,10 @@ class Hook:
             profiler.abandon()
 
     def _give_way(self) -> None:
-        self._drop()  # another profiler has interrupted it; the next one begins when that one has ended
+        self._drop()  # another profiler interrupted the profile; the next one begins after that profiler has ended
         self._postponed.interrupted()
 
-    def _keep(self, part: Path) -> None:
+    def _publish(self, part: Path) -> None:
         """Publish a trace under its final name. Later traces also have the step they began after in the name.
 
         Only the newest LATER_PROFILES of them are stored. Without ``every``, a later trace shows a longer loop and replaces the first.
@@ -228,17 +228,17 @@ class Hook:
         if len(self._later) > LATER_PROFILES:
             self._later.pop(0).unlink(missing_ok=True)
         rounds = -(-max(self.settings.every, 2 * self._extent.steps) // self._extent.round)
-        self._taken, self._not_before = True, self._began + rounds * self._extent.round  # as far into a round
+        self._taken, self._not_before = True, self._began + rounds * self._extent.round  # at the same position in a round
 
     def finish(self) -> None:
-        """Write what is left at the process's end; a profile that had not ended is given up."""
+        """Write the remaining marks at the process's end; a profile that has not ended is abandoned."""
         with contextlib.suppress(Exception):
             self._drop()
         self.leave()
 
     def leave(self) -> None:
         """Write the remaining marks only. Ending the profiler would wait for the GPU, which may hang."""
-        self._broken = True  # another thread may be in its loop
+        self._broken = True  # so that a loop in another thread writes no more
         try:
             self._postponed.write()
             if self._marks is not None:
@@ -247,11 +247,11 @@ class Hook:
             note_error(self._file("trouble", "json"), error, self.settings.rank)
 
     def forget(self) -> None:
-        """Do nothing more, in a process that was forked: what is not written yet is the parent's to write."""
+        """Do nothing more in a forked process; the parent writes the data that is not written yet."""
         self._broken, self._marks, self._profiler = True, None, None
 
     def drop(self) -> None:
-        """Do nothing more, and keep nothing of what was recorded."""
+        """Do nothing more, and delete everything that was recorded."""
         self.finish()
         for kind in ("marks", "trace"):
             for path in self.settings.folder.glob(self._file(kind, "*").name.replace(".*", "*")):
@@ -270,7 +270,7 @@ def watch_loaders(fetchers: Any) -> None:
     """Time the fetches of all loaders; ``fetchers`` is the module torch.utils.data._utils.fetch."""
 
     def worker() -> Any:
-        return sys.modules["torch.utils.data._utils.worker"].get_worker_info()  # loaded by whoever fetches
+        return sys.modules["torch.utils.data._utils.worker"].get_worker_info()  # a process that fetches has loaded it
 
     if os.environ.get(LOADER) != "0":
         batches.watch(fetchers, Path(os.environ[FOLDER]), worker)
@@ -286,7 +286,7 @@ def install(optimizers: Any) -> None:
     """Hook every optimizer of this process; ``optimizers`` is the module torch.optim.optimizer."""
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     if register is None:
-        return  # PyTorch before 2.1: telemetry alone
+        return  # PyTorch before 2.1 has no such hook: only telemetry is recorded
     hook, signs = hook_and_signs(settings := HookSettings.of(os.environ))
     register(hook.on_step)
     GRAPHS.on_step = hook.on_step

@@ -16,16 +16,19 @@ from pathlib import Path
 from sawtooth.ingest import children
 from sawtooth.ingest.loop.command import PYTHON
 
-DEAF = "-{options} makes {python} ignore what `sawtooth run` adds: no step is marked and no profile taken. Leave it out."
+IGNORES_RECORDER = "-{options} makes {python} ignore what `sawtooth run` adds to it, so no step is marked and no profile is taken. Leave the option out."
 NOT_LOADED = (
     "No Python of this command loaded the recorder, so no step was marked. Options -I, -E and -S, or a PYTHONPATH that the command sets, keep it out: "
     "leave them out, or record from inside: from sawtooth.capture import profile."
 )
-IGNORING = "IES"  # options of Python: isolated, without the environment, without site
-NEEDED = "torch"  # whatever else the script imports
-LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
-# Exit code 1 for a module that is not there: others are a Python's that cannot run this.
-_LOOK = "import importlib.util, sys; sys.exit(int(any(importlib.util.find_spec(name) is None for name in sys.argv[1:])))"
+# Options with which Python does not load the recorder: isolated mode, no environment variables, no module site.
+IGNORING = "IES"
+NEEDED = "torch"  # the module that a training always needs
+IMPORT_CHECK_SECONDS = 20.0  # Python starts in 0.1 s, on a shared file system in some seconds
+# Exit code 1 means that a module is missing. A Python that cannot run this ends with another code.
+_IMPORT_CHECK = (
+    "import importlib.util, sys; sys.exit(int(any(importlib.util.find_spec(name) is None for name in sys.argv[1:])))"
+)
 TAKEN = "{program} is run by {python}: {usual}, the first on the PATH, lacks {lacks}."
 
 
@@ -52,27 +55,27 @@ def words_of(command: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def has(python: str, modules: Sequence[str]) -> bool | None:
-    """Tell whether ``python`` can import ``modules``; None where it cannot be asked."""
+    """Return whether ``python`` can import ``modules``; None if it cannot be run."""
     try:
         variables = children.environment_before()
-        words = [python, "-c", _LOOK, *modules]
-        looked = subprocess.run(words, env=variables, timeout=LOOK_SECONDS, check=False, capture_output=True)
+        words = [python, "-c", _IMPORT_CHECK, *modules]
+        check = subprocess.run(words, env=variables, timeout=IMPORT_CHECK_SECONDS, check=False, capture_output=True)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return {0: True, 1: False}.get(looked.returncode)
+    return {0: True, 1: False}.get(check.returncode)
 
 
 def sentences_before(words: Sequence[str]) -> list[str]:
-    """Return a sentence about Python options in ``words`` that keep the recorder out; [] without any."""
+    """Return a sentence about a Python option in ``words`` that disables the recorder; [] without one."""
     for at, word in enumerate(words):
         if PYTHON.fullmatch(Path(word).name):
             ignoring = [option for option in _options(words[at + 1 :]) if option in IGNORING]
-            return [DEAF.format(options=ignoring[0], python=Path(word).name)] if ignoring else []
+            return [IGNORES_RECORDER.format(options=ignoring[0], python=Path(word).name)] if ignoring else []
     return []
 
 
 def _options(words: Sequence[str]) -> Iterator[str]:
-    """Give the one-letter options of a Python that is started with ``words``, up to its program."""
+    """Yield the one-letter options of a Python that is started with ``words``, up to its program."""
     rest = iter(words)
     for word in rest:
         if not word.startswith("-") or word in ("-", "--"):
@@ -81,18 +84,18 @@ def _options(words: Sequence[str]) -> Iterator[str]:
             if word == "--check-hash-based-pycs":
                 next(rest, None)
             continue
-        for place, letter in enumerate(word[1:], start=2):
+        for position, letter in enumerate(word[1:], start=2):
             if letter in "cm":
                 return
             yield letter
-            if letter in "WX":  # with a value, behind it or in the next word
-                if place == len(word):
+            if letter in "WX":  # the value is the rest of the word, or the next word
+                if position == len(word):
                     next(rest, None)
                 break
 
 
 def _on_path() -> Iterator[str]:
-    """Give the Pythons on the PATH, one a folder: what `python` would start, then those behind it."""
+    """Yield the Pythons on the PATH, one per folder; the first is the one that `python` starts."""
     for folder in os.get_exec_path():
         python = shutil.which("python", path=folder) or shutil.which("python3", path=folder)
         if python is not None:
@@ -111,4 +114,4 @@ def _imports_of(script: Path) -> list[str]:
     names = [alias.name for line in body if isinstance(line, ast.Import) for alias in line.names]
     names += [line.module for line in body if isinstance(line, ast.ImportFrom) and line.module and not line.level]
     first = dict.fromkeys(name.partition(".")[0] for name in names)
-    return [name for name in first if not any((script.parent / beside).exists() for beside in (name, f"{name}.py"))]
+    return [name for name in first if not any((script.parent / own).exists() for own in (name, f"{name}.py"))]

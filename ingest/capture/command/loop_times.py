@@ -11,13 +11,15 @@ from typing import NamedTuple
 
 from ...loop.rounds import MAX_STEPS, MIN_ROUNDS, rounds_of
 
-LEAST_STEPS = 20  # before the profile: in most loops the loader's first queue and cuDNN's searches are over by then
-STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over
-PATIENCE_S = 60.0  # a loop that never is steady is profiled all the same
-# The longest round that is profiled although it has more steps than requested. A loop that launches kernels all the time fills a trace with
-# hundreds of thousands of events in this time.
+# Steps before the profile. In most loops, the loader's first queue is used up by then and cuDNN has finished its searches.
+LEAST_STEPS = 20
+# A loop is steady if the median of its last ten steps differs by at most this share from that of the ten before.
+STEADY_WITHIN = 0.10
+PATIENCE_S = 60.0  # after this time, a loop that is not steady is profiled too
+# A longer round is profiled only if it has no more steps than requested. A loop that launches kernels all the time fills a trace
+# with hundreds of thousands of events in this time.
 LONGEST_S = 3.0
-# Two rounds within this time are both profiled. A longer round may not have come often enough yet to be recognised.
+# If two rounds take no longer than this, both are profiled. A longer round may not have come often enough to be recognised.
 SHORT_S = 1.0
 
 
@@ -29,7 +31,7 @@ class Extent(NamedTuple):
 
 
 class LoopTimes:
-    """The steps of one loop so far: how many, since when, and the times of the last."""
+    """The steps of one loop so far: their number, the time of the first, and the times of the last ones."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -45,7 +47,7 @@ class LoopTimes:
 
     @property
     def seconds(self) -> float:
-        """From the first step's end to the last's."""
+        """The time from the end of the first step to the end of the last."""
         return (self._recent_ns[-1] - self._first_ns) / 1e9 if self.count else 0.0
 
     def is_steady(self, least_s: float) -> bool:
@@ -63,16 +65,16 @@ class LoopTimes:
         at a round's start. It is also None if only two long rounds began, because a third is needed to recognise the rhythm.
         """
         times = list(self._recent_ns)
-        took = [b - a for a, b in pairwise(times)]
-        rhythm = rounds_of(took, MIN_ROUNDS - 1)
+        durations = [b - a for a, b in pairwise(times)]
+        rhythm = rounds_of(durations, MIN_ROUNDS - 1)
         if rhythm is None:
             return Extent(least)
-        begins = [index for index, ns in enumerate(took) if ns > rhythm.over]
+        begins = [index for index, ns in enumerate(durations) if ns > rhythm.over]
         seconds = (times[begins[-1] + 1] - times[begins[-2] + 1]) / 1e9
         few, long = len(begins) < MIN_ROUNDS, seconds > LONGEST_S and least < rhythm.steps
         if long or (few and seconds <= SHORT_S):
             return Extent(least)
-        if few or begins[-1] != len(took) - 1:
+        if few or begins[-1] != len(durations) - 1:
             return None
         rounds = max(-(-least // rhythm.steps), 2 if 2 * seconds <= SHORT_S else 1)
         return Extent(rounds * rhythm.steps, rhythm.steps)
@@ -81,8 +83,8 @@ class LoopTimes:
 class LoopWatch:
     """Times of the loop to profile: the first steady loop, later a loop at other places that ran longer.
 
-    A later loop must run for longer than everything before it. A place is an optimizer's number and the number of its call site. This matters
-    when a warm-up or a pre-training ends and another loop takes most of the time.
+    A place is an optimizer's number and the number of its call site. A later loop is profiled if it ran longer than everything before it: the first
+    loop may have been a warm-up or a pre-training.
     """
 
     def __init__(self) -> None:
@@ -91,7 +93,7 @@ class LoopWatch:
         self._places: set[tuple[int, int]] = set()
         self._profiled: frozenset[tuple[int, int]] = frozenset()
         self._first_ns: int | None = None
-        self._passed_ns: int | None = None  # until then the places that were profiled, or passed before, have gone on
+        self._passed_ns: int | None = None  # time of the last step at a place that was profiled before
 
     def takes(self, place: tuple[int, int], now_ns: int) -> bool:
         """Note a step at ``place`` that ended at ``now_ns``; return whether its loop needs a profile."""
@@ -107,11 +109,11 @@ class LoopWatch:
         return True
 
     def knows(self, place: tuple[int, int]) -> bool:
-        """Tell whether the loop stepped there before."""
+        """Return whether the loop stepped at ``place`` before."""
         return place in self._places
 
     def is_steady(self, least_s: float) -> bool:
-        """Tell whether a loop that is to be profiled has run ``least_s`` seconds and is steady."""
+        """Return whether the loop to profile has run ``least_s`` seconds and is steady."""
         if self._leader is None:
             return False
         passed_ns = 0 if self._passed_ns is None or self._first_ns is None else self._passed_ns - self._first_ns
