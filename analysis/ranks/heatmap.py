@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.ranks.collectives import step_labels
-from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.model import RankResult
 
 Level = Literal["rank", "host", "stage"]
@@ -27,15 +27,21 @@ HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
 # Shares of the largest excess of a rank's step over the other ranks. From STALLED on a step is a stall. If other steps exceed
 # NOT_STALLED, there are no clear stalls.
 STALLED, NOT_STALLED = 0.5, 0.25
+MOST_NAMED = 4  # steps in a sentence: the heatmap shows all
 
 
 @dataclass(frozen=True)
 class Stalls:
-    """The few steps in which a rank takes longer than the others, and the mean excess in them."""
+    """The few steps in which a rank takes longer than the others, by name, and the mean excess in them."""
 
-    steps: int
+    steps: tuple[str, ...]
     steps_counted: int
     mean_ms: float
+
+    def __str__(self) -> str:
+        """Return, for a sentence, how many steps and which."""
+        more = f" and {len(self.steps) - MOST_NAMED} more" if len(self.steps) > MOST_NAMED else ""
+        return f"{len(self.steps)} of {self.steps_counted} steps ({', '.join(self.steps[:MOST_NAMED])}{more})"
 
 
 def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages: Sequence[int | None] = ()) -> pd.DataFrame:
@@ -89,7 +95,16 @@ def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
     long = excess >= STALLED * excess.max()
     if not excess.max() > 0 or long.sum() > len(own_ms) / 2 or excess[~long].max() > NOT_STALLED * excess.max():
         return None
-    return Stalls(int(long.sum()), len(own_ms), float(excess[long].mean()))
+    named = [step for step in dict.fromkeys(heat["step"]) if long[step]]
+    return Stalls(tuple(named), len(own_ms), float(excess[long].mean()))
+
+
+def stalls_of(late: Straggler, ranks: Sequence[RankResult], communication: Communication) -> Stalls | None:
+    """Return the few steps in which a single late rank stalls; None if it is late in most of them."""
+    if len(late.ranks) != 1 or not (len(communication.rows) or communication.heat is not None):
+        return None
+    rank = late.ranks[0] if late.ranks[0] is not None else late.positions[0]
+    return stalls(rank_steps(ranks, communication), rank)
 
 
 def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = None) -> pd.DataFrame:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from sawtooth.analysis.ranks.communication import side_by_side
-from sawtooth.analysis.ranks.heatmap import Stalls, rank_steps, stalls
+from sawtooth.analysis.ranks.heatmap import stalls_of
 from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
-from sawtooth.analysis.run.job import Communication, Straggler
+from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
@@ -108,9 +108,8 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     name, reason = who(late, result.ranks), why(late)
     name, by = f"{name[0].upper()}{name[1:]}", f" ({reason})" if reason else ""
     step_ms = result.lead.best.ms if result.lead is not None else None
-    if (stalled := _stalls(result, communication, late)) is not None:
-        times = f"in {stalled.steps} of {stalled.steps_counted} steps"
-        sentence = f"{name} stalls about {fmt.duration_ms(stalled.mean_ms)} {times}; the others wait."
+    if (stalled := stalls_of(late, result.ranks, communication)) is not None:
+        sentence = f"{name} stalls about {fmt.duration_ms(stalled.mean_ms)} in {stalled}; the others wait."
         lost = f"That is ≈\u00a0{fmt.duration_ms(late.own_ms)} of a step on average{by}. "
     else:
         verb = "hold" if late.at_most or (len(late.ranks) > 1 and late.kind != "host") else "holds"
@@ -125,14 +124,6 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."
     fix = finding.fix if finding is not None else ""
     return sentence, f"{lost}{gain} {fix} {predicted_gain.delay_and_gain(late, gain_ms)}".strip()
-
-
-def _stalls(result: RunResult, communication: Communication, late: Straggler) -> Stalls | None:
-    """Return the few steps in which a single late rank stalls; None if it is late in most of them."""
-    if len(late.ranks) != 1 or not (len(communication.rows) or communication.heat is not None):
-        return None
-    rank = late.ranks[0] if late.ranks[0] is not None else late.positions[0]
-    return stalls(rank_steps(result.ranks, communication), rank)
 
 
 def _between(finding: Finding) -> str:

@@ -21,9 +21,9 @@ KERNEL = "void at::native::vectorized_elementwise_kernel<4, Add>(int)"
 class Planted:
     """Planted times of each rank, in µs per step.
 
-    ``loader_us`` is the time of its loader, in the steps ``loads_in`` (all steps if empty). ``host_us`` is host time outside
-    any operator. ``slow_gpu`` is a factor on the length of its kernels. ``own_kernel_us`` is the time of a kernel that only
-    this rank runs. ``clock_us`` is the offset of each host's clock. ``launch_us`` is the host time of each of LAUNCHES small
+    ``loader_us`` is the time of its loader. ``host_us`` is host time outside any operator. ``slow_gpu`` is a factor on the
+    length of its kernels. ``own_kernel_us`` is the time of a kernel that only this rank runs. ``late_in`` are the steps with
+    the time of a loader, a host and an own kernel (all steps if empty). ``clock_us`` is the offset of each host's clock. ``launch_us`` is the host time of each of LAUNCHES small
     launches.
     """
 
@@ -33,7 +33,7 @@ class Planted:
     own_kernel_us: Mapping[int, float] = field(default_factory=dict)
     clock_us: Mapping[int, float] = field(default_factory=dict)
     launch_us: Mapping[int, float] = field(default_factory=dict)
-    loads_in: frozenset[int] = frozenset()
+    late_in: frozenset[int] = frozenset()
 
 
 def job(ranks: int, per_host: int, planted: Planted, *, mesh: bool = False, steps: int = 5) -> list[ChromeTrace]:
@@ -87,17 +87,17 @@ def _empty(rank: int, ranks: int, per_host: int, planted: Planted) -> ChromeTrac
 def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Planted) -> tuple[float, float]:
     """Load and compute, and return when the host is free and when the GPU is free."""
     at = begin + 5
-    loads = not planted.loads_in or step in planted.loads_in
-    if loader := planted.loader_us.get(rank, 0.0) if loads else 0.0:
+    late = not planted.late_in or step in planted.late_in
+    if loader := planted.loader_us.get(rank, 0.0) if late else 0.0:
         trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + loader)
     at += loader
     for _ in range(LAUNCHES if planted.launch_us else 0):
         at += planted.launch_us[rank]
         trace.launch((at - 3, at - 1), (at, at + 2), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
-    at += planted.host_us.get(rank, 0.0) + 10
+    at += (planted.host_us.get(rank, 0.0) if late else 0.0) + 10
     end = at + 6 + COMPUTE_US * planted.slow_gpu.get(rank, 1.0)
     trace.launch((at, at + 2), (at + 6, end), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
-    if extra := planted.own_kernel_us.get(rank, 0.0):
+    if extra := planted.own_kernel_us.get(rank, 0.0) if late else 0.0:
         trace.launch((at + 2, at + 3), (end, end + extra), KERNEL, grid=[77, 1, 1], block=[128, 1, 1])
         end += extra
     return at + 4, end

@@ -2,7 +2,7 @@
 
 What it checks
     A joint replay of all ranks without the profiler. A rank is late if it takes longer by itself than its peers, in most
-    counted steps and by more than the estimates' error. Also, the job must gain if the rank is as fast as the others.
+    counted steps or much in a few, and by more than the estimates' error. Also, the job must gain if the rank is as fast as the others.
 Why it costs time
     Ranks step together, so all ranks pay for the one that is late (because of its data, host, work or GPU).
 What to do
@@ -27,6 +27,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgeme
 from sawtooth.analysis.findings.policy import Bar
 from sawtooth.analysis.findings.straggler_limits import LEADS, is_seen_to_be_late, waited_for_ms
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.ranks.heatmap import stalls_of
 from sawtooth.analysis.ranks.job_step import own_works
 from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
 from sawtooth.analysis.replay.whatif import GAIN_OFF, HOSTS_DIFFER, RUNS_DIFFER, STEP_OFF
@@ -64,7 +65,6 @@ PERHAPS = (
     "The gain is at most this: as replayed from the traces alone the hosts are slower than these kernels and hide the difference; telemetry "
     "(`sawtooth sample`) beside the run would tell."
 )
-
 SHARED = (
     "All ranks replayed together without the profiler. Work of another batch size is shared out, so that all have the mean of it; kernels that the others "
     "do not run are taken away."
@@ -107,12 +107,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         late = communication.stragglers[0]
         name, reason = who(late, context.run.ranks), why(late)
         takes = "take" if late.kind == "set" else "takes"
+        much = f"{takes} {in_words(late.own_ms)} of each step longer than the others"
+        if (stalled := stalls_of(late, context.run.ranks, communication)) is not None:
+            much = f"stalls about {in_words(stalled.mean_ms)} in {stalled}"
         gain = context.step_ms * late.gain_ms / whole
         changes = CHANGES_OF.get(late.reason, CHANGES_OF[None])
         yield StragglerEvidence(
             Advice(
-                f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
-                + (f": {reason}" if reason else ""),
+                f"{name[0].upper()}{name[1:]} {much}{f': {reason}' if reason else ''}",
                 _action(communication.stragglers, context.run.ranks),
                 note=_note(late),
                 risk="Moving work between ranks changes which samples each of them sees.",

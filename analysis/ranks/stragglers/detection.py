@@ -1,7 +1,7 @@
 """Stragglers found by their own time, with the job's gain from a replay without their excess.
 
-A straggler's own time exceeds that of its peers in most counted steps, by more than the errors of the estimates and the usual
-differences between ranks. Peers have the same work by design: they sum gradients together and are no other pipeline stage.
+A straggler's own time exceeds that of its peers in most counted steps or much in a few, by more than the errors of the
+estimates and the usual differences. Peers have the same work by design: they sum gradients together in one pipeline stage.
 If slow replayed hosts hide a rank's excess kernel time, the job is replayed with hosts as fast as their error allows.
 """
 
@@ -35,6 +35,7 @@ LEAST_SHARE = 0.03  # share of a step: a gain below 3 % is lost in the noise
 OUTLIER_MADS = 6.0  # MADs above the median: of 1,000 equal ranks, none is outside
 FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # peers from which their scatter is meaningful; share of the counted steps
 RECURS = 2  # steps: a loader that stalls every fourth step occurs twice in a short profile, and once is chance
+STALL = 0.5  # of the lateness that, in one step alone, makes a rank late on average: two such steps do
 HIDES, HIDDEN_TIMES = 0.7, 3.0  # the others' gaps wait for a late rank: least share of its loss, least ratio to its own gaps
 
 F64 = NDArray[np.float64]
@@ -94,14 +95,13 @@ def blame(
     step_ms = job.step_ms()
     if not step_ms:
         return ()
-    own_times = (_late(i, own, peers[i], LEAST_SHARE * step_ms * 1e6) for i in range(len(own)))
-    late = [rank for rank in own_times if rank.own_ms >= LEAST_SHARE * step_ms]
-    if not late:
-        return ()
+    least_ms = LEAST_SHARE * step_ms
+    late = [x for i in range(len(own)) if (x := _late(i, own, peers[i], least_ms * 1e6)).own_ms >= least_ms]
     late = [replace(rank, shared_work_ms=ms) for rank, ms in zip(late, shared_work_ms(late, peers), strict=True)]
-    if _gain(job, recorded, late, step_ms) < LEAST_SHARE * step_ms:
+    gain_ms = _gain(job, recorded, late, step_ms) if late else 0.0
+    if gain_ms < least_ms:
         return _hidden_by_slow_hosts(job, late, ranks, hosts)
-    recorded_gain_larger = _gain(job, recorded, late, step_ms) > _replayed_gain(job, late, step_ms)
+    recorded_gain_larger = gain_ms > _replayed_gain(job, late, step_ms)
     stragglers = stragglers_of(late, ranks, hosts, lambda subset: _gain(job, recorded, subset, step_ms))
     return tuple(replace(rank, as_recorded=recorded_gain_larger) for rank in stragglers)
 
@@ -181,8 +181,7 @@ def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns:
 def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    It is 0 within the estimates' error. Some gaps exist on every host; the profiler decides in which of them a GPU runs out
-    of work.
+    It is 0 within the estimates' error: on every host, the profiler decides in which gaps a GPU runs out of work.
     """
     own = mine.long_gaps_ns.get(cause, 0.0)
     excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
@@ -192,10 +191,9 @@ def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
 def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float:
     """Return by how much single long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in most counted steps.
-    The profiler's cost is that of a whole step, so it does not measure the error of a single gap. A pause in every step of one
-    rank is the rank's own. But a host that is slower everywhere also has longer pauses, so they are compared with the peers'
-    pauses at its own speed.
+    Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in most counted steps and no long
+    one recurs. The profiler's cost is that of a whole step and not the error of a gap. A host that is slower everywhere also
+    has longer pauses, so its speed is allowed for.
     """
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
@@ -209,6 +207,8 @@ def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], leas
             row[: len(other_gaps)] = other_gaps
         usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
         excess[i] += np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
+    if (excess >= STALL * len(excess) * least_ns).sum() >= RECURS:
+        return float(excess.mean())
     return float(excess.mean()) if len(excess) and (excess >= least_ns).mean() > PERSISTENT else 0.0
 
 

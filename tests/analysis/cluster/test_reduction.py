@@ -125,7 +125,7 @@ def test_a_loader_that_is_late_now_and_then_is_named_and_one_that_was_late_once_
     Two of the nine counted steps are 2.5 ms longer on one rank: 0.56 ms a step.
     """
     (tmp_path / "traces").mkdir()
-    traces = job(8, 2, Planted(loader_us={3: 2500.0}, loads_in=frozenset(late_in)), mesh=True, steps=10)
+    traces = job(8, 2, Planted(loader_us={3: 2500.0}, late_in=frozenset(late_in)), mesh=True, steps=10)
     paths = [trace.write(tmp_path / "traces" / f"{rank}.json") for rank, trace in enumerate(traces)]
     for source in list_sources([str(path) for path in paths]):
         summarise(source, str(tmp_path / "summaries"))

@@ -29,7 +29,7 @@ def heat_of(folder: Path, planted: Planted) -> pd.DataFrame:
 
 
 def test_a_rank_that_is_late_in_two_steps_makes_the_others_wait_in_those(tmp_path: Path) -> None:
-    heat = heat_of(tmp_path, Planted(loader_us={3: 800.0}, loads_in=frozenset({2, 4})))
+    heat = heat_of(tmp_path, Planted(loader_us={3: 800.0}, late_in=frozenset({2, 4})))
     assert tuple(heat.columns) == HEAT
     waits = heat.pivot(index="rank", columns="step", values="wait_ms")
     assert list(waits.index) == [0, 1, 2, 3]
@@ -88,7 +88,7 @@ def test_known_hosts_and_stages_are_rows() -> None:
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        ([40, 122, 40, 40, 126, 40, 40], Stalls(2, 7, 84.0)),  # the others take 40 ms: excesses of 82 and 86
+        ([40, 122, 40, 40, 126, 40, 40], Stalls(("#1", "#4"), 7, 84.0)),  # the others take 40 ms: excesses of 82 and 86
         ([120, 122, 121, 119, 120, 122, 121], None),  # late in every step
         ([40, 120, 80, 60, 50, 70, 40], None),  # no clear stalls: 80 ms, and 40 in another step
         ([40, 40, 40, 40, 40, 40, 40], None),

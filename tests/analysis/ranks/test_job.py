@@ -73,15 +73,23 @@ def test_a_loader_late_every_fourth_step_is_named_with_its_cost_over_all_steps(t
 
     Of eight counted steps two wait 2 ms: 0.5 ms a step on average.
     """
-    planted = Planted(loader_us={1: 2_000.0}, loads_in=frozenset({3, 7}))
+    planted = Planted(loader_us={1: 2_000.0}, late_in=frozenset({3, 7}))
     (late,) = job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers
     assert (late.ranks, late.reason) == ((1,), "data_wait")
     assert late.own_ms == pytest.approx(0.5, abs=0.07)
     assert late.gain_ms == pytest.approx(0.5, abs=0.07)
 
 
-def test_a_loader_late_once_is_chance(tmp_path: Path) -> None:
-    planted = Planted(loader_us={1: 2_000.0}, loads_in=frozenset({3}))
+def test_a_host_that_pauses_in_two_of_eight_steps_is_named(tmp_path: Path) -> None:
+    planted = Planted(host_us={2: 6_000.0}, late_in=frozenset({3, 6}))
+    (late,) = job_of(tmp_path, planted, ranks=4, per_host=4, mesh=False, steps=9).stragglers
+    assert (late.ranks, late.reason) == ((2,), "python_host")
+    assert late.own_ms == pytest.approx(1.5, rel=0.2)
+
+
+@pytest.mark.parametrize("kind", ["loader_us", "host_us"])
+def test_a_rank_late_once_is_chance(tmp_path: Path, kind: str) -> None:
+    planted = Planted(**{kind: {1: 2_000.0}}, late_in=frozenset({3}))
     assert job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers == ()
 
 

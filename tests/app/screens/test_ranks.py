@@ -55,10 +55,12 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
 
 
 def test_a_rank_that_is_late_in_few_steps_is_said_to_stall_in_these(app_data: DataFolder, tmp_path: Path) -> None:
-    traces = job(4, 4, Planted(loader_us={1: 8000.0}, loads_in=frozenset({2, 5})), steps=7)
+    traces = job(4, 4, Planted(loader_us={1: 8000.0}, late_in=frozenset({2, 5})), steps=7)
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     text = words_of(opened("ranks", run)).replace("\u00a0", " ")
-    assert re.search(r"Rank 1 stalls about 8(\.\d+)? ms in 2 of \d steps; the others wait\.", text), text[:1500]
+    assert re.search(
+        r"Rank 1 stalls about 8(\.\d+)? ms in 2 of \d steps \(ProfilerStep#2, ProfilerStep#5\); the others wait\.", text
+    ), text[:1500]
     assert "of a step on average" in text
 
 
