@@ -1,4 +1,7 @@
-"""No report contradicts itself: gains against losses, the step after a change against the GPU's need, plan against headline."""
+"""No report contradicts itself.
+
+Gains agree with losses, the step after a change with the GPU's need, and the plan with the headline.
+"""
 
 from __future__ import annotations
 
