@@ -32,13 +32,13 @@ from sawtooth.installation import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
 PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
-SCALARS_S = 10.0  # between scalars: as dense as a curve of hours needs
-STEP_RATE_FILE, STEP_RATE_PERIOD_S = "pace.json", 1.0  # what the Live page shows of the steps, and how often
-PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
-AT_ONCE_S = 10.0  # what was sampled of a command that failed sooner, before a step, is not worth keeping
+SCALARS_S = 10.0  # between scalars; dense enough for a curve over hours
+STEP_RATE_FILE, STEP_RATE_PERIOD_S = "pace.json", 1.0  # file with the step rate for the Live page, and how often it is written
+PYTHON_FAILED = 1  # Python's exit code after an exception, such as a failed import
+AT_ONCE_S = 10.0  # if a command fails sooner and before a step, its samples are not stored
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
 NO_STEP = f"{ENDED_WITH} {{code}} before a step was seen: no run was made of it.{{kept}}"
-BY_SIGNAL = 128  # exit codes above it: a signal ends a process at once, with up to a second of marks not written yet
+BY_SIGNAL = 128  # larger exit codes mean a signal, which ends a process with up to a second of marks not written
 OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
 NO_ROOM = "Nothing was recorded: the temporary folder cannot be written ({why}). Free space there, or choose another folder with TMPDIR=…"
@@ -88,8 +88,9 @@ def run(
     ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile), and again every ``every``
     steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes; ``stacks``
     records Python calls in the profile, ``memory`` the allocator's history into files beside ``bundle``. ``samples`` and ``flops``
-    are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
-    The dashboard at ``push`` shows both while it trains, and the sampler serves both for Prometheus at ``metrics``.
+    are numbers per step, if they are known. Every ``progress_s`` seconds (0: never) the step rate is printed. It is also written for TensorBoard into
+    the folder ``scalars``, by default every SCALARS_S. The dashboard at ``push`` shows telemetry and step rate, and the sampler serves them for
+    Prometheus at ``metrics``.
     """
     words, python = words_of(command)
     name = name or name_of(command)
@@ -102,7 +103,7 @@ def run(
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(parts_folder())
-        except OSError as error:  # the training is started all the same
+        except OSError as error:  # the training runs without a recording
             code = run_in_foreground(words, os.environ)
             return Launched(code, missing=[NO_ROOM.format(why=error.strerror)])
         sampler, missing = (
@@ -240,7 +241,7 @@ def without(why_not: str | None) -> list[str]:
 
 
 def _first_sentence(text: str) -> str:
-    return f"{text.partition('. ')[0].rstrip('.')}."  # what to do instead is for who samples alone
+    return f"{text.partition('. ')[0].rstrip('.')}."  # the further sentences are for users who start the sampler alone
 
 
 def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, str]:
@@ -267,7 +268,7 @@ def session_of(sampler: Any, folder: Path) -> str | None:
 
 
 def _text(words: Sequence[str]) -> list[str]:
-    return [word.encode(errors="replace").decode() for word in words]  # a file's name may be no text
+    return [word.encode(errors="replace").decode() for word in words]  # a file name may not be valid Unicode
 
 
 def write(

@@ -22,9 +22,9 @@ PREFIX = "sawtooth-run-"
 LOCK = "lock"
 LOADED = "loaded"  # made by startup/sitecustomize.py in every Python that it reaches
 RECORDED = ("marks-*.jsonl", "trace-*.json", "live/*/meta.json")
-RESERVED_BYTES = 4096  # of an error: what it was, and of which process
-TAIL_BYTES = 64  # behind the last brace there is a line break at most
-LOW_BYTES = 1 << 20  # less than one flush of the sampler and the marks together
+RESERVED_BYTES = 4096  # for a note on an error and its process
+TAIL_BYTES = 64  # a trace ends with a brace, and perhaps a line break
+LOW_BYTES = 1 << 20  # with less free space the disk counts as full: one flush of sampler and marks needs more
 FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
 KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or bring it in with the recording."
@@ -45,7 +45,7 @@ def parts_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / LOCK).touch()
-        with contextlib.suppress(OSError):  # the room for an error is taken while there is some
+        with contextlib.suppress(OSError):  # reserve space for an error's note before the disk can be full
             reserved_error(folder).write_bytes(b" " * RESERVED_BYTES)
         with (folder / LOCK).open("r+") as lock, held(lock):
             yield folder
@@ -70,12 +70,12 @@ def _in_use(folder: Path) -> bool:
     try:
         with (folder / LOCK).open("r+") as lock:
             return is_locked(lock)
-    except FileNotFoundError:  # a version before locks made it, and may still record; or its parts were kept on purpose
+    except FileNotFoundError:  # made by a version without locks, which may still record; or by keep(), on purpose
         return "-files" not in folder.name
 
 
 def reserved_error(folder: Path) -> Path:
-    """Return the file whose room is taken at the start, so that an error can be noted on a full disk."""
+    """Return the file that reserves disk space, so that an error can be noted on a full disk."""
     return folder / "trouble-reserved.json"
 
 
@@ -114,7 +114,7 @@ def errors_in(folder: Path) -> list[str]:
 
 
 def free_name(wanted: Path) -> Path:
-    """Return ``wanted``, or the first of wanted-2, wanted-3 … that is not there yet."""
+    """Return ``wanted``, or the first of wanted-2, wanted-3 … that does not exist."""
     names = chain([wanted], (wanted.with_stem(f"{wanted.stem}-{number}") for number in count(2)))
     return next(path for path in names if not path.exists())
 
@@ -128,7 +128,7 @@ def keep(folder: Path, bundle: Path) -> Path:
         try:
             return Path(shutil.move(folder, target))
         except OSError:  # shutil.Error too
-            shutil.rmtree(target, ignore_errors=True)  # nobody must take half of it for the whole
+            shutil.rmtree(target, ignore_errors=True)  # an incomplete copy would look like a whole recording
     return folder
 
 

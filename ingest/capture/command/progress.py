@@ -22,14 +22,14 @@ from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 from sawtooth.ingest.loop.numbers import in_words, significant
 
-RECENT = 200  # steps that a figure is of, at most: long enough for a 95th percentile, short enough to show a change
-LEAST = 5  # steps: of fewer nothing is said
+RECENT = 200  # most steps in a report: enough for a 95th percentile, few enough to show a change
+LEAST = 5  # steps; fewer are not reported
 READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class StepRate:
-    """The recent steps of a training up to ``step``: ms, and how many a second."""
+    """The recent steps of a training up to ``step``: percentiles of the step time, and steps per second."""
 
     step: int
     p50_ms: float
@@ -37,12 +37,12 @@ class StepRate:
     per_s: float
 
     def line(self, samples: float | None) -> str:
-        """Return it for a terminal; ``samples`` are in a step, where that is known."""
+        """Return a line for a terminal; ``samples`` is the number per step, if it is known."""
         rate = f"{significant(samples * self.per_s, 4)} samples/s" if samples else f"{significant(self.per_s)} steps/s"
         return f"sawtooth: step {self.step:,}: median {in_words(self.p50_ms, 4)}, 95th percentile {in_words(self.p95_ms, 4)}, {rate}"
 
     def scalars(self, samples: float | None) -> dict[str, float]:
-        """Return it by tag."""
+        """Return the values by TensorBoard tag."""
         known = {"step_ms_p50": self.p50_ms, "step_ms_p95": self.p95_ms, "steps_per_s": self.per_s}
         return {
             f"sawtooth/{tag}": value
@@ -67,7 +67,7 @@ def step_rate_of(marks: Iterable[tuple[int, int, str]]) -> StepRate | None:
 class MarksTail:
     """Reads what was added to the files of marks in ``folder``, of the process that steps most.
 
-    Of each optimizer, it remembers the ``most`` last marks; all of them if ``most`` is None.
+    It stores the last ``most`` marks of each optimizer; all of them if ``most`` is None.
     """
 
     def __init__(self, folder: Path, most: int | None = RECENT + 1) -> None:
@@ -115,16 +115,16 @@ class MarksTail:
                 for mark in filter(None, map(MARK.search, whole)):
                     optimizer = int(mark[4])
                     self._loop.takes(optimizer)
-                    kept = self._by_optimizer.setdefault(optimizer, [])
-                    kept.append((int(mark[1]), int(mark[2]), mark[3].decode()))
+                    marks = self._by_optimizer.setdefault(optimizer, [])
+                    marks.append((int(mark[1]), int(mark[2]), mark[3].decode()))
                     if self._most is not None:
-                        del kept[: -self._most]
+                        del marks[: -self._most]
         return self._at > before and bool(self._by_optimizer)
 
 
 @dataclass(frozen=True)
 class ProgressSink:
-    """Where the pace goes, every ``seconds`` in which a step came."""
+    """A receiver of step rates: ``show`` is called every ``seconds`` if there were new steps."""
 
     seconds: float
     show: Callable[[StepRate], None]
@@ -150,7 +150,7 @@ class ProgressReporter:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        with contextlib.suppress(Exception):  # the training's exit code comes after it
+        with contextlib.suppress(Exception):  # the training's exit code must still be returned
             self.report(math.inf)  # the last steps
 
     def report(self, now_s: float) -> None:

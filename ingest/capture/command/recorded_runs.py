@@ -18,8 +18,9 @@ from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
-NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart
-STEP = "step"  # the setting that tells these runs apart
+# A later run has the steps up to a quarter of the distance to the previous profile before and after its own profile.
+NEAR = 4
+STEP = "step"  # the setting in which these runs differ
 LEAST_STEPS = 10  # of a process that is reported as a separate training
 LEFT_OUT = (
     "{count} processes trained. This report is about the one that stepped most, {steps:,} of {all:,} steps, and not about all of them. "
@@ -51,12 +52,12 @@ def runs_of(folder: Path) -> list[RecordedRun]:
             by_step.setdefault(one.step, RecordedRun(one.step)).sources.extend(one.sources)
     runs = [by_step[step] for step in sorted(by_step)]
     telemetry, stretches = folder / "telemetry.jsonl", sorted(folder.glob(f"{stretch.KIND}-*.json"), key=_size)
-    if stretches and not any(is_loop(path) for path in marks):  # of the process that did most
+    if stretches and not any(is_loop(path) for path in marks):  # the largest profile
         runs = [RecordedRun(sources=[(stretches[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
     if telemetry.exists():
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
-    with contextlib.suppress(Exception):  # the loader's times are the least of a recording
+    with contextlib.suppress(Exception):  # a recording is useful without the loader's times
         if runs and (loading := batch_files.loading_of(folder)) is not None:
             runs[0].facts.update(batch_files.facts_of(loading))
     return runs

@@ -20,8 +20,8 @@ EVERY = "SAWTOOTH_RUN_EVERY"
 LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
 STACKS = "SAWTOOTH_RUN_STACKS"  # "1": Python calls are recorded
 MEMORY = "SAWTOOTH_RUN_MEMORY"  # "1": the allocator's history is recorded with the profile
-BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set: this rank alone has this folder
-LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
+BY_ITSELF = "SAWTOOTH_RUN_RANK"  # set if no other rank uses this folder
+LEAST_SECONDS = 5.0  # of the loop before the profile, so that 50 samples of telemetry show it undisturbed
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class HookSettings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> HookSettings:
-        """Read them from the environment."""
+        """Read the settings from the environment."""
         rank, ranks = number_of("RANK", environment), number_of("WORLD_SIZE", environment) or 1
         rank, ranks = (rank, ranks) if rank is not None and ranks > 1 else (None, 1)
         return cls(

@@ -18,8 +18,8 @@ Undo = Callable[[], None]
 def watch_backward(autograd: Any, happens: Happens) -> Undo:
     """Call ``happens`` after each outermost backward pass; return a function that ends this.
 
-    Tensor.backward, torch.autograd.backward and torch.autograd.grad all run this function, torch.func through the last. Compiled code does not
-    contain it, so that nothing is compiled again. PyTorch before 2.2 has none: its passes are not noticed.
+    Tensor.backward, torch.autograd.backward, torch.autograd.grad and torch.func all run this function. Compiled code does not contain it, so nothing
+    is compiled again. PyTorch before 2.2 does not have it; its backward passes are not noticed.
     """
     if not hasattr(autograd, "_engine_run_backward"):
         return lambda: None
@@ -29,14 +29,14 @@ def watch_backward(autograd: Any, happens: Happens) -> Undo:
 
         def noticed(*arguments: Any, **named: Any) -> Any:
             nonlocal inside
-            if inside:  # a checkpoint runs its part of the pass within the pass
+            if inside:  # checkpointing runs a nested backward pass
                 return run(*arguments, **named)
             inside = True
             try:
                 result = run(*arguments, **named)
             finally:
                 inside = False
-            for each in tuple(watchers):  # one that gives up leaves the list
+            for each in tuple(watchers):  # a copy, because a watcher that gives up removes itself from the list
                 each(BACKWARD if named.get("accumulate_grad") else GRADIENT)
             return result
 

@@ -23,15 +23,16 @@ from ..settings import HookSettings
 from . import backward
 from .modules import OutermostModule
 
-LEAST = 3  # times that a sign has come: a loop begins
-FEW = 20  # marks of a sign that has come no more for as long as another one came: it was no loop
-# Factor by which the profile waits if an optimizer exists: a sanity check or a first evaluation comes before its steps.
+LEAST = 3  # after so many signs of a kind, a loop has begun
+# A kind of sign with fewer marks is replaced by another kind that came this often since: it was not the loop.
+FEW = 20
+# Factor on the wait for a profile if an optimizer exists, because a sanity check or a first evaluation can precede its steps.
 PATIENCE = 12.0
-LOOK_S = 0.05  # between looks for the outermost module: 30 µs each
-LOOKS = 1200  # a minute of them; a module that was not seen in it takes no time
+LOOK_S = 0.05  # between searches for the outermost module, which take 30 µs each
+LOOKS = 1200  # searches in a minute; a module that was not found by then takes little time
 MOST_PLACES = 64
 MOST_CODES = 1000
-DEEPEST = 30  # frames from a sign to the program's line
+MOST_FRAMES = 30  # frames that are searched from a sign to the program's line
 
 
 class SignHook(Protocol):
@@ -64,13 +65,13 @@ class Signs:
         self._hook: SignHook | None = None
         self._counts: Counter[str] = Counter()
         self._marked = 0
-        self._others = 0  # signs of other kinds since the last of this
-        self._first_other = 0.0  # when the first of these came
+        self._others = 0  # signs of other kinds since the last one of ``sign``
+        self._first_other = 0.0  # time of the first of these
         self._places: dict[tuple[int, int], int] = {}
         self._libraries: dict[int, tuple[bool, CodeType]] = {}  # by id: whether this code is PyTorch's or ours
         self._undo: list[Callable[[], None]] = []
         self._module: OutermostModule | None = None
-        self._over = False  # no Event: a fork may copy its lock held
+        self._over = False  # not an Event: a fork could copy its lock while it is locked
         self._optimizers: Any = None
         self._made = False
         self._thread: threading.Thread | None = None
@@ -108,7 +109,7 @@ class Signs:
         return PATIENCE if self.optimizer_exists() else 1.0
 
     def happens(self, sign: str) -> None:
-        """Note that ``sign`` came; nothing that fails in here reaches the program."""
+        """Count a sign of kind ``sign``; errors do not reach the program."""
         if self._over:
             return
         try:
@@ -147,7 +148,7 @@ class Signs:
     def _place(self) -> int:
         """Return the number of the innermost line, outside PyTorch and the recorder, that led to the sign."""
         frame: Any = sys._getframe(2)
-        for _ in range(DEEPEST):
+        for _ in range(MOST_FRAMES):
             if frame.f_back is None or not self._is_library(frame.f_code):
                 break
             frame = frame.f_back
@@ -177,14 +178,14 @@ class Signs:
                     looks += 1
                     assert self._module is not None
                     self._module.look()
-                    if self._over:  # meanwhile: what was just found is let go of too
+                    if self._over:  # ended during the search: release the module that it found
                         self._module.leave()
 
     def _wants_module(self) -> bool:
         return self._module is not None and self.sign in (None, BATCH, CALL) and not self._module.is_found
 
     def give_up(self) -> None:
-        """Notice nothing more, and keep nothing: an optimizer makes the loop's steps."""
+        """Ignore further signs and delete the recorded ones, because an optimizer makes the loop's steps."""
         hook, self._hook = self._hook, None
         self._leave()
         if hook is not None:
@@ -225,5 +226,5 @@ def watch_batches(loaders: Any) -> None:
 
 
 def _below(of: Any) -> list[Any]:
-    """Return a class and all classes made from it."""
+    """Return a class and all its subclasses."""
     return [of, *(each for child in of.__subclasses__() for each in _below(child))]

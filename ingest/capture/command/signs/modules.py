@@ -17,15 +17,15 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-SIGHTINGS = 3  # calls of one module that were seen: one long call is not a loop
+SIGHTINGS = 3  # so many different calls of a module must be seen, because one long call is not a loop
 ATTRIBUTE = "_compiled_call_impl"
 
 
 class _Seen:
-    """Marks a call's frame as seen. It stands where a trace function would, and traces nothing."""
+    """Marks a call's frame as seen: it is stored as the frame's unused trace function."""
 
     def __call__(self, *_: object) -> None:
-        """Trace nothing, where a debugger comes later."""
+        """Do nothing if a debugger, started later, calls it as a trace function."""
 
 
 _SEEN = _Seen()
@@ -75,7 +75,7 @@ class OutermostModule:
 
     @property
     def is_found(self) -> bool:
-        """Tell whether the calls of a module are noticed, which still exists."""
+        """Return whether a module was found that still exists and whose calls are noticed."""
         module = self._module()
         return module is not None and module.__dict__.get(ATTRIBUTE) is self._noticed
 
@@ -102,7 +102,7 @@ class OutermostModule:
         module.__dict__[ATTRIBUTE] = noticed
 
     def leave(self) -> None:
-        """Notice no more calls; the module is as it was."""
+        """Notice no more calls and restore the module."""
         if self.is_found:
             module = self._module()
             if self._before is None:

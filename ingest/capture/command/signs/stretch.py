@@ -27,19 +27,19 @@ from ..parts import check_whole
 from ..settings import HookSettings
 
 KIND = "stretch"  # in the names of files, before the process
-SECONDS = 2.0  # of a stretch. A program that launches kernels all the time fills a trace with 100,000 events in it.
-WAIT_FACTOR = 2.0  # times the least time before a loop's profile: until then a loop may still begin
+SECONDS = 2.0  # length of a profile; a program that launches kernels all the time makes 100,000 events in it
+WAIT_FACTOR = 2.0  # factor on the least time before a loop's profile, because a loop may begin until then
 LEAST_WAIT_S = 2.0
-LEAST_SECONDS = 0.2  # A stretch that the program's end cuts shorter says nothing.
-# Share of a core that the process used before. One that waits (a launcher, a server's parent) has nothing to profile.
+LEAST_SECONDS = 0.2  # A profile that the program's end makes shorter than this is dropped.
+# Share of a core that the process must have used. A process that only waits (a launcher, a server's parent) is not profiled.
 LEAST_CORE = 0.2
-LOOK_S = 0.05
-TO_START_S = 30.0  # The main thread may be inside one long call. After this time it is asked again.
-TO_END_S = 10.0  # Writing the trace of a stretch takes less. A program's end waits no longer.
-TO_GIVE_WAY_S = 2.0  # as a step's profile does
+LOOK_S = 0.05  # between two checks
+TO_START_S = 30.0  # The main thread may be inside one long call. After this time the start is tried again.
+TO_END_S = 10.0  # A program's end waits at most this long for the trace; writing it usually takes less.
+TO_GIVE_WAY_S = 2.0  # another profiler waits at most this long for ours to end; the same as for a profile of steps
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's driver, the same in WSL, and AMD's
-PATIENCE = 3.0  # Factor by which the stretch waits if an optimizer exists: what comes before its steps may take long.
-# why there is no trace: PyTorch before 2.7, it ran nothing, or the main thread stayed inside one call
+PATIENCE = 3.0  # further factor on the wait if an optimizer exists, because its first step may come late
+# Reasons why there is no trace: PyTorch before 2.7, PyTorch ran nothing, or the main thread stayed inside one call.
 OLD, IDLE, INSIDE = "old", "idle", "inside"
 
 
@@ -52,7 +52,7 @@ class Stretch:
 
     def __init__(self, settings: HookSettings, torch: Any, repeats: Callable[[], bool], trains: Callable[[], bool]) -> None:
         self._settings, self._torch, self._repeats, self._trains = settings, torch, repeats, trains
-        self._over = False  # no Event: a fork may copy its lock held
+        self._over = False  # not an Event: a fork could copy its lock while it is locked
         self._interrupted = False
         self.gives_way = True  # to the profile of a loop's steps
         self._profiler: Any = None
@@ -82,7 +82,7 @@ class Stretch:
                 if due and computes and self._is_imported() and self._may_begin():
                     if self._profiled():
                         return
-                    wait_s = 2 * (time.monotonic() - self._loaded)  # nothing ran: look less and less often
+                    wait_s = 2 * (time.monotonic() - self._loaded)  # nothing ran: try again after twice the time
         except Exception:  # the program must not notice
             self._over = True
 
