@@ -69,6 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=min(lost, inputs.ms),
         cost_ms=min(lost, inputs.ms),
         edits=[WithoutOps(inputs.ids, host_too=False)],
+        rest="the waits around these copies",
         confidence="high",
         rows=inputs.rows(),
         places=inputs.places(),

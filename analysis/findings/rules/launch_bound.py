@@ -142,10 +142,7 @@ def _gpu_may_limit(context: RuleContext) -> bool:
 
 @dataclass(frozen=True)
 class _GraphAdvice:
-    """The advice for one kind of loop, and the edits that predict it.
-
-    Without edits nothing is predicted.
-    """
+    """The advice for one kind of loop, and the edits that predict its gain, if there are any."""
 
     action: Action
     note: str
@@ -187,6 +184,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=least,
         stated_ms=lost,
         edits=() if unknown else advice.edits,
+        rest="the host's other work between launches",
         confidence="low" if unknown else advice.confidence,
         severity="info" if unknown or _gpu_may_limit(context) else None,
         severity_by_cost=least < lost,
