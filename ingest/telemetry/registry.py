@@ -34,6 +34,7 @@ from sawtooth.ingest.telemetry.formats import (
     tegrastats,
     wandb_events,
 )
+from sawtooth.ingest.telemetry.line_prefix import behind, behind_prefix, prefix_of
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
@@ -71,8 +72,20 @@ def readers() -> list[Reader]:
 
 
 def reader_for(head: bytes) -> Reader | None:
-    """Return the reader that recognizes ``head``; None if it is not telemetry."""
+    """Return the reader that recognizes ``head``; None if it is not telemetry.
+
+    A log collector's prefix before each line is left out.
+    """
     text = as_utf8(head)
+    prefix = prefix_of(text)
+    if prefix is not None and not spaced_tables.sniff(text):  # These tables read the time before each line themselves.
+        bare = b"\n".join(line[behind(prefix, line) :] for line in text.split(b"\n"))
+        if (reader := _recognizes(bare)) is not None:
+            return behind_prefix(reader, prefix)
+    return _recognizes(text)
+
+
+def _recognizes(text: bytes) -> Reader | None:
     return next((reader for reader in readers() if reader.sniff(text)), None)
 
 

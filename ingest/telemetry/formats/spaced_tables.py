@@ -12,15 +12,18 @@ from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 NAME = "table of amd-smi or npu-smi"
 # Title of the tool → title that header_of knows. Other columns get an unknown title, so that they are not used.
 AMD = {
-    "TIMESTAMP": "timestamp", "GPU": "gpu", "XCP": "xcp", "POWER": "power_usage", "PWR": "power_usage", "GPU_T": "hotspot_temperature",
-    "MEM_T": "memory_temperature", "GFX_CLK": "gfx_clk", "GFX%": "gfx", "MEM%": "mem", "MEM_CLOCK": "mem_clock", "VRAM_USED": "vram_used",
-    "VRAM_TOTAL": "vram_total", "PVIOL": "pviol", "TVIOL": "tviol",
+    "TIMESTAMP": "timestamp", "GPU": "gpu", "XCP": "xcp", "POWER": "power_usage", "PWR": "power_usage", "PWR_CAP": "power_limit",
+    "GPU_T": "hotspot_temperature", "GPU_TEMP": "hotspot_temperature", "MEM_T": "memory_temperature", "MEM_TEMP": "memory_temperature",
+    "GFX_CLK": "gfx_clk", "GFX_CLOCK": "gfx_clk", "GFX%": "gfx", "GFX_UTIL": "gfx", "MEM%": "mem", "MEM_UTIL": "mem",
+    "MEM_CLOCK": "mem_clock", "VRAM_USED": "vram_used", "VRAM_TOTAL": "vram_total", "VRAM_USAGE": "vram_used,vram_total",
+    "PVIOL": "pviol", "TVIOL": "tviol", "SINGLE_ECC": "single_bit_ecc", "DOUBLE_ECC": "double_bit_ecc",
 }  # fmt: skip
 NPU = {"NpuID(Idx)": "npu", "Pwr(W)": "power (W)", "Temp(C)": "temperature", "AI Core(%)": "gpu_utilization (%)", "Memory BW(%)": "memory_utilization (%)"}  # fmt: skip
 LEAST_KNOWN = 3  # titles of AMD or NPU in a header line
 _IN_BRACKETS = re.compile(r"\S[^()]*\([^)]*\)")
 _GIB = re.compile(r"([\d.]+)\s+GB(?=\s|$)")  # the tools mean GiB; converted to MiB, the unit of titles without one
-_UNIT = re.compile(r"(?<=[\dA])\s+(?:W|°C|C|MHz|%|MB|GB|mV|V|MB/s)(?=\s|$)")
+_USED_OF_TOTAL = re.compile(r"([\d.]+)/([\d.]+)\s+([GM]B)(?=\s|$)")  # VRAM_USAGE of ROCm 7
+_UNIT = re.compile(r"(?<=[\dA])\s+(?:W|°C|C|MHz|%|MB|GB|mV|V|M[Bb]/s)(?=\s|$)")
 
 
 def sniff(head: bytes) -> bool:
@@ -37,6 +40,8 @@ def _titles(line: str) -> list[str] | None:
     """Return the titles of a header line as header_of knows them; None for another line."""
     titles = [title.strip() for title in _IN_BRACKETS.findall(line)] if "(" in line else line.split()
     names = NPU if titles[:1] == ["NpuID(Idx)"] else AMD
+    if not titles or (titles[0] not in names and not titles[0][:4].isdigit()):  # A date may stand before the titles.
+        return None
     if len(names.keys() & set(titles)) < LEAST_KNOWN or not {"NpuID(Idx)", "GPU"} & set(titles) or "," in line:
         return None
     return [names.get(title, f"other {position}") for position, title in enumerate(titles)]
@@ -53,7 +58,10 @@ def _as_csv(lines: Iterator[str]) -> Iterator[bytes]:
                 known = titles
                 yield ",".join(titles).encode()
             continue
-        row = ["N/A" if cell in ("NA", "-") else cell for cell in _UNIT.sub("", _GIB.sub(_in_mib, line)).split()]
+        row = [
+            "N/A" if cell in ("NA", "-") else cell
+            for cell in _UNIT.sub("", _GIB.sub(_in_mib, _USED_OF_TOTAL.sub(r"\1 \3 \2 \3", line))).split()
+        ]
         if known is None or not row or not row[0][0].isdigit():
             continue
         if chip is not None and len(row) > chip and row[chip] not in ("0", "N/A"):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.quantities.quantity import RATIO
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
@@ -43,6 +43,11 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     count = 0
     for record in _records(lines, table):
         count += 1
+        if count == 1 and len(runs := sorted({key.rpartition(" - ")[0] for key in record if _KEY.match(key)})) > 1:
+            shown = " and ".join(as_shown(run) for run in runs[:2])
+            raise SourceError(
+                "E-TYPE", f"The export has columns of {len(runs)} runs ({shown}), each with its own GPUs. Export one run."
+            )
         time_ns = _time(record, table)
         if time_ns is None:
             table.note("line_unreadable", "data_loss", "Records without a time were left out.")

@@ -20,6 +20,14 @@ AMD = """GPU  XCP  POWER   GPU_T   MEM_T   GFX_CLK   GFX%   MEM%  MEM_CLOCK  VRA
   0    0   138 W    43 °C    N/A   132 MHz   97 %    3 %    900 MHz     2.5 GB    191.5 GB
   1    0   700 W    71 °C   60 °C  2100 MHz  96 %   30 %   1300 MHz   150.0 GB    191.5 GB
 """
+AMD_OLD = """AMDSMI Tool: 24.6.2 | ROCm version: 6.2.2
+GPU  POWER  GPU_TEMP  MEM_TEMP  GFX_UTIL  GFX_CLOCK  MEM_UTIL  MEM_CLOCK     THROTTLE  VRAM_USED  VRAM_TOTAL   PCIE_BW
+
+  0   11 W     43 °C     58 °C      84 %   1814 MHz       1 %     96 MHz  UNTHROTTLED     227 MB    25476 MB  N/A Mb/s
+"""
+AMD_NEW = """GPU  XCP  POWER  PWR_CAP   GPU_T   MEM_T   GFX_CLK   GFX%   MEM%  ENC%      VRAM_USAGE
+  0    0   11 W    750 W   43 °C   58 °C  1814 MHz   84 %    1 %   N/A    34.5/192.0 GB
+"""
 NPU = """NpuID(Idx)  ChipId(Idx) Pwr(W)  Temp(C)  AI Core(%)  AI Cpu(%)  Ctrl Cpu(%)  Memory(%)  Memory BW(%)
 0           0           290.4   51       95          0          16           62         70
 0           1           NA      52       94          0          16           62         NA
@@ -50,6 +58,45 @@ def test_amd_smi_monitor_as_a_table_with_units_in_its_cells(tmp_path: Path) -> N
             (1, (96, 700, 71, 60, 2100, 153600 * MIB, total)),
         )
     ]
+
+
+@pytest.mark.parametrize(("text", "limit", "memory"), [(AMD_OLD, None, (227, 25476)), (AMD_NEW, 750, (35328, 196608))])
+def test_amd_smi_monitor_of_other_versions(tmp_path: Path, text: str, limit: int | None, memory: tuple[int, int]) -> None:
+    what = "util_pct, mem_busy_pct, power_w, power_limit_w, temp_c, mem_temp_c, clock_sm_mhz, mem_used_bytes, mem_total_bytes"
+    assert rows(text, tmp_path, what) == [(84, 1, 11, limit, 43, 58, 1814, *(amount * MIB for amount in memory))]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "2026-05-04T10:00:01.123456789Z stdout F ", "2026-05-04T10:00:01.123456Z ", "[2026-05-04 10:00:01] ", "May  4 10:00:01 ",
+        "May 04 10:00:01 node17 monitor[4711]: ", "3: ", "monitor-1  | ", "[pod/monitor-abc/main] ",
+    ],
+)  # fmt: skip
+def test_lines_behind_the_prefix_of_a_log_collector(tmp_path: Path, prefix: str) -> None:
+    text = "".join(prefix + line + "\n" for line in AMD.splitlines())
+    assert rows(text, tmp_path, "device, util_pct, power_w") == [(0, 97, 138), (1, 96, 700)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "".join(f"{task}: {line}\n" for task in (0, 1) for line in AMD.splitlines()),
+            r"come from several places \('0' and '1'\)",
+        ),
+        ("_runtime,a - system/gpu.0.gpu,b - system/gpu.0.gpu\n1,90,10\n", r"columns of 2 runs \('a' and 'b'\)"),
+    ],
+)
+def test_gpus_of_two_sources_are_not_mixed(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(SourceError, match=says):
+        rows(text, tmp_path, "device")
+
+
+def test_a_prefix_before_nvidia_smi_csv_is_left_out(tmp_path: Path) -> None:
+    lines = "timestamp, index, utilization.gpu [%]\n2026/05/04 10:00:01.500, 1, 95 %\n"
+    text = "".join(f"monitor-1  | {line}\n" for line in lines.splitlines())
+    assert rows(text, tmp_path, "device, util_pct") == [(1, 95)]
 
 
 def test_npu_smi_watch_with_two_chips_of_one_card(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""Prefixes that log collectors put before each line of a printed log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sawtooth.ingest.errors import SourceError, as_shown
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+
+_TIME = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+PREFIXES = tuple(
+    re.compile(prefix)
+    for prefix in (
+        _TIME + rb" std(?:out|err) [FP] ",  # Kubernetes' files of containers
+        rb"\[?" + _TIME + rb"\]? ",  # kubectl logs --timestamps, docker logs -t, ts
+        rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?:(?P<source>\S+ [^\s\[]+)(?:\[\d+\])?: )?",  # journald and syslog, ts
+        rb" *(?P<source>\d+): ",  # srun --label
+        rb"(?P<source>[\w.-]+) *\| ",  # docker compose logs
+        rb"\[(?P<source>pod/[^\s\]]+)\] ",  # kubectl logs --prefix
+    )
+)
+LINES = 20  # lines of the head that must all have the prefix
+LEAST_LINES = 2  # one line with a prefix may be a line of any text
+
+
+def prefix_of(head: bytes) -> re.Pattern[bytes] | None:
+    """Return the pattern of the prefix that all of the first lines have; None without one."""
+    first = [line for line in head.split(b"\n")[:LINES] if line.strip()][: LINES - 1]
+    if len(first) < LEAST_LINES:
+        return None
+    return next((prefix for prefix in PREFIXES if all(prefix.match(line) for line in first)), None)
+
+
+def behind_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
+    """Return ``reader`` for lines that begin with ``prefix``.
+
+    Its ``read`` raises SourceError if the lines come from several hosts or tasks, because their GPUs have the same numbers.
+    """
+
+    def read(lines: Iterator[bytes]) -> TelemetryTables:
+        telemetry = reader.read(_without(prefix, lines))
+        sentence = "Each line begins with the prefix of a log collector. The prefix was left out, and its time is not used."
+        telemetry.diagnostics.append({"key": "prefix_left_out", "severity": "info", "sentence": sentence, "count": 1})
+        return telemetry
+
+    return replace(reader, read=read)
+
+
+def behind(prefix: re.Pattern[bytes], line: bytes) -> int:
+    """Return where the content of ``line`` begins; 0 if it has no prefix."""
+    match = prefix.match(line)
+    return match.end() if match else 0
+
+
+def _without(prefix: re.Pattern[bytes], lines: Iterator[bytes]) -> Iterator[bytes]:
+    first: bytes | None = None
+    for line in lines:
+        match = prefix.match(line)
+        place = match.groupdict().get("source") if match else None
+        if place is not None and first is not None and place != first:
+            names = " and ".join(as_shown(name.decode(errors="replace")) for name in (first, place))
+            raise SourceError(
+                "E-TYPE",
+                f"The lines of this log come from several places ({names}), each with its own GPUs. "
+                "Give one file for each of them: filter the log by the beginning of its lines.",
+            )
+        first = place or first
+        yield line[match.end() :] if match else line
