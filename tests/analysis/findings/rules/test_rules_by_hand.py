@@ -397,7 +397,7 @@ def test_what_may_bring_nothing_saves_no_more_than_its_shorter_end() -> None:
         fed_every_ms=lambda best, edits, step_ms, edge: None,
         of_another_run=lambda best, edits, between: between,
     )
-    best: Any = SimpleNamespace(ms=34.6)
+    best: Any = SimpleNamespace(ms=34.6, source="profile")
     waits = Evidence(Advice("It waits.", act("Load with more workers.")), lost_ms=32.4, edits=[WithoutWaits(())])
     result = judge_evidence(waits, Step(best, whatif), None)
     assert result is not None and result.severity == "info" and "may be no less than now" in result.note
