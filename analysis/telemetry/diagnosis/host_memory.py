@@ -53,8 +53,8 @@ def _observation(
     if waits:
         evidence += f" Some task waits for memory in {waits:.0f} % of that time."
     if {"ram_used_bytes", "ram_total_bytes"} <= host.values.keys():
-        used, total = (float(np.nanmax(host.values[column])) / (1 << 30) for column in ("ram_used_bytes", "ram_total_bytes"))
-        evidence += f" Programs use up to {significant(used)} of {significant(total)} GiB."
+        used, total = (float(np.nanmax(host.values[column])) / 1e9 for column in ("ram_used_bytes", "ram_total_bytes"))
+        evidence += f" Programs use up to {significant(used)} of {significant(total)} GB."
     if pct_inside is not None and pct_outside is not None:
         evidence += f" GPU utilization is {pct_inside:.0f} % then and {pct_outside:.0f} % otherwise."
     return Observation(

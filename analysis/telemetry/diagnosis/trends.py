@@ -204,7 +204,6 @@ def _memory(growing: Sequence[tuple[DeviceSamples, tuple[float, float, float]]],
         else ""
     )
     length = duration((growing[0][0].times[-1] - growing[0][0].times[0]) / 1e9)
-    gib = 1 << 30
     return Observation(
         kind="memory-growth",
         devices=devices,
@@ -215,8 +214,8 @@ def _memory(growing: Sequence[tuple[DeviceSamples, tuple[float, float, float]]],
         time_share=1.0,
         start_ns=int(growing[0][0].times[0]),
         end_ns=int(growing[0][0].times[-1]),
-        title=f"Memory of {mid_sentence(gpus_in_words(devices, total))} grows from {start / gib:.1f} to {end / gib:.1f} GiB within {length}",
-        evidence=f"It grows in nearly every window and goes on to the end, by {significant(rate / gib, 2)} GiB an hour.{full}",
+        title=f"Memory of {mid_sentence(gpus_in_words(devices, total))} grows from {start / 1e9:.1f} to {end / 1e9:.1f} GB within {length}",
+        evidence=f"It grows in nearly every window and goes on to the end, by {significant(rate / 1e9, 2)} GB an hour.{full}",
         action=("Find", "what keeps memory", ": possible causes are losses kept with their graphs, a growing cache, or longer inputs."),
         record_next="allocations in a profile (profile_memory=True), or torch.cuda.memory._record_memory_history()",
         details={"from_bytes": start, "to_bytes": end, "bytes_per_hour": rate},

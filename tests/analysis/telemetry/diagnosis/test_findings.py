@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,6 +146,8 @@ def test_telemetry_gap_is_unknown_and_not_idle(tmp_path: Path) -> None:
     )
     (creep,) = [finding for finding in found.findings if finding.rule == "memory-creep"]
     assert "33% of that time has no samples and counts as unknown." in creep.observed
+    start, end = map(float, re.findall(r"[\d.]+", creep.title.split(" from ")[1])[:2])
+    assert "GB" in creep.title and end - start == pytest.approx(9 * GIB / 1e9, rel=0.1)  # in the unit of the peak memory
 
 
 def test_samples_without_reasons_do_not_report_heat(tmp_path: Path) -> None:
