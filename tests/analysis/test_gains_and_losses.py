@@ -12,7 +12,7 @@ import pytest
 
 from sawtooth.analysis.findings.model import MORE_THAN_LOSS, MORE_WITH
 from sawtooth.analysis.reading_order import leading
-from sawtooth.analysis.replay.edits import AsGraph, FasterHost, WithoutCalls, WithoutHostCause, WithoutWaits
+from sawtooth.analysis.replay.edits import AsGraph, FasterHost, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import Finding, may_gain_nothing
 from sawtooth.app.words.advice import plan_title
 from tests.support.findings_of import context_of, result_of
@@ -25,7 +25,7 @@ QUICK = ("mlp_eager", "channels_first")
 DURATION = re.compile(r"([\d.,]+)\s(ns|µs|ms|s)\b")
 MS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 ALSO = MORE_WITH.format(title="", rest="")
-OF_THE_HOST = (AsGraph, WithoutHostCause, FasterHost, WithoutWaits, WithoutCalls)
+OF_THE_HOST = (AsGraph, WithoutHostCause, FasterHost, WithoutWaits)  # calls that are not made may have launched GPU work
 ROUNDED = 0.01
 
 
@@ -46,7 +46,7 @@ def test_no_report_contradicts_itself(name: str) -> None:
         with context_of(name) as context:
             needs_ms = context.gpu_needs_ms()
         for finding in result.findings:
-            if finding.predicted_step_ms and all(isinstance(edit, OF_THE_HOST) for edit in finding.edits):
+            if finding.predicted_step_ms and finding.edits and all(isinstance(edit, OF_THE_HOST) for edit in finding.edits):
                 assert finding.predicted_step_ms >= (1 - ROUNDED) * needs_ms, finding.title
 
 
