@@ -106,7 +106,6 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
     return {
         "name": name,
         "length": length,
-        "steady": "",
         "spans": _scaled(spans, highest),
         "peers": _scaled(usual, highest),
         "reference": reference,

@@ -32,9 +32,8 @@ from sawtooth.app.words.answer.title import (
 
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU, or the host without one, only waits
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
-LEAST_AVOIDED = (
-    0.25  # share of the first change's gain: it makes that much of the GPU's own work shorter, so that work is a loss
-)
+# Compute is avoidable if the first change removes so much of it: a share of the change's gain.
+LEAST_AVOIDED = 0.25
 MOSTLY = 0.9  # share of a wait from which on a finding that explains it may name it
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 

@@ -121,7 +121,10 @@ class Header:
 
     @property
     def maker(self) -> str | None:
-        """The name for devices of the maker whose tool wrote these titles; None if other tools write them too."""
+        """The name for devices of the maker whose tool wrote these titles.
+
+        None if tools of other makers write them too.
+        """
         names = {plain(title)[0] for title in self.titles}
         return next((maker for maker, only_there in MAKERS.items() if names & only_there), None)
 
