@@ -30,6 +30,7 @@ from tests.support.paths import ROOT
 
 RECORDER = [sys.executable, "-c", "from sawtooth.ingest.capture.commands import main; main()", "run"]
 LIMIT_S = 300  # of one training
+NOT_THE_SERVER = ("--no-sample", "--no-loader", "--after", "3600")  # the forks are recorded, not the server itself
 START = """
 import contextlib, glob, itertools, os, sys, threading, time
 os.dup2(os.open("stderr.txt", os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
@@ -332,7 +333,7 @@ def forked(folder: Path) -> Iterator[tuple[str, str]]:
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (
         server(places[0], variables) as alone,
-        server(places[1], variables, *RECORDER, "--no-sample", "--no-loader") as recorded,
+        server(places[1], variables, *RECORDER, *NOT_THE_SERVER) as recorded,
     ):
         yield alone.ready(), recorded.ready()
 

@@ -73,9 +73,11 @@ class Silence:
     def end(self) -> None:
         """Let Kineto print again, because another profiler begins."""
         library, self._library = self._library, None
-        if library is not None and os.environ.get(LOG_LEVEL) == str(SILENT):
+        if library is None:
+            return
+        if os.environ.get(LOG_LEVEL) == str(SILENT):
             del os.environ[LOG_LEVEL]
-            with contextlib.suppress(Exception):
-                ctypes.CDLL(
-                    str(library)
-                ).suppressLibkinetoLogMessages()  # Print only errors, as PyTorch does at a process's first profile.
+        with contextlib.suppress(Exception):
+            # Only errors are printed then, as PyTorch does at a process's first profile. Kineto keeps its level in the process: this is
+            # needed too where a forked child has already emptied its environment. It does nothing if the user has set the variable.
+            ctypes.CDLL(str(library)).suppressLibkinetoLogMessages()

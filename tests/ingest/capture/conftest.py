@@ -15,8 +15,8 @@ from sawtooth.ingest.capture.in_process.profilers import PROFILERS
 from tests.support.forked_torch import server
 from tests.support.paths import ROOT
 
-# The server's own loaders are not timed. Each fork times its own.
-RECORDER = (sys.executable, "-m", "sawtooth.ingest.capture.commands", "run", "--no-sample", "--no-loader")
+# The server itself is not recorded, and its loaders are not timed. Each fork has its own settings.
+RECORDER = (sys.executable, "-m", "sawtooth.ingest.capture.commands", "run", "--no-sample", "--no-loader", "--after", "3600")
 
 
 @pytest.fixture(autouse=True)

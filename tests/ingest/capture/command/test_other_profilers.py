@@ -5,6 +5,7 @@ Exit code, output and written files are compared.
 
 import importlib.util
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sawtooth.ingest.capture.in_process import kineto
 from sawtooth.ingest.capture.in_process.postponed import ALONE, MOST_TRIES, TOOL, UNKNOWN, WHY, WRITTEN, Postponed, sentence_of
 from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
 from tests.benchmarks.other_profilers import PATTERNS, compare, forked, lacks
@@ -132,3 +134,27 @@ def test_a_tool_that_holds_cupti_is_known_by_the_environment(
     (tmp_path / "other_profiler-1.json").write_text(json.dumps({"step": 0, "why": "running", "tool": tool, "exported": []}))
     said = sentence_of(tmp_path, profiled=False)
     assert said == (TOOL.format(tool=tool) if tool else ALONE.format(why=WHY["running"], advice=UNKNOWN))
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["same environment", "environment emptied by a forked child"])
+def test_kineto_prints_again_for_another_profiler(monkeypatch: pytest.MonkeyPatch, emptied: bool) -> None:
+    called: list[str] = []
+    library = SimpleNamespace(suppressLibkinetoLogMessages=lambda: called.append(os.environ.get(kineto.LOG_LEVEL, "unset")))
+    monkeypatch.setattr(kineto.ctypes, "CDLL", lambda path: library)
+    monkeypatch.setenv(kineto.LOG_LEVEL, "")
+    monkeypatch.delenv(kineto.LOG_LEVEL)
+    silence = kineto.Silence()
+    silence.begin(SimpleNamespace(__file__="torch/__init__.py"))
+    assert os.environ[kineto.LOG_LEVEL] == str(kineto.SILENT)
+    if emptied:
+        monkeypatch.delenv(kineto.LOG_LEVEL)
+    silence.end()
+    assert called == ["unset"]
+
+
+def test_the_users_own_level_of_kineto_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kineto.LOG_LEVEL, "2")
+    silence = kineto.Silence()
+    silence.begin(SimpleNamespace(__file__="torch/__init__.py"))
+    silence.end()
+    assert os.environ[kineto.LOG_LEVEL] == "2"
