@@ -38,13 +38,15 @@ Parts = tuple[tuple[str, str | None, float], ...]
 class StairStep:
     """The step with some changes: ms, the interval of such predictions, and ms by owner and cause.
 
-    The parts sum to ``ms``. What the replay does not explain has the owner idle and the cause unattributed.
+    The parts sum to ``ms``. What the replay does not explain has the owner idle and the cause unattributed. ``limit`` says that
+    ``ms`` is only the shortest step that a change can lead to.
     """
 
     ms: float
     low_ms: float | None
     high_ms: float | None
     parts: Parts
+    limit: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ FEW = 4  # complete steps next to those that lack records: the first one opens a
 DIFFERENT = 0.05  # of a step: as far as profile and estimate may be apart
 ABOUT_HALF = (0.45, 0.55)
 FEWER = "Record again with fewer steps and without Python stacks: the profiler drops records when its buffers overflow."
-NODES = "Record again with `nsys profile --cuda-graph-trace=node`, or with a newer CUDA driver: this one records no kernels inside CUDA graphs."
+NODES = "Record again with `nsys profile --cuda-graph-trace=node --trace=cuda,nvtx --output=run python train.py`. A newer CUDA driver also helps: this one records no kernels inside CUDA graphs."
 COUNTERS = "Record again while no other profiler (DCGM profiling, Nsight) holds the GPU, and with fewer steps."
 
 RANGES = "Record again without profiler_metrics in _ExperimentalConfig."

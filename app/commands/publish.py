@@ -11,6 +11,7 @@ import typer
 
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.staircase import staircase_of
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import DataOption, say
@@ -47,7 +48,8 @@ def publish(
     with opened(run, data) as chosen, TemporaryDirectory(prefix="sawtooth-publish-") as scratch:
         result = result_of(chosen.manifest, chosen.library)
         html, report = Path(scratch) / "sawtooth_report.html", Path(scratch) / "sawtooth_report.json"
-        html.write_text(run_html(result), encoding="utf-8")
+        computed = staircase_of(chosen.library, result, every_choice=False)
+        html.write_text(run_html(result, computed), encoding="utf-8")
         report.write_text(json_text(report_json(result), 1), encoding="utf-8")
         values = values_of(result)
         answer = TrackerResponse(fmt.clean(chosen.manifest.name, fmt.NAME_LENGTH), values, html, report, url)

@@ -16,6 +16,7 @@ from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.contract import report_schema
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.staircase import staircase_of
 from sawtooth.app.commands.dumps import answer_of
 from sawtooth.app.commands.inputs import Opened, opened, opened_all
 from sawtooth.app.commands.output import (
@@ -70,22 +71,22 @@ def report(
     with (opened_all if each else _one)(inputs, data, keep=keep) as runs:
         results = [result_of(run.manifest, run.library) for run in runs]
         tested = [_tested(run, result) for run, result in zip(runs, results, strict=True)]
+        if chosen is Format.html:
+            write(_html(runs[0], results[0]), output)
+            return
     if chosen is Format.json:
         reports = [report_json(result) for result in results]
         write(json_text(reports if each else reports[0], 1), output)
         return
-    form = {Format.html: _html, Format.md: report_text.markdown, Format.text: report_text.text}[chosen]
-    lines = [
-        form(result) + (f"\n{sentence}\n" if sentence and chosen is not Format.html else "")
-        for result, sentence in zip(results, tested, strict=True)
-    ]
+    form = report_text.markdown if chosen is Format.md else report_text.text
+    lines = [form(result) + (f"\n{sentence}\n" if sentence else "") for result, sentence in zip(results, tested, strict=True)]
     write("\n".join(lines), output, bold_line=1 if chosen is Format.text else None)
 
 
-def _html(result: RunResult) -> str:
+def _html(run: Opened, result: RunResult) -> str:
     from sawtooth.app.reports.html import run_html  # imported only here, because its templates take a tenth of the start time
 
-    return run_html(result)
+    return run_html(result, staircase_of(run.library, result, every_choice=False))
 
 
 def _tested(run: Opened, result: RunResult) -> str | None:

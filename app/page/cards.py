@@ -43,9 +43,7 @@ class NarrowRow:
 
 
 def style() -> None:
-    """Add the app's style rules and its logo to the page."""
-    st.html(templates.FOLDER / "poster.css")  # first, because the page's rules for narrow screens must override it
-    st.html(templates.FOLDER / "page.css")
+    """Add the logo and the colours of the dark theme to the page; its other rules are in the index page."""
     # Streamlit writes white text on the accent colour, which is light in this theme: the contrast is only 2.8:1
     if st.context.theme.type == "dark":
         st.html(
@@ -153,30 +151,24 @@ def numbers(pairs: Sequence[tuple[str, str]]) -> None:
         st.html(_HTML.numbers(pairs))
 
 
-def metric_card(
-    key: str, value: Reading, *, note: str | None = None, good: float | None = None, badge: bool = True, about: bool = False
-) -> None:
-    """Show metric ``key`` with its definition on hover, and the reason if it is missing.
+def metric_card(key: str, value: Reading, *, note: str | None = None, good: float | None = None) -> None:
+    """Show metric ``key`` with its definition on hover, its trust, and the reason if it is missing.
 
-    ``badge`` adds a warning if the number is not fully trusted. ``about`` writes ≈ before such a number. ``good`` is a share
-    that good runs reach: a bar compares this run with it.
+    ``good`` is a share that good runs reach: a bar compares this run with it.
     """
     metric = METRICS[key]
     help_text = f"{metric.definition} Source: {metric.source}"
     if value.notes:
         help_text += " — " + " ".join(value.notes)
     with st.container(border=True, height="stretch"):
-        text = fmt.reading(key, value)
-        unsure = about and value.value is not None and value.trust != "ok" and not text.startswith("<")
-        st.metric(metric.label, f"≈\u00a0{text}" if unsure else text, help=fmt.markdown(help_text, None))
+        st.metric(metric.label, fmt.reading(key, value), help=fmt.markdown(help_text, None))
         if value.value is not None and good is not None:
             _share_bar(value.value, good)
         if value.why_missing:
             small(f"Not known: {value.why_missing}")
         elif note:
             small(note)
-        if badge:
-            trust_badge(value)
+        trust_badge(value)
 
 
 def _share_bar(share: float, good: float) -> None:

@@ -63,6 +63,7 @@ def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
         "choice": choice_of(stairs, drawn["first"]) if stairs is not None else 0,
         "open": _open(stairs) if stairs is not None else None,
         "now": "now" if reading_order.best_ms(result) else "recorded",
+        "rank": f"rank {result.lead.rank}" if result.lead and result.lead.rank is not None and len(result.ranks) > 1 else "",
         "panorama": panorama.of(result),
         "notes": list(result.metrics["best_step_time_ms"].notes),
     }

@@ -17,11 +17,12 @@ from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.knowledge.owners import HOST_PARTS
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, columns_of, judge, parts_of
+from sawtooth.analysis.staircase import Staircase
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, step_bar, waterfall
 from sawtooth.app.charts.base import LegendEntry, entry_of
-from sawtooth.app.reports import numbers
+from sawtooth.app.reports import numbers, pictures
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import ACCENT, MUTED, colour_of
 from sawtooth.app.words import advice, savings
@@ -29,7 +30,9 @@ from sawtooth.app.words import evidence as evidence_words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
+from sawtooth.app.words import staircase as staircase_words
 from sawtooth.app.words import telemetry as telemetry_words
+from sawtooth.app.words.answer.title import first_choice
 from sawtooth.app.words.comparisons import audit, basis, changes, conditions, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 
@@ -97,11 +100,16 @@ class MatchTable:
     total: int
 
 
-def run_html(result: RunResult) -> str:
+def run_html(result: RunResult, computed: Staircase | None = None) -> str:
     """Return the report of a run in the page's order, without scripts.
 
-    It has the poster, the changes with code and evidence, and every reading.
+    It has the staircase, the changes with code and evidence, and every reading. Without ``computed``, a poster of the first
+    change replaces the staircase.
     """
+    stairs = staircase_words.of_run(result, computed) if computed is not None else None
+    headline, state = headline_words.on_poster(result), advice.below(result)
+    if stairs is not None:
+        headline, state = pictures.run_title(result, stairs)
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     numbered = [_change(number, finding, result) for number, finding in advice.numbered(result)]
@@ -109,14 +117,14 @@ def run_html(result: RunResult) -> str:
     return templates.render(
         "run_report.html",
         title=headline_words.headline(result),
-        headline=headline_words.on_poster(result),
-        state=advice.below(result),
+        headline=headline,
+        state=state,
         what_a_step_is=numbers.what_a_step_is(result),
         failure=result.manifest.failure,
         marker=Markup(report_text.MARKER),
         name=result.manifest.name,
         subtitle=run_words.subtitle(result),
-        poster=_poster(result),
+        poster=_staircase(result, stairs) if stairs is not None else _poster(result),
         distortion=run_words.distortion(verdict) if verdict else None,
         step_title=run_words.step_bar_title(verdict) if verdict else None,
         bars=_bars(rank) if verdict and rank else [],
@@ -139,6 +147,14 @@ def run_html(result: RunResult) -> str:
         not_checked_title=run_words.not_checked(len(result.not_checked)),
         not_checked=run_words.why_unchecked(result.not_checked),
     )
+
+
+def _staircase(result: RunResult, stairs: Staircase) -> Markup:
+    """Return the step now and after each change with the line of facts; for a phone, the poster."""
+    facts = staircase_words.facts(result, stairs, first_choice(stairs, result), staircase_words.Asked())
+    line = " · ".join(f"{label} {value}" for label, value in facts)
+    drawn = Markup('<div class="wide">{}<p class="small">{}</p></div>').format(pictures.of_run(result, stairs) or "", line)
+    return drawn + Markup('<div class="narrow">{}</div>').format(_poster(result) or "")
 
 
 def _poster(result: RunResult) -> Markup | None:

@@ -66,11 +66,7 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
     if doubt := words.mfu_doubt(metrics):
         cards.caution(doubt)
     _what_takes_a_step(rank, parts, chosen)
-    known = words.utilizations(metrics)
-    with st.grid(max(len(known), 1), min_column_width=215, gap="small"):
-        for key in known:
-            cards.metric_card(key, metrics[key], badge=False, about=True)
-    if line := words.clock_line(metrics):
+    if line := words.beside_mfu(metrics):
         cards.small(line)
 
 

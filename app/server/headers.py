@@ -28,8 +28,9 @@ _ELEMENTS = (
 )
 _LARGE_ELEMENTS = ("DataFrame", "PlotlyChart")
 
-# The page adds its own rules again, after Streamlit's, which they override. Without them here, its first lines are drawn twice as high.
-_EARLY_STYLES = ("poster.css", "page.css", "first_paint.css")
+# At the end of the body, so that they come after Streamlit's rules, which they override, and are there at the first paint.
+# poster.css is first, because the page's rules for narrow screens override it.
+_STYLES = ("poster.css", "page.css", "first_paint.css")
 _IMPORT = re.compile(r"""(?:from|import)\s*["']\./([\w.-]+\.js)["']""")
 _IMPORTS_CHARACTERS = 20_000  # of a file: its imports are at its beginning
 
@@ -67,8 +68,9 @@ def index_page() -> str:
     index = Path(streamlit.__file__).with_name("static") / "index.html"
     if not index.exists():
         return ""
-    style = "\n".join((templates.FOLDER / name).read_text(encoding="utf-8") for name in _EARLY_STYLES)
-    page = index.read_text(encoding="utf-8").replace("<head>", f"<head>{_BASE_ADDRESS}<style>{style}</style>", 1)
+    style = "\n".join((templates.FOLDER / name).read_text(encoding="utf-8") for name in _STYLES)
+    page = index.read_text(encoding="utf-8").replace("<head>", f"<head>{_BASE_ADDRESS}", 1)
+    page = page.replace("</body>", f"<style>{style}</style></body>", 1)
     return page.replace("</head>", f"{_loaded_early(index.with_name('static') / 'js', page)}</head>", 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, parts_of
 from sawtooth.app import format as fmt
@@ -156,8 +157,7 @@ def mfu_headline(sentence: str) -> tuple[str, str | None]:
 def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> str:
     """Return the MFU and the main loss relative to the peak."""
     mfu = fmt.reading("mfu", metrics["mfu"])
-    sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
-    about = "" if sure or metrics["mfu"].bound is not None else "≈\u00a0"
+    about = "" if mfu.startswith("<") else _about(metrics["mfu"])
     peak = mfu_peak(metrics)
     peak = f"GPU's dense {peak}" if peak == "16-bit peak" else peak
     reaches, most = f"The run reaches {about}{mfu} of the {peak}", largest_loss(parts)
@@ -169,10 +169,21 @@ def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> s
     return f"{reaches}: {LOSES[most.key].format(f'{fmt.duration_ms(most.ms)} of {step}')}."
 
 
-def clock_line(metrics: Mapping[str, Reading]) -> str | None:
-    """Return the SM clock next to the clock for which the peak is quoted; None without telemetry of it."""
+def _about(reading: Reading) -> str:
+    """Return the sign before a number that is not fully trusted; a bound has its own."""
+    return "" if reading.trust == "ok" or reading.bound is not None else "≈\u00a0"
+
+
+def beside_mfu(metrics: Mapping[str, Reading]) -> str:
+    """Return the achieved rate, the utilizations that differ from the MFU, and the SM clock."""
+    mfu = metrics["mfu"].value or 0.0
+    others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
+    shown = [key for key in ("achieved_tflops", *others) if metrics[key].value is not None]
+    known = [f"{METRICS[key].label}: {_about(metrics[key])}{fmt.reading(key, metrics[key])}." for key in shown]
     clock = metrics["mfu_factor_clock"]
-    return f"SM clock: {clock.notes[-1].rstrip('.')}." if clock.value is not None and clock.trust == "ok" else None
+    if clock.value is not None and clock.trust == "ok":
+        known.append(f"SM clock: {clock.notes[-1].rstrip('.')}.")
+    return " ".join(known)
 
 
 def throttled(result: RunResult) -> str:
@@ -200,13 +211,6 @@ def what_mfu_lacks(metrics: Mapping[str, Reading]) -> tuple[str, str | None]:
     return "The GPU's peak is not known: give it under “Your measurements”.", None
 
 
-def utilizations(metrics: Mapping[str, Reading]) -> list[str]:
-    """Return the metrics of how well the peak is used: MFU, achieved rate, and others that differ."""
-    mfu = metrics["mfu"].value or 0.0
-    others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
-    return ["mfu", "achieved_tflops", *others]
-
-
 def without_tensor_cores(ms: float, hardly: bool, per: str) -> str:
     """Return how long products, convolutions and attention run without tensor cores.
 
@@ -220,10 +224,7 @@ def without_tensor_cores(ms: float, hardly: bool, per: str) -> str:
 
 
 def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
-    """Return a sentence that the MFU's step time is inferred; None if it is measured.
-
-    The metric's card explains on hover how it was inferred.
-    """
+    """Return a sentence that the MFU's step time is inferred; None if it is measured."""
     mfu = metrics["mfu"]
     if mfu.value is None or mfu.trust == "ok":
         return None

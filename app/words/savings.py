@@ -119,6 +119,17 @@ def _hours_change(before_h: float, after_h: float) -> str:
     return f"{fmt.number(before_h)} → ≈\u00a0{fmt.number(after_h)}\u00a0h"
 
 
+def _hours_between(before_h: float, low_h: float, high_h: float) -> str:
+    """Return hours before and the range after in one unit, such as "24.0 → 1.92 to 7.85 h".
+
+    Shorter times are written as step times.
+    """
+    if not fmt.duration_ms(before_h * 3.6e6).endswith("h"):
+        return f"{fmt.duration_ms(before_h * 3.6e6)} → {fmt.span_ms(low_h * 3.6e6, high_h * 3.6e6)}"
+    low, high = fmt.number(low_h), fmt.number(high_h)
+    return f"{fmt.number(before_h)} → {high if low == high else f'{low} to {high}'}\u00a0h"
+
+
 def _saved(
     forecast: CombinedPrediction, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = ""
 ) -> str:
@@ -153,8 +164,8 @@ def lines(
     low_ms, high_ms = _range(forecast, change)
     hours = _hours_change(before_h, after_h)
     if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
-        per_ms = 3.6e6 * before_h / forecast.before_ms
-        hours = f"{fmt.duration_ms(before_h * 3.6e6)} → {fmt.span_ms(low_ms * per_ms, high_ms * per_ms)}"
+        per_ms = before_h / forecast.before_ms
+        hours = _hours_between(before_h, low_ms * per_ms, high_ms * per_ms)
     rows = [(f"for {fmt.count(steps)} steps" if steps else "for what takes a day now", hours)]
     if forecast.mfu is not None and forecast.mfu_before is not None:
         of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # a user's peak may be too low

@@ -26,7 +26,8 @@ from sawtooth.app.words.answer.title import (
     factor,
     first_choice,
     first_gain,
-    is_limit,
+    in_unit_of,
+    span_in_unit_of,
     title,
 )
 
@@ -99,7 +100,7 @@ def _limited(result: RunResult, computed: Staircase | None, change: Finding) -> 
         return None
     parts = tuple((owner, cause, ms) for (owner, cause), ms in left.items())
     shortest = sum(left.values())
-    return Staircase((change.rule,), 1, {0: now, 1: StairStep(shortest, shortest, now.ms, parts)})
+    return Staircase((change.rule,), 1, {0: now, 1: StairStep(shortest, shortest, now.ms, parts, limit=True)})
 
 
 def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
@@ -137,8 +138,9 @@ def _host(result: RunResult, step_ms: float) -> Parts:
 
 def facts(result: RunResult, stairs: Staircase, choice: int, asked: Asked) -> list[tuple[str, str]]:
     """Return the quiet line of facts for ``choice``: label and value."""
-    if not choice or is_limit(stairs.now.ms, stairs.choices[choice]):
-        used = run_words.mfu_fact(result.metrics) if savings.says_mfu(result.metrics) and result.lead is not None else None
+    if not choice or stairs.choices[choice].limit:
+        repeated = not choice and headline.healthy(result) is not None  # its headline has the MFU
+        used = run_words.mfu_fact(result.metrics) if savings.says_mfu(result.metrics) and result.lead and not repeated else None
         return [*host_words.facts(result, None), *([used] if used is not None else [])]
     then, findings = stairs.choices[choice], chosen(stairs, choice, result)
     mfu = mfu_of(result.lead, findings) if result.lead is not None else None
@@ -165,14 +167,16 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
     kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)])
     states, first = {}, first_choice(stairs, result)
     for choice, step in stairs.choices.items():
-        shown, limit = title(stairs, choice, result), is_limit(stairs.now.ms, step)
+        shown, limit = title(stairs, choice, result), step.limit
         states[str(choice)] = {
             "ms": step.ms,
             "low": step.low_ms if step.low_ms is not None else step.ms,
             "high": step.high_ms if step.high_ms is not None and not limit else step.ms,
             "limit": limit,
             "text": after(stairs.now.ms, step) if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
-            "span": fmt.span_ms(step.low_ms, step.high_ms) if step.low_ms and step.high_ms and not limit else "",
+            "span": span_in_unit_of(stairs.now.ms, step.low_ms, step.high_ms)
+            if step.low_ms and step.high_ms and not limit
+            else "",
             "parts": _parts(step, kinds),
             "factor": factor(stairs.now.ms, step).partition(" (")[0] if choice and not limit else "",
             **_of_title(shown),
@@ -240,7 +244,7 @@ def _parts(step: StairStep, kinds: Sequence[tuple[Colour, str]]) -> list[tuple[i
     summed: dict[int, float] = {}
     for owner, cause, ms in step.parts:
         summed[at[colour_of_part(owner, cause)]] = summed.get(at[colour_of_part(owner, cause)], 0.0) + ms
-    return [(kind, ms, fmt.duration_ms(ms)) for kind, ms in sorted(summed.items()) if ms > SEEN * step.ms]
+    return [(kind, ms, in_unit_of(step.ms, ms)) for kind, ms in sorted(summed.items()) if ms > SEEN * step.ms]
 
 
 def _busy(result: RunResult, stairs: Staircase) -> list[str]:

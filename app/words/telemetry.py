@@ -53,6 +53,16 @@ def first_finding(result: RunResult) -> Finding | None:
     return next((finding for finding in result.findings if finding.observed and finding.severity != "info"), None)
 
 
+def job_slowed(result: RunResult) -> str | None:
+    """Return how much the GPU of the first finding slows a job on all GPUs; None if not known."""
+    finding, gpus = first_finding(result), len(result.telemetry.devices)
+    row = finding.evidence[0] if finding is not None else {}
+    clock, free = row.get("clock_mhz"), row.get("free_clock_mhz")
+    if first_gpu(result) is None or not clock or not free or clock >= free:
+        return None
+    return f"A job on {'both' if gpus == 2 else f'all {gpus:,}'} GPUs then takes up to {fmt.times(free / clock)} as long."
+
+
 def first_gpu(result: RunResult) -> tuple[str, int] | None:
     """Return recording and number of the first finding's GPU; None if it is about all GPUs."""
     finding = first_finding(result)

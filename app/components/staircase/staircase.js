@@ -19,8 +19,9 @@ function drawn(tag, attributes) {
   return made;
 }
 
-// 2 to 3 significant digits with a unit, as app/format.py writes durations.
-function duration(ms) {
+// 2 to 3 significant digits with a unit, as app/format.py writes durations; in the unit of the step, as in_unit_of does.
+function duration(ms, step) {
+  if (ms >= 0.1 && ms < 0.9995 && step >= 0.9995 && step < 999.5) return `${ms.toPrecision(2)}\u00a0ms`;
   const [value, unit] = ms < 0.9995 ? [ms * 1000, "µs"] : ms < 999.5 ? [ms, "ms"] : [ms / 1000, "s"];
   return `${value >= 99.95 ? Math.round(value) : value.toPrecision(3)}\u00a0${unit}`;
 }
@@ -33,7 +34,13 @@ function ink(colour) {
 // A sentence as nodes: `code` between backticks, and the word before its first colon in bold if it says what the sentence is.
 function rich(text) {
   const cause = text.startsWith("Cause: ") ? [node("b", {}, "Cause: ")] : [];
-  return [...cause, ...text.slice(cause.length ? 7 : 0).split("`").map((part, i) => (i % 2 ? node("code", {}, part) : part))];
+  return [...cause, ...text.slice(cause.length ? 7 : 0).split("`").flatMap((part, i) => (i % 2 ? [node("code", {}, part), part.includes(" ") ? copies(part, "Copy") : null] : [part])).filter((part) => part !== null)];
+}
+
+function copies(text, label) {
+  const button = node("button", { type: "button", class: "copy" }, label);
+  button.onclick = () => { void navigator.clipboard?.writeText(text); button.textContent = "Copied"; };
+  return button;
 }
 
 class Staircase {
@@ -93,7 +100,7 @@ class Staircase {
 
   row(i) {
     const row = i + 1, change = this.changes[i], fixed = !this.data.complete;
-    const tick = i < 0 ? node("div", { class: "tick" }, this.data.now || "now") : node("div", { class: "tick" }, node("label", {}, node("span", { "aria-hidden": "true" }, String(row)),
+    const tick = i < 0 ? node("div", { class: "tick" }, node("span", {}, this.data.now || "now", this.data.rank ? node("small", {}, this.data.rank) : null)) : node("div", { class: "tick" }, node("label", {}, node("span", { "aria-hidden": "true" }, String(row)),
       fixed ? null : node("input", { type: "checkbox", "data-change": i, "aria-label": `Include: ${change.name}` })));
     const bar = node("span", { class: "bar", "aria-hidden": "true" }, ...this.segments());
     if (i >= 0) bar.append(...["gone", "reach"].map((part) => node("span", { class: part })));
@@ -149,7 +156,7 @@ class Staircase {
   }
 
   update_row(change, i, all, { room, phone, last }) {
-    const row = this.find(`.row[data-row="${i + 1}"]`), before = this.state(this.before(i)), state = this.state(this.before(i) | (this.on(i) ? 1 << i : 0)), off = !this.on(i);
+    const now = this.state(0).ms, row = this.find(`.row[data-row="${i + 1}"]`), before = this.state(this.before(i)), state = this.state(this.before(i) | (this.on(i) ? 1 << i : 0)), off = !this.on(i);
     row.classList.toggle("off", off); row.classList.toggle("last", i === last);
     const box = row.querySelector("input");
     if (box) box.checked = !off;
@@ -160,7 +167,7 @@ class Staircase {
     of("reach").hidden = state.limit;
     const gain = off ? all.ms - (this.state(this.choice | 1 << i) || all).ms : before.ms - state.ms, some = gain > 0.0005 * this.scale;
     const cost = [change.cost, change.unsure ? "low confidence" : ""].filter(Boolean).join(", ");
-    const texts = off ? [`not included: ${some ? `would save ${duration(gain)}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [this.removed(before, state, gain), ""].map((text) => [`${state.limit ? "at most " : ""}−${duration(gain)}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
+    const texts = off ? [`not included: ${some ? `would save ${duration(gain, now)}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [this.removed(before, state, gain), ""].map((text) => [`${state.limit ? "at most " : ""}−${duration(gain, now)}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
     this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), texts, { room, phone });
     row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("em", {}, state.factor), node("span", {}, state.span));
     of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;
@@ -170,7 +177,7 @@ class Staircase {
   removed(before, state, gain) {
     const left = new Map(state.parts.map(([kind, ms]) => [kind, ms]));
     const losses = before.parts.map(([kind, ms]) => [kind, ms - (left.get(kind) || 0)]).filter(([, ms]) => ms >= LEAST_LOSS * gain).sort((a, b) => b[1] - a[1]);
-    return losses.length > 1 ? `: ${losses.slice(0, 2).map(([kind, ms]) => `${this.data.kinds[kind].label} ${duration(ms)}`).join(", ")}` : "";
+    return losses.length > 1 ? `: ${losses.slice(0, 2).map(([kind, ms]) => `${this.data.kinds[kind].label} ${duration(ms, this.state(0).ms)}`).join(", ")}` : "";
   }
 
   // The label beside a bar: the first of ``texts`` that fits there, else the last one.
@@ -243,9 +250,7 @@ class Staircase {
     const [heads, rows] = change.evidence, number = (cell) => /^[−-]?[\d.,]+(\u00a0\S+)?$/.test(cell);
     const several = new Set(change.diffs.map(([framework]) => framework)).size > 1;
     const diffs = change.diffs.flatMap(([framework, diff]) => [several ? node("p", { class: "quiet" }, `In ${framework}`) : null, this.diff(diff)]);
-    const copy = node("button", { type: "button" }, "Copy the change");
-    copy.onclick = () => { void navigator.clipboard?.writeText(change.diffs[0][1]); copy.textContent = "Copied"; };
-    const acts = node("div", { class: "acts" }, change.diffs.length ? copy : null, change.timeline ? node("a", { href: change.timeline, target: "_self" }, "Show on the timeline") : null);
+    const acts = node("div", { class: "acts" }, change.diffs.length ? copies(change.diffs[0][1], "Copy the change") : null, change.timeline ? node("a", { href: change.timeline, target: "_self" }, "Show on the timeline") : null);
     return [
       node("h2", {}, change.title),
       node("div", {}, node("p", {}, change.fix), ...diffs, change.where ? node("p", { class: "quiet" }, change.where) : null),

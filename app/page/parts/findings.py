@@ -67,7 +67,8 @@ def one(number: int, finding: Finding, result: RunResult) -> None:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
-        cards.small(advice.whole(result, finding))
+        if not finding.observed:  # of samples, the last paragraph says it
+            cards.small(advice.whole(result, finding))
         for paragraph in advice.paragraphs(finding):
             cards.paragraph(paragraph)
         if (adds := advice.beside_others(result, finding)) is not None:

@@ -9,7 +9,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.format import clean, markdown
-from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import text as report_text
@@ -58,7 +58,7 @@ def downloads(result: RunResult) -> None:
     """Offer the report as HTML, Markdown and JSON, and the answer as a slide."""
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in clean(result.manifest.name, 60)) or "run"
     formats = (
-        ("One HTML file", "html", "text/html", lambda: html_report.run_html(result)),
+        ("One HTML file", "html", "text/html", lambda: html_report.run_html(result, current_result.staircase(result))),
         ("Markdown", "md", "text/markdown", lambda: report_text.markdown(result)),
         ("JSON", "json", "application/json", lambda: json.dumps(report_json(result), indent=2)),
     )

@@ -23,6 +23,7 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 CAUSE = "Cause: "  # the browser sets it in bold
 LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
 LEAST_OF_WAITS = 0.25  # share of all waits that a change shortens: a wait of a smaller one is no cause to name
+NO_BREAK = "\u00a0"  # between a number and its unit
 LEAST_MS = 0.1  # a shorter step is clearer in µs, also beside one in ms
 _OR = ", or "  # begins the other way in an action's ``how``
 _WORD = re.compile(r"\w")
@@ -144,18 +145,19 @@ def _change(named: str, now_ms: float, then: StairStep) -> list[Piece]:
 
 def after(now_ms: float, then: StairStep) -> str:
     """Return the step after a change, such as "≈ 24.4 ms", or "≥ 24.4 ms" if it is only a limit."""
-    return f"{'≥' if is_limit(now_ms, then) else '≈'}\u00a0{in_unit_of(now_ms, then.ms)}"
-
-
-def is_limit(now_ms: float, then: StairStep) -> bool:
-    """Return whether a step is only the shortest that a change can lead to."""
-    return then.low_ms == then.ms and then.high_ms == now_ms
+    return f"{'≥' if then.limit else '≈'}\u00a0{in_unit_of(now_ms, then.ms)}"
 
 
 def in_unit_of(now_ms: float, ms: float) -> str:
     """Return a time in the unit of the step now, so that a headline has one unit: 0.83 ms after 9.01 ms."""
     in_ms = fmt.duration_ms(now_ms).endswith("\u00a0ms") and LEAST_MS <= ms < 1
     return f"{fmt.number(ms, 2)}\u00a0ms" if in_ms else fmt.duration_ms(ms)
+
+
+def span_in_unit_of(now_ms: float, low_ms: float, high_ms: float) -> str:
+    """Return a range of times in the unit of the step now."""
+    low, high = (in_unit_of(now_ms, ms) for ms in (low_ms, high_ms))
+    return high if low == high else f"{low.removesuffix(NO_BREAK + high.split(NO_BREAK)[-1])} to {high}"
 
 
 def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
@@ -218,7 +220,7 @@ def _waits(finding: Finding, verdict: RunJudgement, now: StairStep, after: Stair
 
 
 def _cause(finding: Finding, result: RunResult, then: tuple[StairStep, StairStep] | None = None) -> str:
-    """Return what a change removes, and how busy the GPU is.
+    """Return what a change removes.
 
     ``then`` are the step before and after the change. With them, all waits that it shortens are named; else, or if those are
     the finding's own, the finding's title says it.
@@ -227,9 +229,8 @@ def _cause(finding: Finding, result: RunResult, then: tuple[StairStep, StairStep
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
         included = [] if reading_order.leading(result) is finding else [finding]
         return CAUSE + (advice.below(result, included) or run_words.first_line(result))
-    busy = f"The GPU is busy {fmt.share(verdict.busy_share)} of each {run_words.step_time(verdict)} step."
     waits = _waits(finding, verdict, *then) if then is not None else ""
-    return f"{CAUSE}{waits or fmt.ended(fmt.spaced(finding.title))} {busy}"
+    return CAUSE + (waits or fmt.ended(fmt.spaced(finding.title)))
 
 
 def _without_change(result: RunResult, *, selectable: bool) -> Title:
@@ -239,11 +240,9 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
     under, lead = advice.below(result) or "", reading_order.leading(result)
     if (warning := telemetry.first_finding(result)) is not None:
         used = telemetry.busiest(result)
-        return Title(
-            [("text", fmt.ended(headline.action(warning)))],
-            "",
-            f"{CAUSE}{fmt.spaced(warning.title)}. {used}." if used else CAUSE + warning.title,
-        )
+        costs = telemetry.job_slowed(result) or (f"{used}." if used else "")
+        cause = f"{CAUSE}{fmt.spaced(fmt.ended(warning.title))} {costs}".strip()
+        return Title([("text", fmt.ended(headline.action(warning)))], "", cause)
     head, rest = split(headline.on_poster(result))
     if selectable and lead is None and not result.withdrawn_by:
         under = f"{under} Select a change to see what it gives.".strip()

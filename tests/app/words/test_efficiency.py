@@ -11,7 +11,9 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.verdict import StepPart
 from sawtooth.app.charts.efficiency import PeakPart, bars
 from sawtooth.app.words import efficiency
-from sawtooth.app.words.efficiency import clock_line, mfu_doubt, mfu_headline, mfu_sentence, peak_parts, utilizations
+from sawtooth.app.words.efficiency import beside_mfu, mfu_doubt, mfu_headline, mfu_sentence, peak_parts
+
+NO_CLOCK = {"mfu_factor_clock": Reading(1.0, trust="caution", notes=("No telemetry tells the clock.",))}
 
 
 def readings(mfu: float, hfu: float, **more: object) -> dict[str, Reading]:
@@ -20,14 +22,15 @@ def readings(mfu: float, hfu: float, **more: object) -> dict[str, Reading]:
 
 
 def test_a_share_that_equals_mfu_is_not_shown_again() -> None:
-    assert utilizations(readings(0.3, 0.3)) == ["mfu", "achieved_tflops"]
-    assert utilizations(readings(0.3, 0.4)) == ["mfu", "achieved_tflops", "hfu"]  # a third was computed twice
+    same, more = (beside_mfu(readings(0.3, hfu) | NO_CLOCK) for hfu in (0.3, 0.4))
+    assert "HFU" not in same and "MFU" not in same
+    assert "HFU: 40" in more  # a third was computed twice
 
 
 def test_a_doubt_is_said_once_and_none_of_what_is_measured() -> None:
     assert mfu_doubt(readings(0.3, 0.3)) is None
     said = mfu_doubt(readings(0.3, 0.3, trust="caution", notes=("The replay says 40 ms.", "Peak 989 TFLOP/s.")))
-    assert said == "The step time behind these numbers is inferred, not measured."  # by what, its card says on hover
+    assert said == "The step time behind these numbers is inferred, not measured."
 
 
 PARTS = (  # 100 ms: 20 idle, 30 in a wait of which the GPU copies for 25, 10 of communication, 40 of compute
@@ -116,10 +119,8 @@ def test_a_clock_above_the_quoted_one_costs_nothing(parts) -> None:
 
 
 def test_the_clock_is_said_where_telemetry_tells_it() -> None:
-    known = {
-        "mfu_factor_clock": Reading(
-            1.08, notes=("Above 100 %.", "1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at.")
-        )
-    }
-    assert clock_line(known) == "SM clock: 1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at."
-    assert clock_line({"mfu_factor_clock": Reading(1.0, trust="caution", notes=("No telemetry tells the clock.",))}) is None
+    measured = Reading(1.08, notes=("Above 100 %.", "1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at."))
+    known = readings(0.3, 0.3)
+    said = beside_mfu(known | {"mfu_factor_clock": measured})
+    assert said.endswith("SM clock: 1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at.")
+    assert "clock" not in beside_mfu(known | NO_CLOCK)
