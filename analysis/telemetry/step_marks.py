@@ -17,7 +17,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop
 from sawtooth.analysis.units import in_words
-from sawtooth.ingest.loop.sign import step_in_words
+from sawtooth.ingest.loop.step_boundary import step_in_words
 from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.

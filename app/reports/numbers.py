@@ -9,7 +9,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.words.comparisons import changes
-from sawtooth.ingest.loop.sign import NO_OPTIMIZER
+from sawtooth.ingest.loop.step_boundary import NO_OPTIMIZER
 
 NOT_KNOWN = "not known: "
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -32,8 +33,8 @@ FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 class BatchTimes:
     """Writes one process's batches into ``folder``. A forked process writes a file of its own."""
 
-    def __init__(self, folder: Path, worker: Callable[[], Any]) -> None:
-        self._folder, self.worker = folder, worker
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._pid, self._file, self._remaining = 0, -1, 0
 
     def note(self, dataset: Any, samples: int, whole: Spent, collate: _Timed, read: dict[str, Any]) -> None:
@@ -55,7 +56,7 @@ class BatchTimes:
     def _open(self, dataset: Any, collate: Any) -> None:
         self._pid, self._remaining = os.getpid(), 0
         self._file = os.open(self._folder / f"batches-{self._pid}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        info = self.worker()
+        info = _worker_info()
         workers, parent = (info.num_workers, os.getppid()) if info is not None else (0, self._pid)
         head = {"dataset": _name(dataset), "workers": workers, "parent": parent, "room": room_for_files()}
         with contextlib.suppress(Exception):  # A dataset may override any attribute that is read here.
@@ -167,12 +168,9 @@ class _Padding:
             self._spent_ns += time.perf_counter_ns() - start_ns
 
 
-def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[], None]:
-    """Time the fetches of all loaders until the returned function is called.
-
-    ``fetchers`` is torch.utils.data._utils.fetch, and ``worker`` is its get_worker_info.
-    """
-    times = BatchTimes(folder, worker)
+def watch(fetchers: Any, folder: Path) -> Callable[[], None]:
+    """Time the fetches of all loaders until the returned function is called; ``fetchers`` is torch.utils.data._utils.fetch."""
+    times = BatchTimes(folder)
     with contextlib.ExitStack() as leave:
         for name in FETCHERS:
             leave.callback(shared.watch(getattr(fetchers, name), "fetch", times, _timed))
@@ -181,15 +179,19 @@ def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[]
 
 def watch_loaders(folder: Path) -> list[Callable[[], None]]:
     """Time fetches and pinning of all loaders until the returned functions are called; needs PyTorch."""
-    from torch.utils.data import get_worker_info
     from torch.utils.data._utils import fetch, pin_memory
 
-    unwatch = watch(fetch, folder, get_worker_info)
+    unwatch = watch(fetch, folder)
     try:
         return [unwatch, watch_pinning(pin_memory, folder)]
     except Exception:  # In another version of PyTorch, pinning may work differently.
         unwatch()
         raise
+
+
+def _worker_info() -> Any:
+    """Return PyTorch's facts about this worker of a loader, or None outside workers; a process that fetches has loaded the module."""
+    return sys.modules["torch.utils.data._utils.worker"].get_worker_info()
 
 
 def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Callable[[Any, Any], Any]:
@@ -202,7 +204,7 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
         if not isinstance(self.collate_fn, _Timed):  # Each iterator of a loader has its own fetcher.
             key = os.getpid(), _name(self.dataset)
             epochs[key] += 1
-            self.collate_fn = _Timed(self.collate_fn, watchers[0].worker() is not None, epochs[key], _size(self.dataset))
+            self.collate_fn = _Timed(self.collate_fn, _worker_info() is not None, epochs[key], _size(self.dataset))
         collate = self.collate_fn
         read, start = bytes_read(collate.process), collate.now()
         batch = fetch(self, wanted)

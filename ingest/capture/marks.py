@@ -57,7 +57,7 @@ class MarkWriter:
         rank: int | None = None,
         recorder: str = "",
         gpu: str | None = None,
-        sign: tuple[str, str] | None = None,
+        boundary: tuple[str, str] | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -65,8 +65,8 @@ class MarkWriter:
         started_ns = wall_ns()
         self._offset_ns = started_ns - monotonic_ns()
         head = {"k": "marks", "v": FORMAT_VERSION, "recorder": recorder, "host": platform.node(), "boot": boot_id()}
-        if sign is not None:
-            head["sign"], head["of"] = sign
+        if boundary is not None:
+            head["sign"], head["of"] = boundary
         self._lines = [json.dumps({**head, "pid": os.getpid(), "gpu": gpu, "rank": rank, "w": started_ns})]
         self._noted: list[Noted] = []
         self._sites: set[int] = set()

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.loop.call_site_text import site_of_lines, site_of_number
-from sawtooth.ingest.loop.sign import LONGEST_NAME, SIGNS
+from sawtooth.ingest.loop.step_boundary import BOUNDARIES, LONGEST_NAME
 from sawtooth.ingest.manifest import Amount, Measure
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
@@ -114,14 +114,14 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
         "host": head.host,
         "rank": head.rank,
         "metadata": msgspec.json.encode(
-            {"recorder": head.recorder, "boot": head.boot, "pid": head.pid, "gpu": head.gpu, **_sign(head)}
+            {"recorder": head.recorder, "boot": head.boot, "pid": head.pid, "gpu": head.gpu, **_boundary(head)}
         ).decode(),
     }
 
 
-def _sign(head: _Head) -> dict[str, str | None]:
+def _boundary(head: _Head) -> dict[str, str | None]:
     """Return what ends each step if no optimizer does; empty if one does."""
-    return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in SIGNS else {}
+    return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in BOUNDARIES else {}
 
 
 def _sites(marks: Sequence[_MarkLine]) -> pa.Array:

@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import markdown, text
-from sawtooth.ingest.loop.sign import step_in_words
+from sawtooth.ingest.loop.step_boundary import step_in_words
 from tests.support.run_results import finding_of, run_of
 
 LEDGER = [("other_compute", None, 9_000_000, 9.0), ("idle", "launch_bound", 11_000_000, 1.0)]

@@ -13,7 +13,7 @@ from sawtooth.analysis.derive.steps.joined_marks import joined_marks
 from sawtooth.analysis.derive.steps.unmarked_iterations import divided
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
-from sawtooth.ingest.loop.sign import STEP_NAME
+from sawtooth.ingest.loop.step_boundary import STEP_NAME
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 # Annotations that repeat within a step, or describe the work of the profiler or a library. They never mark a step.
@@ -77,8 +77,8 @@ def _marked(events: TraceEvents, by_name: dict[str, list[int]]) -> HostSteps | N
         return _profiler_steps(events, profiler, updates[1] if updates is not None else [])
     if updates is not None:
         return _annotation_steps(events, *updates)
-    signs = {name: rows for name, rows in by_name.items() if name.startswith(STEP_NAME)}
-    for name, rows in signs.items():  # the recorder marks one loop
+    boundaries = {name: rows for name, rows in by_name.items() if name.startswith(STEP_NAME)}
+    for name, rows in boundaries.items():  # the recorder marks one loop
         return _annotation_steps(events, name, rows)
     return None
 

@@ -1,4 +1,4 @@
-"""Hooks loaded optimizers and modules inside a training for `sawtooth attach`, and unhooks them.
+"""Hook the optimizers and patch the modules of a running training for `sawtooth attach`, and undo both.
 
 ``enter.py`` calls ``obey`` between two instructions of the training's main thread, at any point of its program.
 Standard library only.
@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,7 +20,7 @@ from .. import batches
 from ..command import hook as hooks
 from ..command.graphs import GRAPHS
 from ..command.settings import BY_ITSELF, LOADER, HookSettings
-from ..command.signs.choice import Signs
+from ..command.without_optimizer.boundaries import BoundaryDetector
 from ..in_process.exit_actions import finish_at_end
 from ..in_process.profilers import PROFILERS
 from ..process_rank import number_of
@@ -31,13 +32,13 @@ LOOK_NS = 2_000_000_000
 OPTIMIZERS = "torch.optim.optimizer"
 # The hook must not be changed while code of this file, or this function, runs in the middle of a step.
 OWN = hooks.Hook.on_step.__code__.co_filename
-OF_SIGN = Signs.happens.__code__
+ON_EVENT = BoundaryDetector.on_event.__code__
 # PyTorch's wrapper around an optimizer's step stores the step's result in this variable, and then calls the hooks.
 STEPPED = "out"
 NO_OPTIMIZERS = "its PyTorch is still being imported, or is older than 2.1: try again in a few seconds"
 ATTACHED = "process {pid} is recorded already, by another sawtooth attach or run"
 
-Leave = Callable[[], object]
+Undo = Callable[[], object]
 
 
 class Attachment:
@@ -47,30 +48,30 @@ class Attachment:
     """
 
     def __init__(self, settings: HookSettings, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self.hook, self.signs = hooks.hook_and_signs(settings, self.counts)
+        self.hook, self.detector = hooks.hook_and_detector(settings, self.counts)
         self._clock_ns = clock_ns
         self._folder = settings.folder
-        self._leaves: list[Leave] = []
+        self._undo: list[Undo] = []
         self._begun = False
         self._lease = (0, clock_ns())  # modification time of the lease file, and when it was first seen
-        self._look_ns = 0
-        self._remove: Leave = lambda: None
+        self._next_look_ns = 0  # time of the next look at the folder
+        self._remove: Undo = lambda: None
         self.is_over = False
 
     def on_step(self, optimizer: Any, *rest: Any) -> None:
-        """Mark a step, if steps count now."""
+        """Mark a step, while the recorder records."""
         if self.counts():
             self.hook.on_step(optimizer, *rest)
 
     on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the hook's own
 
     def counts(self) -> bool:
-        """Tell whether steps count now: after all ranks have begun, and while the recorder is alive."""
+        """Return whether steps count now: after all ranks have begun, and while the recorder is alive."""
         if self.is_over:
             return False
         try:
             now_ns = self._clock_ns()
-            if now_ns >= self._look_ns:
+            if now_ns >= self._next_look_ns:
                 self._look(now_ns)
         except Exception:  # An error of ours must not disturb the training.
             self.end()
@@ -81,7 +82,7 @@ class Attachment:
             with contextlib.suppress(OSError, ValueError):
                 self._begun = now_ns >= int((self._folder / BEGIN).read_text())
         if self._begun:
-            self._look_ns = now_ns + LOOK_NS
+            self._next_look_ns = now_ns + LOOK_NS
         with contextlib.suppress(OSError):
             renewed = os.stat(self._folder / LEASE).st_mtime_ns  # noqa: PTH116
             if renewed != self._lease[0]:
@@ -90,27 +91,30 @@ class Attachment:
             self.end()
 
     def begin(self, optimizers: Any, time_loader: bool) -> None:
-        """Hook all loaded modules. Functions that have another name in this PyTorch are skipped."""
+        """Patch all loaded modules. Functions that have another name in this PyTorch are skipped."""
         handle = optimizers.register_optimizer_step_post_hook(self.on_step)
         self._remove = handle.remove
         GRAPHS.on_step = self.on_step
-        self._leaves.append(finish_at_end(self.signs, self.hook))
-        self.signs.watch(optimizers)
-        for name, watch in PATCHES.items():
-            if name in sys.modules and (time_loader or watch not in LOADERS):
+        self._undo.append(finish_at_end(self.detector, self.hook))
+        self.detector.watch(optimizers)
+        patches: dict[str, Callable[[Any], Undo | None]] = dict(PATCHES)
+        if time_loader:
+            patches |= {name: partial(watch, folder=self._folder) for name, watch in LOADER_PATCHES.items()}
+        for name, watch in patches.items():
+            if name in sys.modules:
                 with contextlib.suppress(Exception):
-                    self._leaves.append(watch(sys.modules[name], self._folder))
+                    self._undo.append(watch(sys.modules[name]) or (lambda: None))
         PROFILERS.looks(sys.modules["torch"])  # A second profiler would crash the training.
 
     def end(self) -> None:
         """Write the remaining data and remove the patches. Hooks that PyTorch still calls do nothing."""
         self.is_over = True
-        self.signs.finish()
+        self.detector.finish()
         self.hook.finish()
         GRAPHS.on_step = None
-        while self._leaves:
+        while self._undo:
             with contextlib.suppress(Exception):
-                self._leaves.pop()()
+                self._undo.pop()()
 
     def remove(self) -> None:
         """Remove the optimizers' hook too. Must not be called while an optimizer iterates over its hooks."""
@@ -118,57 +122,22 @@ class Attachment:
         self._remove()
 
 
-def _evaluation(module: Any, _: Path) -> Leave:
-    return hooks.watch_evaluation(module)
-
-
-def _saving(torch: Any, _: Path) -> Leave:
-    return hooks.watch_saving(torch)
-
-
-def _graphs(module: Any, _: Path) -> Leave:
-    return hooks.watch_graphs(module)
-
-
-def _updates(engines: Any, _: Path) -> Leave:
-    return hooks.watch_updates(engines)
-
-
-def _batches(loaders: Any, _: Path) -> Leave:
-    hooks.watch_batches(loaders)
-    return lambda: None  # The signs remove it when they end.
-
-
-def _loaders(fetchers: Any, folder: Path) -> Leave:
-    return batches.watch(fetchers, folder, lambda: sys.modules["torch.utils.data._utils.worker"].get_worker_info())
-
-
-def _pinning(module: Any, folder: Path) -> Leave:
-    return batches.watch_pinning(module, folder)
-
-
-def _profilers(module: Any, _: Path) -> Leave:
-    return hooks.watch_profilers(module)
-
-
-def _exports(module: Any, _: Path) -> Leave:
-    return hooks.watch_exports(module)
-
-
 # For each loaded module: the function that watches it. Programs call `torch.save`, so the patch for saving is on torch itself.
-PATCHES: Mapping[str, Callable[[Any, Path], Leave]] = {
-    "torch.nn.modules.module": _evaluation,
-    "torch": _saving,
-    "torch.cuda.graphs": _graphs,
-    "torch.autograd.profiler": _profilers,
-    "torch.autograd.profiler_legacy": _profilers,
-    "torch.profiler.profiler": _exports,
-    "deepspeed.runtime.engine": _updates,
-    "torch.utils.data.dataloader": _batches,
-    "torch.utils.data._utils.fetch": _loaders,
-    "torch.utils.data._utils.pin_memory": _pinning,
+# ``watch_batches`` returns None, because the detector removes that patch when it ends.
+PATCHES: Mapping[str, Callable[[Any], Undo | None]] = {
+    "torch.nn.modules.module": hooks.watch_evaluation,
+    "torch": hooks.watch_saving,
+    "torch.cuda.graphs": hooks.watch_graphs,
+    "torch.autograd.profiler": hooks.watch_profilers,
+    "torch.autograd.profiler_legacy": hooks.watch_profilers,
+    "torch.profiler.profiler": hooks.watch_exports,
+    "deepspeed.runtime.engine": hooks.watch_updates,
+    "torch.utils.data.dataloader": hooks.watch_batches,
 }
-LOADERS = (_loaders, _pinning)
+LOADER_PATCHES: Mapping[str, Callable[[Any, Path], Undo]] = {  # times batches in files of a folder
+    "torch.utils.data._utils.fetch": batches.watch,
+    "torch.utils.data._utils.pin_memory": batches.watch_pinning,
+}
 STAYS = (
     "at-fork handlers and empty trace functions in the loop's frames, which do nothing",
     "timers in the loader's iterators and workers of this epoch",
@@ -182,7 +151,7 @@ def obey(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     The answer is {} after attaching, {"stays": …} after detaching, {"error": …}, or {"again": True} if an optimizer's hook runs now.
     """
-    if _among_hooks(sys.modules.get(OPTIMIZERS)):
+    if _runs_a_hook(sys.modules.get(OPTIMIZERS)):
         return {"again": True}
     return _attach(settings) if settings["do"] == "attach" else _detach()
 
@@ -211,8 +180,8 @@ def _detach() -> dict[str, Any]:
     return {"stays": [f"{own} modules of the recorder", *STAYS]}
 
 
-def _among_hooks(optimizers: Any) -> bool:
-    """Tell whether a thread is inside an optimizer's hooks or the recorder's own hook.
+def _runs_a_hook(optimizers: Any) -> bool:
+    """Return whether a thread is inside an optimizer's hooks or the recorder's own hook.
 
     The list of an optimizer's hooks must not change while a thread iterates over it.
     """
@@ -221,7 +190,7 @@ def _among_hooks(optimizers: Any) -> bool:
         frame: FrameType | None = innermost
         while frame is not None:
             code = frame.f_code
-            if code.co_filename == OWN or code is OF_SIGN:
+            if code.co_filename == OWN or code is ON_EVENT:
                 return True
             around_step = code.co_filename == file and code.co_name == "wrapper"
             if around_step and (STEPPED not in code.co_varnames or STEPPED in frame.f_locals):

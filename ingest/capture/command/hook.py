@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...loop.leading_optimizer import LeadingOptimizer
-from ...loop.sign import STEP_NAME
+from ...loop.step_boundary import STEP_NAME
 from .. import batches
 from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
@@ -31,8 +31,8 @@ from .loop_times import LEAST_STEPS, Extent, LoopWatch
 from .parts import check_whole, note_error
 from .rank_agreement import agreed
 from .settings import FOLDER, LOADER, HookSettings
-from .signs import choice, stretch
 from .updates import UPDATES
+from .without_optimizer import boundaries, timed_profile
 
 LOOK_EVERY = 10  # steps between looks of the other ranks for the first rank's decision
 AT = "-at"  # in the name of a later trace, before the number of the step that precedes its profile
@@ -40,10 +40,10 @@ LATER_PROFILES = 9  # Of the profiles after the first, only so many are stored, 
 HOOK_FRAMES = 3  # frames of the hook above the call site of a step
 ALONE_STEPS = 50  # Ranks without a shared folder all profile from this step on.
 LOOP_STEPS = 2  # An optimizer that stepped only once does not make a loop yet.
-OF_SIGN = ".sign"  # follows the process in names of files of a loop without an optimizer
+BOUNDARY_SUFFIX = ".sign"  # in the names of files of a loop without an optimizer, after the process
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
-watch_graphs, watch_batches = GRAPHS.watch, choice.watch_batches
+watch_graphs, watch_batches = GRAPHS.watch, boundaries.watch_batches
 watch_profilers, watch_exports = PROFILERS.watch, PROFILERS.watch_exports
 
 
@@ -58,13 +58,13 @@ class Hook:
         clock_ns: Callable[[], int] = time.monotonic_ns,
         between_steps: BetweenSteps = BETWEEN_STEPS,
         call_site: Callable[[int, int], CallSite] | None = None,
-        sign: tuple[str, str] | None = None,
+        boundary: tuple[str, str] | None = None,
         patience: Callable[[], float] = lambda: 1.0,
         on_loop: Callable[[], None] = lambda: None,
     ) -> None:
         """Start without marks or a profile.
 
-        ``sign`` is a kind of sign and a module's name, if signs and not an optimizer end the steps. ``patience()`` is a factor on the wait for
+        ``boundary`` is the kind of step boundary and a module's name, if no optimizer makes the steps. ``patience()`` is a factor on the wait for
         the profile. ``on_loop`` is called when an optimizer steps for the second time.
         """
         self.settings = settings
@@ -87,7 +87,7 @@ class Hook:
         self._later: list[Path] = []  # traces after the first
         self._postponed = Postponed(settings.folder)
         self._over, self._broken = settings.steps <= 0, False  # _over: no further profile is taken
-        self._sign, self._patience, self._on_loop = sign, patience, on_loop
+        self._boundary, self._patience, self._on_loop = boundary, patience, on_loop
 
     def on_step(self, optimizer: Any, *_: Any) -> None:
         """Mark a step, and start or end the profile when it is due.
@@ -101,7 +101,7 @@ class Hook:
         except Exception as error:  # must not reach the training
             self._break(error)
 
-    def on_sign(self, place: int) -> None:
+    def on_boundary(self, place: int) -> None:
         """Mark a step that no optimizer makes; ``place`` is the number of its place in the program."""
         if self._broken:
             return
@@ -122,7 +122,7 @@ class Hook:
             gpu = current_gpu(sys.modules.get("torch"))
             recorder = self.settings.recorder
             path = self._file("marks", "jsonl")
-            self._marks = MarkWriter(path, rank=self.settings.rank, recorder=recorder, gpu=gpu, sign=self._sign)
+            self._marks = MarkWriter(path, rank=self.settings.rank, recorder=recorder, gpu=gpu, boundary=self._boundary)
         if index == LOOP_STEPS - 1:
             self._on_loop()
         site = self._call_site(number, HOOK_FRAMES)
@@ -133,11 +133,12 @@ class Hook:
         leads = self._loop.takes(number)
         if self._profiler is not None:
             is_profiled = number == self._profiled_optimizer
-            if is_profiled and self._sign is not None and not self._profiler.interrupted:
-                with self._torch.profiler.record_function(f"{STEP_NAME}{self._sign[0]}"):
+            if is_profiled and self._boundary is not None and not self._profiler.interrupted:
+                with self._torch.profiler.record_function(f"{STEP_NAME}{self._boundary[0]}"):
                     pass  # marks the end of the step in the trace
             if self._profiler.interrupted:
-                self._give_way()
+                self._drop()  # another profiler interrupted ours; the next one begins after that profiler has ended
+                self._postponed.interrupted()
             elif (is_profiled and not self._watch.knows(place)) or self._loop.has_ended(self._profiled_optimizer):
                 self._try_later()
             elif is_profiled and index >= self._until:
@@ -187,9 +188,10 @@ class Hook:
             import torch
 
             self._torch = torch
-        options = {"with_stack": True} if self.settings.stacks else {}
         memory = self._file("memory", "pickle") if self.settings.memory else None
-        self._profiler = StepProfiler(self._torch, self._file("trace", "part"), options=options, memory=memory)
+        self._profiler = StepProfiler(
+            self._torch, self._file("trace", "part"), options={"with_stack": self.settings.stacks}, memory=memory
+        )
 
     def _stop(self, now_ns: int) -> None:
         profiler, self._profiler = self._profiler, None
@@ -209,10 +211,6 @@ class Hook:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.abandon()
-
-    def _give_way(self) -> None:
-        self._drop()  # another profiler interrupted the profile; the next one begins after that profiler has ended
-        self._postponed.interrupted()
 
     def _publish(self, part: Path) -> None:
         """Publish a trace under its final name. Later traces also have the step they began after in the name.
@@ -258,7 +256,7 @@ class Hook:
                 path.unlink(missing_ok=True)
 
     def _file(self, kind: str, suffix: str) -> Path:
-        return self.settings.file(kind, suffix, OF_SIGN if self._sign is not None else "")
+        return self.settings.file(kind, suffix, BOUNDARY_SUFFIX if self._boundary is not None else "")
 
     def _break(self, error: Exception) -> None:
         self._broken = True
@@ -268,12 +266,8 @@ class Hook:
 
 def watch_loaders(fetchers: Any) -> None:
     """Time the fetches of all loaders; ``fetchers`` is the module torch.utils.data._utils.fetch."""
-
-    def worker() -> Any:
-        return sys.modules["torch.utils.data._utils.worker"].get_worker_info()  # a process that fetches has loaded it
-
     if os.environ.get(LOADER) != "0":
-        batches.watch(fetchers, Path(os.environ[FOLDER]), worker)
+        batches.watch(fetchers, Path(os.environ[FOLDER]))
 
 
 def watch_pinning(module: Any) -> None:
@@ -287,14 +281,19 @@ def install(optimizers: Any) -> None:
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)
     if register is None:
         return  # PyTorch before 2.1 has no such hook: only telemetry is recorded
-    hook, signs = hook_and_signs(settings := HookSettings.of(os.environ))
+    hook, detector = hook_and_detector(settings := HookSettings.of(os.environ))
     register(hook.on_step)
     GRAPHS.on_step = hook.on_step
-    signs.watch(optimizers)
-    finish_at_end(stretch.begun(settings, sys.modules["torch"], signs.has_loop, signs.optimizer_exists), signs, hook)
+    detector.watch(optimizers)
+    profile = timed_profile.start(settings, sys.modules["torch"], detector.has_loop, detector.optimizer_exists)
+    finish_at_end(profile, detector, hook)
 
 
-def hook_and_signs(settings: HookSettings, counts: Callable[[], bool] = lambda: True) -> tuple[Hook, choice.Signs]:
-    """Return the optimizer hook and the signs that replace it. Signs count while ``counts()`` is true."""
-    signs = choice.HERE = choice.Signs(settings, lambda *sign: Hook(settings, sign=sign, patience=signs.patience), counts)
-    return Hook(settings, on_loop=signs.give_up), signs
+def hook_and_detector(
+    settings: HookSettings, counts: Callable[[], bool] = lambda: True
+) -> tuple[Hook, boundaries.BoundaryDetector]:
+    """Return the hook of optimizer steps, and the detector of other step boundaries. Events count while ``counts()`` is true."""
+    detector = boundaries.DETECTOR = boundaries.BoundaryDetector(
+        settings, lambda *boundary: Hook(settings, boundary=boundary, patience=detector.patience), counts
+    )
+    return Hook(settings, on_loop=detector.give_up), detector

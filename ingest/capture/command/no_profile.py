@@ -13,15 +13,15 @@ from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.rank_agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, is_loop, loop_of
-from sawtooth.ingest.capture.command.signs import stretch
+from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
 NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"
 # By the note of the attempt to profile a program without a loop; None if there was no attempt.
 WHY = {
-    stretch.OLD: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
-    stretch.IDLE: "PyTorch ran nothing in the seconds that were profiled{at}. Give the command that computes, such as sawtooth run train.py.",
-    stretch.INSIDE: f"A profile can only begin when the main thread returns to Python, which stayed inside one call for {stretch.TO_START_S:g} s{{at}}.",
+    timed_profile.OLD: "Profiling a program without a loop needs PyTorch 2.7 or newer.",
+    timed_profile.IDLE: "PyTorch ran nothing in the seconds that were profiled{at}. Give the command that computes, such as sawtooth run train.py.",
+    timed_profile.INSIDE: f"A profile can only begin when the main thread returns to Python, which stayed inside one call for {timed_profile.TO_START_S:g} s{{at}}.",
     None: (
         "Such a program is profiled for {seconds:g} s, beginning {after:g} s after PyTorch was loaded{sooner}. On a host with a GPU, the profile waits until the GPU is used."
     ),
@@ -59,18 +59,18 @@ def is_profiled(runs: Sequence[RecordedRun]) -> bool:
 
 def no_loop_sentence(runs: Sequence[RecordedRun], folder: Path, after_s: float) -> str:
     """Return a sentence that no loop was seen, and what was recorded in ``folder`` instead."""
-    notes = list(stretch.notes_of(folder))
+    notes = list(timed_profile.notes_of(folder))
     if is_profiled(runs):
         longest = max((note for note in notes if "seconds" in note), key=lambda note: float(note["seconds"]), default=None)
         if longest is None:  # its note was lost, for example on a full disk
             return f"{NO_LOOP}The answer covers only the time of the profile and has no steps."
         return PROFILED_WITHOUT_LOOP.format(seconds=_seconds(longest["seconds"]), after=_seconds(longest["after_s"]))
     note = notes[0] if notes else {}
-    least_s = stretch.LEAST_WAIT_S
-    after = max(stretch.WAIT_FACTOR * after_s, least_s)
-    sooner = SOONER.format(after=least_s / stretch.WAIT_FACTOR, wait=least_s) if after > least_s else ""
+    least_s = timed_profile.LEAST_WAIT_S
+    after = max(timed_profile.WAIT_FACTOR * after_s, least_s)
+    sooner = SOONER.format(after=least_s / timed_profile.WAIT_FACTOR, wait=least_s) if after > least_s else ""
     at = f", the main thread at {note['line']}" if note.get("line") else ""
-    why = WHY[note.get("why")].format(seconds=stretch.SECONDS, after=after, sooner=sooner, at=at)
+    why = WHY[note.get("why")].format(seconds=timed_profile.SECONDS, after=after, sooner=sooner, at=at)
     return NOTHING.format(recorded="telemetry alone" if runs else "nothing", why=why)
 
 

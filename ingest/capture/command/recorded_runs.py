@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.command.hook import AT, OF_SIGN
-from sawtooth.ingest.capture.command.signs import stretch
+from sawtooth.ingest.capture.command.hook import AT, BOUNDARY_SUFFIX
+from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
@@ -51,9 +51,9 @@ def runs_of(folder: Path) -> list[RecordedRun]:
         for one in _of_process(folder, path):
             by_step.setdefault(one.step, RecordedRun(one.step)).sources.extend(one.sources)
     runs = [by_step[step] for step in sorted(by_step)]
-    telemetry, stretches = folder / "telemetry.jsonl", sorted(folder.glob(f"{stretch.KIND}-*.json"), key=_size)
-    if stretches and not any(is_loop(path) for path in marks):  # the largest profile
-        runs = [RecordedRun(sources=[(stretches[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
+    telemetry, timed = folder / "telemetry.jsonl", sorted(folder.glob(f"{timed_profile.KIND}-*.json"), key=_size)
+    if timed and not any(is_loop(path) for path in marks):  # the largest profile
+        runs = [RecordedRun(sources=[(timed[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
     if telemetry.exists():
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
@@ -85,13 +85,15 @@ def _best_first(folder: Path) -> list[Path]:
     which stepped at most once.
     """
     every = sorted(folder.glob("marks-*.jsonl"), key=_size, reverse=True)
-    of_signs = {path.with_stem(path.stem.removesuffix(OF_SIGN)) for path in every if path.stem.endswith(OF_SIGN)}
-    return sorted((path for path in every if path not in of_signs), key=_trains, reverse=True)
+    by_boundaries = {
+        path.with_stem(path.stem.removesuffix(BOUNDARY_SUFFIX)) for path in every if path.stem.endswith(BOUNDARY_SUFFIX)
+    }
+    return sorted((path for path in every if path not in by_boundaries), key=_trains, reverse=True)
 
 
 def _trains(marks: Path) -> bool:
     """Return whether an optimizer made the steps in a file of marks, and enough of them for a training."""
-    return not marks.stem.endswith(OF_SIGN) and loop_of(marks)[0] >= LEAST_STEPS
+    return not marks.stem.endswith(BOUNDARY_SUFFIX) and loop_of(marks)[0] >= LEAST_STEPS
 
 
 def _size(path: Path) -> int:
@@ -110,8 +112,8 @@ def loop_of(marks: Path) -> tuple[int, float]:
 
 def _of_process(folder: Path, marks: Path) -> list[RecordedRun]:
     who = marks.stem.removeprefix("marks-")
-    rank = {"rank": int(who.removeprefix("rank").removesuffix(OF_SIGN))} if who.startswith("rank") else {}
-    trace, called = folder / f"trace-{who}.json", who.removesuffix(OF_SIGN) if rank else "trace"
+    rank = {"rank": int(who.removeprefix("rank").removesuffix(BOUNDARY_SUFFIX))} if who.startswith("rank") else {}
+    trace, called = folder / f"trace-{who}.json", who.removesuffix(BOUNDARY_SUFFIX) if rank else "trace"
     traces = [trace] if trace.exists() else []
     traces += sorted(folder.glob(f"trace-{who}{AT}*.json"), key=_began)
     if len(traces) <= 1:
@@ -119,16 +121,23 @@ def _of_process(folder: Path, marks: Path) -> list[RecordedRun]:
     else:
         steps = [_first(marks), *map(_began, traces[1:])]
         parts = _split(marks, steps)
-    stretches = []
+    runs = []
     for number, (step, part) in enumerate(zip(steps, parts, strict=True)):
         sources: Sources = []
         if number < len(traces):
             sources.append((traces[number], {"source_name": f"{called}.json.gz", "kind": "trace", **rank}))
         sources.append(
-            (part, {"source_name": f"marks{'-' + who.removesuffix(OF_SIGN) if rank else ''}.jsonl", "kind": "marks", **rank})
+            (
+                part,
+                {
+                    "source_name": f"marks{'-' + who.removesuffix(BOUNDARY_SUFFIX) if rank else ''}.jsonl",
+                    "kind": "marks",
+                    **rank,
+                },
+            )
         )
-        stretches.append(RecordedRun(step, sources))
-    return stretches
+        runs.append(RecordedRun(step, sources))
+    return runs
 
 
 def _began(trace: Path) -> int:

@@ -56,7 +56,7 @@ class Postponed:
         if self._tool is None and self._interrupted < MOST_TRIES and not self._profilers.busy:
             self._began = step
             return False
-        if getattr(self._profilers.ours, "gives_way", False):  # of a stretch before the loop: it ends now
+        if getattr(self._profilers.ours, "gives_way", False):  # a timed profile, taken before the loop began: it ends now
             return True
         if not self._waited:
             self._waited = True

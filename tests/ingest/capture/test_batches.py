@@ -102,7 +102,7 @@ def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
 
     unwatched = fetch._MapDatasetFetcher.fetch
     count = 256  # so many that what a busy machine's new process does first weighs little in a worker's mean
-    end = batches.watch(fetch, tmp_path, data.get_worker_info)
+    end = batches.watch(fetch, tmp_path)
     try:
         got = [int(i) for batch in data.DataLoader(Pauses(count), batch_size=8, num_workers=workers) for i in batch]
     finally:
@@ -137,7 +137,7 @@ def test_what_each_epoch_reads_is_counted(tmp_path, workers, stay):
     from torch.utils.data._utils import fetch
 
     (tmp_path / "files").mkdir()
-    end = batches.watch(fetch, tmp_path, data.get_worker_info)
+    end = batches.watch(fetch, tmp_path)
     try:
         loader = data.DataLoader(Files(tmp_path / "files"), batch_size=4, num_workers=workers, persistent_workers=stay)
         for _ in range(2):
@@ -155,7 +155,7 @@ def test_what_cannot_be_written_never_reaches_the_training(tmp_path):
     data = pytest.importorskip("torch.utils.data")
     from torch.utils.data._utils import fetch
 
-    end = batches.watch(fetch, tmp_path / "gone", data.get_worker_info)
+    end = batches.watch(fetch, tmp_path / "gone")
     try:
         assert len(list(data.DataLoader(Pauses(), batch_size=32))) == 2
     finally:
@@ -276,7 +276,7 @@ def _timed(folder, make):
     data = pytest.importorskip("torch.utils.data")
     from torch.utils.data._utils import fetch
 
-    end = batches.watch(fetch, folder, data.get_worker_info)
+    end = batches.watch(fetch, folder)
     try:
         assert len(list(make(data))) == 12
     finally:

@@ -30,7 +30,7 @@ from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, read_process
 from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.settings import FOLDER, HookSettings
-from sawtooth.ingest.capture.command.signs.modules import ATTRIBUTE
+from sawtooth.ingest.capture.command.without_optimizer.outermost_module import ATTRIBUTE
 from tests.support.launches import WITHOUT_COMPILER
 
 EXIT_CODE = 3  # of each rank
@@ -229,14 +229,14 @@ def test_a_hook_that_nobody_renews_ends_itself(tmp_path: Path) -> None:
     assert not optimizers._global_optimizer_post_hooks
 
 
-@pytest.mark.parametrize("sign", ["backward", "batch", "call"])
-def test_a_loop_without_an_optimizer_is_marked_by_its_sign_and_left_as_it_was(tmp_path: Path, sign: str) -> None:
+@pytest.mark.parametrize("boundary", ["backward", "batch", "call"])
+def test_a_loop_without_an_optimizer_is_marked_at_its_boundary_and_left_as_it_was(tmp_path: Path, boundary: str) -> None:
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach import inside
 
     class Model(torch.nn.Linear):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
-            time.sleep(0.02 if sign == "call" else 0.0)
+            time.sleep(0.02 if boundary == "call" else 0.0)
             return super().forward(x)
 
     optimizers = importlib.import_module("torch.optim.optimizer")
@@ -250,12 +250,14 @@ def test_a_loop_without_an_optimizer_is_marked_by_its_sign_and_left_as_it_was(tm
     def train(least: int) -> None:
         limit, batches = time.monotonic() + 240, iter(loaders.DataLoader(torch.ones(10**6, 2)))
         for step in range(10**6):
-            batch = next(batches) if sign == "batch" else torch.ones(1, 2)
-            if sign == "backward":
+            batch = next(batches) if boundary == "batch" else torch.ones(1, 2)
+            if boundary == "backward":
                 model(batch).sum().backward()
-            if sign == "call":
+            if boundary == "call":
                 model(batch)
-            if step >= least and (attached.is_over or (attached.signs.sign == sign and attached.signs._marked >= least)):
+            if step >= least and (
+                attached.is_over or (attached.detector.boundary == boundary and attached.detector._marked >= least)
+            ):
                 break
             assert time.monotonic() < limit
 
@@ -264,9 +266,9 @@ def test_a_loop_without_an_optimizer_is_marked_by_its_sign_and_left_as_it_was(tm
     attached = inside.Attachment(HookSettings(tmp_path, 0, 1.0, None, 1, 1))
     attached.begin(optimizers, time_loader=False)
     try:
-        for _ in range(5 if sign == "backward" else 0):
+        for _ in range(5 if boundary == "backward" else 0):
             model(torch.ones(1, 2)).sum().backward()
-        assert attached.signs.sign is None  # not before all ranks begin
+        assert attached.detector.boundary is None  # not before all ranks begin
         (tmp_path / inside.BEGIN).write_text("0")
         train(20)
         assert patched() != before
@@ -275,7 +277,7 @@ def test_a_loop_without_an_optimizer_is_marked_by_its_sign_and_left_as_it_was(tm
     assert patched() == before and not optimizers._global_optimizer_post_hooks
     (marks,) = tmp_path.glob("marks-*.jsonl")
     written = marks.read_text()
-    assert json.loads(written.splitlines()[0])["sign"] == sign
+    assert json.loads(written.splitlines()[0])["sign"] == boundary
     assert len(marks_in(marks.read_bytes())) >= 20
     attached.is_over = True
     train(1)
@@ -321,12 +323,14 @@ def test_the_hooks_of_an_optimizer_are_not_changed_while_they_are_gone_through()
 
 
 def test_what_sawtooth_run_watches_is_watched_in_a_running_training_too() -> None:
-    from sawtooth.ingest.capture.attach.inside import OPTIMIZERS, PATCHES
+    from sawtooth.ingest.capture.attach.inside import LOADER_PATCHES, OPTIMIZERS, PATCHES
 
     startup = Path(hook.__file__).with_name("startup") / "sitecustomize.py"
     awaited = next(part for part in startup.read_text().split("\n}") if "PATCHES = {" in part).partition("PATCHES = {")[2]
     modules = {line.split('"')[1] for line in awaited.splitlines() if '":' in line}
-    assert {"torch.serialization" if name == "torch" else name for name in PATCHES} | {OPTIMIZERS} == modules
+    assert {"torch.serialization" if name == "torch" else name for name in [*PATCHES, *LOADER_PATCHES]} | {
+        OPTIMIZERS
+    } == modules
 
 
 def test_a_process_that_does_not_answer_or_is_recorded_already_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,7 +253,7 @@ def test_of_several_trainings_one_is_recorded_and_said_to_be_so(tmp_path: Path) 
 
 
 def _evaluates(folder: Path, steps: int) -> None:
-    writer = MarkWriter(folder / "marks-9.sign.jsonl", sign=("call", "Model"))
+    writer = MarkWriter(folder / "marks-9.sign.jsonl", boundary=("call", "Model"))
     for step in range(steps):
         writer.mark(step)
     writer.close()

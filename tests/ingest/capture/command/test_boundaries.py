@@ -22,9 +22,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from sawtooth.ingest.capture.command.hook import Hook
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import HookSettings
-from sawtooth.ingest.capture.command.signs.choice import FEW, LEAST, Signs
-from sawtooth.ingest.capture.command.signs.modules import ATTRIBUTE, OutermostModule
-from sawtooth.ingest.loop.sign import step_in_words
+from sawtooth.ingest.capture.command.without_optimizer.boundaries import FEW, LEAST, BoundaryDetector
+from sawtooth.ingest.capture.command.without_optimizer.outermost_module import ATTRIBUTE, OutermostModule
+from sawtooth.ingest.loop.step_boundary import step_in_words
 
 STEPS = 30
 
@@ -42,22 +42,22 @@ class Model(torch.nn.Module):
 
 
 @contextlib.contextmanager
-def signs_in(folder: Path) -> Iterator[Signs]:
+def detector_in(folder: Path) -> Iterator[BoundaryDetector]:
     settings = HookSettings(folder, 0, 0.01, None, 1, 1)
-    signs = Signs(settings, lambda *sign: Hook(settings, sign=sign, patience=signs.patience))
+    detector = BoundaryDetector(settings, lambda *kind: Hook(settings, boundary=kind, patience=detector.patience))
     optimizers: Any = sys.modules["torch.optim.optimizer"]
-    hook = Hook(settings, on_loop=signs.give_up)
+    hook = Hook(settings, on_loop=detector.give_up)
     handle = optimizers.register_optimizer_step_post_hook(hook.on_step)
     try:
-        signs.watch(optimizers)
-        signs.watch_batches(torch.utils.data.dataloader)
-        yield signs
+        detector.watch(optimizers)
+        detector.watch_batches(torch.utils.data.dataloader)
+        yield detector
     finally:
         handle.remove()
         hook.finish()
-        signs.finish()
-        if signs._thread is not None:
-            signs._thread.join(10)
+        detector.finish()
+        if detector._thread is not None:
+            detector._thread.join(10)
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def closures(model: Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loop", "sign", "least"),
+    ("loop", "boundary", "least"),
     [
         (by_hand, "backward", STEPS - LEAST + 1),
         (with_gradients, "gradient", STEPS - LEAST + 1),
@@ -110,23 +110,23 @@ def closures(model: Model) -> None:
         (closures, "backward", STEPS - LEAST + 1),
     ],
 )
-def test_a_loop_without_steps_of_an_optimizer_is_marked_by_the_next_best_sign(
-    tmp_path: Path, loop: Callable[[Model], None], sign: str, least: int
+def test_a_loop_without_steps_of_an_optimizer_is_marked_by_the_best_boundary(
+    tmp_path: Path, loop: Callable[[Model], None], boundary: str, least: int
 ) -> None:
-    with signs_in(tmp_path):
+    with detector_in(tmp_path):
         loop(Model())
     (run,) = runs_of(tmp_path)
     head, *marks = [json.loads(line) for line in run.sources[0][0].read_text().splitlines()]
-    assert head["sign"] == sign
+    assert head["sign"] == boundary
     assert len(marks) == least
     assert [mark["i"] for mark in marks] == list(range(least))
-    assert marks[0]["at"][0].startswith("test_signs.py:")
+    assert marks[0]["at"][0].startswith("test_boundaries.py:")
 
 
 def test_calls_of_the_outermost_module_are_steps_and_the_module_stays_as_it_was(tmp_path: Path) -> None:
     model = Model(0.02)
-    with signs_in(tmp_path) as signs:
-        while signs.sign is None:
+    with detector_in(tmp_path) as detector:
+        while detector.boundary is None:
             calls(model)
         calls(model)
         assert ATTRIBUTE in model.__dict__
@@ -144,10 +144,10 @@ def test_two_calls_a_step_are_one_step(tmp_path: Path) -> None:
         for _ in range(STEPS):
             model(torch.ones(2, 4)), model(torch.zeros(2, 4))
 
-    with signs_in(tmp_path) as signs:
+    with detector_in(tmp_path) as detector:
         model = Model()
-        assert signs._module is not None
-        signs._module._notice(model)
+        assert detector._module is not None
+        detector._module._notice(model)
         guided(model)
     marks = lines_of(tmp_path)[1:]
     assert {mark["o"] for mark in marks} == {0, 1}
@@ -158,7 +158,7 @@ def test_an_optimizer_that_steps_twice_is_the_loop_whatever_came_before(tmp_path
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = torch.autograd._engine_run_backward
-    with signs_in(tmp_path):
+    with detector_in(tmp_path):
         by_hand(model)  # as a search for a learning rate would
         assert [path.name for path in tmp_path.glob("marks-*.sign.jsonl")]
         for _ in range(STEPS):
@@ -172,28 +172,28 @@ def test_an_optimizer_that_steps_twice_is_the_loop_whatever_came_before(tmp_path
     assert len(marks) == STEPS
 
 
-def test_an_optimizer_that_exists_makes_a_sign_wait_longer(tmp_path: Path) -> None:
+def test_an_optimizer_that_exists_delays_the_profile_of_another_boundary(tmp_path: Path) -> None:
     class Never(torch.optim.SGD):
         """An optimizer of its own class, which no other test has made."""
 
-    with signs_in(tmp_path) as signs:
-        signs._optimizers = type("Optimizers", (), {"Optimizer": Never})
-        signs._made = False
+    with detector_in(tmp_path) as detector:
+        detector._optimizers = type("Optimizers", (), {"Optimizer": Never})
+        detector._made = False
         Never.step = lambda *_: None
-        assert signs.patience() == 1.0
+        assert detector.patience() == 1.0
         del Never.step
         Never(Model().parameters(), lr=0.1)
-        assert signs.patience() > 1.0
+        assert detector.patience() > 1.0
 
 
 def test_a_few_backward_passes_before_a_long_generation_are_no_loop(tmp_path: Path) -> None:
     model = Model()
-    with signs_in(tmp_path) as signs:
+    with detector_in(tmp_path) as detector:
         for _ in range(LEAST + 1):
             model(torch.ones(2, 4)).sum().backward()
-        assert signs.sign == "backward"
-        assert signs._module is not None
-        signs._module._notice(model)
+        assert detector.boundary == "backward"
+        assert detector._module is not None
+        detector._module._notice(model)
         for _ in range(2 * FEW):
             model(torch.ones(2, 4))
             time.sleep(0.001)

@@ -6,7 +6,7 @@ Standard library only, because the recorder imports this module.
 from __future__ import annotations
 
 BACKWARD, GRADIENT, CALL, BATCH = "backward", "gradient", "call", "batch"
-SIGNS = (BACKWARD, GRADIENT, CALL, BATCH)  # The best comes first: one step may contain several events of a later kind.
+BOUNDARIES = (BACKWARD, GRADIENT, CALL, BATCH)  # The best comes first: one step may contain several events of a later kind.
 STEP_NAME = "Sawtooth.step#"  # In a profile of such a loop, the annotation at the end of each step begins with this text.
 NO_OPTIMIZER = "No optimizer stepped, so a step is "
 _WORDS = {
@@ -18,12 +18,12 @@ _WORDS = {
 LONGEST_NAME = 100  # letters of a module's class name; limited because a file of step marks may be hostile
 
 
-def step_in_words(sign: str | None, of: str | None = None, line: str | None = None) -> str:
-    """Return a sentence that says what counts as a step; "" for an unknown ``sign``.
+def step_in_words(boundary: str | None, of: str | None = None, line: str | None = None) -> str:
+    """Return a sentence that says what counts as a step; "" for an unknown ``boundary``.
 
     Example: "No optimizer stepped, so a step is one call of GPT.forward (generate.py:42)."
     """
-    if sign not in _WORDS:
+    if boundary not in _WORDS:
         return ""
     where = f" ({line})" if line else ""
-    return f"{NO_OPTIMIZER}{_WORDS[sign].format(of=(of or 'Module')[:LONGEST_NAME])}{where}."
+    return f"{NO_OPTIMIZER}{_WORDS[boundary].format(of=(of or 'Module')[:LONGEST_NAME])}{where}."

@@ -1,8 +1,8 @@
-"""Choice of the sign that ends a loop's steps while no optimizer steps.
+"""Choice of the step boundary in a loop in which no optimizer steps.
 
-Once an optimizer has stepped twice, it makes the loop. All signs are then dropped, with everything that was recorded from them. Until then the best
-sign of ``SIGNS`` that has come three times is marked. It is profiled like an optimizer's steps. If an optimizer exists, the profile waits twelve
-times as long, because the optimizer may still step. Standard library only.
+Once an optimizer has stepped twice, its steps are the loop's steps. Other boundaries are then ignored, and what was recorded from them is deleted.
+Until then, the best kind of ``BOUNDARIES`` with three events is the boundary. Its steps are marked and profiled like an optimizer's. If an optimizer
+exists, the profile waits twelve times as long, because the optimizer may still step. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any, Protocol
 
-from ....loop.sign import BATCH, CALL, SIGNS
+from ....loop.step_boundary import BATCH, BOUNDARIES, CALL
 from ..call_site import RECORDER
 from ..settings import HookSettings
-from . import backward
-from .modules import OutermostModule
+from . import boundary_events
+from .outermost_module import OutermostModule
 
-LEAST = 3  # after so many signs of a kind, a loop has begun
-# A kind of sign with fewer marks is replaced by another kind that came this often since: it was not the loop.
+LEAST = 3  # after this many events of a kind, a loop has begun
+# A boundary with fewer marks is replaced if another kind had this many events since the last one: it was not the loop's.
 FEW = 20
 # Factor on the wait for a profile if an optimizer exists, because a sanity check or a first evaluation can precede its steps.
 PATIENCE = 12.0
@@ -32,13 +32,13 @@ LOOK_S = 0.05  # between searches for the outermost module, which take 30 µs ea
 LOOKS = 1200  # searches in a minute; a module that was not found by then takes little time
 MOST_PLACES = 64
 MOST_CODES = 1000
-MOST_FRAMES = 30  # frames that are searched from a sign to the program's line
+MOST_FRAMES = 30  # frames that are searched from an event to the program's line
 
 
-class SignHook(Protocol):
+class BoundaryHook(Protocol):
     """Marks and profiles steps; the hook of an optimizer's steps does."""
 
-    def on_sign(self, place: int) -> None:
+    def on_boundary(self, place: int) -> None:
         """Mark a step that ended at the place of this number."""
 
     def drop(self) -> None:
@@ -51,21 +51,21 @@ class SignHook(Protocol):
         """Write the marks that are left, and nothing else."""
 
 
-class Signs:
-    """The signs of one process.
+class BoundaryDetector:
+    """Detector of the step boundaries of one process.
 
-    ``hook_for`` takes a sign and a module's name and makes the hook for its steps. Signs count while ``counts()`` is true.
+    ``hook_for`` takes a kind of boundary and a module's name and makes the hook for these steps. Events count while ``counts()`` is true.
     """
 
     def __init__(
-        self, settings: HookSettings, hook_for: Callable[[str, str], SignHook], counts: Callable[[], bool] = lambda: True
+        self, settings: HookSettings, hook_for: Callable[[str, str], BoundaryHook], counts: Callable[[], bool] = lambda: True
     ) -> None:
         self._settings, self._hook_for, self._counts_now = settings, hook_for, counts
-        self.sign: str | None = None
-        self._hook: SignHook | None = None
+        self.boundary: str | None = None
+        self._hook: BoundaryHook | None = None
         self._counts: Counter[str] = Counter()
         self._marked = 0
-        self._others = 0  # signs of other kinds since the last one of ``sign``
+        self._others = 0  # events of other kinds since the last one of ``boundary``
         self._first_other = 0.0  # time of the first of these
         self._places: dict[tuple[int, int], int] = {}
         self._libraries: dict[int, tuple[bool, CodeType]] = {}  # by id: whether this code is PyTorch's or ours
@@ -81,18 +81,18 @@ class Signs:
         """Notice what may be a step; ``optimizers`` is the module torch.optim.optimizer, just imported."""
         self._optimizers = optimizers
         self._torch_folder = sys.modules["torch"].__path__[0]
-        self._undo.append(backward.watch_backward(sys.modules["torch.autograd"], self.happens))
+        self._undo.append(boundary_events.watch_backward(sys.modules["torch.autograd"], self.on_event))
         modules = sys.modules["torch.nn.modules.module"]
         with contextlib.suppress(AttributeError):
-            self._module = OutermostModule(modules.Module, lambda: self.happens(CALL))
+            self._module = OutermostModule(modules.Module, lambda: self.on_event(CALL))
         if multiprocessing.parent_process() is None or self._settings.rank is not None:
-            self._thread = threading.Thread(target=self._look_now_and_then, name="sawtooth-signs", daemon=True)
+            self._thread = threading.Thread(target=self._look_now_and_then, name="sawtooth-boundaries", daemon=True)
             self._thread.start()
 
     def watch_batches(self, loaders: Any) -> None:
         """Notice batches; ``loaders`` is the module torch.utils.data.dataloader, just imported."""
         if not self._over:
-            self._undo.append(backward.watch_batches(loaders, self.happens))
+            self._undo.append(boundary_events.watch_batches(loaders, self.on_event))
 
     def optimizer_exists(self) -> bool:
         """Return whether an optimizer exists; PyTorch then wraps the ``step`` of its class."""
@@ -101,36 +101,36 @@ class Signs:
         return self._made
 
     def has_loop(self) -> bool:
-        """Return whether a sign or an optimizer makes the loop's steps."""
-        return self.sign is not None or self._over
+        """Return whether the loop's steps are known, from a boundary or an optimizer."""
+        return self.boundary is not None or self._over
 
     def patience(self) -> float:
-        """Return the factor by which the profile of a sign's steps is delayed."""
+        """Return the factor by which the profile of a boundary's steps is delayed."""
         return PATIENCE if self.optimizer_exists() else 1.0
 
-    def happens(self, sign: str) -> None:
-        """Count a sign of kind ``sign``; errors do not reach the program."""
+    def on_event(self, kind: str) -> None:
+        """Count an event of this kind; errors do not reach the program."""
         if self._over:
             return
         try:
             if not self._counts_now():
                 return
-            if sign != self.sign:
-                self._counts[sign] += 1
-                if not self._is_better(sign):
+            if kind != self.boundary:
+                self._counts[kind] += 1
+                if not self._is_better(kind):
                     return
-                self._take(sign)
+                self._choose(kind)
             self._marked += 1
             self._others = 0
             if self._hook is not None:
-                self._hook.on_sign(self._place())
+                self._hook.on_boundary(self._place())
         except Exception:
             self.give_up()
 
-    def _is_better(self, sign: str) -> bool:
-        if self._counts[sign] < LEAST:
+    def _is_better(self, kind: str) -> bool:
+        if self._counts[kind] < LEAST:
             return False
-        if self.sign is None or SIGNS.index(sign) < SIGNS.index(self.sign):
+        if self.boundary is None or BOUNDARIES.index(kind) < BOUNDARIES.index(self.boundary):
             return True
         if not self._others:
             self._first_other = time.monotonic()
@@ -138,15 +138,15 @@ class Signs:
         silent_s = time.monotonic() - self._first_other
         return self._marked < FEW <= self._others and silent_s >= self._settings.after_s
 
-    def _take(self, sign: str) -> None:
+    def _choose(self, kind: str) -> None:
         if self._hook is not None:
             self._hook.drop()
-            self._counts[self.sign or ""] = 0
-        self.sign, self._marked = sign, 0
-        self._hook = self._hook_for(sign, self._module.name if sign == CALL and self._module is not None else "")
+            self._counts[self.boundary or ""] = 0
+        self.boundary, self._marked = kind, 0
+        self._hook = self._hook_for(kind, self._module.name if kind == CALL and self._module is not None else "")
 
     def _place(self) -> int:
-        """Return the number of the innermost line, outside PyTorch and the recorder, that led to the sign."""
+        """Return the number of the innermost line, outside PyTorch and the recorder, that led to the event."""
         frame: Any = sys._getframe(2)
         for _ in range(MOST_FRAMES):
             if frame.f_back is None or not self._is_library(frame.f_code):
@@ -160,7 +160,7 @@ class Signs:
     def _is_library(self, code: CodeType) -> bool:
         """Return whether the code is PyTorch's or ours.
 
-        Each sign needs this, so the answers are cached. The cache stores the code object too, so that its id is not reused.
+        Each event needs this, so the answers are cached. The cache stores the code object too, so that its id is not reused.
         """
         known = self._libraries.get(id(code))
         if known is None:
@@ -182,10 +182,10 @@ class Signs:
                         self._module.leave()
 
     def _wants_module(self) -> bool:
-        return self._module is not None and self.sign in (None, BATCH, CALL) and not self._module.is_found
+        return self._module is not None and self.boundary in (None, BATCH, CALL) and not self._module.is_found
 
     def give_up(self) -> None:
-        """Ignore further signs and delete the recorded ones, because an optimizer makes the loop's steps."""
+        """Ignore further events and delete the recorded ones, because an optimizer makes the loop's steps."""
         hook, self._hook = self._hook, None
         self._leave()
         if hook is not None:
@@ -216,13 +216,13 @@ class Signs:
             self._module.leave()
 
 
-HERE: Signs | None = None  # of this process
+DETECTOR: BoundaryDetector | None = None  # the one of this process
 
 
 def watch_batches(loaders: Any) -> None:
     """Notice the batches of all loaders; ``loaders`` is the module torch.utils.data.dataloader."""
-    if HERE is not None:
-        HERE.watch_batches(loaders)
+    if DETECTOR is not None:
+        DETECTOR.watch_batches(loaders)
 
 
 def _below(of: Any) -> list[Any]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....loop.sign import BACKWARD, BATCH, GRADIENT
+from ....loop.step_boundary import BACKWARD, BATCH, GRADIENT
 from ...in_process.shared import watch
 
-Happens = Callable[[str], None]
+OnEvent = Callable[[str], None]
 Undo = Callable[[], None]
 
 
-def watch_backward(autograd: Any, happens: Happens) -> Undo:
-    """Call ``happens`` after each outermost backward pass; return a function that ends this.
+def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
+    """Call ``on_event`` after each outermost backward pass; return a function that ends this.
 
     Tensor.backward, torch.autograd.backward, torch.autograd.grad and torch.func all run this function. Compiled code does not contain it, so nothing
     is compiled again. PyTorch before 2.2 does not have it; its backward passes are not noticed.
@@ -24,7 +24,7 @@ def watch_backward(autograd: Any, happens: Happens) -> Undo:
     if not hasattr(autograd, "_engine_run_backward"):
         return lambda: None
 
-    def patch(run: Callable[..., Any], watchers: list[Happens]) -> Callable[..., Any]:
+    def patch(run: Callable[..., Any], watchers: list[OnEvent]) -> Callable[..., Any]:
         inside = False
 
         def noticed(*arguments: Any, **named: Any) -> Any:
@@ -42,13 +42,13 @@ def watch_backward(autograd: Any, happens: Happens) -> Undo:
 
         return _left_by_compiler(noticed)
 
-    return watch(autograd, "_engine_run_backward", happens, patch)
+    return watch(autograd, "_engine_run_backward", on_event, patch)
 
 
-def watch_batches(loaders: Any, happens: Happens) -> Undo:
-    """Call ``happens`` after each DataLoader batch; ``loaders`` is torch.utils.data.dataloader."""
+def watch_batches(loaders: Any, on_event: OnEvent) -> Undo:
+    """Call ``on_event`` after each DataLoader batch; ``loaders`` is torch.utils.data.dataloader."""
 
-    def patch(following: Callable[[Any], Any], watchers: list[Happens]) -> Callable[[Any], Any]:
+    def patch(following: Callable[[Any], Any], watchers: list[OnEvent]) -> Callable[[Any], Any]:
         def noticed(its: Any) -> Any:
             batch = following(its)
             for each in tuple(watchers):
@@ -57,7 +57,7 @@ def watch_batches(loaders: Any, happens: Happens) -> Undo:
 
         return _left_by_compiler(noticed)
 
-    return watch(loaders._BaseDataLoaderIter, "__next__", happens, patch)
+    return watch(loaders._BaseDataLoaderIter, "__next__", on_event, patch)
 
 
 def _left_by_compiler(noticed: Any) -> Any:

@@ -16,26 +16,33 @@ import torch
 from sawtooth.ingest.capture.command.no_profile import has_marks, is_profiled, no_loop_sentence
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import HookSettings
-from sawtooth.ingest.capture.command.signs import stretch
-from sawtooth.ingest.capture.command.signs.stretch import IDLE, KIND, OLD, Stretch, in_main_thread, notes_of
+from sawtooth.ingest.capture.command.without_optimizer import timed_profile
+from sawtooth.ingest.capture.command.without_optimizer.timed_profile import (
+    IDLE,
+    KIND,
+    OLD,
+    TimedProfile,
+    in_main_thread,
+    notes_of,
+)
 from sawtooth.ingest.capture.in_process.profilers import PROFILERS
 
 LONG_S = 60.0
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Stretch]:
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., TimedProfile]:
     """Profile this process at once for a moment."""
-    monkeypatch.setattr(stretch, "LEAST_WAIT_S", 0.0)
-    monkeypatch.setattr(stretch, "LOOK_S", 0.005)
-    monkeypatch.setattr(stretch, "LEAST_SECONDS", 0.01)
-    monkeypatch.setattr(stretch, "LEAST_CORE", 0.0)
-    monkeypatch.setattr(stretch, "GPU_FILES", ())
+    monkeypatch.setattr(timed_profile, "LEAST_WAIT_S", 0.0)
+    monkeypatch.setattr(timed_profile, "LOOK_S", 0.005)
+    monkeypatch.setattr(timed_profile, "LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(timed_profile, "LEAST_CORE", 0.0)
+    monkeypatch.setattr(timed_profile, "GPU_FILES", ())
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)  # nothing could take it back
 
-    def begin(seconds: float = 0.05, repeats: Callable[[], bool] = lambda: False) -> Stretch:
-        monkeypatch.setattr(stretch, "SECONDS", seconds)
-        one = Stretch(HookSettings(tmp_path, 5, 0.0, None, 1, 1), torch, repeats, lambda: False)
+    def begin(seconds: float = 0.05, repeats: Callable[[], bool] = lambda: False) -> TimedProfile:
+        monkeypatch.setattr(timed_profile, "SECONDS", seconds)
+        one = TimedProfile(HookSettings(tmp_path, 5, 0.0, None, 1, 1), torch, repeats, lambda: False)
         one.begin()
         return one
 
@@ -50,12 +57,12 @@ def until(over: Callable[[], bool], run: Callable[[], object] = lambda: torch.on
         time.sleep(0.001)
 
 
-def ended(one: Stretch) -> bool:
+def ended(one: TimedProfile) -> bool:
     assert one.thread is not None
     return not one.thread.is_alive()
 
 
-def test_a_stretch_of_all_threads_is_profiled_and_is_the_run(tmp_path: Path, begun: Callable[..., Stretch]) -> None:
+def test_a_timed_profile_has_all_threads_and_is_the_run(tmp_path: Path, begun: Callable[..., TimedProfile]) -> None:
     one = begun(0.1)
     other = threading.Thread(target=until, args=(lambda: ended(one), lambda: torch.ones(4).sin()))
     other.start()
@@ -74,20 +81,22 @@ def test_a_stretch_of_all_threads_is_profiled_and_is_the_run(tmp_path: Path, beg
     assert any(event.key == "aten::cos" for event in own.key_averages())
 
 
-def test_where_pytorch_runs_nothing_no_trace_is_written(tmp_path: Path, begun: Callable[..., Stretch]) -> None:
+def test_where_pytorch_runs_nothing_no_trace_is_written(tmp_path: Path, begun: Callable[..., TimedProfile]) -> None:
     one = begun(0.02)
     until(lambda: bool(list(notes_of(tmp_path))), lambda: None)
     one.finish()
     until(lambda: ended(one), lambda: None)
     (note,) = notes_of(tmp_path)
-    assert note["why"] == IDLE and note["line"].startswith("test_stretch.py:") and not list(tmp_path.glob(f"{KIND}-*.json"))
+    assert (
+        note["why"] == IDLE and note["line"].startswith("test_timed_profile.py:") and not list(tmp_path.glob(f"{KIND}-*.json"))
+    )
     assert f"PyTorch ran nothing in the seconds that were profiled, the main thread at {note['line']}." in no_loop_sentence(
         [], tmp_path, 5.0
     )
 
 
 @pytest.mark.parametrize("comes", ["profiler", "fork", "loop"])
-def test_a_stretch_gives_way(tmp_path: Path, begun: Callable[..., Stretch], comes: str) -> None:
+def test_a_timed_profile_gives_way(tmp_path: Path, begun: Callable[..., TimedProfile], comes: str) -> None:
     loops: list[int] = []
     one = begun(LONG_S, lambda: bool(loops))
     until(lambda: PROFILERS.ours is one)
@@ -108,7 +117,7 @@ def test_a_stretch_gives_way(tmp_path: Path, begun: Callable[..., Stretch], come
     assert not list(tmp_path.glob(f"{KIND}-*.json"))
 
 
-def test_the_end_of_a_program_ends_its_stretch(tmp_path: Path, begun: Callable[..., Stretch]) -> None:
+def test_the_end_of_a_program_ends_its_timed_profile(tmp_path: Path, begun: Callable[..., TimedProfile]) -> None:
     one = begun(LONG_S)
     until(lambda: PROFILERS.ours is one)
     end = time.monotonic() + 0.05
@@ -117,8 +126,8 @@ def test_the_end_of_a_program_ends_its_stretch(tmp_path: Path, begun: Callable[.
     assert ended(one) and len(list(tmp_path.glob(f"{KIND}-*.json"))) == 1
 
 
-def test_a_program_that_waits_is_not_profiled(begun: Callable[..., Stretch], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stretch, "LEAST_CORE", 2.0 * (os.cpu_count() or 1))
+def test_a_program_that_waits_is_not_profiled(begun: Callable[..., TimedProfile], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timed_profile, "LEAST_CORE", 2.0 * (os.cpu_count() or 1))
     one = begun()
     end = time.monotonic() + 0.05
     until(lambda: time.monotonic() > end or PROFILERS.ours is not None)
@@ -127,10 +136,10 @@ def test_a_program_that_waits_is_not_profiled(begun: Callable[..., Stretch], mon
     until(lambda: ended(one))
 
 
-def test_an_older_pytorch_has_no_stretch(
-    tmp_path: Path, begun: Callable[..., Stretch], monkeypatch: pytest.MonkeyPatch
+def test_an_older_pytorch_has_no_timed_profile(
+    tmp_path: Path, begun: Callable[..., TimedProfile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Stretch, "_new_profiler", lambda _: None)
+    monkeypatch.setattr(TimedProfile, "_new_profiler", lambda _: None)
     one = begun()
     until(lambda: ended(one))
     assert list(notes_of(tmp_path)) == [{"why": OLD}] and "needs PyTorch 2.7" in no_loop_sentence([], tmp_path, 5.0)

@@ -1,4 +1,4 @@
-"""Profile of a stretch of time in a program in which nothing repeats.
+"""Profile of a few seconds of a program in which nothing repeats.
 
 Standard library only, apart from PyTorch, which the program has imported.
 """
@@ -26,7 +26,7 @@ from ..graphs import GRAPHS
 from ..parts import check_whole
 from ..settings import HookSettings
 
-KIND = "stretch"  # in the names of files, before the process
+KIND = "stretch"  # in the names of files, before the process; a timed profile was called a stretch when the names were chosen
 SECONDS = 2.0  # length of a profile; a program that launches kernels all the time makes 100,000 events in it
 WAIT_FACTOR = 2.0  # factor on the least time before a loop's profile, because a loop may begin until then
 LEAST_WAIT_S = 2.0
@@ -43,7 +43,7 @@ PATIENCE = 3.0  # further factor on the wait if an optimizer exists, because its
 OLD, IDLE, INSIDE = "old", "idle", "inside"
 
 
-class Stretch:
+class TimedProfile:
     """Profile SECONDS of a program, unless ``repeats()`` becomes true before.
 
     A thread of its own waits and ends the profile. The main thread begins it between two instructions, because Kineto prints an error if another
@@ -65,7 +65,7 @@ class Stretch:
         s = self._settings
         main = threading.current_thread() is threading.main_thread()
         if s.steps > 0 and s.ranks == 1 and main and multiprocessing.parent_process() is None and cuda_tool() is None:
-            self.thread = threading.Thread(target=self._run, name="sawtooth-stretch", daemon=True)
+            self.thread = threading.Thread(target=self._run, name="sawtooth-timed-profile", daemon=True)
             self.thread.start()
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(before=self._before_fork)
@@ -114,7 +114,7 @@ class Stretch:
         return not PROFILERS.busy and not GRAPHS.capturing and (uses_gpu or not any(map(os.path.exists, GPU_FILES)))
 
     def _profiled(self) -> bool:
-        """Profile a stretch; return whether its trace was written, or none can be."""
+        """Take the profile; return whether its trace was written, or none can be."""
         self._profiler = self._new_profiler()
         if self._profiler is None:
             self._note(why=OLD)
@@ -207,11 +207,11 @@ class Stretch:
         self._over = True
 
 
-def begun(settings: HookSettings, torch: Any, repeats: Callable[[], bool], trains: Callable[[], bool]) -> Stretch:
-    """Begin the stretch of this process."""
-    stretch = Stretch(settings, torch, repeats, trains)
-    stretch.begin()
-    return stretch
+def start(settings: HookSettings, torch: Any, repeats: Callable[[], bool], trains: Callable[[], bool]) -> TimedProfile:
+    """Start the timed profile of this process and return it."""
+    profile = TimedProfile(settings, torch, repeats, trains)
+    profile.begin()
+    return profile
 
 
 def line_of_main() -> str:
@@ -251,7 +251,7 @@ _KEPT: list[object] = []
 
 
 def notes_of(folder: Path) -> Iterable[dict[str, Any]]:
-    """Return what the processes noted about their stretches."""
+    """Return what the processes noted about their timed profiles."""
     for path in sorted(folder.glob(f"{KIND}-*.note")):
         with contextlib.suppress(OSError, ValueError):
             yield json.loads(path.read_text())
