@@ -187,7 +187,7 @@ def _with_findings(result: RunResult, library: Library, lead: RankResult) -> Run
         findings=findings,
         not_checked=checked.not_checked,
         statements=statements(result, lead, hosts, checked.findings),
-        below_the_bar=checked.below_the_bar,
+        below_threshold=checked.below_threshold,
     )
     return in_reading_order(result, whatif)
 

@@ -41,8 +41,8 @@ def kernel_evidence(
 ) -> Iterator[Evidence]:
     """Yield the evidence that the kernels ``rows`` (of ``RuleContext.work``) take time.
 
-    The prediction replays ``edits``, or removes these kernels if None; with ``host_may_stay`` their host time may stay. The title may contain ``{cost}`` and ``{kernels}``,
-    their number per step such as "69 kernels".
+    The prediction replays ``edits``. If they are None, it removes these kernels; ``host_may_stay`` says that the change may keep their host time.
+    The title may contain ``{cost}`` and ``{kernels}``, their number per step such as "69 kernels".
     """
     steps = context.work_steps
     cost = ms_per_step(rows, steps)
@@ -51,7 +51,7 @@ def kernel_evidence(
 
     yield Evidence(
         replace(advice, title=advice.title.format(cost=in_words(cost), kernels=count_in_words(rows, steps))),
-        lost_ms=cost,  # these kernels are all that their cause costs
+        lost_ms=cost,  # the cause costs nothing but these kernels
         cost_ms=cost,
         edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()), host_may_stay=host_may_stay)] if edits is None else edits,
         confidence=confidence,

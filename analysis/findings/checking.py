@@ -36,7 +36,7 @@ ONCE = "The profiled steps capture a CUDA graph, which the run does once: its st
 # Multiple of the run's step, the same as in the profiler-distorts rule. Below it, the shape of the profile is still valid.
 SHAPE_FACTOR = 1.3
 DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: what the host loses to which cause is less sure than its sum."
-AS_MUCH = 0.5  # Share of a rank's loss. Balanced ranks lose about equally; a planted loss of one rank is not on the others.
+AS_MUCH = 0.5  # Share of a rank's loss. Balanced ranks lose about equally; in tests with one slow rank, the others lose less than this.
 MOST_NAMED = 4  # Ranks in a title.
 OTHERS_WAIT = "The other ranks wait in collectives meanwhile, which hides how long their own hosts take."
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # Errors of a rule's own SQL statement.
@@ -58,18 +58,18 @@ def all_rules() -> tuple[Rule, ...]:
 class CheckedRules(NamedTuple):
     """The ordered findings and the rules that were not checked.
 
-    ``below_the_bar`` has the ms per step of evidence that is too small for a finding, by rule.
+    ``below_threshold`` has the ms per step of evidence below the rule's threshold, by rule.
     """
 
     findings: list[Finding]
     not_checked: list[NotChecked]
-    below_the_bar: dict[str, float]
+    below_threshold: dict[str, float]
 
 
 def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedRules:
     """Apply ``rules``, all if None.
 
-    Each rule measures; the evidence is then judged for the run's own step and turned into advice.
+    Each rule measures. Its evidence is then judged for the run's own step, and turned into findings.
     """
     rules = all_rules() if rules is None else tuple(rules)
     findings: list[Finding] = []
@@ -77,8 +77,8 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
     small: list[tuple[Rule, Evidence]] = []
     for rule in rules:
         lacking = [REQUIREMENTS[data][1] for data in rule.requires if not REQUIREMENTS[data][0](context)]
-        if (silenced := _silenced(rule, context.run)) is not None:
-            not_checked.append(silenced)
+        if (withheld := _withheld(rule, context.run)) is not None:
+            not_checked.append(withheld)
         elif lacking:
             not_checked.append(NotChecked(rule.slug, "; ".join(lacking)))
         else:
@@ -93,7 +93,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
                 LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
                 not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
     names = own_names(context.recording) if context.rank.trace.with_stack else {}
-    findings = [_with_ranks(context, _of_this_run(finding, rules, names)) for finding in findings]
+    findings = [_with_ranks(context, _with_names_of_the_run(finding, rules, names)) for finding in findings]
     doubt = NO_SURER if context.rank.best.gpu_may_limit else None
     if any("captures_graph" in finding.explains.topics for finding in findings):
         doubt = ONCE
@@ -102,7 +102,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
     findings = bounded_by_late(context, [_as_sure_as_the_profile(context, finding) for finding in findings])
     findings = ordered(context, findings, rules)
     later = [
-        _with_ranks(context, _of_this_run(finding_later, rules, names))
+        _with_ranks(context, _with_names_of_the_run(finding_later, rules, names))
         for finding_later in later_findings(context, findings, small)
     ]
     below: dict[str, float] = {}
@@ -122,17 +122,20 @@ def _advised(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) ->
 
 
 def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
-    """Return what ``rule`` measures, each judged for the run's own step; None is below the threshold."""
+    """Return the evidence of ``rule``, each with its judgement for the run's own step.
+
+    The judgement is None below the threshold.
+    """
     measured = [remaining for evidence in rule.measure(context) if (remaining := beside_acting(context, evidence)) is not None]
     return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in measured]
 
 
 def judgement_of(rule: Rule, evidence: Evidence, step: Step) -> Judgement | None:
     """Return how ``rule`` judges ``evidence`` for ``step``; None if it is below the severity threshold."""
-    return (rule.judge or judge)(evidence, step, rule.bar)
+    return (rule.judge or judge)(evidence, step, rule.threshold)
 
 
-def _of_this_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str]) -> Finding:
+def _with_names_of_the_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str]) -> Finding:
     """Return the finding with the run's own names in its code, and the rules whose change must come first."""
     changes = tuple(change.filled(**names) for change in finding.changes)
     return replace(finding, changes=changes, needs_first=changes_needed_first(finding.rule, rules))
@@ -187,7 +190,7 @@ def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
     return _with_note(replace(finding, confidence=confidence), DISTORTED.format(times=profiled / run))
 
 
-def _silenced(rule: Rule, run: RunResult) -> NotChecked | None:
+def _withheld(rule: Rule, run: RunResult) -> NotChecked | None:
     """Return why a rule is not checked because of a failed check of the recordings; None if it can be.
 
     A failed check excludes a rule if it concerns evidence that the rule reads.
@@ -204,10 +207,10 @@ def check_host(result: RunResult) -> tuple[list[Finding], list[NotChecked]]:
     A rule is not checked if a failed check of the recordings concerns its evidence.
     """
     rules = [rule for rule in all_rules() if rule.of_the_host is not None]
-    silenced = {rule.slug: why for rule in rules if (why := _silenced(rule, result)) is not None}
-    checks = [rule.of_the_host for rule in rules if rule.of_the_host is not None and rule.slug not in silenced]
+    withheld = {rule.slug: why for rule in rules if (why := _withheld(rule, result)) is not None}
+    checks = [rule.of_the_host for rule in rules if rule.of_the_host is not None and rule.slug not in withheld]
     findings = sorted((finding for of_the_host in checks for finding in of_the_host(result)), key=rank)
-    return findings, list(silenced.values())
+    return findings, list(withheld.values())
 
 
 def _with_note(finding: Finding, note: str) -> Finding:

@@ -38,9 +38,9 @@ class Technique:
 
     ``done`` and ``needs`` are regular expressions over the names in the trace: names that show that it is in use, and names
     that it works on. ``undone`` matches names that show that it is not in use although ``done`` matches. For example, cuDNN
-    also calls its own kernels after converting a layout. ``hardly`` says why it is then still not advised. ``why_not`` says
-    why no recording can show its state. ``rare`` names an event that happens once in many steps, so a short profile without
-    it proves nothing. ``apart`` names what a profile of training steps cannot contain, and what to record for it.
+    also calls its own kernels after converting a layout. ``hardly`` says why it is not advised even then. ``why_not`` says
+    why no recording can show its state. ``rare`` names an event that is too rare for a short
+    profile. ``apart`` names work that a profile of training steps cannot contain, and what to record for it.
     ``works_on`` describes the matches of ``needs`` in words.
     """
 

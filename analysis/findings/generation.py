@@ -61,8 +61,8 @@ def generation(context: RuleContext) -> Generation | None:
 def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
     """Return the positions in one step's work at which tokens begin.
 
-    It is the slowest of the most even rhythms, and of these the one that begins first. None if the repeated parts do not
-    both choose and look up a token.
+    Of the most regular repetitions, this is the one with the longest period that begins first. None if the repeated parts do
+    not both choose and look up a token.
     """
     kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
     rhythms: list[np.ndarray] = []
@@ -80,7 +80,7 @@ def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
 
 
 def _in_each(starts: np.ndarray, places: np.ndarray) -> bool:
-    """Return whether ``places`` lie in nearly all of the stretches between ``starts``."""
-    stretches = np.searchsorted(starts, places, side="right")
-    between = np.unique(stretches[(stretches > 0) & (stretches < len(starts))])
+    """Return whether nearly every interval between two ``starts`` contains one of ``places``."""
+    intervals = np.searchsorted(starts, places, side="right")
+    between = np.unique(intervals[(intervals > 0) & (intervals < len(starts))])
     return len(between) >= EVEN_SHARE * (len(starts) - 1)

@@ -32,7 +32,7 @@ NO_OPERATOR = "no operator known"
 # Columns whose values make one row of ``GpuWork.rows``.
 _KEYS = ["kernel", "category", "tensor_cores", "operator", "signature", "flop_operator", "flop_signature", "module", "phase", "owner"]  # fmt: skip
 _SUMS = ["own_ns", "tensor_core_ns", "beside_ns", "launches", "bytes", "roof_ns", "roofed_ns", "flops"]
-KNOWN_ROOF = 0.9  # share of a row's time whose least time must be known, so that the sum describes the row
+KNOWN_ROOF = 0.9  # least time is shown if it is known for at least this share of a row's time
 _SQL = queries_of(__file__)
 
 
@@ -40,12 +40,12 @@ _SQL = queries_of(__file__)
 class GpuWork:
     """Sums of the GPU operations of the steady window.
 
-    Operations that no grouping tells apart share a row.
+    Operations that have the same values in all groupings share a row.
 
     ``rows`` has the columns kernel, category, tensor_cores, operator, shapes, module (its path), class, phase (None if no phase
-    is marked), owner, and sums of the window: own_ns (see ``own_times``), beside_ns (the rest of the durations: other work ran at
-    the same time), tensor_core_ns (of own_ns), launches, bytes (copied or set), roof_ns (the least time of the work at the GPU's
-    peaks), roofed_ns (the durations for which that is known) and flops. ``changes`` has the positions of the rows that each
+    is marked), owner, and sums of the window: own_ns (see ``own_times``), beside_ns (the rest of the durations, in which other work
+    ran too), tensor_core_ns (of own_ns), launches, bytes (copied or set), roof_ns (the least time of the work at the GPU's
+    peaks), roofed_ns (the durations of work with a known roof_ns) and flops. ``changes`` has the positions of the rows that each
     finding is about, by the finding's position. Sums divided by ``per`` are per step.
     """
 
@@ -145,7 +145,7 @@ def _with_names(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.Da
 
 
 def key_columns(by: Grouping) -> list[str]:
-    """Return the columns of ``GpuWork.rows`` that tell the rows of a grouping apart."""
+    """Return the columns of ``GpuWork.rows`` whose values identify a row of the grouping."""
     return ["operator", "shapes"] if by == "shape" else [by]
 
 

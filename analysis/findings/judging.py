@@ -1,4 +1,4 @@
-"""Judge the evidence of a rule for a step: the run's own, or its replay after other changes."""
+"""Judge a rule's evidence: how severe it is for the run's step, or for the step after other changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sawtooth.analysis.findings.model import Evidence, Judgement
-from sawtooth.analysis.findings.policy import Bar
+from sawtooth.analysis.findings.policy import Threshold
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.whatif import WhatIf
@@ -16,9 +16,8 @@ from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
 CRITICAL_SHARE = 0.15  # A sixth of every step: no other change should come first.
-# Least share that even the low end of the gain must reach, so that a correct prediction cannot turn out to be less than
-# critical.
-SUREST_SHARE = CRITICAL_SHARE / 2
+# A finding is critical only if the low end of its predicted gain reaches this share of the step.
+SURE_CRITICAL_SHARE = CRITICAL_SHARE / 2
 # Multiple of the interval's low end. A prediction with a wider interval has at most medium confidence, however certain its
 # cause is.
 SURE_WITHIN = 1.5
@@ -71,7 +70,7 @@ class Step:
     def of_another_run(
         self, edits: Sequence[Edit], between: tuple[float, float] | None
     ) -> tuple[float, float] | tuple[None, None]:
-        """Return the step's interval for another run, from the interval for this run.
+        """Widen the interval of this run's step to the interval for another run with the same edits.
 
         (None, None) if there is no interval.
         """
@@ -83,14 +82,14 @@ class Step:
         return tuple(dict.fromkeys((*self.made, *edits))) if self.made else tuple(edits)
 
 
-def judge(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
+def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgement | None:
     """Return how severe ``evidence`` is for ``step`` and what its change brings.
 
-    None if it is below ``bar``. The severity comes from the gain's share of the step, unless the evidence fixes it. Only a
-    gain of at least SUREST_SHARE is critical. There is no prediction if its interval includes today's step. A prediction
+    None if it is below ``threshold``. The severity comes from the gain's share of the step, unless the evidence fixes it. Only a
+    gain of at least SURE_CRITICAL_SHARE is critical. There is no prediction if its interval includes today's step. A prediction
     without an interval, or with a wide one, has at most medium confidence.
     """
-    if bar is not None and not reaches(evidence, step, bar):
+    if threshold is not None and not reaches(evidence, step, threshold):
         return None
     lost_ms, severity, note = evidence.lost_ms, evidence.severity, ""
     predicted, between = _predicted(evidence, step)
@@ -112,7 +111,7 @@ def judge(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
     severity = severity or _by_share(evidence, step.share(max(gain, 0.0)), step)
     low, high = between or (None, None)
     if evidence.predicted is None:  # The prediction comes from the replay, whose interval is for this run.
-        severity = _sure_enough(severity, between, step)
+        severity = _as_severe_as_sure(severity, between, step)
         low, high = step.of_another_run(evidence.edits, between)
     if evidence.withholds_gain:  # The gain is known only in combination with another change, not alone.
         severity, predicted, low, high = evidence.severity or severity, None, None, None
@@ -129,18 +128,18 @@ def judge(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
     )
 
 
-def reaches(evidence: Evidence, step: Step, bar: Bar) -> bool:
-    """Return whether the evidence reaches ``bar``."""
+def reaches(evidence: Evidence, step: Step, threshold: Threshold) -> bool:
+    """Return whether the evidence reaches ``threshold``."""
     if evidence.share is not None:
-        return evidence.share >= bar.share
+        return evidence.share >= threshold.share
     cost = evidence.cost_ms
-    gain = step.gain_ms(evidence.edits) if evidence.weighed_by != "cost" else None
+    gain = step.gain_ms(evidence.edits) if evidence.threshold_for != "cost" else None
     if cost is None and gain is None:
         return True  # There is nothing to compare: the evidence is not about time, or it cannot be replayed.
-    reaches = [ms is not None and step.share(ms) >= bar.share for ms in (cost, gain)]
-    if evidence.weighed_by == "larger":
+    reaches = [ms is not None and step.share(ms) >= threshold.share for ms in (cost, gain)]
+    if evidence.threshold_for == "larger":
         return any(reaches)
-    if evidence.weighed_by == "both":
+    if evidence.threshold_for == "both":
         return reaches[0] and (gain is None or reaches[1])
     return reaches[1] if gain is not None else reaches[0]
 
@@ -157,7 +156,10 @@ def _by_share(evidence: Evidence, gain_share: float, step: Step) -> Severity:
 
 
 def _predicted(evidence: Evidence, step: Step) -> tuple[float | None, tuple[float, float] | None]:
-    """Return the step after the change with its interval, as the rule predicts it, else from the replay."""
+    """Return the step time after the change and its interval, in ms.
+
+    A prediction of the rule itself replaces the replay's.
+    """
     if evidence.predicted is not None:
         # After other changes, the rule's own prediction remains the same share of the step as before them.
         times = step.ms / step.best.ms if step.made and step.ms and step.best.ms else 1.0
@@ -168,9 +170,9 @@ def _predicted(evidence: Evidence, step: Step) -> tuple[float | None, tuple[floa
     return step.predict_ms(evidence.edits), step.predict_range_ms(evidence.edits)
 
 
-def _sure_enough(severity: Severity, between: tuple[float, float] | None, step: Step) -> Severity:
+def _as_severe_as_sure(severity: Severity, between: tuple[float, float] | None, step: Step) -> Severity:
     """Return the severity, lowered from critical if the prediction's interval does not support it."""
-    unsure = between is not None and step.ms and step.share(step.ms - between[1]) < SUREST_SHARE
+    unsure = between is not None and step.ms and step.share(step.ms - between[1]) < SURE_CRITICAL_SHARE
     return "warning" if severity == "critical" and unsure else severity
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from sawtooth.analysis.findings.policy import Bar
+from sawtooth.analysis.findings.policy import Threshold
 from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, WithoutCalls, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import NO_GAIN, Action, CodeChange, Confidence, Explains, Finding, RunResult, Severity
 from sawtooth.analysis.units import in_words
@@ -46,7 +46,7 @@ BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
 LAUNCHES = "their launches"
 
 Row = dict[str, Any]  # Row of evidence: plain data. A row with start_ns and end_ns links to the timeline.
-WeighedBy = Literal["cost", "gain", "larger", "both"]  # What the rule's threshold is compared with; see ``Evidence``.
+ThresholdFor = Literal["cost", "gain", "larger", "both"]  # What the rule's threshold is compared with; see ``Evidence``.
 
 
 class Predicted(NamedTuple):
@@ -71,9 +71,9 @@ class Advice:
 class Evidence:
     """What a rule measured in the recording, before it is judged.
 
-    The rule's bar is compared with ``cost_ms`` or with the gain of ``edits``. ``weighed_by`` "gain" uses the cost if nothing
-    can be replayed, "larger" uses the larger of the two, and "both" requires both. ``share`` replaces them if the bar is not
-    a share of the step. Without any of these, the evidence is always reported.
+    The rule's threshold is compared with ``cost_ms`` or with the gain of ``edits``, as ``threshold_for`` says: "gain" takes the
+    cost if nothing can be replayed, "larger" takes the larger of the two, and "both" requires both. If the threshold is not a
+    share of the step, ``share`` is compared with it instead. Without any of these, the evidence is always reported.
 
     ``lost_ms`` is the whole loss to the cause, ms per step. ``predicted`` is the step after the change if the replay of
     ``edits`` does not give it. ``confidence`` is the confidence in the cause. ``severity`` is set if it does not depend on
@@ -87,7 +87,7 @@ class Evidence:
     lost_ms: float | None = None
     edits: Sequence[Edit] = ()
     cost_ms: float | None = None
-    weighed_by: WeighedBy = "cost"
+    threshold_for: ThresholdFor = "cost"
     share: float | None = None
     predicted: Predicted | None = None
     confidence: Confidence = "medium"
@@ -99,7 +99,7 @@ class Evidence:
     rows: Iterable[Row] = ()
     places: tuple[tuple[int, int], ...] = ()
     ends_the_run: bool = False
-    sets_pace: bool = False
+    limits_the_step: bool = False
     samples_per_second_times: float | None = None
     reword: Callable[[Advice, Judgement], Advice] | None = None
     rest: str = ""
@@ -159,7 +159,7 @@ def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explai
         ends_the_run=evidence.ends_the_run,
         explains=explains,
         samples_per_second_times=evidence.samples_per_second_times,
-        sets_pace=evidence.sets_pace,
+        limits_the_step=evidence.limits_the_step,
         fed_every_ms=judgement.fed_every_ms,
     )
 
@@ -211,8 +211,8 @@ class Rule:
     """A rule: its slug (the name of its file), what it measures, and how its findings relate to others.
 
     ``requires`` is the data without which it is not checked (keys of ``context.REQUIREMENTS``). ``reads`` is the evidence
-    that its findings use: they are only as certain as the least certain of it. ``bar`` is the smallest share that a finding
-    must reach. ``of_the_host`` checks a run without GPU work.
+    that its findings use: they are only as certain as the least certain of it. ``threshold`` is the smallest share that a
+    finding must reach. ``of_the_host`` checks a run without GPU work.
 
     ``comes_before`` names rules whose findings come after this rule's, ``needs`` rules whose change must come before this
     rule's. ``part_of`` is the rule with the general finding that includes this rule's findings. ``same_work_as`` is "smaller
@@ -224,8 +224,8 @@ class Rule:
     reads: frozenset[Source]
     explains: Explains = field(default_factory=Explains)
     requires: tuple[str, ...] = ()
-    bar: Bar | None = None
-    judge: Callable[[Evidence, Step, Bar | None], Judgement | None] | None = None
+    threshold: Threshold | None = None
+    judge: Callable[[Evidence, Step, Threshold | None], Judgement | None] | None = None
     of_the_host: Callable[[RunResult], Iterable[Finding]] | None = None
     comes_before: tuple[Relation, ...] = ()
     needs: tuple[Relation, ...] = ()

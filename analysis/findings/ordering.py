@@ -1,4 +1,4 @@
-"""Order findings by severity and gain, as far as their rules declare no relation between them.
+"""Order findings by severity and gain, and by the relations that their rules declare.
 
 A relation either moves the first finding up to the later one, or puts the later one directly after the first. ``ordered``
 collects the relations, places the findings in one topological pass, and adds to each later one the reason for its place.
@@ -17,10 +17,10 @@ from sawtooth.analysis.findings.model import Rule
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
 
-SAME_CAUSE = 0.5  # Share of the changes of a finding. If another finding includes more of them, both are about the same cause.
+SAME_CAUSE = 0.5  # Two findings have the same cause if one changes more than this share of the other's operations.
 ANOTHER_WAY = "Another way out of the same:"
 SAME_WORK = "The same work as in “{title}”: another way to change it, and the gains do not add up."
-# A change that cannot be made before another one claims no gain of its own; the plan predicts it at its place.
+# Fields of a finding whose change needs another one first: it has no gain of its own, and the plan predicts it at its place.
 ONLY_AFTER: dict[str, object] = dict.fromkeys(
     ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "predicted_speedup", "ceiling_ms_per_step")
 ) | {"pays_later": True}
@@ -149,8 +149,8 @@ def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[R
 def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tuple[str, int]]]) -> set[tuple[int, int]]:
     """Move a choice, such as compiling the model, before the smaller faults that it also solves.
 
-    Return the pairs. Both change the same work: after the larger change the smaller one is unnecessary. A critical fault has
-    one line to change, so it stays first.
+    Return the pairs. Both change the same work: after the larger change the smaller one is unnecessary. A critical finding
+    takes one changed line, so it stays first.
     """
     pairs = set()
     for whole, finding in enumerate(order.findings):

@@ -1,4 +1,4 @@
-"""Limit what a late rank's own findings bring to the gain of removing its lateness."""
+"""Limit the predicted gain of a straggler's own findings to the gain of removing its lateness."""
 
 from __future__ import annotations
 

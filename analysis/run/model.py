@@ -127,7 +127,7 @@ class Finding:
     gives the reason). ``edits`` are the replay's changes, so that fixes can be combined. ``evidence`` rows are plain data;
     one with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in
     order; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those
-    that only cost time. ``needs_first`` are the rules whose change must come before. ``sets_pace``: a separate timing shows
+    that only cost time. ``needs_first`` are the rules whose change must come before. ``limits_the_step``: a separate timing shows
     the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch (at
     best, with a ceiling), if only that limits the claim. ``samples_per_second_times`` is the largest gain in samples per
     second at the same step time. ``observed``: what only samples show. ``pays_later``: a gain only after another change.
@@ -153,7 +153,7 @@ class Finding:
     explains: Explains = Explains()
     samples_per_second_times: float | None = None
     needs_first: tuple[str, ...] = ()
-    sets_pace: bool = False
+    limits_the_step: bool = False
     fed_every_ms: float | None = None
     observed: str = ""
     pays_later: bool = False
@@ -267,7 +267,7 @@ class RunResult:
     """An analysed run; ``lead`` is the slowest rank's device, None where no trace has GPU work.
 
     ``plan`` has the fixes in order. ``communication`` is None for one rank, ``host`` if a trace has GPU work. ``troughs`` are waits
-    in the lows of the lead's sawtooth. ``below_the_bar`` has ms per step by rule, too few for a finding.
+    in the lows of the lead's sawtooth. ``below_threshold`` has ms per step by rule, too few for a finding.
     """
 
     manifest: Manifest
@@ -286,7 +286,7 @@ class RunResult:
     compile_log: CompileLog | None = None
     failed: tuple[FailedCheck, ...] = ()
     statements: tuple[TelemetryStatement, ...] = ()
-    below_the_bar: dict[str, float] = field(default_factory=dict)
+    below_threshold: dict[str, float] = field(default_factory=dict)
 
     @property
     def withdrawn_by(self) -> FailedCheck | None:

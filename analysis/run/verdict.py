@@ -90,7 +90,7 @@ def explains(verdict: RunJudgement, findings: Sequence[Finding]) -> Finding | No
     first = next(iter(findings), None)
     if first is None or first.severity == "info" or first.confidence == "low" or verdict.kind == "compute":
         return None
-    if first.sets_pace:
+    if first.limits_the_step:
         return first
     lost = 0.0
     if verdict.loss is not None:

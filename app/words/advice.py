@@ -66,7 +66,7 @@ def first_in_words(result: RunResult) -> str | None:
 def unseen_here(result: RunResult) -> str | None:
     """Return the topic of the first change if the profiled steps do not show it, else None."""
     lead = leading(result)
-    return lead.title if lead is not None and (lead.sets_pace or "hidden" in lead.explains.topics) else None
+    return lead.title if lead is not None and (lead.limits_the_step or "hidden" in lead.explains.topics) else None
 
 
 def comes_before(result: RunResult, shown: Sequence[Finding]) -> str | None:

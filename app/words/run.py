@@ -83,7 +83,7 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     hides = finding is not None and "hidden" in finding.explains.topics
     if verdict.kind == "unrepresentative" and finding is not None and hides and finding.explains.causes:
         waits = cause_words.waits_for(finding.explains.causes[0]).removeprefix("It ").rstrip(".")
-        sure = "It" if finding.sets_pace else "Most likely it"
+        sure = "It" if finding.limits_the_step else "Most likely it"
         return f"The GPU is busy {busy} of {per}. {sure} {waits}, which the profiled steps do not show."
     if verdict.kind == "unrepresentative":
         profiled = fmt.reading("step_time_ms", verdict.profiled)

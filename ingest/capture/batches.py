@@ -169,7 +169,10 @@ class _Padding:
 
 
 def watch(fetchers: Any, folder: Path) -> Callable[[], None]:
-    """Time the fetches of all loaders until the returned function is called; ``fetchers`` is torch.utils.data._utils.fetch."""
+    """Time the fetches of all loaders until the returned function is called.
+
+    ``fetchers`` is torch.utils.data._utils.fetch.
+    """
     times = BatchTimes(folder)
     with contextlib.ExitStack() as leave:
         for name in FETCHERS:
@@ -190,7 +193,7 @@ def watch_loaders(folder: Path) -> list[Callable[[], None]]:
 
 
 def _worker_info() -> Any:
-    """Return PyTorch's facts about this worker of a loader, or None outside workers; a process that fetches has loaded the module."""
+    """Return PyTorch's facts about this loader worker; None outside workers. Needs a loaded DataLoader."""
     return sys.modules["torch.utils.data._utils.worker"].get_worker_info()
 
 

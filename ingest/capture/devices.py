@@ -1,11 +1,11 @@
 """GPU UUIDs of a training process and the counters of PyTorch's caching allocator.
 
-UUIDs connect the process with telemetry, because device ordinals can differ. The allocator's counters stand in a trace's JSON beside its events, under ALLOCATOR_KEY::
+UUIDs connect the process with telemetry, because device ordinals can differ. A trace's JSON contains the allocator's counters beside its events, under ALLOCATOR_KEY::
 
     {"device": 0, "settings": "expandable_segments:True", "began": {"num_alloc_retries": 0, …}, "ended": {"num_alloc_retries": 2, …}}
 
-``began`` and ``ended`` hold the STATISTICS of ``torch.cuda.memory_stats`` as the profile began and ended: bytes, and counts since the process began; peaks
-are since then too, or since the training reset them. ``settings`` is what the environment says, absent where it says nothing.
+``began`` and ``ended`` are the STATISTICS of ``torch.cuda.memory_stats`` at the profile's begin and end: bytes, and counts since the process began. Peaks
+count since the process began, or since the training reset them. ``settings`` is the value of the environment variable, and is absent without one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import os
 from typing import Any
 
-TRACE_KEY = "gpu_uuids"  # in a trace's JSON, beside its events: ordinal of the device in the process, UUID as NVML writes it
+TRACE_KEY = "gpu_uuids"  # in a trace's JSON, beside its events: NVML's UUID by the device's ordinal in the process
 ALLOCATOR_KEY = "cuda_allocator"
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the second is the name before PyTorch 2.9
 STATISTICS = (
@@ -66,7 +66,7 @@ class AllocatorNotes:
         self._began = self._statistics()
 
     def write(self, profiler: Any) -> None:
-        """Write both into the trace of a profiler that still runs; nothing where the process uses no GPU."""
+        """Write both into the trace of a profiler that still runs, if the process uses a GPU."""
         with contextlib.suppress(Exception):  # nothing here may end a training
             if not self._began:
                 return

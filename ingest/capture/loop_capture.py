@@ -70,8 +70,8 @@ class Capture:
         self._unwatch: list[Callable[[], None]] = []
         self._between_steps = BetweenSteps()
         self._since_last = self._between_steps.since_last()
-        self._interrupted = 0  # profiles, by another profiler
-        self._pure = True  # nothing was evaluated or saved between the timed steps
+        self._interrupted = 0  # number of profiles that another profiler interrupted
+        self._undisturbed = True  # no evaluation and no checkpoint came between the timed steps
 
     def __enter__(self) -> Capture:
         with self._quietly("the capture could not begin"):
@@ -91,7 +91,7 @@ class Capture:
                 self._sampler = self._start_sampler(self._scratch / "live")
             except OSError as error:
                 self.why_not.append(f"no telemetry: the sampler did not start ({error})")
-        with contextlib.suppress(Exception):  # another PyTorch is made otherwise: the rest is recorded all the same
+        with contextlib.suppress(Exception):  # other versions of PyTorch may have no such functions; the rest is still recorded
             self._unwatch.append(self._between_steps.watch_evaluation(self._torch.nn.modules.module))
             self._unwatch += batches.watch_loaders(self._scratch) if self._time_batches else []
             self._unwatch.append(self._between_steps.watch_saving(self._torch))
@@ -109,17 +109,17 @@ class Capture:
         try:
             self._mark(samples, tokens)
             self._advance()
-        except Exception as error:  # whatever fails in here must not end somebody's training
+        except Exception as error:  # an error of ours must not end the training
             self._end_profiler(keep=False)
             self._give_up(f"the capture failed ({type(error).__name__}: {error})")
 
     def _mark(self, samples: float | None, tokens: float | None) -> None:
-        if self._marks is None and not self._marked:  # not before the first step: by then the loop has its GPU
+        if self._marks is None and not self._marked:  # only after the first step, because the loop then uses its GPU
             with contextlib.suppress(OSError):
                 gpu = current_gpu(self._torch)
                 self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=gpu)
         phase = self._since_last(0)
-        self._pure &= phase == "train" or self._phase != "timing"
+        self._undisturbed &= phase == "train" or self._phase != "timing"
         if self._marks is not None:
             phase = "profile" if self._phase == "profiling" else phase
             self._marks.mark(self._marked, phase=phase, batch=samples, length=tokens)
@@ -133,7 +133,7 @@ class Capture:
             self._count, (self._clock_ns() - self._since_ns) / 1e9, self._marked
         ):
             self.step_time_ms = self._stop_watch()
-            between = "" if self._pure else ", evaluations and checkpoints between them included"
+            between = "" if self._undisturbed else ", evaluations and checkpoints between them included"
             took = in_words(self.step_time_ms, 4) if self.step_time_ms is not None else None
             timed = f"{self._timed} steps took {took} each{between}; " if took else ""
             self._phase = "waiting"
@@ -157,8 +157,8 @@ class Capture:
         self._phase, self._count, self._since_ns = phase, 0, self._clock_ns()
 
     def _stop_watch(self) -> float | None:
-        """Return the time of a step since the stopwatch began, ms; None where too few steps were timed."""
-        self._synchronize()  # the host runs ahead of the device: one wait at the end, none in between
+        """Return the mean step time since the stopwatch began, ms; None if too few steps were timed."""
+        self._synchronize()  # the host runs ahead of the GPU, so wait for it once, at the end
         if self._count < LEAST:
             return None
         if self._phase == "timing":
@@ -228,24 +228,24 @@ class Capture:
             self._give_up("; ".join(["neither a trace nor telemetry was recorded", *self.why_not]))
             return
         if self._marks is not None and self._marked:
-            self._marks.close()  # alone they are a stopwatch at least
+            self._marks.close()  # without a trace, the marks still give the step time
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
         facts = {**self._run["facts"], **self._of_loader()}
-        if self.step_time_ms is not None and self._pure:  # else the marks know the step without what came between
+        if self.step_time_ms is not None and self._undisturbed:  # otherwise the marks give the undisturbed step time
             facts["step_time_ms"] = self.step_time_ms
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:
             settings["step time after the profile, ms"] = significant(self.step_time_after_ms, 4)
-        name = self._run["name"] or self.wanted.stem
-        texts = {"name": name, "notes": self._notes(), "tags": list(self._run["tags"])}
+        texts = {"name": self._run["name"] or self.wanted.stem, "notes": self._notes(), "tags": list(self._run["tags"])}
         pack_run(self.wanted, {**texts, "settings": settings, "facts": facts}, sources)
         self.path, self.done = self.wanted, True
         self._clean_up()
         print("; ".join([f"sawtooth: wrote {self.wanted}", *self.why_not]), file=sys.stderr)
 
     def _notes(self) -> str:
-        timed = f"Step time measured over {self._timed} steps without the profiler." if self._timed and self._pure else ""
-        return "\n".join(part for part in (self._run["notes"], timed, *self.why_not) if part)
+        timed = f"Step time measured over {self._timed} steps without the profiler."
+        counts = self._timed and self._undisturbed
+        return "\n".join(part for part in (self._run["notes"], timed if counts else "", *self.why_not) if part)
 
     def _of_loader(self) -> dict[str, float | str]:
         loading = batch_files.loading_of(self._scratch) if self._scratch is not None else None
@@ -259,10 +259,11 @@ class Capture:
         why_not = sampler_process.take_session(sampler, self._scratch / "live", target)
         if why_not is not None:
             self.why_not.append(f"no telemetry: {why_not}")
-        return None if why_not is not None else target
+            return None
+        return target
 
     def _print(self, what: str) -> None:
-        if not _rank().get("rank"):  # one of a job's ranks is enough
+        if not _rank().get("rank"):  # one rank of a job prints
             print(f"sawtooth: {what}", file=sys.stderr, flush=True)
 
     def _give_up(self, why: str) -> None:

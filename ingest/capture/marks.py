@@ -1,23 +1,23 @@
 """Step marks: the host time at which each step of a training loop ended.
 
-A file of marks is JSON lines; a last line that is torn (the job was killed) is skipped by readers. The first line is the head::
+A file of marks has one JSON object per line. Readers skip an incomplete last line, which a killed job leaves. The first line is the head::
 
     {"k": "marks", "v": 1, "recorder": "0.1.0", "host": "node1", "boot": "…", "pid": 4711, "gpu": "GPU-…", "rank": 0, "w": 1700000000000000000}
 
-``gpu`` is the UUID of the GPU that the process computes on, null where it uses none yet; ``rank`` is null outside a job of several ranks,
-``w`` wall nanoseconds since 1970 (UTC). Where no optimizer makes the steps the head has a ``sign`` (backward, gradient, call or batch: what ended
-each step) and ``of``, the class of the module whose calls they are. Each further line is the end of one step on the host::
+``gpu`` is the UUID of the process's current GPU, null if it uses none yet. ``rank`` is null outside a job of several ranks. ``w`` is the wall
+time in nanoseconds since 1970 (UTC). If no optimizer makes the steps, ``sign`` is the kind of step boundary (backward, gradient, call or batch), and
+``of`` is the class of the called module. Each further line is the end of one step on the host::
 
     {"k": "mark", "i": 17, "w": 1700000000123456789, "p": "train", "o": 0, "l": 1, "at": ["train.py:12"], "b": 64, "n": 1024}
 
     i   index of the step, from 0, of this optimizer
-    w   wall nanoseconds; steps of the wall clock do not show in it (the head's wall time plus monotonic time since)
-    p   phase: train, profile (torch.profiler runs or is being started or written during the step that ends here), eval (the model was set
-        to evaluate since this optimizer's step before), checkpoint (torch.save ran since then, and nothing was evaluated)
-    o   which optimizer stepped, by first appearance (a GAN has two); 0 where the loop itself marks its steps
-    l   the place in the program that the step was called from, by first appearance; absent: the first
-    at  that place's lines of the user's files, innermost first, in its first mark alone
-    b   samples in the batch, n its length in tokens; absent where not known
+    w   the head's wall time plus the monotonic time since, in nanoseconds; so corrections of the wall clock do not change it
+    p   phase: profile (torch.profiler ran, started or wrote its trace during this step), eval (the model was set to evaluate since this
+        optimizer's last step), checkpoint (torch.save ran since then, without an evaluation), else train
+    o   number of the optimizer in the order of first steps (a GAN has two); 0 if the loop itself marks its steps
+    l   number of the place in the program that called the step, in the order of first calls; absent: 0
+    at  that place's lines in the user's files, innermost first; only in its first mark
+    b   samples in the batch; n is its length in tokens; absent if unknown
 
 Standard library only. A mark costs half a microsecond; lines are written once a second.
 """
@@ -36,9 +36,9 @@ from ..sampler.clock import boot_id
 
 FORMAT_VERSION = 1
 PHASES = ("train", "profile", "eval", "checkpoint")
-# of a line: step, wall ns, phase and optimizer, as the writer below writes it
+# step, wall ns, phase and optimizer of a line, as the writer below writes them
 MARK = re.compile(rb'"i": (\d+), "w": (\d+), "p": "(\w+)", "o": (\d+)')
-AT_ONCE = 64  # marks put into words: a few are quicker so than each by itself in a processor whose caches are the training's
+AT_ONCE = 64  # marks are formatted in groups: one by one takes longer, because the training fills the processor's caches
 FLUSH_NS = 1_000_000_000  # a killed job loses the marks of one second at most
 
 
@@ -48,7 +48,7 @@ Noted = tuple[int, int, str, int, Site | None, float | None, float | None]
 
 
 class MarkWriter:
-    """Appends marks to ``path``. Raises OSError where that cannot be written."""
+    """Appends marks to ``path``. Raises OSError if it cannot be written."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class MarkWriter:
         self._put_in_words()
         lines, self._lines = self._lines, []
         unwritten = ("\n".join(lines) + "\n").encode() if lines else b""
-        while unwritten:  # a disk that becomes full takes a part, and refuses the rest
+        while unwritten:  # a disk that becomes full may take only a part of the text
             unwritten = unwritten[os.write(self._file, unwritten) :]
 
     def close(self) -> None:

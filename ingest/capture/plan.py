@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-MIN_TIMED = 20  # steps: fewer cannot show a checkpoint every ten, nor a full prefetch queue running dry
+MIN_TIMED = 20  # steps; fewer may contain no checkpoint, and may run from a full prefetch queue
 MAX_TIMED = 5000  # steps, however short they are
-AFTER_SHARE = 0.2  # of the steps timed before are timed again after, which shows a disturbance that stays
-LEAST = 5  # steps that a stopwatch needs: over fewer, one odd step is the answer
+AFTER_SHARE = (
+    0.2  # share of the timed steps that are timed again after the profile, to see whether the profiler still slows the loop
+)
+LEAST = 5  # steps that a stopwatch needs; in fewer, one slow step decides the result
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Plan:
         return whole or (self.latest is not None and step >= self.latest)
 
     def timed_again(self, timed: int) -> int:
-        """Return how many steps are timed after the profile, ``timed`` before it."""
+        """Return how many steps are timed after the profile, if ``timed`` steps were timed before it."""
         return max(LEAST, int(AFTER_SHARE * timed))
 
     def sentence(self) -> str:
-        """Say it to whoever waits for it."""
+        """Return the plan as a clause for the user."""
         when = f" (at step {self.latest} at the latest)" if self.latest is not None else ""
         return f"after {self.skip} steps the loop is timed for {self.seconds:g} s, then {self.active} steps are profiled{when}"

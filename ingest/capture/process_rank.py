@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-# a rank, or a task of srun's or mpirun's, and how many there are of them; a batch script has a task's number too, but no number of a step's tasks
+# name in messages, variable of the number, variable of the count; SLURM sets the count of tasks only in srun, not in a batch script
 COUNTED_BY = (
     ("rank", "RANK", "WORLD_SIZE"),
     ("task", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),

@@ -1,4 +1,4 @@
-"""Profiling of some steps of a training loop with torch.profiler, without harm to the training."""
+"""Profile some steps of a training loop with torch.profiler; the training goes on if it fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .in_process.memory_history import MemoryHistory
 from .in_process.profilers import PROFILERS
 from .in_process.set_up import note_set_up
 
-OWNER_S = 2.0  # a profiler that another thread begins waits so long for the loop's next step, where ours can end
+OWNER_S = 2.0  # a profiler that another thread begins waits at most this long for the loop's next step, at which ours ends
 
 
 class StepProfiler:
@@ -24,7 +24,7 @@ class StepProfiler:
 
     Call ``step`` after each step. If ``active`` is None, all steps until ``stop`` are profiled. ``options`` go to torch.profiler.profile.
     ``memory`` is the file of a snapshot of the CUDA allocator with its history since the profile began (None: no snapshot).
-    The constructor starts the profiler. It passes on errors of PyTorch after it has stopped the profiler. Raises RuntimeError while another
+    The constructor starts the profiler. If PyTorch raises an error, it stops the profiler and passes the error on. Raises RuntimeError while another
     profiler runs. A profiler that begins later ends this one, which is then ``interrupted`` and has no trace.
     """
 
@@ -44,7 +44,7 @@ class StepProfiler:
         self.interrupted = False
         self._thread = threading.get_ident()  # PyTorch ends a profile on the thread that began it
         self._kept, self._ended = True, False
-        self._to_come = warmup + active if active is not None else None  # steps, till the profile ends by itself
+        self._to_come = warmup + active if active is not None else None  # remaining steps until the profile ends by itself
         kinds = torch.profiler.ProfilerActivity
         activities = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else ())]
         schedule = torch.profiler.schedule(wait=0, warmup=warmup, active=active, repeat=1) if active is not None else None
@@ -58,7 +58,7 @@ class StepProfiler:
         try:
             with _without_warnings(), PROFILERS.by_us():
                 self._profiler.start()
-        except BaseException:  # half of it may run, and would slow every later step
+        except BaseException:  # a part of the profiler may run already, and would slow every later step
             self.abandon()
             raise
         name_gpus(self._profiler, torch)
@@ -109,7 +109,7 @@ class StepProfiler:
             time.sleep(0.001)
 
     def _write(self, profiler: Any) -> None:
-        if self._kept:  # writing takes seconds, and one that is given up is in the way of a process's end
+        if self._kept:  # an abandoned profile is not written: this takes seconds, and the process may be about to end
             profiler.export_chrome_trace(str(self.trace))
 
 

@@ -48,10 +48,10 @@ def profile(
 ) -> Capture:
     """Return a context manager that captures the loop inside it; call its ``step()`` after each step.
 
-    ``samples``, ``tokens`` and ``flops`` are per step; ``parameters`` is their number or the model. ``settings`` are what a sweep varies, such as
-    the batch size; ``steps`` how many the loop has, where that is known. ``options`` go to torch.profiler.profile (``with_stack=True``, ``profile_memory=True``): each of them slows the profiled steps.
-    ``time_batches`` times how long the loader's workers, forked inside the context, take for a batch.
-    With several ranks each writes its own file (``-rank3`` before the suffix), and one per host samples.
+    ``samples``, ``tokens`` and ``flops`` are per step. ``parameters`` is the model or its number of parameters. ``settings`` are what a sweep varies, such as
+    the batch size. ``steps`` is the loop's number of steps, if known. ``options`` go to torch.profiler.profile, such as ``with_stack=True`` or
+    ``profile_memory=True``; each of them slows the profiled steps. With ``time_batches``, the loader's workers that are forked inside the context
+    time their batches. With several ranks, each writes its own file (``-rank3`` before the suffix), and one rank per host starts the sampler.
     """
     target = Path(path)
     if target.suffix != ".sawtooth":
@@ -71,7 +71,7 @@ def profile(
         "notes": notes,
         "tags": tags,
         "settings": {str(k): str(v) for k, v in (settings or {}).items()},
-        "facts": {k: float(v) for k, v in facts.items() if v},  # 0 says nothing
+        "facts": {k: float(v) for k, v in facts.items() if v},  # 0 means unknown
     }
     plan = Plan(skip, seconds, warmup, active).within(steps)
     return Capture(target, run, plan=plan, sampler=sampler, options=options, time_batches=time_batches)

@@ -19,9 +19,9 @@ from sawtooth.ingest import children
 from sawtooth.ingest.json_checksum import unsealed
 from sawtooth.ingest.sampler.segments import join_segments
 
-SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
-PUSHING_START_S = 12.0  # it asks the dashboard first, which may take a request's whole time
-SAMPLER_START_S = 1.0  # it starts in 0.2 to 0.5 s; a slower one is not waited for
+SAMPLER_STOP_S = 10.0  # the sampler ends within one sampling period, unless the driver hangs
+PUSHING_START_S = 12.0  # it first connects to the dashboard, which may take until the request's time limit
+SAMPLER_START_S = 1.0  # it starts in 0.2 to 0.5 s; the training does not wait longer
 LOOK_EVERY_S = 0.02
 
 
@@ -60,7 +60,7 @@ def says_at_start(live: Path) -> str | None:
 def stop_sampler(process: Any) -> str | None:
     """Stop the sampler; return its last error message, or None."""
     if process.poll() is None:
-        process.terminate()  # not SIGINT, which whatever a shell started in the background ignores until it listens
+        process.terminate()  # not SIGINT: a process that a shell started in the background ignores it until it installs a handler
     try:
         _, stderr = process.communicate(timeout=SAMPLER_STOP_S)
     except subprocess.TimeoutExpired:

@@ -24,10 +24,10 @@ from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
 ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^ ]{1,500}\] (\{.*)", re.DOTALL)
-# Time of the events between entries: Unix microseconds, which the lines' own times are not.
+# Time of an event in Unix microseconds. The lines' own times have no year and no time zone.
 CLOCK = re.compile(rb'\t"ts": (\d{16})')
 WANTED = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
-PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # stored lines of one entry's payload, and characters of one text: a person reads them
+PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # most stored lines of an entry's payload, and characters of one text
 MOST_EVENTS = 1_000_000
 PLACE = re.compile(r"in user code at (.{1,400}):(\d{1,7})$", re.MULTILINE)
 REASON_ENDS = re.compile(r"\n\s*(?:Explanation: |Developer debug context|User code traceback|Traceback )")
@@ -94,11 +94,12 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     events = list(_events(lines(source), skipped, rank))
     if not events:
         raise SourceError(
-            "E-NOEV", "This log of torch.compile holds no compilation: was it stopped before the first step? Record it again."
+            "E-NOEV",
+            "This log of torch.compile contains no compilation. Perhaps the program was stopped before its first step. Record it again.",
         )
     _write(events, writer)
     if skipped:
-        sentence = "Entries of the log of torch.compile were torn or not understood, and left out."
+        sentence = "Incomplete or unknown entries of the torch.compile log were skipped."
         row = {"key": "compile_log_skipped", "severity": "info", "sentence": sentence, "count": len(skipped)}
         writer.insert_row("diagnostics", row)
     times = [event.time_ns for event in events if event.time_ns is not None]
@@ -129,7 +130,7 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
     payload: list[bytes] = []
     now: int | None = None
     count = 0
-    for line in chain(every, [b"V"]):  # this ends the last entry, too
+    for line in chain(every, [b"V"]):  # the added line ends the last entry
         if line.startswith(b"\t"):
             if clock := CLOCK.match(line):
                 now = int(clock[1]) * 1000
@@ -141,7 +142,7 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
             count += 1
         if count > MOST_EVENTS:
             raise SourceError(
-                "E-LIMIT", f"The log of torch.compile holds more than {MOST_EVENTS:,} compilations. Record fewer steps."
+                "E-LIMIT", f"The log of torch.compile contains more than {MOST_EVENTS:,} compilations. Record fewer steps."
             )
         entry, payload = None, []
         begun = ENTRY.match(line)
@@ -200,7 +201,7 @@ def _reason(text: str) -> str | None:
 
 
 def _first_of(payload: bytes) -> str | None:
-    """Return the first of the failed guards; each further entry of a function's cache has its own."""
+    """Return the first failed guard; each cached compilation of a function has its own guards."""
     try:
         reasons = from_json(payload, list[str])
     except msgspec.MsgspecError:

@@ -86,7 +86,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     skipped: list[bytes] = []
     marks = sorted(_marks(chain([first], every) if plain else every, skipped, plain=plain), key=lambda mark: mark.w)
     if not marks:
-        raise SourceError("E-NOEV", "This file of step marks holds no mark: the loop ended before its first step.")
+        raise SourceError("E-NOEV", "This file of step marks contains no mark, because the loop ended before its first step.")
     writer.insert(
         "step_marks",
         {
@@ -100,7 +100,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
         },
     )
     if skipped:
-        sentence = "Lines of step marks were torn or not understood, and left out."
+        sentence = "Incomplete or unknown lines of step marks were skipped."
         row = {"key": "marks_skipped", "severity": "info", "sentence": sentence, "count": len(skipped)}
         writer.insert_row("diagnostics", row)
     return {

@@ -16,7 +16,7 @@ from sawtooth.ingest.source import Source
 from sawtooth.ingest.writer import Writer
 
 TEXT_MOST = 400  # characters of a name: mangled C++ names have thousands
-FRAMES_MOST = 200  # of a stack; the innermost ones say what an allocation is for
+FRAMES_MOST = 200  # frames of a stack, innermost first: these say what an allocation is for
 
 
 class _Stacks:
@@ -24,7 +24,7 @@ class _Stacks:
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self._seen: dict[int, int] = {}  # by identity: a pickle has each stack once, and names it again and again
+        self._seen: dict[int, int] = {}  # by identity, because a pickle stores each stack once and refers to it
 
     def number(self, frames: Any) -> int:
         """Return the number of a stack; -1 for one without frames."""

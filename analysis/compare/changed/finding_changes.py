@@ -68,7 +68,7 @@ def _sampled_alike(finding: Finding, run: RunResult) -> bool:
 def _remains(finding: Finding, runs: Sequence[RunResult]) -> bool:
     """Return whether a run still loses most of the finding's time, though too little for a finding."""
     lost_ms = finding.ceiling_ms_per_step or 0.0
-    return lost_ms > 0 and any(run.below_the_bar.get(finding.rule, 0.0) >= MOSTLY_THERE * lost_ms for run in runs)
+    return lost_ms > 0 and any(run.below_threshold.get(finding.rule, 0.0) >= MOSTLY_THERE * lost_ms for run in runs)
 
 
 def followed_findings(

@@ -33,7 +33,7 @@ def later_findings(
     replayed = [(rule, evidence) for rule, evidence in small if evidence.edits and evidence.predicted is None]
     for rule, evidence in sorted(replayed, key=lambda pair: -(pair[1].cost_ms or 0.0))[:MOST]:
         gain_ms = step.gain_ms(evidence.edits)
-        if rule.bar is None or gain_ms is None or step.ms is None or not reaches(evidence, step, rule.bar):
+        if rule.threshold is None or gain_ms is None or step.ms is None or not reaches(evidence, step, rule.threshold):
             continue
         if step.share(gain_ms) < WARNING_SHARE:
             continue

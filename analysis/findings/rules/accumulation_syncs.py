@@ -89,7 +89,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=cost_ms,
         cost_ms=cost_ms,
-        weighed_by="gain",
+        threshold_for="gain",
         edits=without,
         rows=evidence_of(early),
     )
@@ -101,6 +101,6 @@ RULE = Rule(
     reads=OF_TRACE,
     requires=("steps",),
     explains=Explains(sets=("gradient_sync",)),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
     part_of="exposed-communication",
 )

@@ -102,5 +102,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("launch_bound", "python_host", "host_sync"), called="a policy that acts step by step"),
     requires=("steps",),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

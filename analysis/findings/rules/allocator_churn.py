@@ -98,7 +98,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=max(lost, gain),
         cost_ms=lost,
-        weighed_by="larger",
+        threshold_for="larger",
         edits=edits,
         confidence="high" if asked.retried in (0, every.steps) else "medium",
         rows=[*([asked.row()] if asked.in_pieces is not None else []), *every.rows()],
@@ -166,5 +166,5 @@ RULE = Rule(
     reads=OF_TRACE | {"allocations"},
     explains=Explains(("allocator",)),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

@@ -105,5 +105,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("launch_bound", "host_sync"), called="autograd's anomaly detection"),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

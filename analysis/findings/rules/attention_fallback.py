@@ -101,5 +101,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("attention",)),
     requires=("steps", "shapes", "gpu"),
-    bar=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_LOOK_AT,
 )

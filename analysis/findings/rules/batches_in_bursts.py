@@ -73,5 +73,5 @@ RULE = Rule(
     reads=OF_TRACE | {"loader_timing"},
     explains=Explains(("data_wait",)),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

@@ -73,5 +73,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"shapes"},
     requires=("steps", "shapes"),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

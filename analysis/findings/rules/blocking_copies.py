@@ -64,5 +64,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("blocking_copy",)),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

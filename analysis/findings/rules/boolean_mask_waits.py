@@ -56,5 +56,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("host_sync",), called="boolean masks, whose size the host waits for", sets=("reads",)),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

@@ -80,5 +80,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"shapes"},
     requires=("steps", "shapes"),
-    bar=CHOICE,
+    threshold=CHOICE,
 )

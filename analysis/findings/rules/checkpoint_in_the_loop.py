@@ -79,5 +79,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("host_sync", "python_host"), called="checkpoints in the loop"),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

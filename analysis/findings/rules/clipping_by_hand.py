@@ -96,5 +96,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes"},
     explains=Explains(("launch_bound",), called="gradients clipped one by one"),
     requires=("steps", "shapes"),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

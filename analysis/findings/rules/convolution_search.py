@@ -75,5 +75,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("launch_bound",), called="cuDNN's search for convolution algorithms"),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

@@ -81,5 +81,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

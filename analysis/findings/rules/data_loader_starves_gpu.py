@@ -294,6 +294,6 @@ RULE = Rule(
     reads=OF_TRACE | {"telemetry", "host_telemetry", "loader_timing"},
     explains=Explains(("data_wait",), sets=("loader",)),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
     of_the_host=check_host,
 )

@@ -70,5 +70,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("launch_bound",), called="fills of new memory"),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

@@ -97,7 +97,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=saved,
         cost_ms=saved,
-        weighed_by="gain",
+        threshold_for="gain",
         edits=edits,
         is_choice=True,
         rows=evidence_of(rows, steps, ("operator",)),
@@ -121,6 +121,6 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(topics=frozenset({"choice"}), sets=("compile",)),
     requires=("steps", "torch.compile"),
-    bar=CHOICE,
+    threshold=CHOICE,
     same_work_as="smaller findings",
 )

@@ -78,7 +78,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=context.step_ms - predicted,
         edits=edits,
         rows=evidence_of(rows, steps, ("operator",)),
-        weighed_by="gain",
+        threshold_for="gain",
     )
 
 
@@ -145,5 +145,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes"},
     explains=Explains(("launch_bound",), called="experts computed one after the other"),
     requires=("steps", "shapes"),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

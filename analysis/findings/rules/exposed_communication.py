@@ -179,5 +179,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     requires=("steps",),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

@@ -112,7 +112,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=cost,
         cost_ms=alone,
-        weighed_by="gain",
+        threshold_for="gain",
         edits=edits,
         at_most="warning" if in_tf32 or unsure or needed else None,
         rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
@@ -156,6 +156,6 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     explains=Explains(topics=frozenset({"choice"}), sets=("dtype bf16", "dtype fp16")),
     requires=("steps", "shapes or names", "gpu"),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
     same_work_as="smaller findings",
 )

@@ -114,5 +114,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("dtype fp8",)),
     requires=("steps", "shapes", "gpu"),
-    bar=FP8,
+    threshold=FP8,
 )

@@ -72,7 +72,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=cost_ms,
         edits=edits,
         rows=evidence_of(stuck),
-        weighed_by="gain",
+        threshold_for="gain",
     )
 
 
@@ -81,6 +81,6 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     requires=("steps",),
-    bar=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_LOOK_AT,
     part_of="exposed-communication",
 )

@@ -80,7 +80,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=cost_ms,
         cost_ms=cost_ms,
-        weighed_by="gain",
+        threshold_for="gain",
         edits=without,
         severity="info" if free is not None and free < before else None,
         rows=evidence_of(second),
@@ -92,7 +92,7 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"allocations", "telemetry"},
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
     part_of="exposed-communication",
     comes_before=(
         Relation(

@@ -68,5 +68,5 @@ RULE = Rule(
     reads=OF_TRACE | {"python_stacks"},
     explains=Explains(("python_host",), called="Python's garbage collection"),
     requires=("steps", "stacks"),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

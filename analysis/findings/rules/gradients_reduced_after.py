@@ -126,6 +126,6 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
     part_of="exposed-communication",
 )

@@ -271,5 +271,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("host_sync",), sets=("reads",)),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

@@ -294,5 +294,5 @@ RULE = Rule(
         ),
         Relation("anomaly-detection", "“{title}” comes first: its tests read each gradient, which no graph can hold."),
     ),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

@@ -93,7 +93,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         confidence="low" if recurrence else "medium",
         at_most="warning" if recurrence else None,
         rows=evidence_of(work, steps, ("operator",)),
-        weighed_by="gain",
+        threshold_for="gain",
     )
 
 
@@ -133,5 +133,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("launch_bound",), called="a loop over the rows of a tensor"),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

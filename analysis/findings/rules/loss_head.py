@@ -169,5 +169,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     requires=("steps", "shapes", "gpu"),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

@@ -77,7 +77,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             confidence="low",
             severity="info",
             rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
-            weighed_by="gain",
+            threshold_for="gain",
         )
 
 
@@ -92,5 +92,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     requires=("steps", "shapes", "gpu"),
-    bar=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_LOOK_AT,
 )

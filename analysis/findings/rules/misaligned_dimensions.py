@@ -247,7 +247,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=cost,
         edits=[edit] if edit else [],
         rows=evidence,
-        weighed_by="both",
+        threshold_for="both",
     )
 
 
@@ -257,5 +257,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("padding",)),
     requires=("steps", "shapes", "gpu"),
-    bar=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_LOOK_AT,
 )

@@ -115,6 +115,6 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes"},
     explains=Explains(("launch_bound",), called="norms of single parameters"),
     requires=("steps", "shapes"),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
     comes_before=(Relation("elementwise-chains", "The kernels of “{title}” are among these.", _shares_kernels),),
 )

@@ -102,5 +102,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("host_compute",), called="operators on CPU tensors"),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

@@ -80,5 +80,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(sets=("optimizer",)),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

@@ -152,7 +152,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         edits=edits,
         confidence="high",
         rows=evidence_of(single, steps, ("operator",)),
-        weighed_by="gain",
+        threshold_for="gain",
     )
 
 
@@ -186,5 +186,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("launch_bound",), called="an optimizer that launches tensor by tensor", sets=("optimizer",)),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

@@ -67,5 +67,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     requires=("steps",),
-    bar=HALF_AS_OFTEN,
+    threshold=HALF_AS_OFTEN,
 )

@@ -111,5 +111,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("blocking_copy",), sets=("host_memory",)),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

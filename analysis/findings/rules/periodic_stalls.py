@@ -147,5 +147,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"telemetry"},
     requires=("steps",),
-    bar=RARE_EVENTS,
+    threshold=RARE_EVENTS,
 )

@@ -178,5 +178,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes", "gpu_peaks", "other_ranks"},
     explains=Explains(topics=frozenset({"schedule"}), sets=("micro_batches", "schedule")),
     requires=("steps", "ranks"),
-    bar=CHOICE,
+    threshold=CHOICE,
 )

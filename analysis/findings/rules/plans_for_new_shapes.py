@@ -126,6 +126,6 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes"},
     explains=Explains(("launch_bound",), called="plans for new shapes"),
     requires=("steps", "shapes"),
-    bar=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_LOOK_AT,
     part_of="launch-bound",
 )

@@ -59,6 +59,6 @@ RULE = Rule(
     measure,
     reads=frozenset({"telemetry"}),
     requires=("telemetry",),
-    bar=POWER_THROTTLING,
+    threshold=POWER_THROTTLING,
     explains=Explains(topics=frozenset({"power_limit"})),
 )

@@ -112,7 +112,7 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
         severity="critical",
         rows=[{"outside the profile": hidden.proof}, *steps],
         predicted=Predicted(fed_ms) if fed_ms < hidden.run_ms else None,
-        sets_pace=fed is not None and fed.limits(hidden.run_ms),
+        limits_the_step=fed is not None and fed.limits(hidden.run_ms),
     )
 
 
@@ -137,7 +137,7 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
             changes=with_more(facts, CHANGES, workers_for(context, fed_ms)),
         ),
         lost_ms=ceiling,
-        sets_pace=bool(ceiling),
+        limits_the_step=bool(ceiling),
         severity=None if ceiling else "info",
         at_most="warning",
         rows=[

@@ -107,5 +107,5 @@ RULE = Rule(
     reads=OF_TRACE | {"telemetry", "loader_timing"},
     explains=Explains(topics=frozenset({"hidden"})),
     requires=("steps", "run's step"),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

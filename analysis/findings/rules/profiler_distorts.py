@@ -66,5 +66,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"telemetry"},
     requires=("steps",),
-    bar=DISTORTED,
+    threshold=DISTORTED,
 )

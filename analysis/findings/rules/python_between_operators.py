@@ -120,5 +120,5 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("python_host",), topics=frozenset({"host_pace"})),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

@@ -185,5 +185,5 @@ RULE = Rule(
     reads=OF_TRACE | {"compile_log"},
     explains=Explains(("compilation",)),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

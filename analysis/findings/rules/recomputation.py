@@ -101,6 +101,6 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes", "allocations"},
     explains=Explains(topics=frozenset({"memory", "choice"})),
     requires=("steps", "shapes"),
-    bar=RECOMPUTED,
+    threshold=RECOMPUTED,
     same_work_as="smaller findings",
 )

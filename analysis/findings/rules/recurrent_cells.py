@@ -198,5 +198,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     explains=Explains(("launch_bound",), called="recurrent cells called one by one", sets=("recurrent",)),
     requires=("steps", "shapes", "gpu"),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

@@ -82,7 +82,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         confidence="low" if unsure else "medium",
         severity="warning" if unsure else None,
         rows=evidence_of(work, steps, ("operator",)),
-        weighed_by="gain",
+        threshold_for="gain",
     )
 
 
@@ -134,5 +134,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes"},
     explains=Explains(("launch_bound",), called="samples that go through the model one by one"),
     requires=("steps", "shapes"),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

@@ -91,7 +91,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=context.step_ms - predicted,
         edits=edits,
         rows=evidence_of(work, steps, ("operator",)),
-        weighed_by="gain",
+        threshold_for="gain",
     )
 
 
@@ -140,5 +140,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes"},
     explains=Explains(("launch_bound",), called="samples that are prepared one by one"),
     requires=("steps", "shapes"),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

@@ -157,6 +157,6 @@ RULE = Rule(
     measure,
     reads=OF_TRACE | {"shapes", "loader_timing"},
     requires=("steps", "shapes"),
-    bar=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_LOOK_AT,
     of_the_host=check_host,
 )

@@ -124,6 +124,6 @@ RULE = Rule(
     reads=OF_TRACE | {"loader_timing"},
     explains=Explains(("data_wait",)),
     requires=("steps", "reads"),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
     part_of="data-loader-starves-gpu",
 )

@@ -55,5 +55,5 @@ RULE = Rule(
     reads=OF_TRACE | {"allocations", "telemetry"},
     explains=Explains(("launch_bound", "python_host"), topics=frozenset({"memory"})),
     requires=("steps",),
-    bar=LARGER_BATCH,
+    threshold=LARGER_BATCH,
 )

@@ -116,7 +116,7 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=context.step_ms - predicted,
         edits=edits,
         rows=evidence_of(gone),
-        weighed_by="gain",
+        threshold_for="gain",
     )
 
 
@@ -147,6 +147,6 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
     part_of="exposed-communication",
 )

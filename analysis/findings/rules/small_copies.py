@@ -88,7 +88,7 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(("launch_bound",), called="many small copies"),
     requires=("steps",),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
     comes_before=(
         Relation(
             "launch-bound",

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.judging import CRITICAL_SHARE, SUREST_SHARE, Step, judge
+from sawtooth.analysis.findings.judging import CRITICAL_SHARE, SURE_CRITICAL_SHARE, Step, judge
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Predicted, Relation, Row, Rule
-from sawtooth.analysis.findings.policy import Bar
+from sawtooth.analysis.findings.policy import Threshold
 from sawtooth.analysis.findings.straggler_limits import LEADS, is_seen_to_be_late, waited_for_ms
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.heatmap import stalls_of
@@ -257,16 +257,16 @@ def _waited_share(context: RuleContext, communication: Communication, late: Stra
     return waited_for_ms(communication, late) / profiled_ms if profiled_ms else 0.0
 
 
-def judge_straggler(evidence: Evidence, step: Step, bar: Bar | None) -> Judgement | None:
+def judge_straggler(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgement | None:
     """Return "critical" also for half the gain, if the others visibly wait long enough for the rank.
 
     The replays' errors are subtracted from the loss, so it is a lower bound; the recording shows the wait.
     """
     if isinstance(evidence, StragglerEvidence) and evidence.severity is None:
         seen = min(evidence.waited_share, step.share(evidence.own_ms)) >= CRITICAL_SHARE
-        if seen and step.share(evidence.lost_ms or 0.0) >= SUREST_SHARE:
+        if seen and step.share(evidence.lost_ms or 0.0) >= SURE_CRITICAL_SHARE:
             evidence = replace(evidence, severity="critical")
-    return judge(evidence, step, bar)
+    return judge(evidence, step, threshold)
 
 
 def _waits_apart_ms(communication: Communication) -> float | None:

@@ -69,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         lost_ms=max(gain, lost),
         cost_ms=lost,
-        weighed_by="larger",
+        threshold_for="larger",
         edits=edits,
         confidence="medium" if slower else "high",
         rows=made.rows(),
@@ -115,5 +115,5 @@ RULE = Rule(
     reads=OF_TRACE | {"telemetry"},
     explains=Explains(("blocking_copy", "host_compute"), called="tensors made on the CPU"),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
 )

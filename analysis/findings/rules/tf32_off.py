@@ -77,5 +77,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("dtype TF32", "dtype bf16", "dtype fp16")),
     requires=("steps", "shapes", "gpu"),
-    bar=OTHER_CODE,
+    threshold=OTHER_CODE,
 )

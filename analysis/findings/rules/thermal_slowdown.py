@@ -52,5 +52,5 @@ RULE = Rule(
     measure,
     reads=frozenset({"telemetry"}),
     requires=("telemetry",),
-    bar=THERMAL_THROTTLING,
+    threshold=THERMAL_THROTTLING,
 )

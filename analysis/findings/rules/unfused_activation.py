@@ -74,5 +74,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes"},
     explains=Explains(sets=("compile",)),
     requires=("steps", "shapes"),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

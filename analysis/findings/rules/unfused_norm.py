@@ -65,5 +65,5 @@ RULE = Rule(
     reads=OF_TRACE | {"shapes"},
     explains=Explains(sets=("compile",)),
     requires=("steps", "shapes"),
-    bar=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_LOOK_AT,
 )

@@ -125,7 +125,7 @@ RULE = Rule(
     reads=OF_TRACE,
     explains=Explains(topics=frozenset({"fewer_flops"})),
     requires=("steps",),
-    bar=ONE_LINE,
+    threshold=ONE_LINE,
     comes_before=(
         Relation(
             "launch-bound",

@@ -73,5 +73,5 @@ RULE = Rule(
     reads=OF_TRACE | {"python_stacks"},
     explains=Explains(("data_wait",), called="loader workers that restart"),
     requires=("steps", "stacks"),
-    bar=FEW_LINES,
+    threshold=FEW_LINES,
 )

@@ -68,5 +68,5 @@ RULE = Rule(
     measure,
     reads=OF_TRACE,
     requires=("steps",),
-    bar=LINE_TO_DELETE,
+    threshold=LINE_TO_DELETE,
 )

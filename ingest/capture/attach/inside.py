@@ -1,4 +1,4 @@
-"""Hook the optimizers and patch the modules of a running training for `sawtooth attach`, and undo both.
+"""Hook optimizers and patch modules of a running training for `sawtooth attach`; undo both.
 
 ``enter.py`` calls ``obey`` between two instructions of the training's main thread, at any point of its program.
 Standard library only.
@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -97,14 +96,16 @@ class Attachment:
         GRAPHS.on_step = self.on_step
         self._undo.append(finish_at_end(self.detector, self.hook))
         self.detector.watch(optimizers)
-        patches: dict[str, Callable[[Any], Undo | None]] = dict(PATCHES)
-        if time_loader:
-            patches |= {name: partial(watch, folder=self._folder) for name, watch in LOADER_PATCHES.items()}
-        for name, watch in patches.items():
-            if name in sys.modules:
-                with contextlib.suppress(Exception):
-                    self._undo.append(watch(sys.modules[name]) or (lambda: None))
+        for name, watch in PATCHES.items():
+            self._patch(name, watch)
+        for name, watch_loader in LOADER_PATCHES.items() if time_loader else ():
+            self._patch(name, watch_loader, self._folder)
         PROFILERS.looks(sys.modules["torch"])  # A second profiler would crash the training.
+
+    def _patch(self, module: str, watch: Callable[..., Undo | None], *arguments: Path) -> None:
+        if module in sys.modules:
+            with contextlib.suppress(Exception):
+                self._undo.append(watch(sys.modules[module], *arguments) or (lambda: None))
 
     def end(self) -> None:
         """Write the remaining data and remove the patches. Hooks that PyTorch still calls do nothing."""

@@ -292,7 +292,7 @@ def install(optimizers: Any) -> None:
 def hook_and_detector(
     settings: HookSettings, counts: Callable[[], bool] = lambda: True
 ) -> tuple[Hook, boundaries.BoundaryDetector]:
-    """Return the hook of optimizer steps, and the detector of other step boundaries. Events count while ``counts()`` is true."""
+    """Return the hook of optimizer steps, and the detector, whose events count while ``counts()``."""
     detector = boundaries.DETECTOR = boundaries.BoundaryDetector(
         settings, lambda *boundary: Hook(settings, boundary=boundary, patience=detector.patience), counts
     )

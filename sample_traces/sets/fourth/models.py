@@ -27,7 +27,7 @@ def rotated(x: Tensor, position: Tensor) -> Tensor:
 def update_kv_cache(
     cache: Cache, index: int, pair: tuple[Tensor, Tensor], position: Tensor, fixed: bool
 ) -> tuple[Tensor, Tensor]:
-    """Add the keys and values `pair` of new tokens to layer `index`, and return those of all tokens so far.
+    """Add the new tokens' keys and values `pair` to layer `index`; return those of all tokens.
 
     A `fixed` cache has its final size, and they are written at `position`. Otherwise they are appended.
     """

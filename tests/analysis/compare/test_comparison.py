@@ -224,7 +224,7 @@ def test_findings_are_fixed_or_new_unless_the_other_side_could_not_check_them():
 def test_fixed_means_measured_on_b_and_not_there():
     a = replace(run_of("a" * 16), findings=[replace(finding_of("casts"), ceiling_ms_per_step=2.0)])
     for below, fixed in (({"casts": 1.9}, []), ({"casts": 0.1}, ["casts"]), ({}, ["casts"])):
-        found = compare(side(a), side(replace(run_of("b" * 16), below_the_bar=below)))
+        found = compare(side(a), side(replace(run_of("b" * 16), below_threshold=below)))
         assert [f.rule for f in found.findings_fixed] == fixed, "1.9 ms are too few for a finding, and still there"
     crowded = replace(finding_of("workers-beyond-cores"), evidence=({"quantity": "run_queue", "mean": 5.1},))
     xid = replace(finding_of("xid-error"), evidence=({"recording": "c" * 16, "devices": [0]},))

@@ -201,7 +201,11 @@ def test_one_change_is_the_first_on_every_screen() -> None:
     numbers do not show it.
     """
     loader = gains(
-        "loader", 40.0, severity="critical", sets_pace=True, explains=Explains(("data_wait",), topics=frozenset({"hidden"}))
+        "loader",
+        40.0,
+        severity="critical",
+        limits_the_step=True,
+        explains=Explains(("data_wait",), topics=frozenset({"hidden"})),
     )
     launches = gains("launches", 20.0)
     result = replace(run_of(ledger=SLOW), findings=[loader, launches])

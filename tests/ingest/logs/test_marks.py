@@ -94,7 +94,7 @@ def test_torn_and_strange_lines_are_left_out_and_counted(folder: DataFolder, tmp
 
 def test_a_file_with_no_mark_is_one_sentence(folder: DataFolder, tmp_path: Path) -> None:
     (tmp_path / "marks.jsonl").write_text('{"k": "marks", "v": 1}\n')
-    with pytest.raises(SourceError, match="holds no mark"):
+    with pytest.raises(SourceError, match="contains no mark"):
         ingest_file(tmp_path / "marks.jsonl", folder)
 
 

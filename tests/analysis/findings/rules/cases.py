@@ -21,7 +21,7 @@ class Case:
     the change).
 
     ``condition`` is a threshold of the rule's module and a value of it just beyond what the first firing case measures,
-    of a rule whose bar does not decide.
+    of a rule whose threshold does not decide.
     """
 
     leads: tuple[str, ...] = ()

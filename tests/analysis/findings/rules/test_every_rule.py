@@ -20,7 +20,7 @@ from sawtooth.analysis.findings.checking import FAILED, all_rules, found_by, jud
 from sawtooth.analysis.findings.context import REQUIREMENTS
 from sawtooth.analysis.findings.judging import reaches
 from sawtooth.analysis.findings.model import SOURCES, Rule
-from sawtooth.analysis.findings.policy import Bar
+from sawtooth.analysis.findings.policy import Threshold
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.run.model import Finding
@@ -70,13 +70,17 @@ def test_a_near_miss_is_the_firing_case_with_one_condition_changed(rule: Rule, m
             return
         if case.condition is None:
             first = evidence[0]
-            assert rule.bar is not None, f"{rule.slug} has no bar: its row has to name the condition that makes a near miss"
-            reached = turning_point(lambda share: reaches(first, context.step, Bar(share, "")), 0.0, 10.0, halvings=40)[0]
-            assert reached >= rule.bar.share, "the bar is what its case has to reach"
+            assert rule.threshold is not None, (
+                f"{rule.slug} has no threshold: its row has to name the condition that makes a near miss"
+            )
+            reached = turning_point(lambda share: reaches(first, context.step, Threshold(share, "")), 0.0, 10.0, halvings=40)[0]
+            assert reached >= rule.threshold.share, "the case has to reach the threshold"
             for share, fires in ((reached * 0.999, True), (reached * 1.001, False)):
-                judgement = judgement_of(replace(rule, bar=Bar(share, "just at what was measured")), first, context.step)
+                judgement = judgement_of(
+                    replace(rule, threshold=Threshold(share, "just at what was measured")), first, context.step
+                )
                 assert (judgement is not None) == fires, (
-                    f"{rule.slug} is not decided by its bar: the row has to name a condition"
+                    f"{rule.slug} is not decided by its threshold: the row has to name a condition"
                 )
         else:
             constant, value = case.condition

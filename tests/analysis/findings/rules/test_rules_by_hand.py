@@ -76,8 +76,8 @@ def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named() -> N
     assert found.ceiling_ms_per_step == pytest.approx(6.0, rel=0.05)
 
 
-@pytest.mark.parametrize(("workers", "sets_pace"), [(1, True), (2, False)])
-def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: int, sets_pace: bool) -> None:
+@pytest.mark.parametrize(("workers", "limits_the_step"), [(1, True), (2, False)])
+def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: int, limits_the_step: bool) -> None:
     """Loader workers that take as long as the step come first, whatever else is lost.
 
     4 samples of 1.75 ms take one worker 7 ms, and the step takes 7.02 ms by telemetry. Two workers would need 3.5 ms,
@@ -89,11 +89,11 @@ def test_workers_timed_as_long_as_the_step_lead_whatever_else_is_lost(workers: i
     run = analyse(msgspec.structs.replace(as_found.manifest, facts=facts), library())
     assert run.lead is not None and (verdict := judge(run.lead)) is not None
     named = [finding.rule for finding in run.findings if finding.explains.causes == ("data_wait",)]
-    assert named == (["prefetch-queue-hid-the-loader"] if sets_pace else [])
-    if sets_pace:
+    assert named == (["prefetch-queue-hid-the-loader"] if limits_the_step else [])
+    if limits_the_step:
         found = replace(run.findings[0], predicted_step_ms=6.9, predicted_speedup=7.02 / 6.9)  # little beside what else is lost
-        assert found.sets_pace and explains(verdict, [found]) is found
-        assert explains(verdict, [replace(found, sets_pace=False)]) is None
+        assert found.limits_the_step and explains(verdict, [found]) is found
+        assert explains(verdict, [replace(found, limits_the_step=False)]) is None
         assert "One loader worker needs 7 ms" in found.title
         assert first_line(run).endswith("It waits for the data loader, which the profiled steps do not show.")
 
@@ -113,7 +113,7 @@ def test_workers_who_give_no_more_than_the_step_takes_are_the_first_to_change() 
     ]  # telemetry would say that the profile hides a wait
     run = analyse(msgspec.structs.replace(as_found.manifest, facts=facts, recordings=traces), library())
     found = run.findings[0]
-    assert (found.rule, found.severity, found.sets_pace) == ("prefetch-queue-hid-the-loader", "warning", True)
+    assert (found.rule, found.severity, found.limits_the_step) == ("prefetch-queue-hid-the-loader", "warning", True)
     assert found.claims == "ceiling" and found.ceiling_ms_per_step == pytest.approx(0.32, abs=0.03)
     assert first_change(run) is not None and first_change(run)[0] is found  # type: ignore[index]  # it is one
 
