@@ -149,9 +149,21 @@ def speedup(value: float) -> str:
     return factor(value) if value >= SHOWN_AS_FACTOR else signed(share(1 / value - 1), 1 / value - 1)
 
 
-def span_ms(low_ms: float, high_ms: float) -> str:
-    """Return a range of times: "37.2 to 46.7 ms", "820 µs to 37.1 ms", or one time if both read alike."""
-    low, high = duration_ms(low_ms), duration_ms(high_ms)
+LEAST_MS = 0.1  # a shorter time is clearer in µs, also beside one in ms
+
+
+def part_ms(whole_ms: float, ms: float) -> str:
+    """Return a time in the unit of the whole of which it is a part: 0.83 ms of 9.01 ms."""
+    in_ms = duration_ms(whole_ms).endswith(f"{_THIN}ms") and LEAST_MS <= ms < 1
+    return f"{number(ms, 2)}{_THIN}ms" if in_ms else duration_ms(ms)
+
+
+def span_ms(low_ms: float, high_ms: float, whole_ms: float = 0.0) -> str:
+    """Return a range of times: "37.2 to 46.7 ms", "820 µs to 37.1 ms", or one time if both read alike.
+
+    With ``whole_ms``, the times have its unit, as of ``part_ms``.
+    """
+    low, high = (part_ms(whole_ms, ms) for ms in (low_ms, high_ms))
     if low == high:
         return low
     return f"{low.split(_THIN)[0] if low.split(_THIN)[1] == high.split(_THIN)[1] else low} to {high}"

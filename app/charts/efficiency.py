@@ -25,7 +25,7 @@ LABELS: dict[PartKey, str] = {
     "clock": "A lower clock",
     "slow_kernels": "Slow products and attention",
     "rest": "Everything else",
-    "peak": "Needed at the peak: MFU",
+    "peak": "At the peak (MFU)",
 }
 COLUMNS = {"part": "Part of a step", "ms": "ms per step", "share": "Share of the step", "left_share": "Left of the peak"}
 METRICS = ("mfu", "mfu_factor_busy", "mfu_factor_flop_kernels", "mfu_factor_clock", "mfu_factor_efficiency")

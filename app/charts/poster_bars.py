@@ -11,7 +11,7 @@ import pandas as pd
 from sawtooth.analysis.combined_changes import CombinedPrediction
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.verdict import RunJudgement, StepPart, judge
+from sawtooth.analysis.run.verdict import RunJudgement, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.charts.waterfall import WaterfallBar, directed
@@ -137,14 +137,6 @@ def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> 
         BarSegment(f"{colour.label}: {fmt.share(share)}", "", round(share * 1000, 1), colour.on(dark), colour.texture)
         for colour, share in named
     )
-
-
-def of_parts(parts: Sequence[StepPart], name: str, time: str, *, dark: bool) -> StepBar:
-    """Return a step of ``parts`` as one bar, useful time first."""
-    whole = sum(part.ms for part in parts) or 1.0
-    ordered = sorted(parts, key=lambda part: place_of(part.owner, part.cause))
-    pieces = [_piece(colour_of(part.owner, part.cause), part.ms, part.ms / whole, dark) for part in ordered if part.ms > 0]
-    return StepBar(name, time, "100%", tuple(pieces))
 
 
 def now_and_after(verdict: RunJudgement, before: str, forecast: CombinedPrediction | None, *, dark: bool) -> list[StepBar]:

@@ -15,7 +15,7 @@ from sawtooth.app.page import controls
 from sawtooth.app.words import run as words
 
 BASIS = "basis"  # name of the address parameter
-LABELS: dict[Column, str] = {"unprofiled": "run ≈", "recorded": "as profiled"}
+LABELS: dict[Column, str] = {"unprofiled": "without the profiler", "recorded": "as profiled"}
 
 
 def differs(rank: RankResult) -> bool:

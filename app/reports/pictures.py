@@ -18,7 +18,7 @@ from sawtooth.app.theme import MUTED, Colour, place_of
 from sawtooth.app.words import advice, headline
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as words
-from sawtooth.app.words.answer.title import after, first_choice, span_in_unit_of, title
+from sawtooth.app.words.answer.title import after, first_choice, title
 from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import setup_changes, step_parts
 
@@ -45,7 +45,7 @@ def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
                 after(now.ms, step),
                 _parts(step.parts),
                 ends,
-                span_in_unit_of(now.ms, *ends) if ends else "",
+                fmt.span_ms(*ends, now.ms) if ends else "",
             )
         )
     return bars

@@ -41,9 +41,9 @@ def main() -> None:
             cards.small(f"{plan}; each then saves only what those before it left.")
         frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")
     with st.container(gap="xsmall"):
-        for group in words.groups(checked):
-            with st.expander(group.heading):
-                cards.table((words.COLUMNS[0], group.column), group.rows, group.heading)
+        if rest := words.without_finding(checked):
+            with st.expander(f"{len(rest)} other techniques: in use, without a gain here, or not seen"):
+                cards.table(words.COLUMNS, rest, "Techniques without a finding")
         if costs := audit.rows(result):
             with st.expander("What a step costs: time, throughput, memory, energy"):
                 cards.table((audit.TITLE, "In this run"), costs, "What a step of this run costs")

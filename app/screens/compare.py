@@ -192,7 +192,6 @@ def _both_steps(comparison: Comparison) -> None:
                 step_pair.ribbons(parts, dark=frame.dark()),
             )
         )
-        cards.small(f"{step_parts.idle_title(parts, steps[0])}.")
 
 
 def _step(comparison: Comparison) -> None:

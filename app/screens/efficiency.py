@@ -72,13 +72,17 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
 
 def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: Column) -> None:
     """Show the parts that keep a step from the peak, and a link to the screen about the largest."""
-    cells = [("A step", fmt.duration_ms(sum(part.ms for part in parts)), fmt.share(1.0), "", "")]
+    step_ms = sum(part.ms for part in parts)
+    cells = [("A step", fmt.duration_ms(step_ms), fmt.share(1.0), "", "")]
     for part in parts:
         most, helps = words.mostly(rank, part, column, _slowest(rank) if part.key == "slow_kernels" else "")
-        cells.append((part.label, fmt.duration_ms(part.ms), fmt.share(part.share), most, helps))
+        cells.append((part.label, fmt.part_ms(step_ms, part.ms), fmt.share(part.share), most, helps))
     waits = {part.key: words.largest_wait(rank, part.key, column) for part in parts}
     causes = {key: colour_of(wait[0].owner, wait[0].cause) for key, wait in waits.items() if wait is not None}
-    cards.ranked(HEADS, cells, charts.bars(parts, causes, dark=frame.dark()), "What keeps a step from the GPU's peak")
+    drawn = charts.bars(parts, causes, dark=frame.dark())
+    cards.ranked(
+        HEADS, cells[::-1], drawn[::-1], "What keeps a step from the GPU's peak"
+    )  # from the useful part to the whole step
     if differs := words.beside_idle(rank, parts, column):
         cards.small(differs)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):

@@ -14,8 +14,7 @@ from sawtooth.analysis.run.verdict import Column, StepPart, columns_of, parts_of
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
-from sawtooth.app import templates
-from sawtooth.app.charts import cause_bars, poster_bars, rankings
+from sawtooth.app.charts import cause_bars, rankings
 from sawtooth.app.page import basis, cards, current_result, frame, panel
 from sawtooth.app.page.parts import findings, first_change
 from sawtooth.app.theme import colour_of
@@ -23,7 +22,6 @@ from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import lost_time as words_of_loss
 from sawtooth.app.words.lost_time import LostTimeRow
 
-_HTML = templates.pieces("poster.html")
 KERNEL_SHOWN = 70  # characters of a kernel's name
 IN_PYTHON = "python_host"
 STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # prefixes of the profiler's step names
@@ -54,7 +52,6 @@ def main() -> None:
         hidden = words_of_loss.hidden_by(result.findings) if rank is result.lead else None
         cards.headline(words_of_loss.sentence(rank, column, rows, hidden), _largest_part(rank, rows))
         _what_to_do(result, rows if rank is result.lead else [], hidden)
-        _whole_step(rank, column)
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
     _where_and_what_helps(rank, rows, column, hidden)
@@ -69,15 +66,6 @@ def _largest_part(rank: RankResult, rows: list[LostTimeRow]) -> str | None:
     """Return where the largest part of the largest cause is; None if no place is known."""
     place = _places(rank).get(rows[0].key) if rows[0].owner else None
     return None if place is None else words_of_loss.largest_part(place, with_stack=rank.trace.with_stack is not False)
-
-
-def _whole_step(rank: RankResult, column: Column) -> None:
-    """Draw the lost time within the whole step, each part with its name and time."""
-    parts = parts_of(rank, column)
-    whole = fmt.duration_ms(sum(part.ms for part in parts))
-    time = f"≈\u00a0{whole}" if column == "unprofiled" else whole
-    bars = [poster_bars.of_parts(parts, "a step" if len(rank.counted) else "all", time, dark=frame.dark())]
-    st.html(_HTML.drawn(bars, poster_bars.unlabelled(bars)))
 
 
 def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | None) -> None:
@@ -121,8 +109,8 @@ def _where_and_what_helps(rank: RankResult, rows: list[LostTimeRow], column: Col
     lines = [
         (
             "Together" if row is whole else row.label,
-            fmt.duration_ms(row.ms),
-            *([fmt.duration_ms(row.other_ms) if row.other_ms else fmt.MISSING] if both else []),
+            fmt.part_ms(whole.ms, row.ms),
+            *([fmt.part_ms(whole.ms, row.other_ms) if row.other_ms else fmt.MISSING] if both else []),
             places.get(row.key, fmt.MISSING) if row.owner else "",
             hidden.fix if hidden is not None and row.owner == OUTSIDE_PROFILE else row.helps,
         )

@@ -213,11 +213,12 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     stretch = telemetry_strip.stretch(steady, telemetry) if steady is not telemetry else None
     length = fmt.duration_ns(telemetry.span.ns)
     averaged = f"Averages are of {stretch} of the {length} recorded, where the loop is steady. " if stretch else ""
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        cards.small(f"{averaged}Drag across the chart to zoom in." if view is None else _range(view))
-        if view is not None and st.button("Whole recording", icon=":material/zoom_out_map:", type="tertiary"):
-            st.session_state[key] = None
-            st.rerun(scope="fragment")
+    if view is not None:
+        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+            cards.small(_range(view))
+            if st.button("Whole recording", icon=":material/zoom_out_map:", type="tertiary"):
+                st.session_state[key] = None
+                st.rerun(scope="fragment")
     if summary is not None and summary.steady.why_none:
         cards.small(
             f"Averages are of the whole recording, since no part of it is known to be steady: {summary.steady.why_none}."

@@ -39,6 +39,8 @@ def main() -> None:
         _findings(result, stairs)
         _why(result)
     findings.limits(result)
+    if result.lead is None:
+        findings.notes(result)
 
 
 def _findings(result: RunResult, stairs: Staircase | None) -> None:
@@ -72,8 +74,9 @@ def _why(result: RunResult) -> None:
             else "profiler.step()  # after each training step"
         )
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, code, "python")
-    with st.expander("Why: what the numbers are and where a step goes", icon=":material/help:"):
+    with st.expander("All numbers, and where a step goes", icon=":material/table_rows:"):
         _numbers(result, rank, verdict)
+        findings.notes(result)
 
 
 def _of_the_host(work: HostWork) -> None:

@@ -16,19 +16,11 @@ from sawtooth.app.words import advice, headline, predicted_gain
 
 COLUMNS = ("Technique", "State", "In this run")
 TO_DO_COLUMNS = ("What to change", "What it brings", "Why, in this run")
-EVIDENCE = "What shows it"
-UNSEEN = "Why, and what to record"
 STATES: dict[Status, str] = {
     "done": "in use",
     "nothing": "nothing to gain",
     "not applicable": "not applicable",
     "not checked": "cannot be seen",
-}
-FOLDED: dict[Status, str] = {
-    "not checked": "cannot be seen from this recording: what to record",
-    "done": "in use already",
-    "nothing": "looked for, with nothing sure to gain",
-    "not applicable": "not applicable to this training",
 }
 REMARK = "worth knowing: no gain is predicted"
 
@@ -55,15 +47,6 @@ class ToDo:
         return self.brings == REMARK
 
 
-@dataclass(frozen=True)
-class Group:
-    """Techniques with the same state: a heading with their number, and a sentence for each."""
-
-    heading: str
-    rows: list[tuple[str, str]]
-    column: str
-
-
 def to_do(result: RunResult, checked: Sequence[Checked]) -> list[ToDo]:
     """Return every finding in the Verdict's order, with its number and figures."""
     techniques = {row.rule: row.technique.title for row in checked if row.finding is not None}
@@ -85,16 +68,6 @@ def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], res
     )
 
 
-def groups(checked: Sequence[Checked]) -> list[Group]:
-    """Return the techniques without a finding, grouped by state."""
-    rest = []
-    for status, label in FOLDED.items():
-        rows = [(row.technique.title, _sentence(row.sentence)) for row in checked if row.status == status]
-        if rows:
-            rest.append(Group(f"{len(rows)} {label}", rows, UNSEEN if status == "not checked" else EVIDENCE))
-    return rest
-
-
 def rows(result: RunResult, checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
     """Return technique, state and sentence of each row.
 
@@ -104,7 +77,12 @@ def rows(result: RunResult, checked: Sequence[Checked]) -> list[tuple[str, str, 
         (row.technique or row.action, f"{row.number}. {', '.join(filter(None, (row.brings, row.detail)))}", row.because)
         for row in to_do(result, checked)
     ]
-    return changes + [
+    return changes + without_finding(checked)
+
+
+def without_finding(checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
+    """Return technique, state and sentence of the techniques without a finding, by state."""
+    return [
         (row.technique.title, label, _sentence(row.sentence))
         for status, label in STATES.items()
         for row in checked

@@ -26,8 +26,6 @@ from sawtooth.app.words.answer.title import (
     factor,
     first_choice,
     first_gain,
-    in_unit_of,
-    span_in_unit_of,
     title,
 )
 
@@ -174,9 +172,7 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
             "high": step.high_ms if step.high_ms is not None and not limit else step.ms,
             "limit": limit,
             "text": after(stairs.now.ms, step) if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
-            "span": span_in_unit_of(stairs.now.ms, step.low_ms, step.high_ms)
-            if step.low_ms and step.high_ms and not limit
-            else "",
+            "span": fmt.span_ms(step.low_ms, step.high_ms, stairs.now.ms) if step.low_ms and step.high_ms and not limit else "",
             "parts": _parts(step, kinds),
             "factor": factor(stairs.now.ms, step).partition(" (")[0] if choice and not limit else "",
             **_of_title(shown),
@@ -244,7 +240,7 @@ def _parts(step: StairStep, kinds: Sequence[tuple[Colour, str]]) -> list[tuple[i
     summed: dict[int, float] = {}
     for owner, cause, ms in step.parts:
         summed[at[colour_of_part(owner, cause)]] = summed.get(at[colour_of_part(owner, cause)], 0.0) + ms
-    return [(kind, ms, in_unit_of(step.ms, ms)) for kind, ms in sorted(summed.items()) if ms > SEEN * step.ms]
+    return [(kind, ms, fmt.part_ms(step.ms, ms)) for kind, ms in sorted(summed.items()) if ms > SEEN * step.ms]
 
 
 def _busy(result: RunResult, stairs: Staircase) -> list[str]:

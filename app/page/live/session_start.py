@@ -55,12 +55,11 @@ def _replay() -> None:
 def _push_how() -> None:
     parts = urlsplit(push_command.server_address())
     cards.title("Watch a GPU of another machine")
-    cards.small("One command, beside the training job. It opens no port there, and the session appears here.")
+    if is_loopback(parts.hostname or ""):
+        port = parts.port or 8501
+        cards.small("This server answers its own machine alone. From here, open a tunnel (or serve with `--address 0.0.0.0`):")
+        st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
+    cards.small("Beside the training job, which is not touched:")
     push_command.show("live")
     if not settings().token:
         cards.small("Nobody logs in here, so this page does not show the token: it is in the data folder, in `push_token`.")
-    if is_loopback(parts.hostname or ""):
-        port = parts.port or 8501
-        with st.expander("From another machine: open a tunnel first", icon=":material/lan:"):
-            cards.small("The address works on this machine alone. A tunnel brings it there, or serve with `--address 0.0.0.0`.")
-            st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)

@@ -10,6 +10,7 @@ import streamlit as st
 from sawtooth.analysis import reading_order
 from sawtooth.analysis.findings.recorded.source_lines import FRAME, spoken, user_stack
 from sawtooth.analysis.knowledge.frames import MODULE
+from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.app import format as fmt
@@ -180,13 +181,29 @@ def whole_step(rank: RankResult, finding: Finding) -> TimelineSpan | None:
 
 def limits(result: RunResult) -> None:
     """Say what limits the numbers: import problems, dropped events and readings with low trust."""
+    diagnostics = _limiting(result)
+    if any(d.severity != "info" for d in diagnostics):
+        with st.expander(_to_know(diagnostics), icon=":material/warning:", expanded=True):
+            _list(diagnostics)
+
+
+def notes(result: RunResult) -> None:
+    """Show what is worth knowing about the recording if it limits no number."""
+    diagnostics = _limiting(result)
+    if diagnostics and all(d.severity == "info" for d in diagnostics):
+        cards.title(_to_know(diagnostics))
+        _list(diagnostics)
+
+
+def _limiting(result: RunResult) -> list[Diagnostic]:
     shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None  # below the headline
-    diagnostics = [d for d in report_text.limiting_diagnostics(result) if shown is None or not d.sentence.startswith(shown)]
-    if not diagnostics:
-        return
-    worst = any(d.severity != "info" for d in diagnostics)
-    count = len(diagnostics)
-    label = f"{count} thing{'s' if count > 1 else ''} to know about this recording"
-    with st.expander(label, icon=":material/warning:" if worst else ":material/info:", expanded=worst):
-        for diagnostic in diagnostics:
-            cards.small(f"{_DIAGNOSTIC.get(diagnostic.severity, 'Note')}: {diagnostic.sentence}")
+    return [d for d in report_text.limiting_diagnostics(result) if shown is None or not d.sentence.startswith(shown)]
+
+
+def _to_know(diagnostics: list[Diagnostic]) -> str:
+    return f"{fmt.many(len(diagnostics), 'thing')} to know about this recording"
+
+
+def _list(diagnostics: list[Diagnostic]) -> None:
+    for diagnostic in diagnostics:
+        cards.small(f"{_DIAGNOSTIC.get(diagnostic.severity, 'Note')}: {diagnostic.sentence}")

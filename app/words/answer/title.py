@@ -23,8 +23,6 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 CAUSE = "Cause: "  # the browser sets it in bold
 LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
 LEAST_OF_WAITS = 0.25  # share of all waits that a change shortens: a wait of a smaller one is no cause to name
-NO_BREAK = "\u00a0"  # between a number and its unit
-LEAST_MS = 0.1  # a shorter step is clearer in µs, also beside one in ms
 _OR = ", or "  # begins the other way in an action's ``how``
 _WORD = re.compile(r"\w")
 _CLAUSES = ("; ", ": ", ". ", ", ")
@@ -145,19 +143,7 @@ def _change(named: str, now_ms: float, then: StairStep) -> list[Piece]:
 
 def after(now_ms: float, then: StairStep) -> str:
     """Return the step after a change, such as "≈ 24.4 ms", or "≥ 24.4 ms" if it is only a limit."""
-    return f"{'≥' if then.limit else '≈'}\u00a0{in_unit_of(now_ms, then.ms)}"
-
-
-def in_unit_of(now_ms: float, ms: float) -> str:
-    """Return a time in the unit of the step now, so that a headline has one unit: 0.83 ms after 9.01 ms."""
-    in_ms = fmt.duration_ms(now_ms).endswith("\u00a0ms") and LEAST_MS <= ms < 1
-    return f"{fmt.number(ms, 2)}\u00a0ms" if in_ms else fmt.duration_ms(ms)
-
-
-def span_in_unit_of(now_ms: float, low_ms: float, high_ms: float) -> str:
-    """Return a range of times in the unit of the step now."""
-    low, high = (in_unit_of(now_ms, ms) for ms in (low_ms, high_ms))
-    return high if low == high else f"{low.removesuffix(NO_BREAK + high.split(NO_BREAK)[-1])} to {high}"
+    return f"{'≥' if then.limit else '≈'}\u00a0{fmt.part_ms(now_ms, then.ms)}"
 
 
 def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
@@ -185,7 +171,9 @@ def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Findin
         lines, every_one = cost(findings[first.bit_count() - 1]), choice == first_choice(stairs, result) or count >= every
         all_of = "Both" if count == 2 else f"All {_number(count)}"
         named = all_of if every_one else f"{_number(count).capitalize()} of {_number(every)}"
-        sentences.append(f"{named} changes: ≈\u00a0{in_unit_of(stairs.now.ms, then.ms)} a step, {factor(stairs.now.ms, then)}.")
+        sentences.append(
+            f"{named} changes: ≈\u00a0{fmt.part_ms(stairs.now.ms, then.ms)} a step, {factor(stairs.now.ms, then)}."
+        )
         sentences += [f"The first takes {lines} of code."] if lines else []
     return " ".join(sentences)
 
