@@ -29,7 +29,7 @@ from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
 from sawtooth.ingest.source import Limits, Source, refuse_foreign
 from sawtooth.ingest.telemetry import registry as telemetry
 from sawtooth.ingest.telemetry.encoding import as_utf8, encoding_of
-from sawtooth.ingest.telemetry.unknown_table import refuse_unknown_table
+from sawtooth.ingest.telemetry.unknown_table import refuse_printed, refuse_unknown_table
 from sawtooth.ingest.trace import registry as traces
 from sawtooth.ingest.trace.build import store
 from sawtooth.ingest.trace.other_profiles import refuse_other_profile
@@ -168,6 +168,7 @@ def _storing_of(head: bytes, name: str, folder: DataFolder, report: Callable[[In
             refuse_foreign(head, name)
         if (reader := telemetry.reader_for(head)) is not None:
             return partial(telemetry.store, reader)
+        refuse_printed(as_utf8(head))
         refuse_unknown_table(as_utf8(head))
         refuse_foreign(head, name)
     return lambda opened, writer, about: _read_trace(source or traces.DEFAULT, opened, writer, folder, report)

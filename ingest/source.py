@@ -17,7 +17,6 @@ from isal import isal_zlib
 from sawtooth.ingest.errors import SourceError
 
 GZIP_MAGIC = b"\x1f\x8b"
-NVIDIA_SMI = (b"nvidia-smi",)  # parts of its default output
 NSIGHT_SUFFIXES = (".nsys-rep", ".nsys-rep.gz", ".qdrep", ".qdrep.gz", ".qdstrm")
 NSIGHT_SIGNS = (b"QuadD", b"Nsight Systems")
 NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite file: nsys export --type sqlite FILE.nsys-rep"
@@ -94,12 +93,6 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
             f"{EXPORT} A dump of NCCL's flight recorder: sawtooth collectives FILE.",
         )
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
-    several = head.count(b"| NVIDIA-SMI ") > 1  # tables that were printed again and again are telemetry
-    if not several and not start.startswith((b"{", b"[")) and any(sign in start for sign in NVIDIA_SMI):
-        advice = (
-            "Record with: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv"
-        )
-        raise refuse_type("nvidia-smi's human-readable output", advice)
     if start.startswith((b"<!doctype html", b"<html", b"<head")):
         raise refuse_type("a web page (a login page saved by mistake?)", "Download the file itself.")
     if start.startswith((b"<?xml", b"<svg")) and b"nvidia_smi_log" not in start:

@@ -19,7 +19,7 @@ from sawtooth.ingest.telemetry.reader import TelemetryTables
 from sawtooth.ingest.telemetry.rows import SampleRows
 from sawtooth.ingest.telemetry.table import BLANK, UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import TIME_ONLY, Timestamps
-from sawtooth.ingest.telemetry.values import CountedTimes, number, rows_of
+from sawtooth.ingest.telemetry.values import CountedTimes, cells, number, rows_of
 
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
@@ -30,6 +30,7 @@ BATCH = 8192  # lines read at once, because whole columns are converted faster t
 MOST_LINES_OF_ROW = 4  # of one row with line breaks inside its cells
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
+EXAMPLE_CHARACTERS = 200  # of a row that cannot be read
 BLANKS_SHOWN = 6  # columns without values that a note lists
 WHOLE_GPU = ("", "0", "N/A", "-", "[N/A]")  # cells of a partition's column in the row of the whole GPU
 
@@ -179,7 +180,7 @@ class _RowReader:
 
     def _count_unreadable(self, count: int, line: str) -> None:
         self.unreadable += count
-        self.example = self.example or line[:200]
+        self.example = self.example or line[:EXAMPLE_CHARACTERS]
 
     def _store(self, cells_of: list[tuple[str, ...]], times: I64, devices: I64) -> None:
         """Store the values; a table with columns per GPU gives as many rows for each of its rows."""
@@ -246,11 +247,13 @@ class _RowReader:
         if self.unreadable:
             self.table.note("line_unreadable", "data_loss", UNREADABLE, example=self.example, count=self.unreadable)
         if self.count and self.count == self.unreadable:
-            where = as_shown(self.example)
+            titles, filled = len(self.header.titles), len(cells(self.example, self.header.delimiter))
+            advice = "Expected are times such as 2026-09-27 08:00:00 and as many cells as the header has."
+            if filled != titles and len(self.example) < EXAMPLE_CHARACTERS:
+                advice = f"The header has {titles} titles, but this row has {filled} cells. Give each cell its title."
             raise SourceError(
                 "E-TYPE",
-                f"None of the {self.count:,} rows below the header can be read: the first is {where}. "
-                "Expected are times such as 2026-09-27 08:00:00 and as many cells as the header has.",
+                f"None of the {self.count:,} rows below the header can be read: the first is {as_shown(self.example)}. {advice}",
             )
         self.rows.store(self.table, self.times.finish())
         self._scale_ratios()

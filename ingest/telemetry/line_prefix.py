@@ -9,7 +9,7 @@ from dataclasses import replace
 from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
-_TIME = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_TIME = rb"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
 PREFIXES = tuple(
     re.compile(prefix)
     for prefix in (
@@ -19,15 +19,18 @@ PREFIXES = tuple(
         rb" *(?P<source>\d+): ",  # srun --label
         rb"(?P<source>[\w.-]+) *\| ",  # docker compose logs
         rb"\[(?P<source>pod/[^\s\]]+)\] ",  # kubectl logs --prefix
+        rb"(?P<source>[a-z][a-z0-9.-]*-[a-z0-9]+ [a-z][a-z0-9-]*) ",  # stern: pod and container
     )
 )
 LINES = 20  # lines of the head that must all have the prefix
+# What is done with a prefix's time, by whether the format takes times from lines of their own.
+TIME_USE = {True: ", and its time is used if the lines have none", False: ""}
 LEAST_LINES = 2  # one line with a prefix may be a line of any text
 
 
 def prefix_of(head: bytes) -> re.Pattern[bytes] | None:
     """Return the pattern of the prefix that all of the first lines have; None without one."""
-    first = [line for line in head.split(b"\n")[:LINES] if line.strip()][: LINES - 1]
+    first = [line for line in head.split(b"\n")[:LINES] if line.strip()]
     if len(first) < LEAST_LINES:
         return None
     return next((prefix for prefix in PREFIXES if all(prefix.match(line) for line in first)), None)
@@ -40,8 +43,9 @@ def behind_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
     """
 
     def read(lines: Iterator[bytes]) -> TelemetryTables:
-        telemetry = reader.read(_without(prefix, lines))
-        sentence = "Each line begins with the prefix of a log collector. The prefix was left out, and its time is not used."
+        dated = reader.takes_dates and "time" in prefix.groupindex
+        telemetry = reader.read(_without(prefix, lines, dated))
+        sentence = f"Each line begins with the prefix of a log collector. The prefix was left out{TIME_USE[dated]}."
         telemetry.diagnostics.append({"key": "prefix_left_out", "severity": "info", "sentence": sentence, "count": 1})
         return telemetry
 
@@ -54,8 +58,10 @@ def behind(prefix: re.Pattern[bytes], line: bytes) -> int:
     return match.end() if match else 0
 
 
-def _without(prefix: re.Pattern[bytes], lines: Iterator[bytes]) -> Iterator[bytes]:
+def _without(prefix: re.Pattern[bytes], lines: Iterator[bytes], dated: bool) -> Iterator[bytes]:
+    """Yield the lines without ``prefix``; if ``dated``, its time comes before them as a line of its own."""
     first: bytes | None = None
+    last: bytes | None = None
     for line in lines:
         match = prefix.match(line)
         place = match.groupdict().get("source") if match else None
@@ -67,4 +73,6 @@ def _without(prefix: re.Pattern[bytes], lines: Iterator[bytes]) -> Iterator[byte
                 "Give one file for each of them: filter the log by the beginning of its lines.",
             )
         first = place or first
+        if dated and match and match["time"] != last:
+            yield (last := match["time"])
         yield line[match.end() :] if match else line

@@ -42,12 +42,14 @@ class TelemetryTables:
 class Reader:
     """One telemetry format.
 
-    ``sniff`` gets the first uncompressed bytes, ``read`` the lines of the whole source.
+    ``sniff`` gets the first uncompressed bytes, ``read`` the lines of the whole source. ``takes_dates`` says that ``read`` uses
+    lines that are only a date as the times of what follows, if that has no times itself.
     """
 
     name: str
     sniff: Callable[[bytes], bool]
     read: Callable[[Iterator[bytes]], TelemetryTables]
+    takes_dates: bool = False
 
 
 def column(values: list[Any], name: str) -> NDArray[Any]:

@@ -68,40 +68,64 @@ class SampleRows:
                 series.values.frombytes(np.array(values, np.float64)[known].tobytes())
 
 
-class Printouts:
-    """Samples of a tool that prints all GPUs repeatedly, with or without a date before each printout.
+class PrintoutTimes:
+    """Times of printouts that have none themselves, from date lines.
 
-    If no date precedes the first printout, the printouts are counted from 0, one second apart.
+    A printout has the time of the date before it, else follows the printout before it after an interval. If no date precedes the first printout, the printouts are counted from 0.
     """
+
+    def __init__(self, table: SampleTable, tool: str, interval_ns: int = SECOND) -> None:
+        self.stamps = Timestamps(table)
+        self._table, self._tool, self._interval_ns = table, tool, interval_ns
+        self._counted_times: CountedTimes | None = None
+        self._date: int | None = None
+        self._index, self._time_ns = -1, 0
+
+    def take_if_date(self, line: str) -> bool:
+        """Use ``line`` as the time of the next printout if it is a date, and return whether it is one."""
+        if self._counted_times is not None or ":" not in line or not any(map(str.isdigit, line)):
+            return False
+        date = self.stamps.ns(line.strip("= \t"))
+        self._date = date or self._date
+        return date is not None
+
+    def ns(self, index: int) -> int:
+        """Return the time of printout ``index``; call it before the lines of the next one."""
+        if index == self._index:
+            return self._time_ns
+        if self._date is not None:
+            self._time_ns, self._date = self._date, None
+        elif self._index < 0 or self._counted_times is not None:
+            self._counted_times = self._counted_times or CountedTimes(self._interval_ns, self._table, self._tool)
+            self._time_ns = self._counted_times.ns(index)
+        else:
+            self._time_ns += self._interval_ns
+        self._index = index
+        return self._time_ns
+
+
+class Printouts:
+    """Samples of a tool that prints all GPUs repeatedly, with or without a date before each printout."""
 
     def __init__(self, columns: list[str], tool: str) -> None:
         self.table = SampleTable()
-        self._tool = tool
-        self._times, self._rows = Timestamps(self.table), SampleRows(columns)
-        self._counted_times: CountedTimes | None = None
-        self._stamp: int | None = None
+        self._times, self._rows = PrintoutTimes(self.table, tool), SampleRows(columns)
+        self.take_if_date = self._times.take_if_date
         self.count = 0
-
-    def take_if_date(self, line: str) -> None:
-        """Use ``line`` as the time of the next printout if it is a date."""
-        if self._counted_times is None and ":" in line and any(map(str.isdigit, line)):
-            self._stamp = self._times.ns(line) or self._stamp
 
     def begin(self) -> None:
         """Begin a printout."""
-        if self._stamp is None and self._counted_times is None:
-            self._counted_times = CountedTimes(SECOND, self.table, self._tool)
         self.count += 1
+        self._times.ns(self.count - 1)
 
     def add(self, device: int, values: list[float]) -> None:
         """Add a GPU's values of this printout; ``NaN`` means not recorded."""
-        time_ns = self._counted_times.ns(self.count - 1) if self._counted_times is not None else self._stamp
-        if time_ns is not None and 0 <= device < MOST_DEVICES:
-            self._rows.add(device, time_ns, values)
+        if 0 <= device < MOST_DEVICES:
+            self._rows.add(device, self._times.ns(self.count - 1), values)
 
     def telemetry(self) -> TelemetryTables:
         """Return the table of all printouts."""
-        self._rows.store(self.table, self._times.finish())
+        self._rows.store(self.table, self._times.stamps.finish())
         return self.table.telemetry()
 
 

@@ -1,21 +1,33 @@
-"""The error for a table with unknown columns: it shows the header and how to rename the columns."""
+"""Errors for telemetry that cannot be read: output for people, and tables with unknown columns.
+
+For a table, the error shows the header and how to rename the columns.
+"""
 
 from __future__ import annotations
 
 import re
 
 from sawtooth.ingest.errors import SourceError, as_shown
+from sawtooth.ingest.source import refuse_type
 from sawtooth.ingest.telemetry.find_header import find_header, rows_below, text_of
 from sawtooth.ingest.telemetry.headers import Header, header_of
 from sawtooth.ingest.telemetry.table import SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps, are_times
 from sawtooth.ingest.telemetry.values import cells, number
 
+# Parts of the output for people, in lower case. nvitop draws its boxes with U+2502.
+PRINTED = (b"nvidia-smi", b"\xe2\x94\x82 nvitop ")
+RECORD_SERIES = (
+    "Record with: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv"
+)
+XID_ADVICE = "Look them up in NVIDIA's list of Xid errors. Samples of DCGM or nvidia-smi show what the GPUs did before."
+_XID = re.compile(rb"NVRM: Xid \([^)]*\): (\d+)")
 TITLES_SHOWN = 8
 LEAST_ROWS = 2
 KNOWN = "timestamp, index, utilization.gpu [%], memory.used [MiB], power.draw [W], temperature.gpu, clocks.sm [MHz]"
 UNNAMED = "?"  # shown for a column for which no title can be suggested
-_ONE_GPU = re.compile(r"(?:gpu|device|card)[ _-]?\d+", re.IGNORECASE)  # a title that names a GPU, but no quantity
+# A title that names a GPU, but no quantity; Grafana's have the host before it, or all labels of a series.
+_ONE_GPU = re.compile(r"(?:[^,]*[^a-z0-9])?(?:gpu|device|card)[ _=\"-]*(\d+)[^a-z0-9]*(?:,.*)?", re.IGNORECASE)
 # Unit → titles to suggest for the first and for further columns with it.
 SUGGESTED = {
     "%": ("utilization.gpu [%]", "utilization.memory [%]"),
@@ -35,6 +47,16 @@ TITLE_WORDS = (
     (re.compile(r"clock|mhz|freq", re.IGNORECASE), "clocks.sm [MHz]"),
     (re.compile(r"gpu|device|index|card", re.IGNORECASE), "index"),
 )
+
+
+def refuse_printed(head: bytes) -> None:
+    """Raise SourceError for one printout of nvidia-smi or nvitop, and for a log of Xid errors."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
+    several = head.count(b"| NVIDIA-SMI ") + head.count(b" NVITOP ") > 1  # printed again and again, they are telemetry
+    if not several and not start.startswith((b"{", b"[")) and any(sign in start for sign in PRINTED):
+        raise refuse_type("human-readable output of nvidia-smi or nvitop", RECORD_SERIES)
+    if xids := sorted({int(number) for number in _XID.findall(head)}):
+        raise refuse_type(f"a log of the kernel with the GPU errors Xid {', '.join(map(str, xids))}", XID_ADVICE)
 
 
 def refuse_unknown_table(head: bytes) -> None:
@@ -129,10 +151,10 @@ def _may_be_times(values: list[str]) -> bool:
     return not numbers or (numbers == sorted(numbers) and numbers[0] < numbers[-1])
 
 
-def _title_with_quantity(title: str, values: list[str]) -> str:
-    """Return a title for a column that names only a GPU, with the quantity that its values suggest."""
+def _title_with_quantity(gpu: str, values: list[str]) -> str:
+    """Return a title for a column of GPU number ``gpu``, with the quantity that its values suggest."""
     highest = max((known for cell in values if (known := number(cell)) is not None), default=0.0)
-    return f"{title} utilization.gpu [%]" if highest <= HIGHEST_PCT else f"{title} power.draw [W]"
+    return f"GPU {gpu} utilization.gpu [%]" if highest <= HIGHEST_PCT else f"GPU {gpu} power.draw [W]"
 
 
 def _advice(header: Header, rows: list[list[str]]) -> str:
@@ -151,8 +173,8 @@ def _advice(header: Header, rows: list[list[str]]) -> str:
     for position, title in enumerate(header.titles):
         if position in understood:
             continue
-        if _ONE_GPU.fullmatch(title):
-            renamings.append(f"{as_shown(title)} to {_title_with_quantity(title, [row[position] for row in rows])}")
+        if (gpu := _ONE_GPU.fullmatch(title)) is not None:
+            renamings.append(f"{as_shown(title)} to {_title_with_quantity(gpu[1], [row[position] for row in rows])}")
             continue
         values = [row[position] for row in rows]
         suggested = "timestamp" if are_times(values) else _suggested_title(title, values, taken)

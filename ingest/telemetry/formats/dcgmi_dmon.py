@@ -1,4 +1,4 @@
-"""``dcgmi dmon``: a table without times; profiling fields are ratios from 0 to 1."""
+"""``dcgmi dmon``, with or without dates before its printouts; profiling fields are ratios from 0 to 1."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.rows import PrintoutTimes
 from sawtooth.ingest.telemetry.table import SampleTable
-from sawtooth.ingest.telemetry.values import CountedTimes, number
+from sawtooth.ingest.telemetry.values import number
 
-DEFAULT_INTERVAL_NS = 1_000_000_000  # default of dcgmi dmon -d
 FIELDS = names_in("dcgmi")  # DCGM's short name (the header) → column and factor
 _HEADER = re.compile(r"#\s*Entity(?:Id)?\s+(.*)", re.IGNORECASE)
 _ROW = re.compile(r"(GPU(?:-[A-Z]+)?)\s+(\d+)\s+(.*)")
@@ -28,7 +28,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     """
     table = SampleTable()
     names: list[str] = []
-    times = CountedTimes(DEFAULT_INTERVAL_NS, table, "dcgmi dmon")
+    times = PrintoutTimes(table, "dcgmi dmon")
     printout, seen = -1, set[int]()  # number of the printout of all GPUs, and the GPUs it has so far
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()
@@ -37,7 +37,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             continue
         match = _ROW.match(line)
         if match is None:
-            continue  # the ``ID`` line, blanks, messages
+            times.take_if_date(line)  # else the ``ID`` line, blanks, messages
+            continue
         if match.group(1) != "GPU":
             table.note(
                 "instances_left_out",
@@ -62,4 +63,4 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     return table.telemetry()
 
 
-READER = Reader("dcgmi dmon", sniff, read)
+READER = Reader("dcgmi dmon", sniff, read, takes_dates=True)

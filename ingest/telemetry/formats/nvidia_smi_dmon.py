@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.rows import PrintoutTimes
 from sawtooth.ingest.telemetry.table import SampleTable
-from sawtooth.ingest.telemetry.values import CountedTimes, LocalTimes, number
+from sawtooth.ingest.telemetry.timestamps import Timestamps
+from sawtooth.ingest.telemetry.values import LocalTimes, number
 
-DEFAULT_INTERVAL_NS = 1_000_000_000  # default of dmon -d
 # Title → column and factor. dmon's ``sm`` and ``mem`` are utilization.gpu and utilization.memory.
 FIELDS = names_in("nvidia_smi_dmon")
 # pmon's shares of several processes can overlap in time, so their sum is limited.
@@ -30,7 +31,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the rows by the header above them, which repeats and may change."""
     table = SampleTable()
     names: list[str] = []
-    local = LocalTimes(table)
+    local, stamps = LocalTimes(table), Timestamps(table)
     printouts = _MonitorPrintouts(table)
     for raw in lines:
         line = raw.decode("utf-8", errors="replace")
@@ -38,6 +39,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             names = header if "gpu" in header else names  # the second # line has the units
             continue
         cells = _cells(line)
+        if len(cells) != len(names) and printouts.times.take_if_date(line):
+            continue
         if not cells or not names:
             continue
         if "pid" in names and len(cells) > len(names):
@@ -48,7 +51,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             table.note("line_unreadable", "data_loss", "Lines that are not whole samples were left out.", example=line)
             continue
         values = {FIELDS[n][0]: number(cell, FIELDS[n][1]) for n, cell in row.items() if n in FIELDS}
-        printouts.add(int(number_of), row.get("pid"), _time(row, local), values)
+        time_ns = stamps.ns(row["time"]) if "time" in row and "date" not in row else _time(row, local)
+        printouts.add(int(number_of), row.get("pid"), time_ns, values)
     printouts.end()
     if not names:
         raise SourceError(
@@ -62,19 +66,20 @@ class _MonitorPrintouts:
 
     def __init__(self, table: SampleTable) -> None:
         self._table = table
-        self._counted_times: CountedTimes | None = None
+        self.times = PrintoutTimes(table, "nvidia-smi dmon")
         self._index = -1
         self._seen: set[tuple[int, str | None]] = set()
-        self._time: int | None = None
+        self._own_time: int | None = None
+        self._time = 0
         self._of_gpu: dict[int, dict[str, float | None]] = {}
 
     def add(self, device: int, pid: str | None, time_ns: int | None, values: dict[str, float | None]) -> None:
         """Add a row; ``pid`` is None in dmon, and "-" in pmon for a GPU without a process."""
         is_repeated = (device, pid) in self._seen or (pid is not None and device < max(self._of_gpu, default=0))
-        if not self._seen or is_repeated or time_ns != self._time:
+        if not self._seen or is_repeated or time_ns != self._own_time:
             self.end()
             self._index += 1
-            self._time = time_ns
+            self._own_time, self._time = time_ns, time_ns if time_ns is not None else self.times.ns(self._index)
         self._seen.add((device, pid))
         if pid is None:
             self._of_gpu[device] = values
@@ -86,15 +91,11 @@ class _MonitorPrintouts:
 
     def end(self) -> None:
         """Store the printout that is being read."""
-        if self._of_gpu and self._time is None:
-            self._counted_times = self._counted_times or CountedTimes(DEFAULT_INTERVAL_NS, self._table, "nvidia-smi dmon")
-        time_ns = self._time if self._time is not None or self._counted_times is None else self._counted_times.ns(self._index)
         for device, values in self._of_gpu.items():
             self._table.devices.setdefault(device, {})
-            if time_ns is not None:
-                self._table.add(
-                    device, time_ns, {c: min(v, LIMITS[c]) if v is not None and c in LIMITS else v for c, v in values.items()}
-                )
+            self._table.add(
+                device, self._time, {c: min(v, LIMITS[c]) if v is not None and c in LIMITS else v for c, v in values.items()}
+            )
         self._of_gpu, self._seen = {}, set()
 
 
@@ -116,4 +117,4 @@ def _time(row: dict[str, str], local: LocalTimes) -> int | None:
     return None
 
 
-READER = Reader("nvidia-smi dmon", sniff, read)
+READER = Reader("nvidia-smi dmon", sniff, read, takes_dates=True)

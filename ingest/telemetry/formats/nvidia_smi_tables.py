@@ -1,4 +1,4 @@
-"""The boxed tables that ``nvidia-smi -l``, or a loop of ``nvidia-smi`` and ``date``, prints."""
+"""The boxed tables that ``nvidia-smi -l``, or a loop of ``nvidia-smi`` or ``nvitop --once``, prints."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterator
 
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.rows import Printouts
-from sawtooth.ingest.telemetry.values import MIB
+from sawtooth.ingest.telemetry.values import UNITS
 
 NAME = "nvidia-smi tables"
 COLUMNS = ["util_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "power_limit_w", "temp_c"]
 LEAST_TABLES = 2  # a single table is not a series
-_BANNER = re.compile(rb"\| NVIDIA-SMI \d+")
+_BANNER = re.compile(rb"(?:\||\xe2\x94\x82) (?:NVIDIA-SMI|NVITOP) \d+")  # nvitop draws its boxes with U+2502
 _GPU = re.compile(r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s")
-_MEMORY = re.compile(r"(\d+)MiB\s*/\s*(\d+)MiB")
+_MEMORY = re.compile(r"([\d.]+)([KMG])iB\s*/\s*([\d.]+)([KMG])iB")
 _POWER = re.compile(r"(\d+|N/A)W?\s*/\s*(\d+|N/A)W?\s*\|")
 _TEMPERATURE = re.compile(r"\s(\d+)C\s")
-_LOAD = re.compile(r"\|\s+(\d+)%\s+\S+\s*\|\s*$")
+_LOAD = re.compile(r"\|\s+(\d+)%\s+[A-Z][^|]*\|")
 
 
 def sniff(head: bytes) -> bool:
@@ -31,7 +31,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     printouts = Printouts(COLUMNS, "nvidia-smi")
     device: int | None = None
     for raw in lines:
-        line = raw.decode("utf-8", errors="replace").rstrip()
+        line = raw.decode("utf-8", errors="replace").rstrip().replace("\u2502", "|")
         if _BANNER.match(raw.strip()):
             printouts.begin()
             device = None
@@ -50,7 +50,7 @@ def _values(line: str, memory: re.Match[str]) -> list[float]:
     """Return the values of COLUMNS in a GPU's second line; NaN for N/A."""
     load, power, temperature = _LOAD.search(line), _POWER.search(line), _TEMPERATURE.search(line)
     draw, limit = (math.nan if watts == "N/A" else float(watts) for watts in power.groups()) if power else (math.nan, math.nan)
-    used, total = (float(mib) * MIB for mib in memory.groups())
+    used, total = (float(memory[i]) * UNITS[f"{memory[i + 1]}iB".lower()] for i in (1, 3))
     return [
         float(load.group(1)) if load is not None else math.nan,
         used,

@@ -1,6 +1,6 @@
-"""Prometheus' response to a range query on dcgm-exporter, nvitop-exporter or ``--prometheus``.
+"""Prometheus' response to a range query on an exporter of GPU metrics.
 
-The query is ``/api/v1/query_range``. Several responses, one per line or in one list, are read as one recording.
+The exporters are dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter and ``sawtooth sample --prometheus``. The query is ``/api/v1/query_range``. Several responses, one per line or in one list, are read as one recording.
 """
 
 from __future__ import annotations
@@ -12,18 +12,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.quantities.quantity import MHZ, RATIO
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import MOST_DEVICES, SampleTable
 
 FIELDS = names_in("dcgm_exporter", "nvitop", "sawtooth_exporter")  # metric name → column and factor
 # prometheus_client appends a metric's unit to its name, as in nvitop-exporter's gpu_utilization_Percentage.
-UNIT_SUFFIX = re.compile(r"_(?:Percentage|MiB|MHz|W|C|MiBps)$")
+_UNIT_SUFFIX = re.compile(r"_(?:Percentage|MiB|MHz|W|C|MiBps)$")
+# nvidia_gpu_exporter names its metrics after nvidia-smi's fields, in basic units: nvidia_smi_clocks_current_sm_clock_hz.
+_SMI_FIELDS = {f"nvidia_smi_{name.replace('.', '_')}": known for name, known in names_in("nvidia_smi").items()}
+_SMI_UNITS = {"_ratio": RATIO, "_bytes": 1.0, "_watts": 1.0, "_clock_hz": MHZ, "": None}
+GPU_INFO = "nvidia_smi_gpu_info"  # its labels have the GPU's name
 HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
 INDEX_LABELS = ("gpu", "index", "minor_number")
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 NAME_LABELS = ("modelName", "model_name", "devicename", "name")
 SPLIT_UTIL_PCT = 1.0  # below this, the utilization of a GPU with MIG instances was not measured
+UNNAMED = "a series without __name__ (an expression)"
 SIGNATURE = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
 
 
@@ -57,15 +63,31 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
             example=", ".join(sorted(unknown)),
             count=len(unknown),
         )
+    if table.is_empty() and unknown == {UNNAMED}:
+        raise SourceError(
+            "E-NOEV",
+            "The series of this response have no names, because an expression such as avg by (gpu) (…) made them. "
+            "Query a metric by itself, for example DCGM_FI_DEV_GPU_UTIL, so that its series keep __name__.",
+        )
     if table.is_empty():
         named = ", ".join(sorted(unknown)[:4]) or "none at all"
         raise SourceError(
-            "E-NOEV", f"The response has no GPU series of dcgm-exporter, nvitop-exporter or Sawtooth (it has: {named})."
+            "E-NOEV",
+            f"The response has no GPU series of dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter or Sawtooth (it has: {named}).",
         )
     if len({host for host, _ in numbers}) > 1:
         table.host = None
         table.note("several_hosts", "info", "The response has several hosts; their GPUs are numbered one after the other.")
     return table.telemetry()
+
+
+def field_of(name: str) -> tuple[str, float] | None:
+    """Return a metric's column and its factor; None if it is unknown."""
+    if name.startswith("nvidia_smi_"):
+        unit = next(unit for unit in _SMI_UNITS if name.endswith(unit))
+        column, factor = _SMI_FIELDS.get(name.removesuffix(unit), ("", 1.0))
+        return (column, _SMI_UNITS[unit] or factor) if column else None
+    return FIELDS.get(name) or FIELDS.get(_UNIT_SUFFIX.sub("", name))
 
 
 def _responses(content: bytes) -> list[dict[str, Any]]:
@@ -86,9 +108,12 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
         return
     labels = {str(k): str(v) for k, v in series["metric"].items()}
     name = labels.get("__name__", "")
-    name = name if name in FIELDS else UNIT_SUFFIX.sub("", name)
-    if name not in FIELDS:
-        unknown.add(name or "a series without __name__ (an expression)")
+    if name == GPU_INFO:
+        table.devices[_device(labels, table, numbers)]["name"] = labels.get("name")
+        return
+    field = field_of(name)
+    if field is None:
+        unknown.add(name or UNNAMED)
         return
     if "link" in labels or labels.get("GPU_I_ID") or "MIG" in labels.get("devicename", ""):
         table.note(
@@ -101,7 +126,7 @@ def read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], 
             split += [device] if (device := _device(labels, table, numbers)) not in split else []
         return
     device = _device(labels, table, numbers)
-    column, factor = FIELDS[name]
+    column, factor = field
     for pair in series.get("values") or []:
         try:
             seconds, value = float(pair[0]), float(pair[1])

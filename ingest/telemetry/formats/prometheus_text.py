@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.telemetry.formats.prometheus_json import FIELDS, UNIT_SUFFIX, leave_out_split, read_series
+from sawtooth.ingest.telemetry.formats.prometheus_json import GPU_INFO, field_of, leave_out_split, read_series
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.rows import PrintoutTimes
 from sawtooth.ingest.telemetry.table import SampleTable
-from sawtooth.ingest.telemetry.values import CountedTimes
 
 SCRAPE_INTERVAL_NS = 30_000_000_000  # dcgm-exporter's default
 _LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d+))?\s*")
@@ -28,12 +28,12 @@ def sniff(head: bytes) -> bool:
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read all scrapes.
 
-    If the file has no times, a repeated series begins the next scrape. Raises SourceError if no series is known.
+    If the samples have no times, a repeated series begins the next scrape. Raises SourceError if no series is known.
     """
     table = SampleTable()
     numbers: dict[tuple[str, str], int] = {}
     unknown: set[str] = set()
-    counted_times: CountedTimes | None = None
+    times = PrintoutTimes(table, "The exporter", SCRAPE_INTERVAL_NS)
     seen: set[str] = set()
     scrape, samples = 0, 0
     for raw in lines:
@@ -41,6 +41,8 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         if not line or line.startswith("#"):
             continue
         if (match := _LINE.fullmatch(line)) is None:
+            if times.take_if_date(line):
+                continue
             table.note("line_unreadable", "data_loss", "Lines that are not samples were left out.", example=line)
             continue
         name, labels, value, stamp = match.groups()
@@ -51,14 +53,10 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
                 seen.clear()
                 scrape += 1
             seen.add(key)
-        if (name if name in FIELDS else UNIT_SUFFIX.sub("", name)) not in FIELDS:
+        if field_of(name) is None and name != GPU_INFO:
             unknown.add(name)
             continue
-        if stamp is None:
-            counted_times = counted_times or CountedTimes(SCRAPE_INTERVAL_NS, table, "The exporter")
-            seconds = counted_times.ns(scrape) / 1e9
-        else:
-            seconds = int(stamp) / 1e3
+        seconds = times.ns(scrape) / 1e9 if stamp is None else int(stamp) / 1e3
         series: dict[str, Any] = {
             "metric": {"__name__": name, **dict(_LABEL.findall(labels or ""))},
             "values": [[seconds, value]],
@@ -70,7 +68,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
         raise SourceError(
             "E-NOEV",
             f"None of the {samples:,} samples of this scrape is of a GPU quantity that Sawtooth knows. It has: {named}. "
-            "Scrape dcgm-exporter, nvitop-exporter or Sawtooth's own exporter.",
+            "Scrape dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter or Sawtooth's own exporter.",
         )
     if len({host for host, _ in numbers}) > 1:
         table.host = None
@@ -78,4 +76,4 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     return table.telemetry()
 
 
-READER = Reader("Prometheus text", sniff, read)
+READER = Reader("Prometheus text", sniff, read, takes_dates=True)

@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterator
 
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
-from sawtooth.ingest.telemetry.rows import SampleRows
+from sawtooth.ingest.telemetry.rows import PrintoutTimes, SampleRows
 from sawtooth.ingest.telemetry.table import UNREADABLE, SampleTable
 from sawtooth.ingest.telemetry.timestamps import Timestamps
-from sawtooth.ingest.telemetry.values import MIB, CountedTimes
+from sawtooth.ingest.telemetry.values import MIB
 
-DEFAULT_INTERVAL_NS = 1_000_000_000
 COLUMNS = [
     "util_pct",
     "mem_busy_pct",
@@ -42,19 +41,20 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read every line; GPU and CPU share the memory."""
     table = SampleTable()
     times, rows = Timestamps(table), SampleRows(COLUMNS)
-    counted_times: CountedTimes | None = None
+    dated = PrintoutTimes(table, "tegrastats")
     table.devices[0] = {"name": "NVIDIA Jetson"}
     for index, raw in enumerate(line for line in lines if line.strip()):
         line = raw.decode("utf-8", errors="replace").strip().lstrip("\ufeff")
         ram = _RAM.search(line)
         stamp = _STAMP.match(line)
         time_ns = times.ns(stamp.group(1)) if stamp else None
+        if ram is None and dated.take_if_date(line):
+            continue
         if ram is None or (stamp is not None and time_ns is None):
             table.note("line_unreadable", "data_loss", UNREADABLE, example=line)
             continue
         if time_ns is None:
-            counted_times = counted_times or CountedTimes(DEFAULT_INTERVAL_NS, table, "tegrastats")
-            time_ns = counted_times.ns(index)
+            time_ns = dated.ns(index)
         values = dict.fromkeys(COLUMNS, math.nan)
         values["mem_used_bytes"], values["mem_total_bytes"] = (float(mb) * MIB for mb in ram.groups())
         for name, load, clock in _LOAD.findall(line):
@@ -71,4 +71,4 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     return table.telemetry()
 
 
-READER = Reader("tegrastats", sniff, read)
+READER = Reader("tegrastats", sniff, read, takes_dates=True)

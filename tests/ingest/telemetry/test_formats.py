@@ -356,6 +356,7 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
         "nvidia_smi_q.xml": "nvidia-smi -q",
         "dcgm_exporter.txt": "Prometheus text",
         "tegrastats.txt": "tegrastats",
+        "jtop.csv": "table of jtop",
         "npu_smi_watch.txt": "table of amd-smi or npu-smi",
     }
     for name, owner in owners.items():

@@ -33,6 +33,18 @@ BOXED = """Mon Dec 19 12:00:{:02} 2022
 |   0  NVIDIA GeForce RTX 3060 L...    Off| 00000000:01:00.0 Off |        N/A |
 | N/A   57C    P0             {:>4} /  N/A|      6MiB /  6144MiB |     {:>2}%      Default |
 """
+NVITOP = """Mon Dec 19 12:00:{:02} 2022
+╒═══════════════════════════════╤══════════════════════╤══════════════════════╕
+│ NVITOP 1.3.2      Driver Version: 535.216.01      CUDA Driver Version: 12.2 │
+│   0  ..a V100-DGXS-32GB  On   │ 00000000:07:00.0 Off │                    0 │
+│ N/A   53C    P0    80W / 300W │   9.50MiB / 32.00GiB │     {:>2}%   E. Process │ MEM: ▏ 0.0% │
+"""
+DMON = "# gpu  pwr  sm\n# Idx  W  %\n  0  300  {}\n"
+SMI_EXPORTER = """nvidia_smi_gpu_info{uuid="df6e",name="NVIDIA GeForce RTX 2080"} 1
+nvidia_smi_utilization_gpu_ratio{uuid="df6e"} 0.%d
+nvidia_smi_power_draw_watts{uuid="df6e"} 28.5
+nvidia_smi_clocks_current_sm_clock_hz{uuid="df6e"} 1.5e+09
+"""
 QUERY = """
 ==============NVSMI LOG==============
 
@@ -148,8 +160,19 @@ def test_the_same_as_xml(tmp_path: Path) -> None:
         (QUERY.format(0, 0), "of one moment"),
         ("used_gpu_memory [MiB]\n1 MiB\n69 MiB\n74 MiB\n", "no column of times"),
         ("2 %, 588 MiB\n" * 4, "no column of times"),
-        ("timestamp,GPU0,GPU1\n1763638585.2,199.9,256.5\n1763638586.4,196.3,261.4\n", "'GPU0' to GPU0 power.draw"),
+        ("timestamp,GPU0,GPU1\n1763638585.2,199.9,256.5\n1763638586.4,196.3,261.4\n", "'GPU0' to GPU 0 power.draw"),
         ("POM_5V_GPU (mW),POM_5V_CPU (mW)\n920,119\n1537,472\n1540,480\n", "'POM_5V_GPU (mW)' to power.draw [mW]"),
+        ("Time,n1 - GPU 0,n1 - GPU 1\n1763638585.2,95,12\n1763638586.4,96,13\n", "'n1 - GPU 1' to GPU 1 utilization.gpu [%]"),
+        (
+            "time,gpu_index,gpu_util_percent\n2026-05-06 10:06:45,2026/05/06 10:06:45.521, 0, 3\n",
+            "has 3 titles, but this row has 4 cells",
+        ),
+        ("[100.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=1\n", "a log of the kernel with the GPU errors Xid 79"),
+        (NVITOP.format(0, 97), "human-readable output of nvidia-smi or nvitop"),
+        (
+            '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"gpu":"0"},"values":[[1790496000,"95"]]}]}}',
+            "Query a metric by itself",
+        ),
         ("Engine,TotalTime(S),Energy(J)\nA,5.4,64\nB,1.3,70\nC,8.0,71\n", "needs a column timestamp"),
         ("2025-06-09 23:21:02,419 - INFO - waiting\n2025-06-09 23:21:03,461 - INFO - GPU #0 free\n", "neither a torch"),
     ],
@@ -163,3 +186,21 @@ def test_what_is_not_a_series_is_answered_with_what_it_lacks(text: str, says: st
 def test_times_since_the_start_have_the_unit_of_their_title(tmp_path: Path) -> None:
     text = "timestamp_ms,gpu_usage_percent\n0,10\n2000,20\n90000,30\n"
     assert [at + NOON // 10**9 for _, at, _ in rows(text, tmp_path, "util_pct")] == [0, 2, 90]
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "values"),
+    [
+        (NVITOP.format(0, 97) + NVITOP.format(4, 12), "power_w, mem_used_bytes", (80, int(9.5 * MIB))),
+        ("".join(f"2022-12-19T12:00:{s:02}Z stdout F {line}\n" for s, util in ((0, 97), (4, 12)) for line in DMON.format(util).splitlines()[2 * (s > 0):]), "power_w", (300,)),
+        ("#Time  gpu  pwr  sm\n12:00:00  0  300  97\n12:00:04  0  300  12\n", "power_w", (300,)),
+        ("Mon Dec 19 12:00:00 UTC 2022\n#Entity GPUTL POWER\nGPU 0 97 300\n==== Mon Dec 19 12:00:04 UTC 2022 ====\nGPU 0 12 300\n", "power_w", (300,)),
+        ("2022-12-19 12:00:00\n" + SMI_EXPORTER % 97 + "2022-12-19 12:00:04\n" + SMI_EXPORTER % 12, "power_w, clock_sm_mhz", (28.5, 1500)),
+        ((TELEMETRY / "jtop.csv").read_text(), "power_w, temp_c", (3.176, 48.5)),
+    ],
+    ids=["nvitop", "prefix", "dmon -o T", "dates before dcgmi", "nvidia_gpu_exporter", "jtop"],
+)  # fmt: skip
+def test_times_and_values_of_more_tools(text: str, what: str, values: tuple[float, ...], tmp_path: Path) -> None:
+    first, second = rows(text, tmp_path, f"util_pct, {what}")
+    assert (first[2:], second[2:]) == ((97, *values), (12, *values))
+    assert second[1] - first[1] == 4 and first[1] in (0, 43200 - NOON // 10**9)

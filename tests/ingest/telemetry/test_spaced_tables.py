@@ -71,6 +71,7 @@ def test_amd_smi_monitor_of_other_versions(tmp_path: Path, text: str, limit: int
     [
         "2026-05-04T10:00:01.123456789Z stdout F ", "2026-05-04T10:00:01.123456Z ", "[2026-05-04 10:00:01] ", "May  4 10:00:01 ",
         "May 04 10:00:01 node17 monitor[4711]: ", "3: ", "monitor-1  | ", "[pod/monitor-abc/main] ",
+        "monitor-7d9f6c-abcde main ",
     ],
 )  # fmt: skip
 def test_lines_behind_the_prefix_of_a_log_collector(tmp_path: Path, prefix: str) -> None:

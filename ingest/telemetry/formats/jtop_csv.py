@@ -1,0 +1,42 @@
+"""CSV tables of jetson-stats (``jtop``), which title the load of a Jetson's GPU just "GPU"."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from sawtooth.ingest.telemetry.delimited import read_delimited
+from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.values import cells
+
+NAME = "table of jtop"
+# Title of jtop → title that header_of knows. Of the rails, the first one measures the GPU with the fewest other parts.
+TITLES = {"time": "timestamp", "GPU": "gpu_utilization (%)", "EMC": "memory_utilization (%)", "Temp GPU": "temperature (C)"}
+RAILS = ("Power GPU", "Power VDD_GPU_SOC", "Power VDD_CPU_GPU_CV", "Power VDD_GPU")
+
+
+def sniff(head: bytes) -> bool:
+    """Return whether the first line is jtop's header."""
+    titles = cells(head.split(b"\n", 1)[0].decode(errors="replace").strip())
+    return {"time", "uptime", "GPU"} <= set(titles) and bool({"jetson_clocks", "nvp model"} & set(titles))
+
+
+def read(lines: Iterator[bytes]) -> TelemetryTables:
+    """Read the rows; columns of the host are left out."""
+    titles = cells(next(lines).decode(errors="replace").strip())
+    rail = next((rail for rail in RAILS if rail in titles), None)
+    known = TITLES | ({rail: "power.draw [mW]"} if rail else {})
+    header = io.StringIO()
+    csv.writer(header).writerow([known.get(title, f"other {position}") for position, title in enumerate(titles)])
+    telemetry = read_delimited(_behind(header.getvalue().strip().encode(), lines), NAME)
+    telemetry.devices = [device | {"name": "NVIDIA Jetson"} for device in telemetry.devices]
+    return telemetry
+
+
+def _behind(header: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
+    yield header
+    yield from lines
+
+
+READER = Reader(NAME, sniff, read)
