@@ -19,6 +19,7 @@ LOOKED_AT = 200_000  # operations of a large recording: the share of more would 
 SHORTEST_NS = 500  # an empty kernel takes 1 µs on every GPU in use
 FEWEST = 20  # kernels: with fewer, the median may be that of a few fills
 SLOWEST_NS = 30_000  # a tenth of all operators and calls is shorter than 6 µs in each of 90 intact traces, mostly than 1 µs
+FASTEST_NS = 1_000  # a tenth of all operators and calls is longer than 6 µs in each of 150 intact traces
 FEWEST_OF_HOST = 100  # operators and calls
 NOTHING_SHARE = 0.01  # of the kernels: no kernel lasts 0 ns, so their time is missing
 CUT_DOUBT = 0.005  # share of all operations: where some are too long, others may be too, up to the next one
@@ -40,7 +41,7 @@ _KERNELS = "SELECT median(dur_ns) FILTER (kind = 'kernel'), count(*) FILTER (kin
 # Traces in whole microseconds write 0 for what is shorter, so only those with fractions are checked.
 _NOTHING = """SELECT count(*) FILTER (dur_ns <= 0), count(*), count(*) FILTER (dur_ns % 1000 <> 0)
 FROM gpu_ops WHERE device = $device AND kind = 'kernel'"""
-_HOST = """SELECT quantile_disc(dur_ns, 0.1), count(*)
+_HOST = """SELECT quantile_disc(dur_ns, 0.1), quantile_disc(dur_ns, 0.9), count(*)
 FROM (SELECT dur_ns FROM runtime_calls UNION ALL SELECT dur_ns FROM cpu_ops WHERE kind = 'op')"""
 _FOREIGN = """WITH streams AS (SELECT count(*) AS operations, count(call_id) AS linked, sum(dur_ns) AS ns
     FROM gpu_ops WHERE device = $device GROUP BY stream)
@@ -66,13 +67,17 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
             f"{late:,} GPU operations begin up to {in_words(latest_ns / 1e6)} after the call that waited for them had returned"
         )
         yield _disagree(late, statement)
-    shortest, events = recording.rows(_HOST)[0]
+    shortest, longest, events = recording.rows(_HOST)[0]
     if events >= FEWEST_OF_HOST and shortest > SLOWEST_NS:
         sentence = (
             f"Nine of ten operators and calls last more than {in_words(shortest / 1e6)}; such events take a few microseconds."
         )
         headline = "The times are too long to be true: their unit is not microseconds."
         yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
+    if events >= FEWEST_OF_HOST and longest < FASTEST_NS:
+        sentence = f"Nine of ten operators and calls last less than {longest:,.0f} ns; such events take a few microseconds."
+        headline = "The times are too short to be true: their unit is not microseconds."
+        yield FailedCheck("times_too_short", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     yield from _doubtful(recording, device)
     median, kernels, operations = recording.rows(_KERNELS, {"device": device})[0]
     if kernels >= FEWEST and median < SHORTEST_NS:

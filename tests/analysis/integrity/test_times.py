@@ -72,15 +72,19 @@ def test_one_operation_that_is_early_and_one_that_is_long_are_no_fault() -> None
     assert result_of(trace).failed == ()
 
 
-@pytest.mark.parametrize(("factor", "withheld"), [(1000, True), (10, False)])
-def test_times_in_another_unit_are_the_headline(factor: int, withheld: bool) -> None:
+@pytest.mark.parametrize(("factor", "withheld"), [(1000, "long"), (10, None), (0.1, None), (0.001, "short")])
+def test_times_in_another_unit_are_the_headline(factor: float, withheld: str | None) -> None:
     trace = matmul_loop(40)
     for event in trace.events:
         event["ts"] *= factor
         event["dur"] *= factor
     result = result_of(trace)
-    assert ("times_too_long" in {check.key for check in result.failed}) == withheld
-    assert (headline(result) == "The times are too long to be true: their unit is not microseconds.") == withheld
+    failed = {check.key for check in result.failed}
+    for sign in ("long", "short"):
+        assert (f"times_too_{sign}" in failed) == (sign == withheld)
+        assert (headline(result) == f"The times are too {sign} to be true: their unit is not microseconds.") == (
+            sign == withheld
+        )
 
 
 @pytest.mark.parametrize(("first_dur", "bounded"), [(600.5, True), (600, False)])  # whole microseconds: the rest was cut off
