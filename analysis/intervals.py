@@ -98,7 +98,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     return intersect(a, complement(b, int(a.starts[0]), int(a.ends[-1])))
 
 
-def paint(layers: list[Intervals], start: int, end: int) -> tuple[I64, I64, NDArray[np.int8]]:
+def assign_layers(layers: list[Intervals], start: int, end: int) -> tuple[I64, I64, NDArray[np.int8]]:
     """Assign every instant of [start, end) to the first layer that covers it, else to ``len(layers)``.
 
     Returns starts, ends and the owner's index, sorted and without gaps: the lengths sum to end − start exactly.

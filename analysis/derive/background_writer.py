@@ -1,4 +1,4 @@
-"""Storing of derived tables while others are computed."""
+"""Store derived tables while others are computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Storing:
         return self
 
     def then(self, store: Callable[..., Any], *arguments: Any) -> None:
-        """Store this after everything submitted before; raise errors of tables that are finished by now."""
+        """Call ``store`` after everything submitted before; raise the error of a finished table."""
         for done in [job for job in self._stored if job.done()]:
             done.result()
         self._stored.append(self._thread.submit(store, *arguments))

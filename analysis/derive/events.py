@@ -114,8 +114,7 @@ def _rows(con: duckdb.DuckDBPyConnection, table: str, key: str, columns: str, wh
     """Read the columns, ordered by ``key``.
 
     Rows are sorted only where necessary, because sorting takes as much memory as the columns. With ``where`` they are never
-    sorted:
-    the selected rows must be in order already.
+    sorted, so the selected rows must be in order already.
     """
     if where is not None:
         return columns_of(con, f"SELECT {columns} FROM {table} WHERE {where}")

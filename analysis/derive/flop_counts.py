@@ -20,7 +20,7 @@ from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN, is_flop_operator, operator_flops, outermost, peak_dtype
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
-LOST_LAUNCHES = 0.05  # above 5 % of GPU time without a launch, missing kernels are the profiler's fault
+LOST_LAUNCHES = 0.05  # if more than 5 % of GPU time has no launch, missing kernels were lost by the profiler
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 USES = ("no", "unknown", "yes")
 
@@ -53,7 +53,7 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
     counted = by_name[ops.name] & ~ops.annotation if len(ops) else np.zeros(0, bool)
     carrier = outermost(ops.parent, counted)
     carrier_of = nearest(carrier, ops.parent, events.gpu.cpu_op)
-    use = np.zeros(len(ops), np.int8)  # index in USES: a kernel on tensor cores decides, then an unknown one
+    use = np.zeros(len(ops), np.int8)  # index in USES; the highest of an operator's kernels counts
     product = (carrier_of >= 0) & classes.among("category", FLOP_CATEGORIES)
     use[carrier_of[product & classes.among("tensor_cores", ("unknown",))]] = USES.index("unknown")
     use[carrier_of[(carrier_of >= 0) & classes.among("tensor_cores", TENSOR_CORES_USED)]] = USES.index("yes")

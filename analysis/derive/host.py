@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import CpuOps, TraceEvents
-from sawtooth.analysis.intervals import Intervals, paint, union
+from sawtooth.analysis.intervals import Intervals, assign_layers, union
 from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
 from sawtooth.analysis.knowledge.host_names import COMPUTES_AT_LEAST_NS, ENGINE_OP
 from sawtooth.analysis.replay.simulation import I32, I64
@@ -78,8 +78,8 @@ def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int, where: str =
 
 
 @dataclass(frozen=True)
-class Paint:
-    """The time of one line of host work, cut into disjoint pieces.
+class CauseTimeline:
+    """The cause of each moment of one line of host work, as disjoint pieces.
 
     ``cause`` (index into HOST_CAUSES) applies to [start, next start).
     """
@@ -172,10 +172,10 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
     return Lines(of_thread, engine)
 
 
-def paint_line(
+def cause_timeline(
     events: TraceEvents, facts: HostFacts, lines: Lines, line: int, calls_of: Mapping[str, NDArray[np.bool_]]
-) -> Paint:
-    """Paint the time of one line over the full trace.
+) -> CauseTimeline:
+    """Return the cause of each moment of one line, over the full trace.
 
     ``calls_of`` marks, by cause, calls whose cause does not follow from their name.
     """
@@ -210,8 +210,8 @@ def paint_line(
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
     remaining_cause = HOST_CAUSES[-1]  # python_host: time that no other cause claims
-    starts, _, painted = paint([_joined(layers[key]) for key in HOST_CAUSES if key != remaining_cause], *span(events))
-    return Paint(starts, painted)
+    starts, _, causes = assign_layers([_joined(layers[key]) for key in HOST_CAUSES if key != remaining_cause], *span(events))
+    return CauseTimeline(starts, causes)
 
 
 def _computes(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_]:

@@ -19,10 +19,10 @@ from sawtooth.analysis.knowledge.frames import is_user_line, without_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # Python call inside it when the training process loads the batch itself
-LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # and when worker processes load it
-COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # the backends' own annotations, as long as their operation
+LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # the same when worker processes load it
+COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # annotations of the backends, which last as long as the operation
 OPTIMIZER = "Optimizer.step#"  # PyTorch's annotation of an optimizer's step
-TOP = 10  # operators listed: later ones do not help to answer "where does the time go"
+TOP = 10  # number of listed operators, which is enough to see where the time goes
 FEWEST_STEPS = 2  # step ends that are needed for one time between them
 FEWEST_CALLS = 100  # pairs of Python calls: fewer give no reliable percentile
 FASTEST_PERCENTILE = 10  # of the times between two calls of one function: recording is most of such a time

@@ -1,7 +1,7 @@
 """Layout of a derived file: sums that only screens read are views.
 
-A large recording has tables for these sums in a second file (``sums``). The first answers do not need them, and storing them
-takes a third of a derivation. Jobs with thousands of ranks consist of small recordings, most of which are never opened.
+A large recording has tables for these sums in a second file (``sums``). The first answer does not need them, and storing them takes
+a third of the analysis. Jobs with thousands of ranks consist of small recordings, most of which are never opened.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ SELECT w.device, w.name_id, w.kind, w.category, w.tensor_cores, o.name_id AS op_
 FROM work w LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL"""
 
 
-def events_of(place: str = "") -> str:
+def events_of(prefix: str = "") -> str:
     """Return an SQL expression for the number of host and GPU events of a recording.
 
-    ``place`` is the prefix of its tables' names.
+    ``prefix`` is that of its tables' names.
     """
     return " + ".join(
-        f"(SELECT count(*) FROM {place}{table})" for table in ("cpu_ops", "gpu_ops", "runtime_calls", "python_calls")
+        f"(SELECT count(*) FROM {prefix}{table})" for table in ("cpu_ops", "gpu_ops", "runtime_calls", "python_calls")
     )
 
 
 def summed() -> dict[str, str]:
-    """Return the SELECT statement of each table of sums; a table comes after those that it reads."""
+    """Return the SELECT statement of each table of sums, after those of the tables that it reads."""
     return {"launched": LAUNCHED, "flop_work": FLOP_WORK, **timeline_store.selects()}
 
 

@@ -1,7 +1,7 @@
-"""The differences between the ranks' clocks, from collectives: all members leave at the same time.
+"""Measure the offsets between the ranks' clocks from collectives, which end on all ranks at once.
 
-Two ranks with a common group give their clocks' difference, its drift and the scatter of single ends. Ranks without a common
-group are joined through others, along the tree of pairs with the smallest total error.
+The ends of common collectives give the offset of two ranks' clocks, its drift and its error. Ranks without a common group are
+compared through other ranks, along the pairs with the smallest total error.
 """
 
 from __future__ import annotations

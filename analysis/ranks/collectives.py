@@ -27,7 +27,7 @@ _ALIASES = {  # names of operators and kernels, without separators
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
 _ARGUMENTS = "name, dtype, in_elements, out_elements, group_name, group_description, group_size, group_ranks, sequence"
-# Names of operators, annotations and kernels that show what exchanges between ranks serve. Context parallelism: Ulysses of
+# Names of operators, annotations and kernels that show what exchanges between ranks are for. Context parallelism: Ulysses of
 # DeepSpeed, ring attention, TransformerEngine. Experts: their choice and their products.
 SERVES = {
     "ep": r"(?i)^aten::(topk|argsort|_grouped_mm|_scaled_grouped_mm)$|^_AllToAll$|moe|expert|deep_ep|grouped_gemm",
@@ -42,11 +42,11 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     Exposed communication is limited to the steady window. The columns are gpu_op_id, start_ns, dur_ns, exposed_ns, step (a
     label that is the same on all ranks, None outside steps), counted, name, launch_ns, blocks (thread blocks of the kernel),
     dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched
-    before or after all operators of the step's backward pass), sends and receives (number of each, of point-to-point kernels),
-    serves ("ep" or "cp", of exchanges, if operators of the trace show one of them).
+    before or after all operators of the step's backward pass), sends and receives (their numbers in a point-to-point kernel),
+    serves ("ep" or "cp": what an exchange is for, if operators of the trace show it).
     Values that the trace does not contain are None. Sends and receives of one other rank are a group of two.
     """
-    # This is asked first. Otherwise a trace without communication would still join all its calls, 100 MB at 20 million events.
+    # Check this first, because joining the calls of 20 million events takes 100 MB even in a trace without communication.
     any_of_them = recording.rows("SELECT 1 FROM kernel_classes WHERE category = 'communication' LIMIT 1")
     frame = recording.frame(
         f"""WITH RECURSIVE comm AS (
@@ -191,7 +191,7 @@ def _bytes(row: dict[str, Any]) -> int | None:
 
 
 def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Intervals]:
-    """Cut one rank's exposed communication by cause: comm_wait, comm_transfer, unattributed.
+    """Split one rank's exposed communication by cause: comm_wait, comm_transfer, unattributed.
 
     The parts are disjoint and cover all of it. If several collectives run at once, an instant in which any of them transfers is
     transfer.

@@ -1,9 +1,9 @@
 """Kernels that run during communication, and the time they lose to a waiting collective.
 
 A collective that waits for other ranks takes SMs and memory from kernels that run at the same time. Under the profiler, the
-rank with the faster host waits far longer than in the run, so its kernels are recorded longer than they are. The loss follows
-from the time of the same kernels without communication, on this rank or another. The transfer itself slows them in the run as
-well, so that part stays.
+rank with the faster host waits far longer than in the run, so its kernels are recorded longer than they are. The loss is the
+difference to the same kernels without communication, on this rank or another. The transfer itself slows kernels in the run as well,
+so its part is not subtracted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
 SLOWED_TIMES = 2.0  # limit of the slowdown: the few SMs of a communication kernel slow no other kernel more than this
-CONTENTION_NS = 500_000  # longer than elsewhere: processes that share a GPU take turns of about 2 ms
+CONTENTION_NS = 500_000  # longer than elsewhere: processes that share a GPU run in turns of about 2 ms
 CONTENTION_FACTOR = 3.0  # times as long as elsewhere
 
 Shape = tuple[str, str]  # a kernel's name; its grid, block and bytes

@@ -31,10 +31,10 @@ WORDS: dict[Parallelism, str] = {
     "cp": "cp|context|ulysses|ring",
     "dp": "dp|ddp|fsdp|hsdp|data|shard|replicate",
 }
-# Gradients and weights are shared by all ranks that divide data, tokens or experts: "dp_shard_cp", "EXPERT_DATA_PARALLEL".
+# Gradients and weights are shared by all ranks that split data, tokens or experts: "dp_shard_cp", "EXPERT_DATA_PARALLEL".
 DIVIDED = ("ep", "cp")
 CALLED = {kind: re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE) for kind, words in WORDS.items()}
-SCHEDULE_UNKNOWN = "Ranks send to each other, and the schedule of their pipeline is not recognised: what its stages wait by design is not known."
+SCHEDULE_UNKNOWN = "Ranks send to each other, and the schedule of their pipeline is not recognised: how long its stages wait by design is not known."
 COLUMNS = (
     "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
     "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns", "sends", "receives", "serves",
@@ -145,7 +145,9 @@ def _unnamed_parallelism(collectives: pd.DataFrame, does: str, *, tensor: bool) 
         return cast("Parallelism", serves[0])
     if does == SEND_RECEIVE:
         both = "sends" in collectives and ((collectives["sends"] > 0) & (collectives["receives"] > 0)).all()
-        return None if both else "pp"  # a ring sends and receives in each exchange; the first stage only sends at first
+        return (
+            None if both else "pp"
+        )  # a ring sends and receives in each exchange; a pipeline's first stage only sends at first
     # Context parallelism gathers keys and values in the forward pass and returns their gradients by all-to-all.
     forward = collectives["forward"].fillna(False).astype(bool)
     exchanged = collectives[collectives["name"] == "alltoall"]

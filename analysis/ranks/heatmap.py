@@ -24,8 +24,8 @@ MOST_SQUARES = 2_500  # cells of a heatmap: each one sends about 60 bytes
 ALWAYS_ROWS = 64  # with up to this number of ranks, each has its own row
 MOST_PARTIES = 32  # hosts or ranks in the matrix of waits between them: more rows cannot be distinguished
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
-# Shares of the largest excess of a rank's step over the other ranks. From STALLED on a step is a stall. If other steps exceed
-# NOT_STALLED, there are no clear stalls.
+# Shares of the rank's largest excess over the other ranks in a step. A step above STALLED is a stall. If other steps exceed
+# NOT_STALLED, the stalls are not clear.
 STALLED, NOT_STALLED = 0.5, 0.25
 MOST_NAMED = 4  # steps in a sentence: the heatmap shows all
 

@@ -30,9 +30,9 @@ from sawtooth.analysis.run.model import RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
-LEAST_HOST = 0.4  # share of the replayed hosts' time: an estimate with a larger error is useless
+LEAST_HOST = 0.4  # least factor on the replayed hosts' time; a larger correction means that the estimate is useless
 SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
-HALVINGS = 5  # bisection steps of the hosts' speed: exact to 2 %
+HALVINGS = 5  # steps of the bisection for the hosts' speed, which is then exact to 2 %
 NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
 NOT_REPLAYED = (
     "Not every rank's trace can be replayed, so the job's step is not known from its ranks together, and no rank is blamed."
@@ -95,7 +95,7 @@ class ReplayedJob:
         return shown
 
     def _blamed(self, paced: JointReplay) -> tuple[Straggler, ...]:
-        """Return the stragglers of the replay, whose hosts are as fast as measured."""
+        """Return the stragglers of a replay whose hosts are as fast as measured."""
         kernels = [self.kernels[position] for position in self.included]
         waits = self.communication.ranks
         own_times = [
@@ -119,8 +119,8 @@ def replay_job(
     """Return the joint replay of ``ranks``; None without matched collectives or with one process.
 
     One process with several devices is one host, so its replay joins them already.
-    Ranks that cannot be replayed are left out if no rank waits for them in the profile. ``sampled`` means that telemetry may be
-    used, which needs the time that ranks wait in turn.
+    Ranks that cannot be replayed are left out if no rank waits for them in the profile. ``sampled`` says that telemetry may
+    be used, so the time that ranks wait in turn is computed too.
     """
     if communication.rows.empty or len({rank.recording_id for rank in ranks}) < len(ranks):
         return None
@@ -169,9 +169,9 @@ def _member(rank: RankResult, problem: ReplayProblem, off_ns: pd.Series, waits: 
 def _replayed_times(
     kernels: Sequence[Kernels], members: Sequence[Member], slowed: Sequence[pd.Series], waits_ms: Sequence[float | None]
 ) -> Iterator[tuple[float | None, float, float]]:
-    """Yield each member's wait in the replay, and the times that its kernels are slowed and held.
+    """Yield each member's wait in the replay, and the times that its kernels are slowed and held up.
 
-    All are ms per step. Waiting kernels slow others, and another process on the GPU holds them.
+    All are ms per step. Waiting kernels slow others, and another process on the GPU holds them up.
     """
     shortest = quietest(kernels)
     for of_rank, member, off_ns, wait_ms in zip(kernels, members, slowed, waits_ms, strict=True):
@@ -257,6 +257,6 @@ def _with_times(rank: RankWaits, wait_ms: float | None, slowed_ms: float, held_m
 
 def _notes(left_out: int, abandoned: int) -> Iterator[str]:
     if left_out:
-        yield f"{left_out} of the ranks cannot be replayed and are left out of the job's step; nobody waits for them in the profile."
+        yield f"{left_out} of the ranks cannot be replayed and are left out of the job's step; no other rank waits for them in the profile."
     if abandoned:
-        yield f"{abandoned} collectives of the ranks contradict each other's order and hold nobody up in the replay."
+        yield f"{abandoned} collectives have contradicting orders on the ranks; no rank waits for them in the replay."

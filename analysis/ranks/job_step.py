@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
 
 WAITS = ("exposed_comm", "comm_wait")  # owner and cause of the time that a rank waits for others
-PIPELINE = "every stage of a pipeline waits at times"
-SHARED = "another process has turns on one of the GPUs"
-TOGETHER = "{ranks} ranks replayed together: in each collective a rank waits for the others as they come without the profiler."
+PIPELINE = "in a pipeline, every stage waits at times"
+SHARED = "another process shares one of the GPUs"
+TOGETHER = (
+    "{ranks} ranks replayed together without the profiler's cost: in each collective a rank waits until the others arrive."
+)
 
 
 def at_job_step(
@@ -83,7 +85,7 @@ def _by_gpus(
 
 
 def _shared(communication: Communication) -> bool:
-    """Return whether another process takes turns on a GPU of the job, so that utilization includes it."""
+    """Return whether another process shares a GPU of the job; utilization then includes its work."""
     *shorter, longest = sorted(waits.held_ms for waits in communication.ranks)
     return longest - median(shorter) >= LEAST_SHARE * (communication.step_ms or 0.0) > 0
 
@@ -100,7 +102,7 @@ def _may_wait_ms(rank: RankResult) -> float:
 def leading(ranks: Sequence[RankResult], communication: Communication | None) -> RankResult | None:
     """Return the rank that determines the job's step; None without GPU work.
 
-    That is the first straggler with a trace here, else the rank that waits least. Collectives make the ranks' steps equal, so
+    That is the first straggler whose trace is in the run, else the rank that waits least. Collectives make the ranks' steps equal, so
     steps alone do not show it. Without a joint replay, profiled waits are used.
     """
     late = communication.stragglers if communication is not None else ()

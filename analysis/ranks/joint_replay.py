@@ -1,10 +1,10 @@
 """Joint replay of a job's ranks: each runs at its own speed and waits for others in collectives.
 
 A rank's replay pauses at each of its matched collectives until all members have arrived. Then all leave it together, one
-transfer after the last arrival. So the time that one rank loses reaches the others as it does in the job (a max-plus system).
+transfer after the last arrival. So time that one rank loses delays the others as in the job (a max-plus system).
 Removing it from one rank shows the job's gain.
 NCCL requires that the ranks of one communicator launch its collectives in the same order, so pausing at the launch never blocks
-for good. If recorded orders contradict each other, a collective is given up and counted.
+for good. If recorded orders contradict each other, the replay abandons a collective and counts it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class JointReplay:
         return waits
 
     def in_turn_ms(self, window_ms: float) -> float:
-        """Return the ms per counted step that even the least waiting rank waits, without other GPU work.
+        """Return the ms per counted step that every rank waits at least, without other GPU work.
 
         Ranks that delay each other in turn (many small collectives, no steady host) all wait within ``window_ms``, the time of
         one utilization sample.
@@ -165,7 +165,7 @@ def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.flo
     """Return, by group, the ns that its intervals cover; overlaps count once."""
     group_shift = (
         int(end.max(initial=0)) - int(start.min(initial=0)) + 1
-    )  # a shift large enough that no group reaches into the next
+    )  # shift the groups apart, so that no group overlaps the next
     order = np.lexsort((start, group))
     start, end, group = (start + group * group_shift)[order], (end + group * group_shift)[order], group[order]
     reached = np.maximum.accumulate(np.concatenate(([start.min(initial=0)], end[:-1])))
@@ -197,9 +197,9 @@ def _steps_ms(
 def replay_together(
     problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings
 ) -> tuple[list[Replayed], int]:
-    """Replay all ``problems`` together; return the runs, each on its own clock, and the number given up.
+    """Replay all ``problems`` together; return the runs and the number of abandoned collectives.
 
-    That is the number of collectives that were left without all members.
+    Each run is on its own clock. Ranks leave an abandoned collective before all members have arrived.
     """
     runs: list[Run] = []
     for problem, of_op in zip(problems, meetings.of_op, strict=True):

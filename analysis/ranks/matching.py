@@ -17,7 +17,7 @@ import pandas as pd
 from sawtooth.analysis.ranks.clocks import ROOTED, RankClock, align
 from sawtooth.analysis.run.job import SEND_RECEIVE
 
-ENDS_APART_NS = 2_000_000  # a collective ends on all ranks at once; aligned clocks differ by far less than 2 ms
+ENDS_APART_NS = 2_000_000  # ends that differ by more are not of one collective: aligned clocks differ by far less than 2 ms
 ENDS_ALIKE_NS = 200_000  # ends of one group scatter by tens of µs, those of several groups by the waits of their ranks
 NEARLY_ALL = 0.95  # share of matches whose ends must agree
 MOSTLY = 0.5  # if more matches than this end apart, the matching is wrong and none of it is used
@@ -56,7 +56,8 @@ def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched
     one_group = known == {2} or (
         described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known and len(known) == 1
     )
-    unnamed = described.empty and len(known) == 1  # no rank has arguments: all may be in one group, and their ends show it
+    # No rank has arguments: all may be one group, and the ends of their collectives show whether they are.
+    unnamed = described.empty and len(known) == 1
     # Without arguments, the ranks of a collective are known only if the run has one group.
     usable &= rows["has_arguments"] | rows["peer"].notna() | one_group | unnamed
     usable &= rows["step"].notna() | rows["sequence"].notna()
@@ -76,14 +77,14 @@ def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched
     rows["ranks"] = duration.transform("size")
     if (rows["group_size"] > rows["ranks"]).fillna(False).any():
         # A rank without a recording may have arrived last.
-        notes += ("Some ranks of a group are not in this run: waiting is at least, and transfer at most, what is shown.",)
+        notes += ("Some ranks of a group are not in this run, so waiting can be longer and transfers shorter than shown.",)
     return Matched(rows.reset_index(drop=True), clocks, notes)
 
 
 def with_places(rows: pd.DataFrame) -> pd.DataFrame:
     """Return ``rows`` with nth and own_until_ns.
 
-    ``nth`` is the place among the rank's rows. ``own_until_ns`` is the rank's sum of times between rows, up to this one.
+    ``nth`` is the position among the rank's rows. ``own_until_ns`` is the rank's sum of times between rows, up to this one.
     Collectives that only one rank has, for example because another recording is cut, cannot be split into waiting and transfer.
     They are not own time.
     """
@@ -128,7 +129,7 @@ def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["key"].isin(good)]
     rows = rows.assign(order=rows.groupby(["key", "position"]).cumcount())
     rows["collective"] = rows.groupby(["key", "order"], sort=True).ngroup().astype(np.int64)
-    # two recordings of one rank are two times of one process, not two ranks
+    # two recordings of the same rank are not two ranks
     twice = rows[rows["rank"].notna()].duplicated(["collective", "rank"], keep=False)
     rows = rows[~rows["collective"].isin(rows.loc[twice.index[twice], "collective"])]
     return rows.drop(columns=["key", "order"])
@@ -157,7 +158,7 @@ def _ends_together(
     bad = separate & ~unknown.astype(bool) & ~rows["name"].isin(ROOTED)
     if bad.mean() > MOSTLY:
         return rows[:0], (
-            "The ranks' collectives end at different times, so they were not matched: are these traces of one run?",
+            "The ranks' collectives end at different times, so they were not matched. Check that all traces are of one run.",
         )
     note = f"{int(bad.sum())} communication kernels end at other times than on the other ranks and were not matched."
     return rows[~bad], ((note,) if bad.any() else ())

@@ -18,8 +18,8 @@ import pandas as pd
 from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline
 
 INTERLEAVED = "interleaved"
-CHUNKS_WITHIN = 0.2  # distance to an integer: other sends than those of microbatches, such as a loss, are few
-AHEAD = 2  # microbatches more than stages: with fewer, all schedules begin in the same way
+CHUNKS_WITHIN = 0.2  # allowed distance to an integer, because a few sends, such as of a loss, are not of microbatches
+AHEAD = 2  # the schedule is known only if there are this many more microbatches than stages; else all schedules begin alike
 
 
 def pipeline_of(
@@ -29,7 +29,7 @@ def pipeline_of(
     peers: Sequence[Sequence[int]],
     work_ms: Sequence[float],
 ) -> Pipeline | None:
-    """Return the schedule of the job's pipeline; None if there is none or it is not a known one.
+    """Return the schedule of the job's pipeline; None without a pipeline or if it is unknown.
 
     It is also None if the traces do not show what is sent. ``rows`` are the matched communication kernels. By position,
     ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks of each rank's stage, ``work_ms`` the GPU's work

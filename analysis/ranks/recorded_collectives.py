@@ -1,7 +1,7 @@
-"""A job's collectives as recorded, and without the lateness of some ranks, as a max-plus system.
+"""A job's step from its recorded collectives, also without the lateness of some ranks.
 
-Its inputs are the ranks' own times and the transfers. Between two collectives a rank takes its own time. A collective ends one
-transfer after its last member has arrived. Replays without the profiler are better evidence of a job's gain. This system needs
+It is a max-plus system: between two collectives a rank takes its own time, and a collective ends one transfer after its last
+member has arrived. Replays without the profiler are better evidence of a job's gain. This system needs
 no data of the hosts, so it also works if their traces do not show the waits.
 """
 
@@ -44,9 +44,9 @@ class RecordedJob:
         """Return the job with the matched ``rows`` (of ``matching.match``)."""
         rows = rows.sort_values(["position", "start_ns"], kind="stable")
         rows = rows.assign(own=rows.groupby("position")["own_until_ns"].diff().fillna(0.0))
-        # a full group may be late together, so the usual time is that of all ranks before the same call
+        # a whole group may be late together, so the usual time is the median of all ranks before the same call
         alike = rows.groupby(["nth", "name"])["own"]
-        # the lower middle of an even number, because half of the ranks may be late
+        # the lower of the two middle values, because half of the ranks may be late
         usual = alike.transform("quantile", 0.5, interpolation="lower").where(
             alike.transform("size") > 2, alike.transform("min")
         )

@@ -24,9 +24,8 @@ BLOCK_PERIODS = 3  # and over full periods of a sawtooth, which is not a change 
 LEAST_BLOCKS = 3  # A level must last for this many blocks.
 MOST_BLOCKS = 400  # Longer recordings get longer blocks.
 LEAST_SHIFT = 0.15  # Changes below this share of the usual level are not useful to a reader.
-PENALTY = (
-    3.0  # Factor of variance × ln n. It is slightly more than the Bayesian information criterion for a mean (2 parameters).
-)
+# Factor of variance × ln n. It is slightly more than the Bayesian information criterion for a mean (2 parameters).
+PENALTY = 3.0
 MOST_SCATTER = 0.25  # Pauses recur regularly up to this relative scatter of the intervals between them.
 
 

@@ -1,6 +1,6 @@
-"""Telemetry of a run, per device: means over its steady part, sawtooth, phases, throttling and memory.
+"""Telemetry of a run, per device: means over its steady part, sawtooth, phases, throttling, memory.
 
-It also has the coverage of the samples.
+It also says which share of the time has samples.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class UtilizationSignal(NamedTuple):
     tiles: bool
 
 
-# Best first. SM activity shows the period as well as GPU activity does. But it is the mean over the SMs, so it shows less about
-# the share of time in which the GPU works.
+# Best first. SM activity shows the sawtooth's period as well as GPU activity does. It says less about the share of time in which
+# the GPU works, because it is a mean over the SMs.
 ACTIVITY = tuple(
     UtilizationSignal(column, BY_COLUMN[column].label, tile)
     for column, tile in (("gr_active_pct", True), ("sm_active_pct", True), ("util_pct", False))
@@ -46,7 +46,7 @@ ACTIVITY = tuple(
 SHARES_AT_WORK = ("gr_active_pct", "util_pct", "sm_active_pct")
 MEANS = tuple(quantity.column for quantity in QUANTITIES if quantity.mean)
 POWER_CAP = 0x4  # bit of NVML's clocks event reasons
-FAINT = ACTIVITY[1]
+SM_ACTIVITY = ACTIVITY[1]
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _maximum(series: Series, column: str) -> float | None:
     return float(series[column][1].max()) if column in series else None
 
 
-class _DevicePeriod(NamedTuple):
+class _DeviceRhythm(NamedTuple):
     """The activity of a device over time, by the ``signal`` that shows it best.
 
     ``shadows`` are the (first, last) times in ns that a profile affects.
@@ -215,21 +215,21 @@ class _DevicePeriod(NamedTuple):
     sawtooth: Sawtooth
 
 
-def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[int, int] | None) -> _DevicePeriod:
+def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[int, int] | None) -> _DeviceRhythm:
     signal = next((s for s in ACTIVITY if s.column in series), None)
     if signal is None:
         no_sawtooth = Sawtooth(None, "no signal that shows GPU activity was recorded", None)
-        return _DevicePeriod(None, (), Steady(None, None, "no activity was recorded"), no_sawtooth)
+        return _DeviceRhythm(None, (), Steady(None, None, "no activity was recorded"), no_sawtooth)
     times, values = series[signal.column]
     shadows = tuple(profile_shadow(times, values, profile) for profile in profiles)
     steady = find_steady(times, values, shadows, marked)
     sawtooth_found = _sawtooth(series, steady, shadows, signal)
     # With only a few SMs at work, the mean over all SMs is almost zero.
-    if signal == FAINT and sawtooth_found.period_s is None and "util_pct" in series:
+    if signal == SM_ACTIVITY and sawtooth_found.period_s is None and "util_pct" in series:
         by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
         if by_util.period_s is not None:
             sawtooth_found, signal = by_util, ACTIVITY[-1]
-    return _DevicePeriod(signal, shadows, steady, sawtooth_found)
+    return _DeviceRhythm(signal, shadows, steady, sawtooth_found)
 
 
 def _sawtooth(series: Series, steady: Steady, profiles: Sequence[tuple[int, int]], signal: UtilizationSignal) -> Sawtooth:

@@ -28,7 +28,7 @@ NAMED = 4  # runs that a sentence names
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedRun:
     """A run that a command can analyse."""
 
     library: Library
@@ -55,7 +55,7 @@ def nothing_in(path: Path) -> UsageError:
 
 
 @contextmanager
-def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, several_by: str = "") -> Iterator[Opened]:
+def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, several_by: str = "") -> Iterator[OpenedRun]:
     """Open the one run that ``inputs`` name: a run id or name, or files and folders of one run.
 
     Raises UsageError if there are several runs. The message names the option ``several_by`` that accepts several, if there is
@@ -71,7 +71,7 @@ def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, seve
 
 
 @contextmanager
-def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> Iterator[list[Opened]]:
+def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> Iterator[list[OpenedRun]]:
     """Open every run that ``inputs`` name: one run id or name, or the runs of files and folders.
 
     There is at least one.
@@ -83,7 +83,7 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
         folder = data_folder(data)
         manifest = run_named(folder, inputs[0])
         with Library(folder) as library:
-            yield [Opened(library, manifest)]
+            yield [OpenedRun(library, manifest)]
         return
     for path in paths:
         if not path.exists():
@@ -98,12 +98,12 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
         brought = read(folder)
         _say_of(brought.refused, brought.notices)
         with Library(folder) as library:
-            yield [Opened(library, manifest) for manifest in brought.runs]
+            yield [OpenedRun(library, manifest) for manifest in brought.runs]
         return
     with files_read(data_root(data), files, read) as (folder, runs, earlier):
         _say_of(earlier.refused, earlier.notices)
         with Library(folder) as library:
-            yield [Opened(library, manifest) for manifest in runs]
+            yield [OpenedRun(library, manifest) for manifest in runs]
 
 
 def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:

@@ -18,7 +18,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.staircase import staircase_of
 from sawtooth.app.commands.dumps import answer_of
-from sawtooth.app.commands.inputs import Opened, opened, opened_all
+from sawtooth.app.commands.inputs import OpenedRun, opened, opened_all
 from sawtooth.app.commands.output import (
     DataOption,
     Format,
@@ -83,13 +83,13 @@ def report(
     write("\n".join(lines), output, bold_line=1 if chosen is Format.text else None)
 
 
-def _html(run: Opened, result: RunResult) -> str:
+def _html(run: OpenedRun, result: RunResult) -> str:
     from sawtooth.app.reports.html import run_html  # imported only here, because its templates take a tenth of the start time
 
     return run_html(result, staircase_of(run.library, result, every_choice=False))
 
 
-def _tested(run: Opened, result: RunResult) -> str | None:
+def _tested(run: OpenedRun, result: RunResult) -> str | None:
     """Return the prediction for the change that led to this run, with the measured result, or None.
 
     The run names its predecessor by the tag ``after=NAME``. The result is also stored by rule.
@@ -106,6 +106,6 @@ def _tested(run: Opened, result: RunResult) -> str | None:
 
 
 @contextmanager
-def _one(inputs: Sequence[str], data: Path | None, *, keep: bool) -> Iterator[list[Opened]]:
+def _one(inputs: Sequence[str], data: Path | None, *, keep: bool) -> Iterator[list[OpenedRun]]:
     with opened(inputs, data, keep=keep, several_by="--each") as run:
         yield [run]

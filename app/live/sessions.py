@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import find_steady
-from sawtooth.analysis.telemetry.summary import ACTIVITY, FAINT
+from sawtooth.analysis.telemetry.summary import ACTIVITY, SM_ACTIVITY
 from sawtooth.app.live.diagnosis import LiveFinding, findings, sampled
 from sawtooth.app.live.gpu import MOST_PROCESSES, LiveGpu
 from sawtooth.app.live.step_rate import LiveStepRate
@@ -106,7 +106,7 @@ class LiveSession:
             if gpu.sawtooth is not None and last - gpu.sawtooth_at_ns < SAWTOOTH_EVERY_NS:
                 return gpu.sawtooth
             gpu.sawtooth_at_ns = last
-            tried = [signal, ACTIVITY[-1]] if signal == FAINT and ACTIVITY[-1].column in gpu.series else [signal]
+            tried = [signal, ACTIVITY[-1]] if signal == SM_ACTIVITY and ACTIVITY[-1].column in gpu.series else [signal]
             stretches = [gpu.series[activity.column].since(last - SAWTOOTH_NS) for activity in tried]
         looked = [_sawtooth(t, v, activity.tiles) for (t, v), activity in zip(stretches, tried, strict=True)]
         best = next((i for i, tooth in enumerate(looked) if tooth.period_s is not None), 0)

@@ -32,10 +32,9 @@ def mergeable(folder: DataFolder, manifest: Manifest) -> bool:
 
 
 def shifts(result: RunResult) -> tuple[list[int], bool]:
-    """Return what to add to the times of each trace's file (ns), and whether they then share a clock.
+    """Return the ns to add to the times of each trace, and whether all traces then share a clock.
 
-    The first rank's clock is the common one. Others are shifted by the ends of shared collectives. Without these, they use the
-    time of day.
+    All times are moved to the first rank's clock, by the ends of shared collectives or else by the time of day.
     """
     rows = {row.id: row for row in result.recordings if row.kind == "trace"}
     waits = result.communication.ranks if result.communication else ()
@@ -78,9 +77,9 @@ def _first_in_file(row: RecordingRow) -> int:
 
 
 def _gzipped(ranks: Sequence[RankSource], origin_ns: int) -> Generator[bytes]:
-    squeeze = zlib.compressobj(LEVEL, wbits=31)
+    compressor = zlib.compressobj(LEVEL, wbits=31)
     with closing(merged(ranks, origin_ns)) as pieces:
         for piece in pieces:
-            if packed := squeeze.compress(piece):
+            if packed := compressor.compress(piece):
                 yield packed
-    yield squeeze.flush()
+    yield compressor.flush()

@@ -27,7 +27,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from sawtooth.app import templates
 from sawtooth.app.server.flow import Sockets
 from sawtooth.app.server.headers import security_headers
-from sawtooth.app.server.login import LOGIN, LOGOUT, SLOWED, Client, Door, LoginRefusal, WrongTokens, caller_of
+from sawtooth.app.server.login import LOGIN, LOGOUT, SLOWED, Authentication, Client, LoginRefusal, WrongTokens, caller_of
 from sawtooth.app.server.push import PREFIX as PUSH_PREFIX
 from sawtooth.app.server.push import push_token
 from sawtooth.app.server.sessions import sessions_of
@@ -54,8 +54,8 @@ class AccessMiddleware:
         self.settings = settings
         self.headers = security_headers()
         self._sockets = Sockets()
-        self._door = Door(settings.token, sessions_of(settings.data)) if settings.token else None
-        self._wrong = self._door.wrong if self._door else WrongTokens()
+        self._authentication = Authentication(settings.token, sessions_of(settings.data)) if settings.token else None
+        self._wrong = self._authentication.wrong if self._authentication else WrongTokens()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, redirect or refuse a request."""
@@ -103,13 +103,13 @@ class AccessMiddleware:
 
     def _while_logged_in(self, scope: Scope, receive: Receive) -> Receive:
         """Return a ``receive`` for a page that closes when its session ends."""
-        door, caller = self._door, self._caller(scope)
-        if door is None or not door.secrets(caller):
+        authentication, caller = self._authentication, self._caller(scope)
+        if authentication is None or not authentication.secrets(caller):
             return receive
 
         async def until_it_ends() -> Message:
             message = await receive()
-            ended = message["type"] == "websocket.receive" and not door.logged_in(caller)
+            ended = message["type"] == "websocket.receive" and not authentication.logged_in(caller)
             return {"type": "websocket.disconnect", "code": 1008} if ended else message
 
         return until_it_ends
@@ -122,11 +122,11 @@ class AccessMiddleware:
         if scope["type"] == "http" and scope["path"].startswith(PUSH_PREFIX):
             refusal = self._no_push(scope, headers)
             return _refuse(refusal, headers) if refusal else None
-        if self._door is not None and not self._trusted_proxy(scope):
+        if self._authentication is not None and not self._trusted_proxy(scope):
             caller = self._caller(scope)
             if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in (LOGIN, LOGOUT):
-                return await self._door.form(scope, receive, caller)
-            if answer := self._door.answer(scope, caller):
+                return await self._authentication.form(scope, receive, caller)
+            if answer := self._authentication.answer(scope, caller):
                 return answer
         closed = self._closed(scope)
         return _refuse(closed, headers) if closed else _screen_above(scope, headers)

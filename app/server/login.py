@@ -28,11 +28,8 @@ from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, print_of
 log = logging.getLogger("sawtooth")
 LOGIN, LOGOUT = "/login", "/logout"
 LINK, TOKEN = "launch", "token"  # in an address
-WANTED, WANTED_SECONDS, WANTED_LONGEST = (
-    "sawtooth_wanted",
-    86400,
-    2000,
-)  # the address that a person could not open yet; it is stored as long as an invitation is valid
+# Cookie with the address that a person could not open yet. It is stored as long as an invitation is valid.
+WANTED, WANTED_SECONDS, WANTED_LONGEST = "sawtooth_wanted", 86400, 2000
 FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # a token and an address, in one packet
 WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # wrong tokens of one peer: a person mistypes twice, a program guesses thousands
 PEERS_REMEMBERED = 4096
@@ -108,8 +105,8 @@ class WrongTokens:
             self._logged, self._unlogged = time.monotonic(), 0
 
 
-class Door:
-    """The check of callers: it admits those with a session, a link or the token of this server."""
+class Authentication:
+    """Checks callers: admits those with a session, a link or the token of this server."""
 
     def __init__(self, token: str, sessions: Sessions) -> None:
         self.sessions = sessions

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sawtooth.analysis.intervals import Intervals, complement, intersect, overlaps, paint, subtract, union
+from sawtooth.analysis.intervals import Intervals, assign_layers, complement, intersect, overlaps, subtract, union
 
 SPAN = 60
 interval_lists = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, 20)), max_size=12)
@@ -59,7 +59,7 @@ def test_overlaps_of_overlapping_intervals_keep_their_index(a, b):
 
 @given(st.lists(interval_lists, max_size=4))
 def test_paint_gives_every_instant_one_owner_in_order_of_priority(layers):
-    starts, ends, owner = paint([made(layer) for layer in layers], 3, SPAN)
+    starts, ends, owner = assign_layers([made(layer) for layer in layers], 3, SPAN)
     assert int((ends - starts).sum()) == SPAN - 3
     assert (starts[1:] == ends[:-1]).all()
     for instant in range(3, SPAN):

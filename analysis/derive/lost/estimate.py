@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import Paint
+from sawtooth.analysis.derive.host import CauseTimeline
 from sawtooth.analysis.derive.lost.idle import explain
 from sawtooth.analysis.derive.lost.ledger import owned, segments
 from sawtooth.analysis.derive.lost.schedule import Schedule, lost_time, schedule_of, totals
@@ -80,16 +80,16 @@ def estimate_unprofiled(
     if not recorded:
         return UnprofiledEstimate(
             None,
-            "The trace has no counted step with launches on this device, so a replay has nothing to be held against.",
+            "The trace has no counted step with launches on this device, so a replay cannot be checked.",
         )
     if recorded <= 0:
         return UnprofiledEstimate(
-            None, "The counted steps take no time on this device, so a replay has nothing to be held against.", recorded
+            None, "The counted steps take no time on this device, so a replay cannot be checked.", recorded
         )
     error = _error(problem, device, counted, recorded)
     median_error = _error(with_median_latencies(problem), device, counted, recorded)
     if max(abs(error), abs(median_error)) > REPRODUCES_WITHIN:
-        reason = f"The replay misses the recorded step by {100 * max(abs(error), abs(median_error)):.1f} %, so it explains too little to estimate from."
+        reason = f"The replay differs from the recorded step by {100 * max(abs(error), abs(median_error)):.1f} %, which is too much for an estimate."
         return UnprofiledEstimate(None, reason, recorded, error, median_error)
     cost = recording_cost(events)
     changed = without_profiler(problem, cost)
@@ -171,10 +171,12 @@ def replayed_ledger(
 def replayed_schedule(
     events: TraceEvents, view: HostView, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed
 ) -> Schedule:
-    """Return the schedule of a replay, with the host's paint moved to replayed time."""
+    """Return the schedule of a replay, with the cause timelines moved to replayed time."""
     line = view.lines.of_thread[recorded.host.thread]
-    paints = tuple(replayed_paint(paint, recorded, changed, run, line == number) for number, paint in enumerate(view.paints))
-    return schedule_of(events, view, changed, run, paints)
+    timelines = tuple(
+        replayed_timeline(timeline, recorded, changed, run, line == number) for number, timeline in enumerate(view.timelines)
+    )
+    return schedule_of(events, view, changed, run, timelines)
 
 
 @dataclass(frozen=True)
@@ -200,22 +202,24 @@ class ReplayClock:
         return np.where(t > self.recorded[-1], t - self.recorded[-1] + self.replayed[-1], mapped)
 
 
-def replayed_paint(paint: Paint, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed, mine: np.ndarray) -> Paint:
-    """Move one line's paint to the replayed schedule ``run`` of ``changed``.
+def replayed_timeline(
+    timeline: CauseTimeline, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed, mine: np.ndarray
+) -> CauseTimeline:
+    """Move one line's cause timeline to the replayed schedule ``run`` of ``changed``.
 
     ``mine`` marks the line's nodes.
     """
     host = recorded.host
     index = np.flatnonzero(mine)
     if not len(index):
-        return paint
+        return timeline
     index = index[np.argsort(host.start[index], kind="stable")]
     start, end = host.start[index], host.end[index]
-    knots = np.unique(np.concatenate([paint.start[(paint.start > start[0]) & (paint.start < end[-1])], start, end]))
+    knots = np.unique(np.concatenate([timeline.start[(timeline.start > start[0]) & (timeline.start < end[-1])], start, end]))
     cell_node = np.searchsorted(start, knots, side="right")  # cells before start[k] and after end[k − 1] belong to gap k
     length = np.diff(knots).astype(np.float64)
     in_gap = knots[:-1] >= np.maximum.accumulate(end)[np.maximum(cell_node[:-1] - 1, 0)]
-    cause = paint.cause[np.clip(np.searchsorted(paint.start, knots[:-1], side="right") - 1, 0, len(paint.cause) - 1)]
+    cause = timeline.cause[np.clip(np.searchsorted(timeline.start, knots[:-1], side="right") - 1, 0, len(timeline.cause) - 1)]
     gap_node = index[np.minimum(cell_node[:-1], len(index) - 1)]
     old, new = host.gap_parts[gap_node, cause], changed.host.gap_parts[gap_node, cause]
     length = np.where(in_gap, length * np.where(old > 0, new / np.maximum(old, 1), 1.0), 0.0)
@@ -231,6 +235,6 @@ def replayed_paint(paint: Paint, recorded: ReplayProblem, changed: ReplayProblem
         fixed = ~inner
         replayed[inner] = np.interp(knots[inner], knots[fixed], replayed[fixed])
     clock = ReplayClock(knots, np.maximum.accumulate(np.round(replayed).astype(np.int64)))
-    moved = np.maximum.accumulate(clock(paint.start))
+    moved = np.maximum.accumulate(clock(timeline.start))
     keep = np.concatenate([moved[1:] > moved[:-1], [True]])
-    return Paint(moved[keep], paint.cause[keep])
+    return CauseTimeline(moved[keep], timeline.cause[keep])

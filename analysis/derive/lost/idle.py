@@ -82,7 +82,7 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
     shift = np.where(linked & by_host, np.minimum(latency, usual), 0)
     host_end = np.where(linked & by_host, np.clip(submitted + shift, begin, end), end)
     results = [
-        _paint_host(
+        _by_host_cause(
             schedule=schedule,
             rows=rows[by_host],
             begin=begin[by_host],
@@ -112,7 +112,7 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
     return Pieces.joined(results)
 
 
-def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64, next_op: I64) -> Pieces:
+def _by_host_cause(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64, next_op: I64) -> Pieces:
     """Cut gaps by the work of the launching line just before the launch returned.
 
     That is the time [begin − shift, end − shift).
@@ -120,13 +120,13 @@ def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64,
     line = np.where(next_op >= 0, schedule.line[next_op], 0) if len(schedule.line) else np.zeros(len(rows), np.int32)
     painted = []
     for number, mine in positions_by(np.maximum(line, 0)).items():
-        if number < len(schedule.paints):
-            paint = schedule.paints[number]
-            edges = np.concatenate([[NEVER], paint.start[1:], [-NEVER]])
+        if number < len(schedule.timelines):
+            timeline = schedule.timelines[number]
+            edges = np.concatenate([[NEVER], timeline.start[1:], [-NEVER]])
             start, stop, gap, cell = overlaps(
                 Intervals(begin[mine] - shift[mine], end[mine] - shift[mine]), Intervals(edges[:-1], edges[1:])
             )
-            row, cause = mine[gap], paint.cause[cell]
+            row, cause = mine[gap], timeline.cause[cell]
         else:
             start, stop, row, cause = (
                 begin[mine] - shift[mine],

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, paint, subtract, union
+from sawtooth.analysis.intervals import EMPTY, Intervals, assign_layers, intersect, subtract, union
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 
 I64 = NDArray[np.int64]
@@ -47,7 +47,7 @@ def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -
         empty = np.zeros(0, np.int64)
         return Segments(empty, empty, np.zeros(0, np.int8))
     layers = [union(start[codes == code], end[codes == code]) for code in range(OWNER_KEYS.index("idle"))]
-    starts, ends, owner = paint(layers, first, last)
+    starts, ends, owner = assign_layers(layers, first, last)
     return Segments(starts, ends, owner)
 
 

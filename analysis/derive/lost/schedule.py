@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.host import Paint
+from sawtooth.analysis.derive.host import CauseTimeline
 from sawtooth.analysis.derive.lost.ledger import Segments
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.derive.unprofiled.waits import Recorded
@@ -51,7 +51,7 @@ class Schedule:
     line: I32
     stream: I64
     awaited_by: I64
-    paints: tuple[Paint, ...]
+    timelines: tuple[CauseTimeline, ...]
     waits: Waits
 
 
@@ -114,11 +114,11 @@ def schedule_of(
     view: HostView,
     problem: ReplayProblem | Recorded,
     run: Replayed | None,
-    paints: tuple[Paint, ...] | None = None,
+    timelines: tuple[CauseTimeline, ...] | None = None,
 ) -> Schedule:
     """Return the recorded schedule (``run`` None) or a replayed one.
 
-    ``paints`` are the host's paint in replayed time.
+    ``timelines`` are the cause timelines in replayed time.
     """
     calls, gpu, host, ops = events.calls, events.gpu, problem.host, problem.ops
     line = (
@@ -155,7 +155,7 @@ def schedule_of(
         line=line,
         stream=gpu.stream,
         awaited_by=awaited_by,
-        paints=paints if paints is not None else view.paints,
+        timelines=timelines if timelines is not None else view.timelines,
         waits=waits,
     )
 

@@ -16,7 +16,7 @@ HEAVY_FROM = 1.2  # times the usual number of GPU operations: evaluations and ch
 SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal distribution
 SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, even if the MAD is smaller
 RECURS_FROM = 0.5  # share of the excess over the usual step: recurring waits differ by a factor of two, warm-up does not recur
-FEWEST_BORDERED = 2  # whole steps that follow a whole one: only these begin at a known time, and one alone shows no spread
+FEWEST_BORDERED = 2  # complete steps after a complete step: only their begin is known, and a single one shows no spread
 
 I64 = NDArray[np.int64]
 
@@ -24,7 +24,7 @@ I64 = NDArray[np.int64]
 def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
     """Mark the steps that count, and the reason why the others do not.
 
-    ``orphans`` are the GPU operations in each step whose launch is missing. They show that the profile did not cut it off.
+    ``orphans`` is the number of GPU operations in each step whose launch is missing. A step with orphans was not cut off by the profile.
     """
     why: list[str | None] = [None] * len(table)
     ran = table["gpu_ops"].to_numpy() + orphans
@@ -46,7 +46,7 @@ def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
     for slow in rows[: _warm_up_length(dur[rows])]:
         why[slow] = "warm-up: slower than the later steps"
     for row in _beyond_whole_rounds(table["gpu_ops"].to_numpy(), np.array([w is None for w in why]), table["cycle"].to_numpy()):
-        why[row] = "beyond the last whole round: now and then a step does more, and as many of the others belong to each"
+        why[row] = "after the last complete round: some steps do more work, so only complete rounds count"
     counted = np.array([w is None for w in why])
     outlier = np.zeros(len(table), bool)
     if counted.sum() >= 3:
@@ -55,10 +55,10 @@ def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
 
 
 def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    """Return the table and which steps lack GPU records; all False if too few are whole.
+    """Return the table and which steps lack GPU records; all False if too few are complete.
 
-    In that case no step is better than another. After a step that lacks records, the next step begins at an end that may be
-    wrong. So it begins a new cycle, like a step after a pause of the profiler.
+    A step begins where the previous one ends. If the previous step lacks records, this time may be wrong. So the step begins a
+    new cycle, like a step after a pause of the profiler.
     """
     lacks = table["lost"].to_numpy() > 0 if "lost" in table else np.zeros(len(table), bool)
     bordered = ~lacks[1:] & ~lacks[:-1]

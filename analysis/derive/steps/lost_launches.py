@@ -2,7 +2,7 @@
 
 Every kernel launch, graph launch and asynchronous copy leaves a record on the GPU. There are two legitimate exceptions:
 launches captured into a CUDA graph do not run, and fills of 0 bytes leave no record (fills are not checked). Where a launch
-was lost too, its operator shows it (``silent_operators``), or the empty time if that was lost as well (``empty_stretches``).
+was lost too, its operator shows it (``silent_operators``), or the empty time if that was lost as well (``eventless_spans``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import I64, columns_of
-from sawtooth.analysis.derive.steps.empty_stretches import empty_stretches
+from sawtooth.analysis.derive.steps.eventless_spans import eventless_spans
 from sawtooth.analysis.derive.steps.silent_operators import silent_operators
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.knowledge.host_names import CAPTURE_BEGINS, CAPTURE_ENDS, GRAPH_LAUNCH, LEAVES_RECORD
@@ -64,7 +64,7 @@ def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals 
         start, graph = start[run], graph[run]
     silent = silent_operators(con, origin, launching, steps) if steps is not None else start[:0]
     if steps is not None and not len(silent):
-        silent = empty_stretches(con, origin, launching, steps)
+        silent = eventless_spans(con, origin, launching, steps)
     kinds = (len(start), len(short), len(silent))
     all_lost = np.concatenate([start, short, silent])
     order = np.argsort(all_lost, kind="stable")

@@ -33,7 +33,7 @@ FROM operators o ASOF JOIN steps s ON o.start >= s.begins
 LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id AND p.kind = 'op'
 LEFT JOIN launched l ON l.cpu_op_id = o.cpu_op_id
 WHERE o.start < s.ends"""
-# At one place, a step is to launch what all but one of the others launch at most: one alone may search for an algorithm.
+# The usual number at one place is the second largest of the other steps: a single step may search for an algorithm.
 _MISSING = """WITH numbers AS (SELECT step, count(*) AS operators FROM operators_of_steps GROUP BY step),
 alike AS (SELECT step FROM numbers
     WHERE abs(operators / (SELECT median(operators) FROM numbers WHERE step > 0) - 1) <= {alike}),
@@ -81,7 +81,7 @@ def _unexplained(missing: I64, without_launch: I64) -> I64:
 def _missing(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:
     """Return the start of each missing launch by the strictest comparison that covers the steps.
 
-    If every compared step lacks launches, the other steps are not believed either: each of them lacks one at its start.
+    If every compared step lacks launches, the steps that could not be compared count too, each with one missing launch at its start.
     """
     for kind, launches in (("by_inputs", "launches"), ("by_name", "least(launches, 1)")):
         rows = columns_of(con, _MISSING.format(alike=ALIKE, kind=kind, launches=launches))

@@ -1,7 +1,7 @@
-"""Iterations between the marks of a loop that marks only some of them, as around every hundredth.
+"""Find unmarked iterations between the marks of a loop that marks, for example, every hundredth.
 
 A range around one iteration launches the same kernels as each unmarked iteration does. So the kernels between two ranges are
-the range's own, once or several times over. This differs from gradient accumulation with one mark a step: there, the
+those of one iteration, repeated one or more times. This differs from gradient accumulation with one mark a step: there, the
 optimizer's kernels are launched once for all micro-batches.
 """
 
@@ -33,7 +33,9 @@ def divided(events: TraceEvents, steps: HostSteps, starts: I64) -> HostSteps:
     first, behind = np.searchsorted(moments, starts), np.searchsorted(moments, steps.ends)
     begins = np.append(first[0], np.minimum(behind[:-1], first[1:]))
     period = behind - first
-    if (begins == first).all():  # Ranges that were never popped leave nothing between them: the numbers in their names tell it.
+    if (
+        begins == first
+    ).all():  # Ranges that were never popped have no kernels between them, so the numbers in their names decide.
         period = np.full(len(first), period[0] // _numbers_apart(steps.names))
     borders = [_borders(kinds[begins[i] : behind[i]], int(period[i])) for i in range(len(first))]
     whole = [inside for inside in borders if inside is not None]

@@ -13,13 +13,13 @@ from sawtooth.analysis.derive.host import (
     LAUNCH_KERNEL,
     SYNC_CALL,
     SYNC_COPY,
+    CauseTimeline,
     HostFacts,
     Lines,
-    Paint,
+    cause_timeline,
     find_lines,
     loads_code,
     matching,
-    paint_line,
 )
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, Recorded, RecordedWaits, latencies, waited_for, waits
@@ -58,20 +58,20 @@ class StepTable:
 
 @dataclass(frozen=True)
 class HostView:
-    """Lines of host work, their paint and blocking copies, shared by the replay and the idle causes."""
+    """Lines of host work, their cause timelines and blocking copies, for the replay and the idle causes."""
 
     lines: Lines
-    paints: tuple[Paint, ...]
+    timelines: tuple[CauseTimeline, ...]
     blocking: NDArray[np.bool_]  # by call: a pageable or synchronous copy to the device, or the wait for it
 
 
 def host_view(events: TraceEvents, facts: HostFacts) -> HostView:
-    """Paint every line of host work."""
+    """Find the lines of host work and the cause of each of their moments."""
     lines = find_lines(events, facts)
     blocking = blocking_copies(events)
     calls_of = {"blocking_copy": blocking, "compilation": loads_code(events, facts)}
-    paints = tuple(paint_line(events, facts, lines, line, calls_of) for line in range(lines.count))
-    return HostView(lines, paints, blocking)
+    timelines = tuple(cause_timeline(events, facts, lines, line, calls_of) for line in range(lines.count))
+    return HostView(lines, timelines, blocking)
 
 
 def blocking_copies(events: TraceEvents) -> NDArray[np.bool_]:
@@ -289,9 +289,9 @@ def _gaps(
     begin = np.where(pred >= 0, start - gap, start)
     parts = np.zeros((len(call), len(HOST_CAUSES)), dtype=np.int64)
     started = np.zeros((3, len(call)), dtype=np.int64)
-    for number, paint in enumerate(view.paints):
+    for number, timeline in enumerate(view.timelines):
         mine = line == number
-        parts[mine] = paint.within(begin[mine], start[mine])
+        parts[mine] = timeline.within(begin[mine], start[mine])
         recorded = ((ops.start, ops.thread), (calls.start, calls.thread), (facts.python_start, facts.python_thread))
         for count, (moments, thread) in zip(started, recorded, strict=True):
             ordered = np.sort(moments[view.lines.of_thread[thread] == number])

@@ -42,7 +42,7 @@ from sawtooth.analysis.findings.loops.graph_code import (
     TOKEN_NOTE,
     one_graph,
 )
-from sawtooth.analysis.findings.loops.python_stretches import python_stretches
+from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
 from sawtooth.analysis.findings.loops.replayed_graphs import beside_graphs, replayed_graphs
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
@@ -125,7 +125,7 @@ def _python(context: RuleContext) -> str:
     """
     lost = context.lost_ms("python_host")
     if context.share(lost) >= PYTHON_SHARE:
-        long_ns = sum(ns for _, ns, _ in python_stretches(context))
+        long_ns = sum(ns for _, ns, _ in long_python_gaps(context))
         lost -= long_ns / 1e6 / max(len(context.rank.counted), 1)
     if context.share(lost) < PYTHON_SHARE:
         return ""

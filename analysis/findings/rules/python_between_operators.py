@@ -23,7 +23,7 @@ from itertools import accumulate
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
-from sawtooth.analysis.findings.loops.python_stretches import python_stretches
+from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
 from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if long stretches of Python cost a relevant share of the step."""
     if len(checkpoint_copies(context).frame):
         return  # The checkpoint rule reports the Python time of checkpoints.
-    rows = python_stretches(context)
+    rows = long_python_gaps(context)
     acts = acting(context)
     if acts is not None:  # The environment computes there.
         rows = [row for row in rows if row[0] not in acts.calls]

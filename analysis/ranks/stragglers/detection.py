@@ -1,7 +1,7 @@
 """Stragglers found by their own time, with the job's gain from a replay without their excess.
 
-A straggler's own time exceeds that of its peers in most counted steps or much in a few, by more than the errors of the
-estimates and the usual differences. Peers have the same work by design: they sum gradients together in one pipeline stage.
+A straggler's own time exceeds that of its peers, in most counted steps or by much in a few. The excess is larger than the errors
+of the estimates and the usual differences. Peers have the same work by design: they sum gradients together in one pipeline stage.
 If slow replayed hosts hide a rank's excess kernel time, the job is replayed with hosts as fast as their error allows.
 """
 
@@ -32,11 +32,11 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.job import Straggler
 
 LEAST_SHARE = 0.03  # share of a step: a gain below 3 % is lost in the noise
-OUTLIER_MADS = 6.0  # MADs above the median: of 1,000 equal ranks, none is outside
-FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # peers from which their scatter is meaningful; share of the counted steps
-RECURS = 2  # steps: a loader that stalls every fourth step occurs twice in a short profile, and once is chance
-STALL = 0.5  # of the lateness that, in one step alone, makes a rank late on average: two such steps do
-HIDES, HIDDEN_TIMES = 0.7, 3.0  # the others' gaps wait for a late rank: least share of its loss, least ratio to its own gaps
+OUTLIER_MADS = 6.0  # median absolute deviations above the median; of 1,000 equal ranks, none is above
+FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # least number of peers for a meaningful scatter; share of the counted steps
+RECURS = 2  # least number of steps with a stall; a loader that stalls every fourth step does it twice in a short profile
+STALL = 0.5  # share of the excess with which a single step would make the rank late on average; two steps with this share do
+HIDES, HIDDEN_TIMES = 0.7, 3.0  # idle peers wait for the late rank from this share of its loss, and this ratio to its gaps
 
 F64 = NDArray[np.float64]
 
@@ -130,7 +130,7 @@ def blame_recorded(
         for rank in late
     ]
     delay = recorded.delay_ms()
-    comes_late = delay.sum(axis=1) >= least_ms * delay.shape[1]  # a rank that is never late waits while its host is idle
+    comes_late = delay.sum(axis=1) >= least_ms * delay.shape[1]  # a rank that is never late only waits: its host is idle then
     late = [rank for rank in late if rank.own_ms >= least_ms > 0 and comes_late[rank.position]]
     shared_ms = shared_work_ms(late, peers)
 

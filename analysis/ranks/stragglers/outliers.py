@@ -1,8 +1,8 @@
 """Stragglers among many equal ranks, from the recorded collectives.
 
 No replay is needed if a job has enough peers for a comparison. The profiler's cost on the hosts scatters over all ranks of a
-job. A rank, or all ranks of a host, may arrive later at its collectives than this scatter allows, step after step. It is late
-by its own fault if its own trace shows time of that size that recording does not cause.
+job. A rank, or all ranks of a host, may arrive later at its collectives than this scatter allows, step after step. The rank
+itself is the cause if its trace shows a loss of that size which recording does not cause.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FEWEST_ALIKE = 6  # ranks with the same work: with fewer, a late rank changes the scatter with which it is compared
 MANY = 64  # equal ranks: up to this number, each one is compared with all others
-MOST_COMPARED = 64  # peers whose kernels and waits define the usual: more peers give the same result
+MOST_COMPARED = 64  # number of peers that define the usual kernels and waits; more peers give the same result
 EXPLAINED = 0.5  # share of a rank's lateness that its own time, without recording, must explain
 
 F64 = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Time in which the GPUs wait: at the start, in the run, and at the end, with its cost."""
+"""Long idle time of the GPUs at the start, within the run and at the end, with its cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IDLE_PCT = 5.0  # Below this utilization, the GPU is idle.
 # Shorter idle stretches are not reported.
 LEAST_SECONDS = 60.0
 LEAST_SHARE = 0.02
-EDGE_SHARE = 0.02  # A stretch this close to the recording's start or end, as a share of its time, counts as being there.
+EDGE_SHARE = 0.02  # A stretch is at the recording's start or end if it is within this share of the recording's time from it.
 UNUSED_SHARE = 0.95  # If a GPU is idle for this share of the time, the run did not use it.
 SHORT_WORK_S = 5.0  # Shorter work between two idle stretches is a process that starts, not training.
 SHORT_WORK_SHARE = 0.05  # Work that takes a larger share of the joined stretch is part of the run.

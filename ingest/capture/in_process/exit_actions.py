@@ -12,16 +12,16 @@ from typing import Any, NoReturn
 from .shared import watch
 
 
-def before_leaving(act: Callable[[], None]) -> Callable[[], None]:
+def before_os_exit(act: Callable[[], None]) -> Callable[[], None]:
     """Make os._exit call ``act`` first; return a function that undoes this."""
 
-    def patch(leave: Callable[[int], NoReturn], acts: list[Callable[[], None]]) -> Callable[[int], NoReturn]:
-        def act_and_leave(status: int) -> NoReturn:
+    def patch(os_exit: Callable[[int], NoReturn], acts: list[Callable[[], None]]) -> Callable[[int], NoReturn]:
+        def act_and_exit(status: int) -> NoReturn:
             for each in acts:
                 each()
-            leave(status)
+            os_exit(status)
 
-        return act_and_leave
+        return act_and_exit
 
     return watch(os, "_exit", act, patch)
 
@@ -31,21 +31,21 @@ def finish_at_end(*watchers: Any) -> Callable[[], None]:
 
     Forks of the process write nothing.
     """
-    with contextlib.ExitStack() as leave:
+    with contextlib.ExitStack() as undo:
         for each in watchers:
             atexit.register(each.finish)
-            leave.callback(atexit.unregister, each.finish)
-            leave.callback(before_leaving(each.leave))
+            undo.callback(atexit.unregister, each.finish)
+            undo.callback(before_os_exit(each.leave))
             if hasattr(os, "register_at_fork"):  # A forked process, such as a loader worker, does not train.
                 os.register_at_fork(after_in_child=each.forget)
-        return leave.pop_all().close
+        return undo.pop_all().close
 
 
 def skip_destructors() -> None:
     """Make this process end without the destructors of libraries that are registered by now.
 
-    A process whose Kineto was used has a thread of Kineto's. A fork of it has no such thread, and waits for it forever in Kineto's destructor,
-    unless it ends by os._exit. The exit code stays, and C's files are flushed. Only glibc has these functions.
+    Kineto has a thread in a process that it profiled. A forked process lacks this thread, and Kineto's destructor there waits for it forever,
+    unless the process ends by os._exit. The exit code stays, and C's files are flushed. Only glibc has these functions.
     """
     with contextlib.suppress(AttributeError):
         libc = ctypes.CDLL(None)

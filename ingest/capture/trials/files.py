@@ -51,7 +51,7 @@ class Guard:
             for path in self._changed(event, arguments):
                 self.check(path, event)
         except Exception as error:
-            self._notes.fails(error)
+            self._notes.note_error(error)
         finally:
             self._busy = False
 
@@ -78,7 +78,7 @@ class Guard:
             return  # a new file
         if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)) or _made_s(about) >= self._settings.began_s:
             return
-        self._notes.writes_file(whole, event)
+        self._notes.note_changed_file(whole, event)
         if self._settings.guards:
             os._exit(STOPPED_BY_GUARD)
 

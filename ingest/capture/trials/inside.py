@@ -67,7 +67,7 @@ class Inside:
         try:
             return act(*arguments, **named)
         except Exception as error:
-            self.notes.fails(error)
+            self.notes.note_error(error)
             return None
 
 

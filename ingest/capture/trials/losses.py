@@ -27,7 +27,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
             inside.quietly(lambda: losses.append(its.detach().clone()))
             if len(losses) == STEPS:
                 owner.backward = original
-                inside.quietly(lambda: inside.notes.has(losses=[float(loss) for loss in losses]))
+                inside.quietly(lambda: inside.notes.note_values(losses=[float(loss) for loss in losses]))
         return original(its, *arguments, **named)
 
     backward._torchdynamo_disable = True  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ class Notes:
         self._lock = threading.RLock()
         self.content: dict[str, Any] = {"seen": {}, "proofs": {}, "refused": {}, "errors": [], "files": []}
 
-    def sees(self, what: str, /, **facts: Any) -> None:
+    def note_seen(self, what: str, /, **facts: Any) -> None:
         """Note an object or a setting that the training uses."""
         with self._lock:
             entries = self.content["seen"].setdefault(what, [])
@@ -31,32 +31,32 @@ class Notes:
                 entries.append(facts)
                 self.write()
 
-    def proves(self, slug: str, proof: str) -> None:
+    def note_proof(self, slug: str, proof: str) -> None:
         """Note what shows that a change took effect."""
         if slug not in self.content["proofs"]:
             self.content["proofs"][slug] = proof
             self.write()
 
-    def refuses(self, slug: str, why: str) -> None:
+    def note_refusal(self, slug: str, why: str) -> None:
         """Note why a change was not made."""
         if slug not in self.content["refused"]:
             self.content["refused"][slug] = why
             self.write()
 
-    def fails(self, error: BaseException) -> None:
+    def note_error(self, error: BaseException) -> None:
         """Note an error of Sawtooth's own code, which the training does not see."""
         if len(self.content["errors"]) < MOST:
             self.content["errors"].append(f"{type(error).__name__}: {error}"[:500])
             self.write()
 
-    def writes_file(self, path: str, how: str) -> None:
+    def note_changed_file(self, path: str, how: str) -> None:
         """Note an existing file that the training changes or removes."""
         entry = {"path": path, "how": how}
         if entry not in self.content["files"] and len(self.content["files"]) < MOST:
             self.content["files"].append(entry)
             self.write()
 
-    def has(self, **facts: Any) -> None:
+    def note_values(self, **facts: Any) -> None:
         """Note values of which there is one for each process."""
         self.content.update(facts)
         self.write()

@@ -46,7 +46,7 @@ def change_arguments(
                 if type(error).__name__ in MEMORY:
                     raise
                 for slug in made:
-                    inside.notes.refuses(slug, f"{owner.__name__} refused it: {error}"[:300])
+                    inside.notes.note_refusal(slug, f"{owner.__name__} refused it: {error}"[:300])
                 original(its, *positional, **named)
         else:
             original(its, *positional, **named)

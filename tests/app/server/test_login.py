@@ -27,7 +27,7 @@ from sawtooth.app.server import login
 from sawtooth.app.server import sessions as kept
 from sawtooth.app.server.access import AccessMiddleware
 from sawtooth.app.server.local_user import user_of
-from sawtooth.app.server.login import Door, cookie_of, session_cookie_of
+from sawtooth.app.server.login import Authentication, cookie_of, session_cookie_of
 from sawtooth.app.server.sessions import LINK_SECONDS, MOST_LINKS, MOST_SESSIONS, SESSION_SECONDS, Sessions, print_of
 from sawtooth.app.server.tokens import stored_token
 from sawtooth.app.settings import Settings
@@ -381,7 +381,7 @@ def test_a_token_that_somebody_wrote_is_taken(tmp_path) -> None:
 
 
 def test_the_door_never_reads_the_query_of_a_page_s_form(data) -> None:
-    door = Door(TOKEN, Sessions(data.access))
+    door = Authentication(TOKEN, Sessions(data.access))
     assert door.is_token(TOKEN) and door.is_token(f"{TOKEN}  0123abcd\n")  # the line of the token's file has a check behind it
     assert not door.is_token("") and not door.is_token(f"x {TOKEN}")
     assert client_of(data).post(f"/?token={TOKEN}").status_code == 401

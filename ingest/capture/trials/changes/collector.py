@@ -1,6 +1,6 @@
 """Changes of Python's garbage collection: freeze early objects, or collect every N steps.
 
-What proves it: the number of frozen objects, or that automatic collection is off, after further steps. Standard library only.
+The proof is the number of frozen objects, or that automatic collection is off, after further steps. Standard library only.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def _collect_every(steps: int, at: int, inside: Inside) -> None:
 
 def _prove_frozen(inside: Inside) -> None:
     if frozen := gc.get_freeze_count():
-        inside.notes.proves(FROZEN, f"{frozen} objects are frozen after {PROVEN_AFTER} steps.")
+        inside.notes.note_proof(FROZEN, f"{frozen} objects are frozen after {PROVEN_AFTER} steps.")
 
 
 def _prove_off(inside: Inside) -> None:
     if not gc.isenabled():
-        inside.notes.proves(EVERY, f"Automatic collection is off after {PROVEN_AFTER} steps.")
+        inside.notes.note_proof(EVERY, f"Automatic collection is off after {PROVEN_AFTER} steps.")
 
 
 WATCHED = {"torch.optim.optimizer": _watch}

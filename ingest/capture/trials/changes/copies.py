@@ -1,7 +1,7 @@
 """Non-blocking copies of pinned batches to the GPU, by ``Tensor.to`` and ``Tensor.cuda``.
 
-Only tensors that a loader with pinned memory delivered are copied so: each batch has memory of its own, which is not written again. What
-proves it: such a copy was made. Standard library only.
+Only tensors that a loader with pinned memory delivered are copied like this, because each batch has its own memory, which is not written
+again. The proof is that such a copy was made. Standard library only.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _watch_copy(owner: Any, name: str, inside: Inside) -> None:
             return original(its, *arguments, **named)
         result = original(its, *arguments, **named, non_blocking=True)
         if NON_BLOCKING not in inside.notes.content["proofs"] and result.is_cuda:
-            inside.notes.proves(NON_BLOCKING, "A pinned batch was copied to the GPU without waiting.")
+            inside.notes.note_proof(NON_BLOCKING, "A pinned batch was copied to the GPU without waiting.")
         return result
 
     setattr(owner, name, copied)

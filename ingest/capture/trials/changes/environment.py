@@ -1,6 +1,6 @@
 """Changes of environment variables: threads, and the allocator of GPU memory.
 
-`sawtooth try` sets the variables. What proves them: PyTorch's own number of threads, or an expandable segment, after the third step.
+`sawtooth try` sets the variables. The proof is PyTorch's own number of threads, or an expandable segment, after the third step.
 Standard library only.
 """
 
@@ -39,11 +39,11 @@ def _prove(inside: Inside) -> None:
     torch = sys.modules["torch"]
     values = inside.values(THREADS)
     if values is not None and torch.get_num_threads() == int(values["threads"]):
-        inside.notes.proves(THREADS, f"PyTorch uses {torch.get_num_threads()} threads.")
+        inside.notes.note_proof(THREADS, f"PyTorch uses {torch.get_num_threads()} threads.")
     if inside.values(SEGMENTS) is None or not torch.cuda.is_available():
         return
     if any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot()):
-        inside.notes.proves(SEGMENTS, "The allocator has an expandable segment.")
+        inside.notes.note_proof(SEGMENTS, "The allocator has an expandable segment.")
 
 
 WATCHED = {"torch.optim.optimizer": _watch}

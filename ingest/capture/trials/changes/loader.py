@@ -1,6 +1,6 @@
 """Changes of ``DataLoader`` arguments: workers, pinned memory, prefetch and batch size.
 
-What proves it: an iterator of the loader that has this many living workers, this prefetch factor, or a pinning thread. What refuses it:
+The proof is an iterator of the loader that has this many living workers, this prefetch factor, or a pinning thread. The change is not made for
 an iterable dataset, whose samples would repeat; spawned workers of a script without a main guard; a dataset that holds CUDA tensors or
 open handles. Standard library only.
 """
@@ -77,7 +77,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
         length = None
         with contextlib.suppress(Exception):
             length = len(its.dataset)
-        inside.notes.sees(
+        inside.notes.note_seen(
             "loader",
             dataset=type(its.dataset).__qualname__,
             samples=length,
@@ -90,7 +90,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
             batched_by_sampler=its.batch_size is None,
         )
         if its.batch_size and inside.values(BATCH) is not None:
-            inside.notes.proves(BATCH, f"The loader makes batches of {its.batch_size} samples.")
+            inside.notes.note_proof(BATCH, f"The loader makes batches of {its.batch_size} samples.")
 
     change_arguments(module.DataLoader, inside, change, after)
     _watch_iterators(module, inside)
@@ -105,7 +105,7 @@ def _set(arguments: dict[str, Any], slug: str, **values: Any) -> list[str]:
 
 def _refused(inside: Inside, slug: str, why: str | None) -> bool:
     if why is not None:
-        inside.notes.refuses(slug, why)
+        inside.notes.note_refusal(slug, why)
     return why is not None
 
 
@@ -124,14 +124,14 @@ def _prove(iterator: Any, inside: Inside) -> None:
     living = sum(worker.is_alive() for worker in iterator._workers)
     values = inside.values(WORKERS)
     if values is not None and living == int(values["workers"]):
-        inside.notes.proves(WORKERS, f"{living} worker processes of the loader were alive.")
+        inside.notes.note_proof(WORKERS, f"{living} worker processes of the loader were alive.")
     if inside.values(PERSISTENT) is not None and iterator._persistent_workers:
-        inside.notes.proves(PERSISTENT, "The iterator keeps its workers between epochs.")
+        inside.notes.note_proof(PERSISTENT, "The iterator keeps its workers between epochs.")
     values = inside.values(PREFETCH)
     if values is not None and iterator._prefetch_factor == int(values["factor"]):
-        inside.notes.proves(PREFETCH, f"Each worker had {iterator._prefetch_factor} batches asked of it.")
+        inside.notes.note_proof(PREFETCH, f"Each worker had {iterator._prefetch_factor} batches asked of it.")
     if inside.values(PINNED) is not None and getattr(iterator, "_pin_memory_thread", None) is not None:
-        inside.notes.proves(PINNED, "The loader's pinning thread runs.")
+        inside.notes.note_proof(PINNED, "The loader's pinning thread runs.")
 
 
 def refusal(module: ModuleType, arguments: dict[str, Any]) -> str | None:

@@ -1,6 +1,6 @@
 """Fused and foreach updates of PyTorch's own optimizers, by arguments of their constructors.
 
-What proves it: the function that the optimizer called for its first update. What refuses it: an optimizer of another library, or one whose
+The proof is the function that the optimizer called for its first update. The change is not made for an optimizer of another library, or one whose
 constructor rejects the argument. Standard library only.
 """
 
@@ -34,7 +34,7 @@ def _watch_kind(kind: type, inside: Inside) -> None:
     def change(its: Any, arguments: dict[str, Any]) -> list[str]:
         if "fused" in accepts and inside.values(FUSED) is not None:
             if arguments.get("differentiable"):
-                inside.notes.refuses(FUSED, "A differentiable optimizer cannot be fused.")
+                inside.notes.note_refusal(FUSED, "A differentiable optimizer cannot be fused.")
                 return []
             arguments.update(fused=True, **({"foreach": None} if "foreach" in accepts else {}))
             return [FUSED]
@@ -48,7 +48,7 @@ def _watch_kind(kind: type, inside: Inside) -> None:
             return  # the constructor of a subclass notes it
         parameters = [each for group in its.param_groups for each in group["params"]]
         group = its.param_groups[0]
-        inside.notes.sees(
+        inside.notes.note_seen(
             "optimizer",
             kind=kind.__qualname__,
             accepts=accepts,
@@ -74,9 +74,9 @@ def _note_way(module: ModuleType, name: str, kind: type, inside: Inside) -> None
     def updated(*arguments: Any, **named: Any) -> Any:
         result = original(*arguments, **named)
         setattr(module, name, original)
-        inside.quietly(inside.notes.sees, "update", of=kind.__qualname__, way=name)
+        inside.quietly(inside.notes.note_seen, "update", of=kind.__qualname__, way=name)
         if inside.values(slug) is not None:
-            inside.notes.proves(slug, f"The optimizer called {name}.")
+            inside.notes.note_proof(slug, f"The optimizer called {name}.")
         return result
 
     updated.of_trial = True  # type: ignore[attr-defined]

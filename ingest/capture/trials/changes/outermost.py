@@ -1,8 +1,8 @@
 """Changes of the outermost modules: torch.compile, channels-last weights, bf16 autocast.
 
 The outermost modules are those that the training's own code calls with gradients during the first step. ``Module.__call__`` is patched until
-then. What proves a change: Dynamo's counter of graphs, the recorded CUDA graphs, the layout of the weights, or the type of a product inside forward. What refuses
-it: a module that is compiled already, or one without convolutions. Standard library only.
+then. The proof of a change is Dynamo's counter of graphs, the recorded CUDA graphs, the layout of the weights, or the type of a
+product inside forward. The change is not made for a module that is compiled already, or one without convolutions. Standard library only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _change(its: Any, inside: Inside) -> None:
     torch = sys.modules["torch"]
     first = next(its.parameters(), None)
     compiled = any(each._compiled_call_impl is not None or type(each).__name__ == "OptimizedModule" for each in its.modules())
-    inside.notes.sees(
+    inside.notes.note_seen(
         "model",
         kind=type(its).__qualname__,
         convolutions=len(_convolutions(its, torch)),
@@ -70,7 +70,7 @@ def _change(its: Any, inside: Inside) -> None:
         if (values := inside.values(slug)) is None:
             continue
         if compiled:
-            inside.notes.refuses(slug, "The training compiles already.")
+            inside.notes.note_refusal(slug, "The training compiles already.")
             return
         inside.after_step(COMPILED_AFTER, functools.partial(_compile, its, **options, **values))
         inside.after_step(REPLAYED_AFTER, lambda: _prove_compiled(inside))
@@ -92,14 +92,14 @@ def _compile(its: Any, **options: Any) -> None:
 def _prove_compiled(inside: Inside) -> None:
     graphs = sys.modules["torch._dynamo.utils"].counters["stats"]["unique_graphs"]
     if graphs:
-        inside.notes.proves(COMPILE, f"Dynamo compiled {graphs} graph{'s' if graphs > 1 else ''}.")
+        inside.notes.note_proof(COMPILE, f"Dynamo compiled {graphs} graph{'s' if graphs > 1 else ''}.")
     if inside.values(GRAPHS) is not None:
         trees = sys.modules.get("torch._inductor.cudagraph_trees")
         manager = trees and trees.get_manager(sys.modules["torch"].cuda.current_device(), create_if_none_exists=False)
         if manager is not None and any(manager.roots.values()):
-            inside.notes.proves(GRAPHS, f"torch.compile recorded CUDA graphs of {graphs} compiled functions.")
+            inside.notes.note_proof(GRAPHS, f"torch.compile recorded CUDA graphs of {graphs} compiled functions.")
         else:
-            inside.notes.refuses(GRAPHS, "torch.compile recorded no CUDA graph.")
+            inside.notes.note_refusal(GRAPHS, "torch.compile recorded no CUDA graph.")
 
 
 def to_channels_last(its: Any, inside: Inside) -> None:
@@ -109,13 +109,15 @@ def to_channels_last(its: Any, inside: Inside) -> None:
     torch = sys.modules["torch"]
     convolutions = _convolutions(its, torch)
     if not convolutions:
-        inside.notes.refuses(LAYOUT, NO_CONVOLUTION)
+        inside.notes.note_refusal(LAYOUT, NO_CONVOLUTION)
         return
     its.to(memory_format=torch.channels_last)
 
     def prove() -> None:
         if all(_is_last(each, torch) for each in convolutions):
-            inside.notes.proves(LAYOUT, f"The weights of {len(convolutions)} convolutions are channels-last after three steps.")
+            inside.notes.note_proof(
+                LAYOUT, f"The weights of {len(convolutions)} convolutions are channels-last after three steps."
+            )
 
     inside.after_step(PROVEN_AFTER, prove)
 
@@ -145,7 +147,7 @@ def _autocast(its: Any, device: str, torch: Any, inside: Inside) -> None:
     def prove() -> None:
         one = torch.ones(1, 1, device=device)
         if (one @ one).dtype == torch.bfloat16:
-            inside.notes.proves(AUTOCAST, "A product inside forward gives bfloat16.")
+            inside.notes.note_proof(AUTOCAST, "A product inside forward gives bfloat16.")
 
     its.forward = first
 

@@ -1,6 +1,6 @@
 """Changes of DistributedDataParallel's arguments: bucket size, bucket views, static graph.
 
-What proves it: what DDP itself logs after the third step. What refuses it: a constructor that rejects the argument. Standard library only.
+The proof is what DDP itself logs after the third step. The change is not made for a constructor that rejects the argument. Standard library only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
         return made
 
     def after(its: Any, arguments: dict[str, Any]) -> None:
-        inside.notes.sees(
+        inside.notes.note_seen(
             "ddp",
             bucket_mb=getattr(its, "bucket_bytes_cap", 0) / MIB,
             views=bool(its.gradient_as_bucket_view),
@@ -48,11 +48,11 @@ def _prove(ddp: Any, inside: Inside) -> None:
     logged = ddp._get_ddp_logging_data()
     values = inside.values(BUCKET)
     if values is not None and logged.get("bucket_cap_bytes") == int(values["mb"] * MIB):
-        inside.notes.proves(BUCKET, f"DDP logs buckets of {values['mb']:g} MiB.")
+        inside.notes.note_proof(BUCKET, f"DDP logs buckets of {values['mb']:g} MiB.")
     if inside.values(VIEW) is not None and logged.get("gradient_as_bucket_view"):
-        inside.notes.proves(VIEW, "DDP logs gradient_as_bucket_view.")
+        inside.notes.note_proof(VIEW, "DDP logs gradient_as_bucket_view.")
     if inside.values(STATIC) is not None and logged.get("static_graph"):
-        inside.notes.proves(STATIC, "DDP logs static_graph.")
+        inside.notes.note_proof(STATIC, "DDP logs static_graph.")
 
 
 WATCHED = {"torch.nn.parallel.distributed": _watch}

@@ -1,6 +1,6 @@
 """Changes of PyTorch's global settings: anomaly detection, cuDNN, determinism, TF32, attention.
 
-They are set after the first step, because scripts set them at their start. What proves them: the settings after the third step, as PyTorch
+They are set after the first step, because scripts set them at their start. The proof is the settings after the third step, as PyTorch
 reports them. Standard library only.
 """
 
@@ -35,7 +35,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
 
 def _set(inside: Inside) -> None:
     torch = sys.modules["torch"]
-    inside.notes.sees("settings", **_settings(torch))
+    inside.notes.note_seen("settings", **_settings(torch))
     if inside.values(SEARCH) is not None:
         torch.backends.cudnn.benchmark = True
     if inside.values(ANY_ALGORITHM) is not None:
@@ -43,7 +43,7 @@ def _set(inside: Inside) -> None:
         torch.backends.cudnn.deterministic = False
     if inside.values(TF32) is not None:
         if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] < TF32_SINCE:
-            inside.notes.refuses(TF32, NO_TF32)
+            inside.notes.note_refusal(TF32, NO_TF32)
         else:
             torch.set_float32_matmul_precision("high")
             torch.backends.cudnn.allow_tf32 = True
@@ -77,7 +77,7 @@ def _prove(inside: Inside) -> None:
     )
     for slug, holds, proof in facts:
         if inside.values(slug) is not None and holds:
-            inside.notes.proves(slug, proof)
+            inside.notes.note_proof(slug, proof)
 
 
 def _watch_anomaly(module: ModuleType, inside: Inside) -> None:
@@ -101,11 +101,11 @@ def _off(inside: Inside) -> None:
     torch = sys.modules["torch"]
     if not torch.is_anomaly_enabled():
         return
-    inside.notes.sees("anomaly", enabled=True)
+    inside.notes.note_seen("anomaly", enabled=True)
     if inside.values(ANOMALY) is not None:
         torch.set_anomaly_enabled(False)
         if not torch.is_anomaly_enabled():
-            inside.notes.proves(ANOMALY, "Anomaly detection is off, although the script enabled it.")
+            inside.notes.note_proof(ANOMALY, "Anomaly detection is off, although the script enabled it.")
 
 
 WATCHED = {"torch.optim.optimizer": _watch, "torch.autograd.anomaly_mode": _watch_anomaly}

@@ -273,8 +273,8 @@ def test_parts_stay_whole_and_time_stays_in_order(trace: TinyTrace) -> None:
     assert (fast.host.gap <= problem.host.gap).all()
     events, facts = trace.events(), trace.facts()
     view = host_view(events, facts)
-    for paint in replayed_schedule(events, view, problem, fast, replay(fast)).paints:
-        assert (np.diff(paint.start) > 0).all()
+    for timeline in replayed_schedule(events, view, problem, fast, replay(fast)).timelines:
+        assert (np.diff(timeline.start) > 0).all()
 
 
 @given(traces())

@@ -33,7 +33,7 @@ def result_of(trace: ChromeTrace) -> RunResult:
 
 
 @pytest.mark.parametrize(("begin", "end"), [(8_500, 9_500), (6_200, 7_000)])
-def test_a_step_with_an_empty_stretch_is_not_counted(begin: int, end: int) -> None:
+def test_a_step_with_an_eventless_span_is_not_counted(begin: int, end: int) -> None:
     trace = loop()
     trace.events = [e for e in trace.events if e["name"].startswith("ProfilerStep") or not begin <= e["ts"] < end]
     result = result_of(trace)

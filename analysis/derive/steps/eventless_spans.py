@@ -1,8 +1,8 @@
 """Launches that were lost together with everything else.
 
-In a stretch of a step nothing begins, on host or GPU. The step made fewer launches than all others, and the stretch is longer than any of theirs. Steps
-that lack launches by design, as those that only accumulate gradients, have no such stretch. A step without any launch
-between steps that all launch the same lacks them in any case.
+A step lost launches if it launched less than all other steps, and contains a span without any event on host or GPU that is longer than any such span of
+the other steps. Steps that launch less by design, such as those that only accumulate gradients, have no such span. A step
+without any launch lost them in any case, if all other steps launch the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sawtooth.analysis.intervals import Intervals
 FEWEST_STEPS = 3  # one that lacks launches and two that agree
 ALIKE = 0.005  # of the launches: steps that agree may differ by an allocation or an event record
 LACKING = 0.02  # of the launches: above the differences of steps that agree
-LONGER = 1.5  # than the longest stretch of the other steps, which wait for data or for the GPU
+LONGER = 1.5  # times the longest span of the other steps, which wait for data or for the GPU
 AS_LONG = 0.5  # of the time that the missing launches take at the usual rate
 _STRETCHES = """WITH begun AS (
     SELECT start_ns - {origin} AS start FROM runtime_calls UNION ALL SELECT start_ns - {origin} FROM gpu_ops
@@ -27,11 +27,11 @@ SELECT s.step, max(f.next - f.start) AS longest, arg_max(f.start, f.next - f.sta
 FROM followed f ASOF JOIN steps s ON f.start >= s.begins WHERE f.start < s.ends AND f.next IS NOT NULL GROUP BY s.step ORDER BY s.step"""
 
 
-def empty_stretches(con: duckdb.DuckDBPyConnection, origin: int, launching: list[int], steps: Intervals) -> I64:
-    """Return the start of each step's empty stretch, once for each launch that the step lacks.
+def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list[int], steps: Intervals) -> I64:
+    """Return the start of each step's eventless span, once for each launch that the step lacks.
 
     ``launching`` are the names of calls that launch, ``steps`` are host intervals relative to ``origin``. The first and the last
-    step do not count as lacking: the one initializes, and the recording may end within the other.
+    step are not checked, because the first initializes, and the recording may end within the last.
     """
     no_rows = np.zeros(0, np.int64)
     if len(steps.starts) < FEWEST_STEPS or not launching:

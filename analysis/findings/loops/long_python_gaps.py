@@ -1,4 +1,4 @@
-"""Long stretches of Python outside operators, in which the GPU waits for the next launch."""
+"""Gaps in which the GPU waits for a launch while Python runs outside operators for long."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ LONG_IN_PYTORCH_NS = 1_000_000
 
 
 @once
-def python_stretches(context: RuleContext) -> list[tuple[int, int, int | None]]:
-    """Return the call after each long stretch, its ns, and the step of what the call launched."""
+def long_python_gaps(context: RuleContext) -> list[tuple[int, int, int | None]]:
+    """Return the call that ends each long gap, the gap's ns, and the step of what the call launched."""
     rows = context.recording.rows(
-        "WITH stretches AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
+        "WITH long_gaps AS (SELECT next_gpu_op_id AS gpu_op_id, sum(end_ns - start_ns) AS ns FROM gaps WHERE device = ? AND cause = 'python_host' "
         "GROUP BY next_gpu_op_id HAVING ns >= if(bool_or(phase IN ('backward', 'optimizer')), ?, ?)) "
-        "SELECT call_id, ns, step FROM stretches JOIN gpu_ops USING (gpu_op_id) LEFT JOIN gpu_op_steps USING (gpu_op_id) WHERE call_id IS NOT NULL ORDER BY call_id",
+        "SELECT call_id, ns, step FROM long_gaps JOIN gpu_ops USING (gpu_op_id) LEFT JOIN gpu_op_steps USING (gpu_op_id) WHERE call_id IS NOT NULL ORDER BY call_id",
         [context.rank.device, LONG_IN_PYTORCH_NS, LONG_NS],
     )
     return [(int(call), int(ns), step) for call, ns, step in rows]
