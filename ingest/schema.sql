@@ -255,7 +255,7 @@ CREATE TABLE step_marks (
 COMMENT ON TABLE step_marks IS 'The ends of a training loop''s steps as the loop itself marked them, mostly outside the profile';
 COMMENT ON COLUMN step_marks.step IS 'Index of the step, from 0, of its optimizer';
 COMMENT ON COLUMN step_marks.end_ns IS 'Unix nanoseconds at which the host had ended the step';
-COMMENT ON COLUMN step_marks.phase IS 'train, profile, eval or checkpoint';
+COMMENT ON COLUMN step_marks.phase IS 'train, profile, recorder, eval or checkpoint';
 COMMENT ON COLUMN step_marks.optimizer IS 'Which optimizer stepped, by first appearance';
 COMMENT ON COLUMN step_marks.samples IS 'Samples in the batch, where the loop said so';
 COMMENT ON COLUMN step_marks.tokens IS 'Length of the batch in tokens, where the loop said so';

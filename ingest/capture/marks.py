@@ -12,8 +12,9 @@ time in nanoseconds since 1970 (UTC). If no optimizer makes the steps, ``sign`` 
 
     i   index of the step, from 0, of this optimizer
     w   the head's wall time plus the monotonic time since, in nanoseconds; so corrections of the wall clock do not change it
-    p   phase: profile (torch.profiler ran, started or wrote its trace during this step), eval (the model was set to evaluate since this
-        optimizer's last step), checkpoint (torch.save ran since then, without an evaluation), else train
+    p   phase: profile (torch.profiler ran or started during this step), recorder (the profile ended and was written during this step or the
+        one before), eval (the model was set to evaluate since this optimizer's last step), checkpoint (torch.save ran since then, without
+        an evaluation), else train
     o   number of the optimizer in the order of first steps (a GAN has two); 0 if the loop itself marks its steps
     l   number of the place in the program that called the step, in the order of first calls; absent: 0
     at  that place's lines in the user's files, innermost first; only in its first mark
@@ -35,7 +36,7 @@ from pathlib import Path
 from ..sampler.clock import boot_id
 
 FORMAT_VERSION = 1
-PHASES = ("train", "profile", "eval", "checkpoint")
+PHASES = ("train", "profile", "recorder", "eval", "checkpoint")
 # step, wall ns, phase and optimizer of a line, as the writer below writes them
 MARK = re.compile(rb'"i": (\d+), "w": (\d+), "p": "(\w+)", "o": (\d+)')
 AT_ONCE = 64  # marks are formatted in groups: one by one takes longer, because the training fills the processor's caches

@@ -22,7 +22,7 @@ from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
 from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, left_over, parts_folder, unpacked
-from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, left_out, loop_of, runs_of
+from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_of, remarks, runs_of
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.installation import recorder_version
 
@@ -212,7 +212,7 @@ class _Recording:
 
 def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launched: launch.Launched) -> None:
     """Write the recorded runs into ``bundle``, if there are any."""
-    launched.missing += left_out(recording.folder)
+    launched.missing += remarks(recording.folder)
     runs = runs_of(recording.folder)
     if recording.injection is not None:
         launched.missing += _lacks(runs, recording.wanted)

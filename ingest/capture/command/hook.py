@@ -22,6 +22,7 @@ from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
 from ..in_process.exit_actions import finish_at_end
 from ..in_process.postponed import Postponed
+from ..in_process.profile_cost import ProfileCost
 from ..in_process.profilers import PROFILERS
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
@@ -85,7 +86,7 @@ class Hook:
         self._not_before = 0  # the loop's step before which no profile begins
         self._taken = False  # whether the first profile was taken
         self._later: list[Path] = []  # traces after the first
-        self._postponed = Postponed(settings.folder)
+        self._postponed, self._cost = Postponed(settings.folder), ProfileCost(settings.folder, settings.ranks)
         self._over, self._broken = settings.steps <= 0, False  # _over: no further profile is taken
         self._boundary, self._patience, self._on_loop = boundary, patience, on_loop
 
@@ -141,7 +142,7 @@ class Hook:
                 self._postponed.interrupted()
             elif (is_profiled and not self._watch.knows(place)) or self._loop.has_ended(self._profiled_optimizer):
                 self._try_later()
-            elif is_profiled and index >= self._until:
+            elif is_profiled and (self._cost.must_end(index) or index >= self._until):
                 self._stop(now_ns)
         elif leads:
             to_profile = self._watch.takes(place, now_ns)
@@ -152,7 +153,7 @@ class Hook:
 
     def _phase(self, number: int) -> str:
         phase = self._since_last(number)  # "train", or the evaluation or checkpoint since the step before
-        return phase if self._profiler is None else "profile"
+        return "profile" if self._profiler is not None else "recorder" if self._cost.slows(number) else phase
 
     def _may_start(self, index: int) -> bool:
         """Return whether a profile is due after step ``index`` and no other profiler runs."""
@@ -184,22 +185,21 @@ class Hook:
         return extent is not None
 
     def _start(self) -> None:
-        if self._torch is None:
-            import torch
-
-            self._torch = torch
+        self._torch = self._torch or sys.modules["torch"]
         memory = self._file("memory", "pickle") if self.settings.memory else None
         self._profiler = StepProfiler(
             self._torch, self._file("trace", "part"), options={"with_stack": self.settings.stacks}, memory=memory
         )
+        self._cost.begins(after_first=self._torch.cuda.is_available())
 
     def _stop(self, now_ns: int) -> None:
         profiler, self._profiler = self._profiler, None
         self._over = self.settings.every <= 0 and self.settings.ranks > 1  # ranks agree on one profile only
         if profiler is not None:
-            profiler.stop()
-            self._watch.profiled(now_ns)
-            self._publish(profiler.trace)
+            with self._cost.ending(range(len(self._steps)), self._extent.steps):
+                profiler.stop()
+                self._watch.profiled(now_ns)
+                self._publish(profiler.trace)
 
     def _try_later(self) -> None:
         """Abandon a profile whose loop has ended: its optimizer stopped or is called from a new place."""
@@ -210,6 +210,7 @@ class Hook:
     def _drop(self) -> None:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
+            self._cost.slow(range(len(self._steps)))
             profiler.abandon()
 
     def _publish(self, part: Path) -> None:

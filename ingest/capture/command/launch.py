@@ -22,7 +22,7 @@ from sawtooth.ingest.capture.command import no_profile, parts, progress, setting
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
 from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, left_over, parts_folder, unpacked
-from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, left_out, runs_of
+from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, remarks, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.in_process import postponed
 from sawtooth.ingest.capture.packing import pack_runs
@@ -129,7 +129,7 @@ def run(
             if sampler is not None:
                 launched.missing += without(session_of(sampler, folder))
             errors = errors_in(folder)
-            launched.missing += [*errors, *left_out(folder)]
+            launched.missing += [*errors, *remarks(folder)]
             runs = runs_of(folder)
             if launched.exit_code and not no_profile.has_marks(runs) and not no_profile.is_profiled(runs):
                 kept = parts.keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""

@@ -14,6 +14,7 @@ from typing import Any
 
 from sawtooth.ingest.capture.command.hook import AT, BOUNDARY_SUFFIX
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
+from sawtooth.ingest.capture.in_process import profile_cost
 from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
@@ -66,6 +67,11 @@ def runs_of(folder: Path) -> list[RecordedRun]:
 def is_loop(marks: Path) -> bool:
     """Return whether a file of marks has two steps or more."""
     return loop_of(marks)[0] > 1
+
+
+def remarks(folder: Path) -> list[str]:
+    """Return sentences on which process was recorded, and on what its profile cost."""
+    return [*left_out(folder), *profile_cost.sentences_in(folder)]
 
 
 def left_out(folder: Path) -> list[str]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...devices import name_gpus
+from ...in_process.event_limit import MOST_EVENTS, EventLimit
 from ...in_process.profilers import PROFILERS, cuda_tool
 from ...in_process.set_up import note_set_up
 from ..call_site import line_at
@@ -56,6 +57,7 @@ class TimedProfile:
         self._interrupted = False
         self.gives_way = True  # to the profile of a loop's steps
         self._profiler: Any = None
+        self._limit = EventLimit()
         self._loaded = time.monotonic()
         self._pid = os.getpid()
         self.thread: threading.Thread | None = None
@@ -133,7 +135,9 @@ class TimedProfile:
             ended = time.monotonic()
             self._stop()
         dropped = self._interrupted or self._repeats() or ended - began < LEAST_SECONDS
-        return not dropped and self._written(began, ended, lines)
+        written = not dropped and self._written(began, ended, lines)
+        self._profiler = None  # frees 4 kB for each operator
+        return written
 
     def _start(self) -> float | None:
         """Begin the profile, on the main thread; return when, or None if it may not begin now."""
@@ -141,7 +145,7 @@ class TimedProfile:
             return None
         PROFILERS.detaching.begin()
         PROFILERS.silence.begin(self._torch)
-        PROFILERS.ours, self._interrupted = self, False
+        PROFILERS.ours, self._interrupted, self._limit = self, False, EventLimit()
         try:
             with PROFILERS.by_us():
                 self._profiler._prepare_trace()
@@ -152,7 +156,11 @@ class TimedProfile:
         return time.monotonic()
 
     def _ends(self, at: float) -> bool:
-        return self._over or self._interrupted or self._repeats() or time.monotonic() >= at
+        left_s = at - time.monotonic()  # The program's own memory may grow as well, so at least half of the time is profiled.
+        return left_s <= 0 or (left_s <= SECONDS / 2 and self._limit.events() >= MOST_EVENTS) or self._is_unwanted()
+
+    def _is_unwanted(self) -> bool:
+        return self._over or self._interrupted or self._repeats()
 
     def _stop(self) -> None:
         add = type("Metadata", (), {"add_metadata_json": staticmethod(self._torch.autograd._add_metadata_json)})

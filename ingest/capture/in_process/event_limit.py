@@ -1,0 +1,57 @@
+"""Limit on the size of a profile: writing many events pauses the training, and takes its memory.
+
+PyTorch does not tell how many events a running profile has, so they are estimated from the memory that the process gained. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+# Ending and writing a profile takes 12 µs and 3.7 kB for each operator (tests.benchmarks.many_operators), more on a busy host.
+MOST_EVENTS = 150_000
+EVENT_BYTES = 490  # anonymous memory for each operator with its shapes, while a profile runs (PyTorch 2.13)
+LEAST_STEPS = 2  # A profile begins within a step, so the second one ends the first whole step.
+LEAST_EVENT_S = 1e-6  # No operator takes less time while it is profiled. A faster growth is the training's own.
+
+
+def anonymous_bytes() -> int:
+    """Return the memory of this process that is not shared; 0 where Linux's /proc is missing."""
+    try:
+        _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
+class EventLimit:
+    """Estimate of the events of a profile that begins now.
+
+    With ``after_first`` its first step is estimated from the later ones, because starting CUPTI takes memory as well.
+    """
+
+    def __init__(
+        self,
+        *,
+        after_first: bool = False,
+        memory: Callable[[], int] = anonymous_bytes,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._memory, self._clock = memory, clock
+        self.steps, self._without = 0, int(after_first)  # ended steps, and how many of them before the memory is first read
+        self._base, self._began = memory(), clock()
+
+    def events(self) -> float:
+        """Return the estimated number of events since the first reading."""
+        return min((self._memory() - self._base) / EVENT_BYTES, (self._clock() - self._began) / LEAST_EVENT_S)
+
+    def is_reached(self) -> bool:
+        """Note the end of a step; return whether one more step would be too many events."""
+        self.steps += 1
+        if self.steps == self._without:
+            self._base, self._began = self._memory(), self._clock()
+            return False
+        per_step = self.events() / (self.steps - self._without)
+        return self.steps >= LEAST_STEPS and (self.steps + 1) * per_step > MOST_EVENTS

@@ -1,0 +1,109 @@
+"""Cost of a profile: when it ends early, which steps it slows, and how long it pauses them.
+
+`sawtooth run` prints the note that is written here. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from .event_limit import EventLimit
+
+SLOWED_MARKS = 2  # marks after a profile: of the step in which it is written, and of the next one, where CUPTI detaches
+NOTED_S = 3.0  # A shorter pause is not worth a sentence. The profile of a usual loop is written in one to two seconds.
+NOTES = "pause-*.json"
+UNTIL = "profile_until"  # the file in which ranks agree on an early end
+EARLY = "The profile ended after {steps} of {wanted} steps, because it already had about {events:,.0f} operators. "
+PAUSE = "The recorder paused the training for {seconds:.1f} s to write {what}. No step time includes this."
+
+
+class ProfileCost:
+    """Cost of the profiles of one process.
+
+    Notes are written into the run's ``folder``. All ``ranks`` of a host end a profile together.
+    """
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        self._folder, self._ranks = folder, ranks
+        self._limit = EventLimit()
+        self._seconds: list[float] = []  # of each profile's end
+        self._slowed: dict[int, int] = {}  # by optimizer: its next marks that the recorder slows
+
+    def begins(self, after_first: bool) -> None:
+        """Note that a profile began; ``after_first`` as in EventLimit."""
+        self._limit = EventLimit(after_first=after_first)
+
+    def must_end(self, step: int) -> bool:
+        """Return whether the profile must end after ``step``, because it would hold too many events."""
+        full = self._limit.is_reached()
+        if self._ranks == 1:
+            return full
+        end = self._agreed_end(step + 1 if full else None)
+        return end is not None and step >= end
+
+    def _agreed_end(self, wish: int | None) -> int | None:
+        """Return the step at which all ranks of the host end the profile early; None if none wishes that.
+
+        The first ``wish`` counts.
+        """
+        note = self._folder / UNTIL
+        if wish is not None:
+            part = note.with_suffix(f".{os.getpid()}")
+            part.write_text(str(wish))
+            with contextlib.suppress(FileExistsError):
+                os.link(part, note)
+            part.unlink()
+        try:
+            return int(note.read_text())
+        except (OSError, ValueError):
+            return None
+
+    @contextlib.contextmanager
+    def ending(self, optimizers: Iterable[int], wanted: int) -> Iterator[None]:
+        """Time the end of a profile of ``wanted`` steps, which slows the next steps of ``optimizers``.
+
+        Write a note if it takes long, or if the profile has fewer steps.
+        """
+        began, events = time.monotonic(), self._limit.events()
+        self.slow(optimizers)
+        yield
+        self._seconds.append(time.monotonic() - began)
+        steps = self._limit.steps - 1  # the first one was not whole
+        if max(self._seconds) >= NOTED_S or steps < wanted:
+            note = {"seconds": self._seconds, "steps": steps, "wanted": wanted, "events": events}
+            with contextlib.suppress(OSError):
+                (self._folder / NOTES.replace("*", str(os.getpid()))).write_text(json.dumps(note))
+
+    def slow(self, optimizers: Iterable[int]) -> None:
+        """Note that a profile ends, which slows the next steps of ``optimizers``."""
+        self._slowed = dict.fromkeys(optimizers, SLOWED_MARKS)
+
+    def slows(self, optimizer: int) -> bool:
+        """Return whether the recorder slows the step of ``optimizer`` that ends now."""
+        left = self._slowed.pop(optimizer, 0)
+        if left > 1:
+            self._slowed[optimizer] = left - 1
+        return left > 0
+
+
+def sentences_in(folder: Path) -> list[str]:
+    """Return what the profiles in ``folder`` cost the process that they paused longest.
+
+    The list is empty if every profile was whole and written quickly.
+    """
+    notes = []
+    for path in folder.glob(NOTES):
+        with contextlib.suppress(OSError, ValueError):
+            notes.append(json.loads(path.read_text()))
+    if not notes:
+        return []
+    longest = max(notes, key=lambda note: sum(note["seconds"]))
+    count = len(longest["seconds"])
+    what = "its profile" if count == 1 else f"its {count} profiles"
+    early = EARLY.format(**longest | {"events": round(longest["events"], -3)}) if longest["steps"] < longest["wanted"] else ""
+    return [early + PAUSE.format(seconds=sum(longest["seconds"]), what=what)]

@@ -1,0 +1,75 @@
+"""Measure what `sawtooth run` costs a loop with very many tiny operators, on the CPU.
+
+    python -m tests.benchmarks.many_operators --operators 500 2000 8000
+
+Each loop runs alone and recorded. Printed are the median step by its own stopwatch, the processor time of its steps of more than
+twice the usual (the profile and what follows), its peak of memory, and the recorder's messages. It needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+from tests.benchmarks.hook import RECORDER
+from tests.support.paths import ROOT
+
+LOOP = """
+import json, resource, sys, time, torch
+torch.set_num_threads(1)
+operators, seconds = int(sys.argv[1]), float(sys.argv[2])
+weight = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([weight], lr=1e-6)
+times, used = [time.perf_counter()], [time.process_time()]
+while times[-1] - times[0] < seconds:
+    optimizer.zero_grad()
+    x = weight
+    for _ in range(operators):
+        x = x * 1.0
+    x.sum().backward()
+    optimizer.step()
+    times.append(time.perf_counter())
+    used.append(time.process_time())
+print("STEPS", json.dumps([times, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+"""
+
+
+def measured(folder: Path, operators: int, seconds: float, *before: str) -> tuple[list[float], list[float], float, str]:
+    """Return the steps of a loop and their processor time in s, its peak memory in MB, and messages."""
+    script = folder / "train.py"
+    script.write_text(LOOP, encoding="utf-8")
+    words = [sys.executable, *before, *((sys.executable,) if before else ()), str(script), str(operators), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SAWTOOTH_DATA": str(folder / "data")}
+    said = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    line = next(line for line in said.stdout.splitlines() if line.startswith("STEPS"))
+    times, used, peak = json.loads(line.removeprefix("STEPS"))
+    steps, cpu = ([b - a for a, b in pairwise(readings)] for readings in (times, used))
+    return steps, cpu, peak, said.stderr
+
+
+def main() -> None:
+    """Print a row for each loop, alone and recorded."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--operators", type=int, nargs="+", default=[500, 2000, 8000], help="multiplications in a step")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    arguments = parser.parse_args()
+    for operators in arguments.operators:
+        for before in ((), ("-c", RECORDER, "run", "-o", "run.sawtooth")):
+            with tempfile.TemporaryDirectory() as name:
+                steps, cpu, peak, said = measured(Path(name), operators, arguments.seconds, *before)
+            median, usual = 1e3 * statistics.median(steps), statistics.median(cpu)
+            long = [s for s in cpu if s > 2 * usual]
+            print(f"{operators} operators, {'recorded' if before else 'alone'}: median {median:.1f} ms, peak {peak:.0f} MB")
+            print(f"  long steps, s of a core: {' '.join(f'{s:.2f}' for s in long)}, together {sum(long):.2f}")
+            print("".join(f"  {line}\n" for line in said.splitlines() if "step" in line.lower()), end="", flush=True)
+
+
+if __name__ == "__main__":
+    main()

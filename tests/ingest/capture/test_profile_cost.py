@@ -1,0 +1,104 @@
+"""Tests of what a profile costs a training: its early end, and the steps that it slows."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+from sawtooth.analysis.telemetry.marked_loops import Mark
+from sawtooth.analysis.telemetry.step_marks import by_marks
+from sawtooth.ingest.capture.in_process import profile_cost
+from sawtooth.ingest.capture.in_process.event_limit import EVENT_BYTES, MOST_EVENTS, EventLimit
+from sawtooth.ingest.capture.in_process.profile_cost import ProfileCost
+from sawtooth.ingest.capture.profiler import StepProfiler
+
+
+class Process:
+    """Memory and clock of a process that records ``events`` in each step of one second."""
+
+    def __init__(self, events: float) -> None:
+        self.memory, self.now, self.events = 10**9, 0.0, events
+
+    def limit(self, *, after_first: bool = False) -> EventLimit:
+        return EventLimit(after_first=after_first, memory=lambda: self.memory, clock=lambda: self.now)
+
+    def steps_until_full(self, limit: EventLimit, most: int = 50) -> int:
+        for step in range(1, most):
+            self.memory += int(self.events * EVENT_BYTES)
+            self.now += 1.0
+            if limit.is_reached():
+                return step
+        return most
+
+
+@pytest.mark.parametrize(("share", "steps"), [(2.0, 2), (0.3, 3), (0.11, 9), (0.001, 50)])
+def test_a_profile_ends_before_it_holds_too_many_events(share: float, steps: int) -> None:
+    process = Process(share * MOST_EVENTS)
+    assert process.steps_until_full(process.limit()) == steps
+
+
+def test_memory_of_the_first_step_may_be_that_of_cupti() -> None:
+    process = Process(0.3 * MOST_EVENTS)
+    limit = process.limit(after_first=True)
+    process.memory += 10**9
+    assert process.steps_until_full(limit) == 3
+
+
+def test_memory_that_grows_faster_than_operators_can_run_is_the_trainings_own() -> None:
+    process = Process(0.0)
+    limit = process.limit()
+    for _ in range(5):
+        process.memory, process.now = process.memory + 10**9, process.now + 0.02
+        assert not limit.is_reached()
+
+
+def test_ranks_end_at_the_step_that_the_first_of_them_wishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = [ProfileCost(tmp_path, 2) for _ in range(3)]
+    full = [False, True, True]
+    for rank, wish in zip(ranks, full, strict=True):
+        monkeypatch.setattr(rank, "_limit", type("Limit", (), {"is_reached": lambda _, wish=wish: wish})())
+    assert [rank.must_end(step) for rank, step in zip(ranks, (7, 7, 8), strict=True)] == [False, False, True]
+    assert ranks[0].must_end(8) and not ranks[1].must_end(7)
+
+
+def test_a_long_end_is_told_and_slows_the_next_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([10.0, 10.4, 20.0, 27.0])
+    monkeypatch.setattr(profile_cost.time, "monotonic", lambda: next(times))
+    cost = ProfileCost(tmp_path, 1)
+    cost.begins(after_first=False)
+    monkeypatch.setattr(EventLimit, "events", lambda _: 184_321.0)
+    for _ in range(6):
+        cost._limit.is_reached()
+    with cost.ending([0, 1], 5):
+        pass
+    assert profile_cost.sentences_in(tmp_path) == [], "a short pause of a whole profile"
+    assert [cost.slows(0) for _ in range(3)] == [True, True, False] and cost.slows(1) and not cost.slows(2)
+    cost._limit.steps = 3
+    with cost.ending([0], 5):
+        pass
+    (sentence,) = profile_cost.sentences_in(tmp_path)
+    assert "ended after 2 of 5 steps" in sentence and "184,000 operators" in sentence
+    assert "paused the training for 7.4 s to write its 2 profiles" in sentence
+
+
+@pytest.mark.parametrize("cpu_only", [False, True])
+def test_steps_that_the_recorder_slows_never_count(cpu_only: bool) -> None:
+    phases = ["train"] * 40 + ["profile"] * 6 + ["recorder"] * 6 + ["train"] * 40
+    gaps_ms = [20.0] * 40 + [50.0] * 6 + [5000.0, 900.0, 800.0, 700.0, 600.0, 500.0] + [20.0] * 40
+    now_ns, marks = 0, []
+    for step, (phase, ms) in enumerate(zip(phases, gaps_ms, strict=True)):
+        marks.append(Mark(step, now_ns := now_ns + int(ms * 1e6), phase))
+    evidence = by_marks(marks, cpu_only=cpu_only)
+    assert evidence is not None
+    assert (evidence.ms, evidence.typical_ms, evidence.pauses) == (pytest.approx(20.0), pytest.approx(20.0), ())
+
+
+def test_the_results_of_a_profile_are_freed_at_its_end(tmp_path: Path) -> None:
+    profiler = StepProfiler(torch, tmp_path / "trace.json")
+    torch.ones(4) + torch.ones(4)
+    results = weakref.ref(profiler._profiler.profiler)
+    profiler.stop()
+    assert results() is None, "else they stay until a garbage collection stops a later step"
