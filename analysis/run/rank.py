@@ -10,7 +10,7 @@ from functools import cached_property
 import pandas as pd
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS, LOADS_INLINE
-from sawtooth.analysis.integrity import captures, cut_files, devices, names, ranges, times
+from sawtooth.analysis.integrity import captures, cut_files, devices, names, operators, ranges, times
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
 from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
@@ -152,6 +152,7 @@ class RankTrace:
                 *times.checks(recording, device),
                 *names.checks(recording, device),
                 *ranges.checks(recording),
+                *operators.checks(recording),
             ),
         )
         return result, measured
