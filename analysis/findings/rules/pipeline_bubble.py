@@ -9,8 +9,9 @@ Why it costs time
     once for each microbatch.
 What to do
     Use more microbatches per step, up to four for each stage, if the host can launch them. Each microbatch launches the same
-    number of kernels, even if it is small. If the host is too slow, reduce launches first. Move layers from the slowest stage
-    to the others. Or use an interleaved or zero-bubble schedule.
+    number of kernels, even if it is small. If the host is too slow, reduce launches first. If smaller microbatches would take
+    longer than the filling saves, use more of the same size, in a larger batch. Move layers from the slowest stage to the
+    others. Or use an interleaved or zero-bubble schedule.
 When it is wrong
     Libraries choose other kernels for smaller microbatches than expected. The kernel-time model predicts them from the
     slowest rank's stage.
@@ -62,10 +63,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     even_ms = _even_stages_ms(pipeline, host_ms)
     host_forbids = context.share(max(gains_ms, even_ms)) < CHOICE.share
     if host_forbids and context.share(for_gpu_ms) < CHOICE.share:
+        yield from _larger_batch(context, pipeline, host_ms)
         return
-    title = (
-        f"{micro} microbatches on {stages} stages: the pipeline fills and drains for {in_words(pipeline.fill_ms)} of each step"
-    )
+    title = _fills(pipeline)
     if host_forbids:
         action = Action(
             "First",
@@ -108,6 +108,39 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ],
         predicted=None if host_forbids else Predicted(context.step_ms - max(gains_ms, even_ms)),
     )
+
+
+def _larger_batch(context: RuleContext, pipeline: Pipeline, host_ms: float) -> Iterator[Evidence]:
+    """Yield a finding if more microbatches of the present size would train many more samples per second."""
+    stages, micro = len(pipeline.stages), pipeline.microbatches
+    times = EACH_STAGE * stages / micro
+    works_ms = shortest_ms([times * ms for ms in pipeline.stage_ms], EACH_STAGE * stages * pipeline.chunks)
+    rate = times * pipeline.step_ms / (max(works_ms, times * host_ms) + pipeline.rest_ms)
+    if times <= 1 or rate < 1 + CHOICE.share:
+        return
+    yield Evidence(
+        Advice(
+            _fills(pipeline),
+            Action(
+                "Raise",
+                "the batch to $amount microbatches of this size",
+                ": smaller ones of the same batch would take longer than they save.",
+                amount=EACH_STAGE * stages,
+            ),
+            note="Predicted from the stages' kernels: a longer step fills and drains the pipeline once, too.",
+            risk="A larger batch changes the optimization. More microbatches keep more activations, unless backward passes begin early (1F1B).",
+            changes=CHANGES,
+        ),
+        severity="info",
+        rows=context.gap_evidence("comm_wait", "comm_transfer", "unattributed"),
+        samples_per_second_times=rate,
+        cost_ms=pipeline.fill_ms,
+    )
+
+
+def _fills(pipeline: Pipeline) -> str:
+    """Return how long the pipeline fills and drains, as a finding's title."""
+    return f"{pipeline.microbatches} microbatches on {len(pipeline.stages)} stages: the pipeline fills and drains for {in_words(pipeline.fill_ms)} of each step"
 
 
 def _more_microbatches(context: RuleContext, pipeline: Pipeline, host_ms: float) -> tuple[int, float, float]:

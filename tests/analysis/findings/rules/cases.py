@@ -121,7 +121,7 @@ CASES = {
     "loop-indexing": Case(leads=("rows_in_a_loop",), quiet=("few_rows", "eval_with_grad")),
     "loss-head": Case(beside=("vocab_50304",), quiet=("gpt_compiled", "reduced_after")),
     "memory-creep": Case(leads=("memory_creep",), quiet=("gpt_stack_memory",), condition=("LEAST_BYTES", 1e12)),
-    "memory-headroom": Case(beside=("gpt_small",), quiet=("memory_full",), condition=("USED", 0.0)),
+    "memory-headroom": Case(beside=("gpt_reads",), quiet=("memory_full",), condition=("USED", 0.0)),
     "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy"), condition=("NEAR", 1.01)),
     "misaligned-dimensions": Case(
         leads=("mlp_4093", "vocab_50257", "odd_model_width"),
