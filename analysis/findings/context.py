@@ -215,10 +215,7 @@ NO_HOST = "the telemetry has no samples of the host: record it with a newer `saw
 
 # Data that a rule can require: a function that finds whether it is there, and the sentence to show if it is not.
 REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
-    "steps": (
-        lambda g: len(g.rank.counted) > 0,
-        "the trace has no steps: call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems",
-    ),
+    "steps": (lambda g: len(g.rank.counted) > 0, "the trace has no steps"),
     "CUDA graphs": (lambda g: g.rank.trace.vendor not in ("meta", "huawei"), "this accelerator has no CUDA graphs"),
     "torch.compile": (
         lambda g: g.compilable,

@@ -36,10 +36,7 @@ AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile is the better nu
 SAME = 0.08  # telemetry's own error: evidence that differs by less agrees
 LOADED_ALIKE = 0.8  # of the profiled steps' own loading: batches differ, and a page cache may be warmer later
 TOO_WIDE = 2.25  # high ÷ low of the trace's interval for a host-limited run: evidence this wide adds nothing
-NO_STEPS = (
-    "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does. "
-    "Call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems."
-)
+NO_STEPS = "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
 OPENING_STEP = "The first profiled step is among the few counted; it may hold warm-up, which too few others can show."
 ONE_STEP = "A single step: it may hold what filling the pipeline took, and nothing says how steps vary."
 MAY_BE_GPU = (
@@ -93,9 +90,7 @@ class BestStepTime:
 
 
 NO_TIME = "The profiled steps end at the same time on the device: their operations carry wrong times."
-_NOTHING = missing(
-    "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
-)
+_NOTHING = missing(NO_STEPS)
 LAUNCHES_ONLY = 0.5  # of the kernels' time: in a short loop, the host's wait for the GPU was taken for a pause
 
 NO_STEP_TIME = BestStepTime("profile", _NOTHING, _NOTHING, missing("There are no steps to estimate."), None)

@@ -71,6 +71,7 @@ class Action:
     object: str
     how: str = "."
     amount: float | None = None
+    records_again: bool = False  # it changes only the recording: the next one shows a shorter step
 
     @property
     def short(self) -> str:
@@ -128,9 +129,8 @@ class Finding:
     one with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in
     order; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those
     that only cost time. ``needs_first`` are the rules whose change must come before. ``limits_the_step``: a separate timing shows
-    the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch (at
-    best, with a ceiling), if only that limits the claim. ``samples_per_second_times`` is the largest gain in samples per
-    second at the same step time. ``observed``: what only samples show. ``pays_later``: a gain only after another change.
+    the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch, if only that
+    limits the claim. ``samples_per_second_times`` is the largest gain in samples per second. ``observed``: what only samples show.
     """
 
     rule: str
@@ -156,7 +156,7 @@ class Finding:
     limits_the_step: bool = False
     fed_every_ms: float | None = None
     observed: str = ""
-    pays_later: bool = False
+    pays_later: bool = False  # a gain only after another change
 
     @property
     def fix(self) -> str:

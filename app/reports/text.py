@@ -10,6 +10,7 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.reading_order import best_ms, is_advice
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
+from sawtooth.analysis.run.scaled_ledger import NOTHING_MS
 from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.reports import numbers
@@ -273,9 +274,10 @@ def _with_outside(rank: RankResult) -> list[LedgerRow]:
     rows = []
     for row in rank.ledger:
         if row.owner == "idle" and row.cause == UNATTRIBUTED and row.device == rank.device:
-            row = replace(row, ms_per_step_unprofiled_est=(row.ms_per_step_unprofiled_est or 0.0) - outside)
-            if not row.ns and not row.ms_per_step_unprofiled_est:
+            left = (row.ms_per_step_unprofiled_est or 0.0) - outside
+            if not row.ns and left < NOTHING_MS:
                 continue
+            row = replace(row, ms_per_step_unprofiled_est=max(left, 0.0))
         rows.append(row)
     return [*rows, apart]
 

@@ -21,7 +21,7 @@ def brings(finding: Finding) -> str:
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"
-        if finding.action.verb in ("Profile", "Record"):  # another recording shows a shorter step and makes none
+        if finding.action.records_again:
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each profiled step would not be in the recording"
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
     return more_samples(finding) or caution(finding)

@@ -162,7 +162,7 @@ def lost_to(result: RunResult) -> str:
 NO_STEPS = "The trace has no steps, so times cover the whole recording."
 NO_STEPS_WHY = (
     "Without steps there are no times per step, and comparisons are rough: no ProfilerStep, optimizer step or repeated annotation was "
-    "found, and no loop in what the host does. Call profiler.step() after each training step, or put an NVTX range around it under Nsight Systems."
+    "found, and no loop in what the host does. Mark each training step:"
 )
 
 

@@ -47,7 +47,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"A CUDA graph is captured in {steps_with_capture} of {events.steps} profiled steps: work launched during a capture does not run",
             Action(
-                "Profile", "later", ", when graphs have been captured; pad shapes to a few sizes if the loop keeps capturing."
+                "Profile",
+                "later",
+                ", when graphs have been captured; pad shapes to a few sizes if the loop keeps capturing.",
+                records_again=True,
             ),
             note="No prediction: every recorded step contains a capture."
             if steps_with_capture == events.steps

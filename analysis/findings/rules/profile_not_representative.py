@@ -35,6 +35,7 @@ WHAT_IS_RARE = Action(
     "Profile",
     "enough steps to hold what is rare",
     ": a checkpoint, an evaluation, logging. None of the profiled steps shows it.",
+    records_again=True,
 )
 EVERY_STEP = Action(
     "See",
@@ -92,7 +93,11 @@ def _action(rounds: Round | None, alike: bool) -> Action:
     """Return what to profile, or what to look for if the profile already contains steps of every kind."""
     if rounds is None:
         return EVERY_STEP if alike else WHAT_IS_RARE
-    return EVERY_ROUND if rounds.profiled else Action("Profile", "a whole round", WHOLE_ROUND.format(steps=rounds.steps))
+    return (
+        EVERY_ROUND
+        if rounds.profiled
+        else Action("Profile", "a whole round", WHOLE_ROUND.format(steps=rounds.steps), records_again=True)
+    )
 
 
 def _whole(rounds: Round) -> tuple[CodeChange, ...]:

@@ -100,6 +100,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                     "Profile",
                     "later steps",
                     ": code is loaded once, so these steps are slower than the training. Set a schedule with warm-up.",
+                    records_again=True,
                 ),
                 note="Not predicted: later steps do not pay it as it is.",
                 risk="None: only the profile changes.",

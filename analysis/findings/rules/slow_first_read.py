@@ -89,6 +89,7 @@ def _over(context: RuleContext, first: FirstRead) -> Evidence:
                 "Record",
                 "a later epoch before changing the loader",
                 f": from the second on batches come from memory, and {takes}.",
+                records_again=True,
             ),
             note=MEASURED,
             risk="Where a job has one epoch alone, all of it is read from the disk.",
@@ -102,7 +103,7 @@ def _over(context: RuleContext, first: FirstRead) -> Evidence:
 
 def _not_over(context: RuleContext, first: FirstRead, lost_ms: float) -> Evidence:
     whole, room = in_bytes(first.samples * first.sample_bytes), in_bytes(first.room_bytes)
-    return Evidence(Advice(f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory", Action("Record", "a later epoch before changing the loader", ": from the second on batches come from memory, as long as nothing else fills it. Where the first epoch counts, read the files ahead."), note=NOT_PREDICTED, risk="Memory that other programs or further jobs take is not there for files: then every epoch reads from the disk.", changes=CHANGES,), lost_ms=lost_ms or None, rows=_evidence(context, first),)  # fmt: skip
+    return Evidence(Advice(f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory", Action("Record", "a later epoch before changing the loader", ": from the second on batches come from memory, as long as nothing else fills it. Where the first epoch counts, read the files ahead.", records_again=True), note=NOT_PREDICTED, risk="Memory that other programs or further jobs take is not there for files: then every epoch reads from the disk.", changes=CHANGES,), lost_ms=lost_ms or None, rows=_evidence(context, first),)  # fmt: skip
 
 
 def _evidence(context: RuleContext, first: FirstRead) -> list[dict[str, Any]]:
