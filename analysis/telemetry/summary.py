@@ -20,7 +20,7 @@ from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, thro
 from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts, zeros_at_work
 from sawtooth.analysis.telemetry.signal.means import Mean, counter_rate, mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
-from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow
+from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow, weights_ns
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 F64 = NDArray[np.float64]
@@ -58,7 +58,7 @@ class DeviceTelemetry:
     counts what samples of the power miss between them. ``capped`` means that the power cap reduced clocks in that time.
     ``profiled`` means that the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are the
     processes that the sampler saw on the device. ``zeros_at_work`` is the share of samples with utilization 0, of those at the
-    power of work; utilization is then missing in ``at_work``.
+    power of work; utilization is then missing in ``at_work``. ``profiles`` is how many profiles' times the means leave out.
     """
 
     recording_id: str
@@ -85,6 +85,7 @@ class DeviceTelemetry:
     profiled: bool = False
     pids: tuple[int, ...] = ()
     zeros_at_work: float = 0.0
+    profiles: int = 0
 
     @property
     def works_pct(self) -> float | None:
@@ -96,6 +97,8 @@ class DeviceTelemetry:
         """The time over which the mean SM clock was computed, in words."""
         if self.steady.start_ns is None or self.steady.end_ns is None:
             return "the whole telemetry, which has no steady part"
+        if not self.profiles and (mean := self.at_work.get("util_pct")) is not None:
+            return f"telemetry's steady {mean.seconds:.1f} s"
         profiler_in_words = "under the profiler" if self.profiled else "outside the profile"
         return f"telemetry's steady {(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s, {profiler_in_words}"
 
@@ -178,6 +181,7 @@ def _summary(
         counted_power_w=counter_rate(*series["energy_j"], averaged, rhythm.shadows) if "energy_j" in series else None,
         capped=_capped(series, steady),
         zeros_at_work=zeros,
+        profiles=len(profiles),
     )
 
 
@@ -188,7 +192,7 @@ def _all_series(recording: Recording, device: int, clock: SampleClock) -> Series
 
 
 def _longest_job(series: Series) -> tuple[int, int] | None:
-    """Return the time of the longest of several jobs; None for a single one."""
+    """Return the time of the job with the most sampled time; None for a single one."""
     busy = next((column for column in BUSY if column in series), None)
     if busy is None or "mem_used_bytes" not in series:
         return None
@@ -196,7 +200,8 @@ def _longest_job(series: Series) -> tuple[int, int] | None:
     at, used = series["mem_used_bytes"]
     indices = np.searchsorted(at, times, side="right") - 1
     spans = job_spans(times, values, np.where(indices >= 0, used[np.maximum(indices, 0)], np.nan))
-    return max(spans, key=lambda span: span[1] - span[0]) if len(spans) > 1 else None
+    weights = weights_ns(times)
+    return max(spans, key=lambda span: int(weights[(times >= span[0]) & (times <= span[1])].sum())) if len(spans) > 1 else None
 
 
 def _maximum(series: Series, column: str) -> float | None:

@@ -87,10 +87,11 @@ def _steady_part(result: RunResult) -> str:
     mean = sampled.at_work.get("util_pct") if sampled is not None else None
     if sampled is None or mean is None or result.manifest.traces:
         return ""
-    whole = (sampled.last_ns - sampled.first_ns) / 1e9
-    if mean.seconds >= MOST_OF_LOG * whole:
+    whole_ns = sampled.last_ns - sampled.first_ns
+    if mean.seconds * 1e9 >= MOST_OF_LOG * whole_ns:
         return ""
-    return f" in its steady part ({fmt.duration_ns(mean.seconds * 1e9)} of {fmt.duration_ns(whole * 1e9)})"
+    covered = "" if sampled.coverage >= MOST_OF_LOG else f"{fmt.duration_ns(sampled.coverage * whole_ns)} of samples within "
+    return f" in its steady part ({fmt.duration_ns(mean.seconds * 1e9)} of {covered}{fmt.duration_ns(whole_ns)})"
 
 
 def step(result: RunResult) -> str:

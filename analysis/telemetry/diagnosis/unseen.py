@@ -83,7 +83,7 @@ def unseen(gpus: Sequence[DeviceSamples]) -> tuple[Unseen, ...]:
         longest = max(gpus, key=lambda gpu: len(gpu.times))
         seconds = int(longest.times[-1] - longest.times[0]) / 1e9
         reason = (
-            f"{len(longest.times)} samples over {duration(seconds)} are too few; "
+            f"{'1 sample is' if len(longest.times) == 1 else f'{len(longest.times)} samples over {duration(seconds)} are'} too few; "
             f"at least {LEAST_SAMPLES} samples over {LEAST_NS / 1e9:.0f} s are needed"
         )
         return tuple(Unseen(need.kind, reason) for need in NEEDS)

@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 
 from sawtooth.ingest.telemetry.delimited import read_delimited
+from sawtooth.ingest.telemetry.find_header import text_of
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.values import cells
 
@@ -18,13 +19,13 @@ RAILS = ("Power GPU", "Power VDD_GPU_SOC", "Power VDD_CPU_GPU_CV", "Power VDD_GP
 
 def sniff(head: bytes) -> bool:
     """Return whether the first line is jtop's header."""
-    titles = cells(head.split(b"\n", 1)[0].decode(errors="replace").strip())
+    titles = cells(next(text_of(iter([head.split(b"\n", 1)[0]]))).strip())
     return {"time", "uptime", "GPU"} <= set(titles) and bool({"jetson_clocks", "nvp model"} & set(titles))
 
 
 def read(lines: Iterator[bytes]) -> TelemetryTables:
     """Read the rows; columns of the host are left out."""
-    titles = cells(next(lines).decode(errors="replace").strip())
+    titles = cells(next(text_of(lines)).strip())
     rail = next((rail for rail in RAILS if rail in titles), None)
     known = TITLES | ({rail: "power.draw [mW]"} if rail else {})
     header = io.StringIO()

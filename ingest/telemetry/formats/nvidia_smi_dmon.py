@@ -15,6 +15,7 @@ from sawtooth.ingest.telemetry.values import LocalTimes, number
 # Title → column and factor. dmon's ``sm`` and ``mem`` are utilization.gpu and utilization.memory.
 FIELDS = names_in("nvidia_smi_dmon")
 # pmon's shares of several processes can overlap in time, so their sum is limited.
+WITHOUT_VALUES = "Rows without any value were left out: nvidia-smi could not measure at these times."
 LIMITS = {"util_pct": 100.0, "mem_busy_pct": 100.0}
 
 
@@ -93,6 +94,8 @@ class _MonitorPrintouts:
         """Store the printout that is being read."""
         for device, values in self._of_gpu.items():
             self._table.devices.setdefault(device, {})
+            if all(value is None for value in values.values()):
+                self._table.note("rows_blank", "data_loss", WITHOUT_VALUES)
             self._table.add(
                 device, self._time, {c: min(v, LIMITS[c]) if v is not None and c in LIMITS else v for c, v in values.items()}
             )

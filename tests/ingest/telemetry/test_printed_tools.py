@@ -168,6 +168,7 @@ def test_the_same_as_xml(tmp_path: Path) -> None:
             "has 3 titles, but this row has 4 cells",
         ),
         ("[100.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=1\n", "a log of the kernel with the GPU errors Xid 79"),
+        ("\x1b[HEvery 2.0s: nvidia-smi\r\x1b[3;1H\n", "human-readable output of nvidia-smi or nvitop"),
         (NVITOP.format(0, 97), "human-readable output of nvidia-smi or nvitop"),
         (
             '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"gpu":"0"},"values":[[1790496000,"95"]]}]}}',

@@ -20,6 +20,7 @@ from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
 from sawtooth.analysis.telemetry.diagnosis.unseen import unseen
 from sawtooth.app.reports import html, text
 from sawtooth.app.words.headline import below, headline
+from sawtooth.app.words.telemetry import busiest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.prepared import prepared
@@ -234,3 +235,22 @@ def test_node_labels_replace_all_numbers_of_a_list() -> None:
     places = {"0": "a GPU 0", "3": "a GPU 3", "4": "b GPU 0"}
     assert name_gpus("GPUs 0, 3 and 4 wait; GPU 4, or GPU 7", places) == "a GPU 0, a GPU 3 and b GPU 0 wait; b GPU 0, or GPU 7"
     assert name_gpus("All 8 GPUs, 0.9 GPU-hours", places) == "All 8 GPUs, 0.9 GPU-hours"
+
+
+def test_the_mean_of_a_log_with_holes_is_of_the_job_with_most_samples(tmp_path: Path) -> None:
+    """The first of two jobs lasts longer, but most of it is a gap in the samples."""
+    (first,), (second,) = host(3, gpus=1, seconds=120), host(4, gpus=1, seconds=900)
+    step = int(first.times[1] - first.times[0])
+    ends = np.concatenate([np.full(60, 10.0), np.full(60, 95.0)])
+    gap = np.where(np.arange(120) < 60, 0, 3600 * 10**9)
+    idle = first.times[-1] + gap[-1] + step * np.arange(1, 121)
+    times = np.concatenate([first.times + gap, idle, second.times - second.times[0] + idle[-1] + step])
+    util = np.concatenate([np.maximum(ends, 25.0), np.zeros(120), np.full(len(second.times), 90.0)])
+    memory = np.where(util > 0, 20 * GIB, 0.4 * GIB)
+    path = tmp_path / "smi.csv"
+    rows = [f"{t / 1e9:.3f},{u:.0f},{m / (1 << 20):.0f}" for t, u, m in zip(times, util, memory, strict=True)]
+    path.write_text("\n".join(["timestamp,utilization.gpu [%],memory.used [MiB]", *rows]) + "\n")
+    said_of_gpu = busiest(analysed(tmp_path, path)) or ""
+    assert said_of_gpu.replace("\u00a0", " ") == (
+        "The GPU was in use 90 % of the time in its steady part (14.9 min of 19.0 min of samples within 79.0 min)"
+    )
