@@ -153,7 +153,8 @@ def _where(place: str) -> None:
     """Show the place and the run in the bar of a phone, where the sidebar that names them is closed."""
     run = st.session_state.get("run") if screen_named(place).needs_run else None
     name = fmt.clean(frame.data_folder().read_manifest(run).name, 40) if run is not None else ""
-    st.html(_HTML.where(frame.shown_view(place).title, name))
+    with st.container(key="where"):  # its class is there before its text, so that a wide page reserves no line for it
+        st.html(_HTML.where(frame.shown_view(place).title, name))
 
 
 def _tabs(place: str) -> None:
@@ -169,4 +170,5 @@ def _tabs(place: str) -> None:
         for view in views
         if view is shown or not (view.name in IF_ANY and view.name in empty)
     ]
-    st.html(_HTML.tabs(screen_named(place).title, tabs))
+    with st.container(key="views"):
+        st.html(_HTML.tabs(screen_named(place).title, tabs))

@@ -122,7 +122,7 @@ def _waiting_w(result: RunResult) -> float | None:
 
 def _questions() -> None:
     """Ask for facts that only the viewer knows: the remaining steps and the price of a GPU-hour."""
-    with st.popover("Price and steps", icon=":material/savings:", type="tertiary"):
+    with st.popover("Price and steps", icon=":material/tune:", type="tertiary"):
         st.number_input("Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="a day of them")
         st.number_input("Price of a GPU-hour", value=None, min_value=0.0, key=PRICE, bind="query-params", placeholder="not set")
 

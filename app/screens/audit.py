@@ -21,6 +21,7 @@ from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.manifest import Manifest
 
 _HTML = templates.pieces("audit.html")
+MOST_ROWS = 6  # for which first_paint.css reserves a height
 MOST_RUNS = 8  # columns that fit on a page of 1,440 pixels
 
 
@@ -36,7 +37,8 @@ def main() -> None:
         checked = checklist(result, recording)
     cards.headline(words.finding(result), f"{words.title(checked)}.")
     if changes := words.to_do(result, checked):
-        st.html(_HTML.changes(words.TO_DO_COLUMNS, changes, "The changes, numbered as on the Verdict, and why"))
+        with st.container(key=f"audit_of_{min(len(changes), MOST_ROWS)}_"):
+            st.html(_HTML.changes(words.TO_DO_COLUMNS, changes, "The changes, numbered as on the Verdict, and why"))
         if plan := advice.plan_title(result):
             cards.small(f"{plan}; each then saves only what those before it left.")
         frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")

@@ -43,7 +43,7 @@ def main() -> None:
         return
     offered = {manifest.id: manifest for manifest in listed(manifests, (*choice.a, *choice.b, *choice.more))}
     ways_out = _pickers(choice, offered)
-    head = st.container(key="compare_head")
+    head = st.container(key=f"compare_head{'_of_two' if choice.a and choice.b else ''}")
     if not _complete(choice, known, head):
         return
     a, b = ([known[run] for run in side] for side in (choice.a, choice.b))

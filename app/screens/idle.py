@@ -39,7 +39,8 @@ def main() -> None:
         cards.headline("No GPU work was recorded: nothing shows what a GPU waited for.")
         current_result.what_is_missing(result)
         return
-    answer = st.container()  # shown above the switch on which it depends
+    answer = st.container(key="idle_head", gap="small")  # shown above the switch on which it depends
+    answer.empty()  # a container without any element has no height
     chosen = basis.switch(rank)
     column = chosen if chosen in columns_of(rank) else columns_of(rank)[0]
     rows = words_of_loss.rows(rank, column)

@@ -50,17 +50,14 @@ def main() -> None:
             sessions.end(other)
         st.rerun()
     _invite()
-    cards.small(
-        "Logging out takes access away at once, on open pages too. A login that nobody uses ends after 30 days. "
-        "Who should come back needs a new link."
-    )
+    cards.small("Logging out takes access away at once, on open pages too. A login that nobody uses ends after 30 days.")
 
 
 def _invite() -> None:
     cards.title("Invite somebody")
     cards.text("Send a link to one person. It logs in the first browser that opens it, within a day.")
     target = st.text_input(
-        "Address that the link opens", placeholder="such as a comparison's; without one, the list of runs", max_chars=2000
+        "Page that the link opens", placeholder="an address of this server; empty: the list of runs", max_chars=2000, width=480
     )
     if not st.button("Make a link", icon=":material/add_link:", type="primary"):
         return
@@ -91,7 +88,7 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
         with st.container():
             cards.strong(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(
-                f"Used {_ago(time.time() - listed.seen)}, from {session.address or 'an unknown address'}{user}. "
+                f"Used {_ago(time.time() - listed.seen)}{f', from {session.address}' if session.address else ''}{user}. "
                 f"Let in by {'a link' if session.how == 'link' else 'the token'} on {time.strftime('%d %B, %H:%M UTC', time.gmtime(session.created))}."
             )
         if st.button("Log out", key=f"end-{listed.id}"):

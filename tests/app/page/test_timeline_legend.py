@@ -19,7 +19,7 @@ def test_every_colour_that_is_drawn_is_named_the_largest_first(monkeypatch: pyte
     monkeypatch.setattr(frame, "dark", lambda: False)
     names = [entry.label for entry in picture.legend(run_of(ledger=LEDGER).lead)]
     assert names == [
-        "Lost time", "host waits for a result (sync)", "copy not overlapped", "launch latency", "Python on the host", "kernel launches",
+        "Lost time", "host waits for a result (sync)", "copy not overlapped", "gaps between kernels", "Python on the host", "kernel launches",
         "GPU streams", "copy", "other compute", "tensor-core compute", "memset",
         "Host", "annotation", "operator", "launch call", "other runtime call", "waits for the GPU",
     ]  # fmt: skip

@@ -111,7 +111,7 @@ def test_an_invitation_is_a_link_for_one_browser(asked: DataFolder) -> None:
 )
 def test_an_invitation_opens_the_page_that_was_pasted(asked: DataFolder, pasted: str, page: str) -> None:
     test = opened_at("logins")
-    next(field for field in test.text_input if field.label == "Address that the link opens").set_value(pasted)
+    next(field for field in test.text_input if field.label == "Page that the link opens").set_value(pasted)
     next(b for b in test.button if b.label == "Make a link").click().run()
     link = next(code.value for code in test.code if "launch=" in code.value)
     assert link.startswith(f"http://127.0.0.1:8501{page}{'&' if '?' in page else '?'}launch=")

@@ -8,6 +8,7 @@ import pytest
 
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.staircase import Staircase, StairStep
+from sawtooth.app.reports.html import run_html
 from sawtooth.app.words import staircase
 from sawtooth.app.words.answer import title
 from tests.support.run_results import run_of
@@ -72,6 +73,7 @@ def test_work_of_the_gpu_that_the_first_change_removes_does_not_look_like_good_w
     avoidable = next(at for at, kind in enumerate(drawn["kinds"]) if kind["label"] == "avoidable compute")
     assert [ms for kind, ms, _ in drawn["states"]["0"]["parts"] if kind == avoidable] == [65.0]
     assert avoidable not in [kind for kind, *_ in drawn["states"]["1"]["parts"]]
+    assert "avoidable compute" in run_html(result, replace(stairs, choices=choices))  # as on the page
     assert staircase.with_avoidable(stairs, result) is stairs  # the change removes waits alone
 
 
