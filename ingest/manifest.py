@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from sawtooth.ingest.loop.code_location import MAX_LENGTH
-from sawtooth.ingest.loop.command import command_of, failure_of
+from sawtooth.ingest.loop.command import command_of, failure_of, remarks_of
 
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
@@ -139,6 +139,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     def failure(self) -> str | None:
         """The sentence of `sawtooth run` that the training ended with an error; None for all other runs."""
         return failure_of(self.notes)
+
+    @property
+    def remarks(self) -> list[str]:
+        """The recorder's sentences that change how the numbers are read (several processes, a pause)."""
+        return remarks_of(self.notes)
 
     @property
     def traces(self) -> list[RecordingRef]:

@@ -21,6 +21,12 @@ def what_a_step_is(result: RunResult) -> str | None:
     return next((note for note in notes if note.startswith(NO_OPTIMIZER)), None)
 
 
+def remarks(result: RunResult) -> list[str]:
+    """Return what the recorder says about the training: a failure, several processes, a long pause."""
+    failure = result.manifest.failure
+    return [*([failure] if failure else []), *result.manifest.remarks]
+
+
 def values(result: RunResult) -> list[tuple[str, str, str]]:
     """Return label, value and remark of each known reading, the run's step time first.
 

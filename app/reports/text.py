@@ -58,7 +58,7 @@ def markdown(result: RunResult) -> str:
         f"**{as_written(headline(result))}**",
         "",
     ]
-    for under in filter(None, (below(result), numbers.what_a_step_is(result), result.manifest.failure)):
+    for under in filter(None, (below(result), numbers.what_a_step_is(result), *numbers.remarks(result))):
         lines += [as_written(under), ""]
     lines += _blocks(result)
     lines += _findings_markdown(result)
@@ -108,7 +108,7 @@ def text(result: RunResult) -> str:
     lines = [
         fmt.clean(result.manifest.name),
         head,
-        *filter(None, [under, numbers.what_a_step_is(result), result.manifest.failure]),
+        *filter(None, [under, numbers.what_a_step_is(result), *numbers.remarks(result)]),
     ]
     lines += _findings_text(result)
     if result.lead is not None and result.lead.ledger:

@@ -7,8 +7,13 @@ import unicodedata
 from collections.abc import Sequence
 from pathlib import PurePath
 
-RECORDED_BY = "Recorded by `sawtooth run"  # Notes of a run begin with this. In old runs, only the notes contain the command.
+RECORDED = "Recorded by `sawtooth "  # Notes of `sawtooth run` and of `sawtooth attach` begin with this.
+RECORDED_BY = f"{RECORDED}run"  # Notes of a run begin with this. In old runs, only the notes contain the command.
 ENDED_WITH = "The command ended with exit code"  # The line of the notes that reports a failure begins with this.
+# Lines of the notes that a reader of the numbers needs: several processes trained, and what a profile cost.
+SEVERAL_TRAINED = "processes trained. This report is about the one that stepped most"
+EARLY_END = "The profile ended after"
+PAUSED = "The recorder paused the training"
 ENDED_BEFORE = "The training ended with exit code"  # the same in older notes
 LAUNCHERS = (
     "torch.distributed.run",
@@ -51,6 +56,12 @@ def failure_of(notes: str) -> str | None:
     """
     lines = notes.splitlines() if notes.startswith(RECORDED_BY) else []
     return next((line for line in lines if line.startswith((ENDED_WITH, ENDED_BEFORE))), None)
+
+
+def remarks_of(notes: str) -> list[str]:
+    """Return the lines of ``notes`` from the recorder that change how the run's numbers are read."""
+    lines = notes.splitlines() if notes.startswith(RECORDED) else []
+    return [line for line in lines if SEVERAL_TRAINED in line or line.startswith((EARLY_END, PAUSED))]
 
 
 def program_of(command: Sequence[str]) -> str:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
+
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import markdown, text
+from sawtooth.ingest.capture.command.recorded_runs import LEFT_OUT
+from sawtooth.ingest.capture.in_process import profile_cost
 from sawtooth.ingest.loop.step_boundary import step_in_words
 from tests.support.run_results import finding_of, run_of
 
@@ -96,3 +100,17 @@ def test_every_report_says_once_what_a_step_is_if_no_optimizer_steps() -> None:
     )
     assert text(run).splitlines().index(step) < 4
     assert [shown.count(step) for shown in (text(run), markdown(run).replace("\\", ""), run_html(run))] == [1, 1, 1]
+
+
+def test_every_report_repeats_what_the_recorder_says_about_the_numbers() -> None:
+    said = [
+        LEFT_OUT.format(count=2, steps=50, all=80),
+        f"{profile_cost.EARLY.format(steps=2, wanted=5, events=184_000)}{profile_cost.PAUSE.format(seconds=7.4, what='its profile')}",
+    ]
+    run = run_of(ledger=LEDGER, best_ms=10.0, source="marks")
+    notes = "\n".join(["Recorded by `sawtooth run train.py`.", said[0], "No GPU telemetry: no driver.", said[1]])
+    noted = dataclasses.replace(run, manifest=msgspec.structs.replace(run.manifest, notes=notes))
+    for shown in (text(noted), markdown(noted), run_html(noted)):
+        assert all(sentence in shown.replace("\xa0", " ") for sentence in said) and "telemetry: no driver" not in shown
+    own = dataclasses.replace(run, manifest=msgspec.structs.replace(run.manifest, notes="\n".join(["My notes.", *said])))
+    assert text(own) == text(run)

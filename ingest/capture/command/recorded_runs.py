@@ -17,6 +17,7 @@ from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.in_process import profile_cost
 from sawtooth.ingest.capture.marks import MARK
 from sawtooth.ingest.loop import batch_files
+from sawtooth.ingest.loop.command import SEVERAL_TRAINED
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
 # A later run has the steps up to a quarter of the distance to the previous profile before and after its own profile.
@@ -24,7 +25,7 @@ NEAR = 4
 STEP = "step"  # the setting in which these runs differ
 LEAST_STEPS = 10  # of a process that is reported as a separate training
 LEFT_OUT = (
-    "{count} processes trained. This report is about the one that stepped most, {steps:,} of {all:,} steps, and not about all of them. "
+    "{count} " + SEVERAL_TRAINED + ", {steps:,} of {all:,} steps, and not about all of them. "
     "If you can start them separately, use sawtooth run for each."
 )
 

@@ -12,14 +12,15 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ...loop.command import EARLY_END, PAUSED
 from .event_limit import EventLimit
 
 SLOWED_MARKS = 2  # marks after a profile: of the step in which it is written, and of the next one, where CUPTI detaches
 NOTED_S = 3.0  # A shorter pause is not worth a sentence. The profile of a usual loop is written in one to two seconds.
 NOTES = "pause-*.json"
 UNTIL = "profile_until"  # the file in which ranks agree on an early end
-EARLY = "The profile ended after {steps} of {wanted} steps, because it already had about {events:,.0f} operators. "
-PAUSE = "The recorder paused the training for {seconds:.1f} s to write {what}. No step time includes this."
+EARLY = EARLY_END + " {steps} of {wanted} steps, because it already had about {events:,.0f} operators. "
+PAUSE = PAUSED + " for {seconds:.1f} s to write {what}. No step time includes this."
 
 
 class ProfileCost:
