@@ -86,12 +86,12 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
     """Return how severe ``evidence`` is for ``step`` and what its change brings.
 
     None if it is below ``threshold``. The severity comes from the gain's share of the step, unless the evidence fixes it. Only a
-    gain of at least SURE_CRITICAL_SHARE is critical. There is no prediction if its interval includes today's step. A prediction
-    without an interval, or with a wide one, has at most medium confidence.
+    gain of at least SURE_CRITICAL_SHARE is critical. There is no prediction if its interval includes today's step. Such a gain,
+    and a prediction without an interval or with a wide one, has at most medium confidence.
     """
     if threshold is not None and not reaches(evidence, step, threshold):
         return None
-    lost_ms, severity, note = evidence.lost_ms, evidence.severity, ""
+    lost_ms, severity, confidence, note = evidence.lost_ms, evidence.severity, evidence.confidence, ""
     predicted, between = _predicted(evidence, step)
     fed_every_ms = step.fed_every_ms(evidence.edits, predicted, "likely")
     if between is not None and step.ms and between[1] >= step.ms and evidence.predicted is None:
@@ -103,6 +103,7 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
         counts = fed_every_ms is not None and step.share(step.ms - (predicted or 0.0)) >= WARNING_SHARE
         severity = "warning" if counts else "info"
         lost_ms = min(lost_ms, most_ms) if lost_ms is not None else None
+        confidence = "medium" if confidence == "high" else confidence
         predicted, between = None, None
     gain = step.ms - predicted if predicted is not None and step.ms else lost_ms or 0.0
     if lost_ms is not None and step.ms:
@@ -117,7 +118,7 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
         severity, predicted, low, high = evidence.severity or severity, None, None, None
     return Judgement(
         severity=severity,
-        confidence=as_sure_as_its_interval(evidence.confidence, predicted, low, high, estimated=step.best.source == "estimate"),
+        confidence=as_sure_as_its_interval(confidence, predicted, low, high, estimated=step.best.source == "estimate"),
         ceiling_ms_per_step=lost_ms,
         predicted_step_ms=predicted,
         predicted_low_ms=low,

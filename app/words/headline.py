@@ -191,7 +191,7 @@ def action(finding: Finding) -> str:
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
     """Return the change for the headline and its sentence; None if no change is sure to gain."""
     lead = leading(result)
-    return (lead, _claimed(lead, _whole_action(lead, result), best_ms(result))) if lead is not None else None
+    return (lead, _claimed(lead, _whole_action(lead, result), best_ms(result), _after(lead, result))) if lead else None
 
 
 def _whole_action(finding: Finding, result: RunResult) -> str:
@@ -202,32 +202,41 @@ def _whole_action(finding: Finding, result: RunResult) -> str:
     return f"{action(first)}, then {action(finding)[0].lower()}{action(finding)[1:]}"
 
 
+def _after(finding: Finding, result: RunResult) -> float | None:
+    """Return the step after a change and the one that must come before it, ms: of both if the plan begins with them."""
+    first = prepared_by(finding, result)
+    if first is not None and [step.rule for step in result.plan[:2]] == [first.rule, finding.rule]:
+        return result.plan[1].predicted_step_ms
+    return finding.predicted_step_ms
+
+
 def forecast(result: RunResult) -> CombinedPrediction | None:
     """Return the prediction for the headline's change; None if no gain is claimed."""
     change, step_ms = first_change(result), best_ms(result)
     if change is None or not step_ms:
         return None
     finding = change[0]
-    if finding.claims != "gain" or not finding.predicted_step_ms:
+    after_ms = _after(finding, result)
+    if finding.claims != "gain" or not after_ms:
         return None
     gpus = max(result.gpus, 1)
     if result.lead is None:
-        return CombinedPrediction(step_ms, finding.predicted_step_ms, None, gpus)
+        return CombinedPrediction(step_ms, after_ms, None, gpus)
     metrics = result.lead.metrics
-    return with_known_mfu(CombinedPrediction(step_ms, finding.predicted_step_ms, mfu_of(result.lead, [finding]), gpus), metrics)
+    return with_known_mfu(CombinedPrediction(step_ms, after_ms, mfu_of(result.lead, [finding]), gpus), metrics)
 
 
 def _ends_before_the_gpu(result: RunResult) -> bool:
     return result.lead is None and is_cut_off(result)
 
 
-def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str:
+def _claimed(finding: Finding, whole_action: str, step_ms: float | None, after_ms: float | None) -> str:
     if finding.ends_the_run or not step_ms:
         return finding.title
     sure, fed = _limits([finding]), finding.fed_every_ms
-    if finding.claims == "gain" and finding.predicted_step_ms is not None:
+    if finding.claims == "gain" and after_ms is not None:
         no_less = ", no sooner than batches come" if fed is not None else ""
-        return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{no_less}{sure}"
+        return f"{whole_action}: {fmt.step_change(step_ms, after_ms)}{no_less}{sure}"
     most = fmt.duration_ms(finding.gain_ms)
     no_more = f", since batches come every {fmt.duration_ms(fed)} at the soonest" if fed is not None else ""
     return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{no_more}{sure}"

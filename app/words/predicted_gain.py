@@ -17,7 +17,7 @@ def brings(finding: Finding) -> str:
         after = finding.predicted_step_ms
         return f"saves ≈\u00a0{fmt.shortened(after + finding.gain_ms, after)} a step ({share})"
     if finding.pays_later:
-        return "pays only after that change"
+        return "pays only after another change"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         if "hidden" in finding.explains.topics and not finding.explains.causes:  # a recording alone shortens nothing
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in none of the profiled ones"

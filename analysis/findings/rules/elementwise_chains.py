@@ -1,8 +1,8 @@
 """Elementwise work is not fused.
 
 What it checks
-    Kernels of the forward and backward pass that only move data (elementwise operators, norms, reductions, copies) and follow
-    one another between two matrix products. The model must not be compiled. In a CUDA graph, which shows no operators, only
+    Kernels of the forward and backward pass that are limited by memory (elementwise operators, norms, reductions, copies) and
+    follow one another between two matrix products. The model must not be compiled. In a CUDA graph, which shows no operators, only
     kernels between the first and the last product of a step count: its optimizer follows them.
 Why it costs time
     Each kernel reads its inputs from memory and writes its result back. Compiled code reads the inputs once and writes the
@@ -87,7 +87,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"{count_in_words(rows, steps)} a step only move data from one product to the next: {in_words(ms_per_step(rows, steps))} of each step",
+            f"Work between products is not fused: {count_in_words(rows, steps)} a step, {in_words(ms_per_step(rows, steps))} of each step",
             BEFORE_CAPTURE if captured.any() else _action(layer),
             note=AFTER_LOADING
             if loading

@@ -59,7 +59,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """
     step_ms = context.step_ms or 0.0
     pauses = [its for its in context.rank.best.pauses if its.reason != "evaluation" and its.share(step_ms) >= RARE_EVENTS.share]
-    if pauses and not len(checkpoint_copies(context).frame):  # Another rule reports the cost of checkpoints.
+    if len(checkpoint_copies(context).frame):
+        return  # Another rule reports the cost of checkpoints.
+    if pauses:
         yield _between_steps(context, max(pauses, key=lambda its: its.ms_per_step), step_ms)
     # With rounds, the first step of each round is longer and contains the work that rounds are for.
     elif context.rank.best.round is None and acting(context) is None:

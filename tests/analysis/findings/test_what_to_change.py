@@ -118,10 +118,10 @@ ALIKE = None  # the page says what the report says
         (
             finding_with(ceiling_ms_per_step=0.5, pays_later=True),
             "ceiling",
-            "pays only after that change",
+            "pays only after another change",
             ALIKE,
         ),
-        (finding_with(pays_later=True), "caution", "pays only after that change", ALIKE),
+        (finding_with(pays_later=True), "caution", "pays only after another change", ALIKE),
     ],
 )
 def test_a_finding_says_whether_it_claims_a_gain_a_ceiling_or_nothing(
