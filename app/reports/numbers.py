@@ -53,13 +53,16 @@ def _remark(key: str, reading: Reading, first: dict[str, str]) -> str:
 def missing(result: RunResult) -> list[tuple[str, str]]:
     """Return the labels of the readings that are not known and the reason, each reason once.
 
-    Of a run without GPU work, the readings are only counted, under the most frequent reason.
+    Of a run without GPU work, the readings are only counted, under the most frequent reason; samples have reasons of their own.
     """
     absent = [(key, reading.why_missing or "") for key in METRICS if (reading := result.metrics[key]).value is None]
     if result.lead is None:
         why = Counter(reason for _, reason in absent).most_common(1)
-        which = f"All {len(absent)}" if len(absent) == len(METRICS) else f"{len(absent)} more"
-        return [(f"{which} numbers", reason) for reason, _ in why]
+        most = {reason for reason, _ in why}
+        apart = [(changes.label(key), reason) for key, reason in absent if METRICS[key].from_telemetry and reason not in most]
+        count = len(absent) - len(apart)
+        which = f"All {count}" if count == len(METRICS) else f"{count} more"
+        return [*((f"{which} numbers", reason) for reason in most), *apart]
     return [
         (", ".join(changes.label(key) for key, its in absent if its == reason), reason)
         for reason in dict.fromkeys(reason for _, reason in absent)

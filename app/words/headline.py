@@ -203,7 +203,7 @@ def _whole_action(finding: Finding, result: RunResult) -> str:
 
 
 def _after(finding: Finding, result: RunResult) -> float | None:
-    """Return the step after a change and the one that must come before it, ms: of both if the plan begins with them."""
+    """Return the step after a change, ms; if the plan begins with it and its prerequisite, after both."""
     first = prepared_by(finding, result)
     if first is not None and [step.rule for step in result.plan[:2]] == [first.rule, finding.rule]:
         return result.plan[1].predicted_step_ms
