@@ -59,7 +59,7 @@ def _connected(address: str | None, jobs: int | None) -> Any:
     try:
         import ray
     except ImportError:
-        raise UsageError("--engine ray takes Ray, which is not installed. Install sawtooth[cluster].") from None
+        raise UsageError("--engine ray needs Ray, which is not installed. Install sawtooth[cluster].") from None
     try:
         if address is None:
             ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)

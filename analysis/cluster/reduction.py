@@ -41,7 +41,7 @@ class JobOverview:
     """A job with many ranks.
 
     ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, clock_offset_ns,
-    clock_error_ns (None if unknown). ``heat`` is as in ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` and ``split``
+    clock_error_ns (None if unknown). ``heat`` is as in ``ranks.heatmap.rank_steps``. ``positions`` of ``stragglers`` and ``split``
     are those of ``ranks``. ``representatives`` are the positions of at most 16 typical or unusual ranks. ``slowdown`` is as in
     ``stages.Unequal``, None for jobs without a pipeline or without a common end of the step. ``groups`` are the job's process
     groups by kind, ``schedule`` its pipeline's, as in ``run.job.Communication``.

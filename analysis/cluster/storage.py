@@ -19,7 +19,7 @@ from sawtooth.ingest.schema import write_atomically
 SCHEMES = ("s3://", "gs://", "az://", "abfs://", "abfss://")
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never a trace or telemetry
 PIECE_BYTES = 8 << 20  # fetched at a time, because a trace may be larger than a node's memory
-NO_OBSTORE = "Reading {url} takes obstore, which is not installed. Install sawtooth[cluster]."
+NO_OBSTORE = "Reading {url} needs obstore, which is not installed. Install sawtooth[cluster]."
 
 
 @dataclass(frozen=True)

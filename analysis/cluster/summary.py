@@ -52,7 +52,7 @@ SCHEMA = pa.schema(
         "run_ms": F64,  # the run's step, from this rank alone
         "work_ms": F64,  # kernels in a step as recorded, including communication
         "step": _structs(label=TEXT, counted=pa.bool_(), start_ns=I64, end_ns=I64),
-        "lost": _structs(cause=TEXT, ms=F64),  # like the next three, as in ranks.outliers.Trace
+        "lost": _structs(cause=TEXT, ms=F64),  # like the next three, as in ranks.stragglers.outliers.RankLosses
         "held_ms": F64,
         "quiet": _structs(kernel=I64, ns=F64, calls=I32),
         "beside": pa.list_(I64),
@@ -108,7 +108,7 @@ def unpack(content: bytes) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise SawtoothError("This is not a summary of a rank.") from error
     if column := unsound(table):
-        raise SawtoothError(f"This summary was not made by Sawtooth, or was changed: its {column} is what no rank has.")
+        raise SawtoothError(f"This summary was not made by Sawtooth, or was changed: column {column} has invalid values.")
     return table
 
 

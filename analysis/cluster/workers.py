@@ -20,7 +20,7 @@ from sawtooth.analysis.cluster.storage import SourceVersion
 
 TRIES = 3  # a source that kills three workers would kill a fourth
 NICER = 5  # the training job's own processes have priority
-DIED = "The process that read it was killed {tries} times: by a lack of memory, perhaps."
+DIED = "The process that read it was killed {tries} times, perhaps because memory ran out."
 
 
 class _Worker:

@@ -29,13 +29,15 @@ from sawtooth.ingest.errors import SawtoothError
 
 LOG = logging.getLogger(__name__)
 NO_SURER = (
-    "The run's step may be no longer than the GPU's own work, as far as the recordings tell: then this brings nothing. "
+    "The recordings do not show whether the run's step is longer than the GPU's own work. If it is not, this brings nothing. "
     + SAMPLE_IT
 )
-ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
+ONCE = "The profiled steps capture a CUDA graph. The run does this once, and its later steps launch differently."
 # Multiple of the run's step, the same as in the profiler-distorts rule. Below it, the shape of the profile is still valid.
 SHAPE_FACTOR = 1.3
-DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: what the host loses to which cause is less sure than its sum."
+DISTORTED = (
+    "The profiled steps take {times:.1f} times as long as the run's: the host's loss by cause is less certain than its sum."
+)
 AS_MUCH = 0.5  # Share of a rank's loss. Balanced ranks lose about equally; in tests with one slow rank, the others lose less than this.
 MOST_NAMED = 4  # Ranks in a title.
 OTHERS_WAIT = "The other ranks wait in collectives meanwhile, which hides how long their own hosts take."

@@ -18,13 +18,13 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
 
 SAME_CAUSE = 0.5  # Two findings have the same cause if one changes more than this share of the other's operations.
-ANOTHER_WAY = "Another way out of the same:"
-SAME_WORK = "The same work as in “{title}”: another way to change it, and the gains do not add up."
+ANOTHER_WAY = "Another solution for the same cause:"
+SAME_WORK = "The same work as in “{title}”, changed in another way, so the gains do not add up."
 # Fields of a finding whose change needs another one first: it has no gain of its own, and the plan predicts it at its place.
 ONLY_AFTER: dict[str, object] = dict.fromkeys(
     ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "predicted_speedup", "ceiling_ms_per_step")
 ) | {"pays_later": True}
-PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
+PART_FIRST = "“{title}” is part of this and has its own remedy, so it comes first."
 
 
 def check_relations(rules: Iterable[Rule]) -> None:

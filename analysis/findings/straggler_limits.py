@@ -16,7 +16,7 @@ from sawtooth.analysis.run.model import Finding
 LEADS = 0.5  # Share of all waiting. A rank that causes less is one of several late ranks.
 # Share of the rank's loss to a cause. If its peers lose at most this, most of the loss belongs to the rank alone.
 ITS_OWN = 0.5
-BOUNDED = "The other ranks hardly lose it: the job gains no more than by “{title}”, which is the same time."
+BOUNDED = "The other ranks hardly lose this time. The job gains at most as much as by “{title}”, which is the same time."
 
 
 def waited_for_ms(communication: Communication, late: Straggler) -> float:

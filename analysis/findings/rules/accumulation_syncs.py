@@ -83,7 +83,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "all micro-batches but the last of a step under model.no_sync()",
                 ": their gradients add up before they are sent.",
             ),
-            note="Predicted by the replay without the earlier reductions: waiting in them, the copies to and from buckets, and the host's time for both included.",
+            note="Predicted by the replay without the earlier reductions, including the waits in them, the copies to and from buckets, and the host's time.",
             risk="Gradients of a whole step are kept in full precision until the last micro-batch, as they are without accumulation.",
             changes=CHANGES,
         ),

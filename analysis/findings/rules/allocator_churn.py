@@ -92,7 +92,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{why.title}, {in_words(max(lost, gain))} lost{' a step' if asked.retried else ''}",
             why.action,
-            note="The driver's calls and their waits removed from the replay.",
+            note="Predicted by the replay without the driver's calls and their waits.",
             risk=why.risk,
             changes=why.changes,
         ),

@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         padding,
         [WithoutOps(tuple(padding["gpu_op_id"].tolist()))],
         "kernels that pad the head size",
-        "Without the copies that pad; the attention kernels stay.",
+        "Predicted without the padding copies; the attention kernels stay.",
     )
 
 

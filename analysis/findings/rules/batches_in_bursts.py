@@ -55,8 +55,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Batches come in bursts: {len(waits)} of {len(rows)} profiled steps wait up to {in_words(max(r[2] for r in waits) / 1e6)} for the loader, the others hardly",
             Action("Deepen", "the loader's queue with prefetch_factor", ", so that a burst carries over the pause."),
-            note="Not predicted: whether the workers keep up on average is not in a few steps.",
-            risk="Each batch more in the queue takes host memory.",
+            note="Not predicted: a few steps do not show whether the workers keep up on average.",
+            risk="Each additional batch in the queue takes host memory.",
             changes=CHANGES,
         ),
         lost_ms=lost,

@@ -60,7 +60,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             "Convolutions add a bias that the batch norm after them takes out again: {cost} of each step",
             Action("Build", "the convolutions before a batch norm with bias=False"),
-            note="Without the kernels that add the bias and sum its gradient.",
+            note="Predicted without the kernels that add the bias and sum its gradient.",
             risk="Checkpoints with the bias no longer load strictly; the norm's running mean takes its place.",
             changes=CHANGES,
         ),

@@ -45,7 +45,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"The host waits for {in_number(pinned.count, 'copy', 'copies')} a step from pinned memory ({in_bytes(size)}): {in_words(lost)} lost",
             Action("Copy", "without blocking", ": .to(device, non_blocking=True)."),
-            note="The copies as they are, without the host's waiting for them.",
+            note="Predicted with the same copies, without the host's waits for them.",
             risk="Change a batch in place only after its copy has ended.",
             changes=CHANGES,
         ),

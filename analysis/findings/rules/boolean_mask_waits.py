@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, OUTPUT_SIZE, REPEATS, SAME_SHAPE, waiting_calls
 from sawtooth.analysis.run.model import Action, Explains
 
-MASKS = "A boolean mask or nonzero makes the host wait for how many elements it keeps"
+MASKS = "A boolean mask or nonzero makes the host wait for the number of kept elements"
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -35,7 +35,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         waits,
         Advice(
-            f"{'repeat_interleave makes the host wait for how long its result is' if of_repeats else MASKS}: the GPU loses {{cost}} of each step",
+            f"{'repeat_interleave makes the host wait for the length of its result' if of_repeats else MASKS}: the GPU loses {{cost}} of each step",
             OUTPUT_SIZE
             if of_repeats
             else Action(
@@ -43,7 +43,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "indexing with boolean masks",
                 ": torch.where, masked_fill and a loss with ignore_index keep the shape.",
             ),
-            note="The waits removed from the replay; the masking kernels stay in it.",
+            note="Predicted by the replay without the waits; the masking kernels stay.",
             risk="Work is then done for masked elements too: where few are kept, measure both.",
             changes=SAME_SHAPE,
         ),

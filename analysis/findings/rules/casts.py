@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Keep", "tensors in one dtype across neighbouring operators", ", or compile the model so that casts are fused."
             ),
-            note="All casts gone: a bound, since losses and norms should stay in FP32.",
+            note="Predicted without all casts. This is an upper limit, because losses and norms should stay in FP32.",
             risk="Weights in bf16 without FP32 master copies lose small updates.",
             changes=(SHARDED, *CHANGES) if context.recording.named(FSDP) else CHANGES,
         ),

@@ -61,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{in_bytes(size)} of tensors are copied to the host in {steps} of {saved.steps} steps, as a checkpoint does: {in_words(lost)} of each step on average",
             SAVE_LESS,
-            note="The copies and the host's work around them removed from the replay.",
+            note="Predicted by the replay without the copies and the host's work around them.",
             risk=LOSES_MORE,
             changes=CHANGES,
         ),

@@ -64,8 +64,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Gradients are clipped one by one: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Clip", "all gradients in one call", ": clip_grad_norm_ or clip_grad_value_."),
-            note="A few kernels that take as long as all of these, and their launches gone; reads of the norms are another finding's.",
-            risk="One norm over all gradients scales otherwise than one norm for each.",
+            note="Predicted with a few kernels that take as long as all of these together, without the other launches. Another finding covers the reads of the norms.",
+            risk="One norm over all gradients scales them differently than one norm for each.",
             changes=CHANGES,
         ),
         lost_ms=saved,

@@ -58,7 +58,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ", or turn the search off: torch.backends.cudnn.benchmark = False.",
             ),
             note="Not predicted: without the search cuDNN still plans every new shape, about a millisecond a convolution.",
-            risk="Without the search cuDNN chooses by a heuristic, which a few shapes are slower with.",
+            risk="Without the search, cuDNN chooses by a heuristic, which is slower for a few shapes.",
             changes=CHANGES,
         ),
         lost_ms=min(ms, waits_ms),  # the host also searches while the GPU works

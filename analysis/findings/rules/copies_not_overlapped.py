@@ -62,7 +62,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input{of_the_batch(context, inputs)} that no kernel overlaps",
             Action("Copy", "the next batch on its own stream while this one computes"),
-            note="The copies taken out of the replay: what is left when they are wholly overlapped.",
+            note="Predicted by the replay without the copies, as if they were fully overlapped.",
             risk="One more batch is held in GPU memory; without record_stream the allocator may reuse it too early.",
             changes=CHANGES,
         ),

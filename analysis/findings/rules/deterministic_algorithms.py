@@ -56,7 +56,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "deterministic algorithms off",
                 ", or at least the fills: torch.utils.deterministic.fill_uninitialized_memory = False.",
             ),
-            note="Without the fills; what the slower algorithms cost is not in it.",
+            note="Predicted without the fills. The cost of the slower algorithms is not included.",
             risk="Without the fills results still repeat; without deterministic algorithms they differ in the last bits from run to run.",
             changes=CHANGES,
         ),

@@ -57,7 +57,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "the loop under torch.inference_mode()",
                 ": activations are then freed at once, which leaves memory for a larger batch.",
             ),
-            note="Not predicted: what is saved is memory first; the time changes only where the host or memory is the limit.",
+            note="Not predicted: this saves memory first. It saves time only if the host or memory is the limit.",
             risk="Tensors made in inference mode cannot be used in autograd later; no_grad allows that.",
             changes=CHANGES,
         ),

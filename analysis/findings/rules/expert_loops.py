@@ -71,7 +71,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{most} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Sort", "tokens by expert and compute all experts in one grouped product"),
-            note="One body of each loop with all of its work: the GPU's work stays, the launches of the others go.",
+            note="Predicted with one iteration of each loop that does all of its work. The other iterations' launches are removed.",
             risk="Sums run in another order; with a capacity, tokens above it are dropped.",
             changes=CHANGES,
         ),

@@ -106,7 +106,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 f"under {dtype} autocast",
                 ": the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
             ),
-            note=f"Products as long as {dtype} kernels of their shapes take on such a GPU, with the casts that autocast adds, and elementwise work on {dtype} tensors where the order of operators shows it.",
+            note=f"Predicted with the time of {dtype} kernels of these shapes on such a GPU, with the casts that autocast adds, and elementwise work on {dtype} tensors where the order of operators shows it.",
             risk=FP32_BY_NEED if needed else BF16_RISK if dtype == "bf16" else FP16_RISK,
             changes=_changes(context, dtype, slow),
         ),
@@ -139,7 +139,7 @@ def _by_name(context: RuleContext, dtype: str, faster: float) -> Iterator[Eviden
         Advice(
             f"FP32 products take {in_words(cost)} of each step without tensor cores, by their kernels' names",
             Action("Train", f"under {dtype} autocast", ": the same products run on tensor cores."),
-            note="At most: the products' shapes are not known, so only the ratio of the peaks bounds the gain. Record with `record_shapes=True`.",
+            note="This is an upper limit: the products' shapes are not known, so only the ratio of the peaks limits the gain. Record with `record_shapes=True`.",
             risk=BF16_RISK if dtype == "bf16" else FP16_RISK,
             changes=CHANGES if dtype == "bf16" else FP16_CHANGES,
         ),

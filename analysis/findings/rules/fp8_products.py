@@ -66,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Try", "FP8 linear layers for the large products", ", and compare the loss curve: FP8 rounds more coarsely."
             ),
-            note="These products as long as FP8 ones of their shapes take; scaling kernels are not in it.",
+            note="Predicted with the time of FP8 products of these shapes. Scaling kernels are not included.",
             risk="Accuracy: compare the loss curve over some thousand steps.",
             changes=CHANGES,
         ),

@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "the next layer's weights while this one computes",
                 ": prefetch in the forward and in the backward pass.",
             ),
-            note="Predicted by the replay with these gathers hidden as far as they stick out; what they compute beside loses the multiprocessors that they hold.",
+            note="Predicted by the replay with the exposed parts of these gathers hidden. Kernels that run beside them lose the multiprocessors that the gathers use.",
             risk="One more layer's weights are in memory at a time.",
             changes=CHANGES,
         ),

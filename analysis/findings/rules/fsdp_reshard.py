@@ -74,7 +74,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Weights are gathered twice a step: {in_words(cost_ms)} for the backward pass, which the forward pass had gathered already",
             Action("Keep", "the gathered weights until the backward pass", f" (reshard_after_forward=False).{fits}"),
-            note="Predicted by the replay without the second gathers: waiting in them, their copies and the host's time for both included.",
+            note="Predicted by the replay without the second gathers, including the waits in them, their copies and the host's time.",
             risk="The gathered weights of all layers stay in memory between the forward and the backward pass.",
             changes=CHANGES,
         ),

@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Python collects garbage {in_times(collections.count)} a step: {in_words(ms)} of the host's time{called}",
             Action("Take", "gc.collect() out of the loop", "; freeze what lives for ever, and collect every thousand steps."),
-            note="The host's Python removed from the replay.",
+            note="Predicted by the replay without this Python time of the host.",
             risk="Cycles that hold GPU tensors live longer.",
             changes=CHANGES,
         ),

@@ -42,7 +42,7 @@ BY_THE_GPU = (
     "Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share memory and multiprocessors with it. The host "
     "launches two copies for each gradient, into its bucket and back, where it launched an all-reduce."
 )
-BY_THE_HOST = "Not predicted: the host is the limit, and what the hooks and copies of DistributedDataParallel cost it is in no trace of a run without them."
+BY_THE_HOST = "Not predicted: the host is the limit, and this trace does not show the host's cost of DistributedDataParallel's hooks and copies."
 
 CHANGES = (
     CodeChange(

@@ -35,8 +35,10 @@ from sawtooth.analysis.units import in_words, significant
 
 LEAST_A_STEP = 0.5  # Rarer breaks, in fewer than every second step, belong to another code path (an evaluation, a log).
 MOST_ROWS = 20
-BETWEEN_PIECES = "between pieces of the backward pass; which break each is of, the trace does not tell"
-UNKNOWN_COST = " What they cost is not told: the trace cannot be replayed, or the host comes to the kernels after them as quickly as to others."
+BETWEEN_PIECES = "between pieces of the backward pass; the trace does not show which break each belongs to"
+UNKNOWN_COST = (
+    " Their cost is unknown: the trace cannot be replayed, or the host reaches the kernels after them as quickly as others."
+)
 
 CHANGES = (
     CodeChange(
@@ -96,7 +98,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "the breaks in the compiled graph",
                 f". Compiling with fullgraph=True stops at the next one and says why.{where}{'' if cost else UNKNOWN_COST}",
             ),
-            note="The host comes to the first kernel after each break as quickly as to other kernels. That more kernels could be fused is not counted.",
+            note="Predicted with the host reaching the first kernel after each break as quickly as other kernels. Fusing more kernels is not counted.",
             risk="fullgraph=True stops the run where a break is left; a larger graph takes longer to compile.",
             changes=CHANGES,
         ),
@@ -121,7 +123,7 @@ def _abandoned(context: RuleContext, entries: list[CompileReason]) -> Evidence:
                 "what breaks the graph out of the loop",
                 f", or compile what the loop calls by itself. At {first.place}: {first.reason.rstrip('.')}.",
             ),
-            note="What compiling would bring is not known. Functions that are called from there are compiled one by one.",
+            note="The gain of compiling is unknown. Functions that are called from there are compiled one by one.",
             changes=CHANGES[:1],
         ),
         confidence="high",
@@ -146,7 +148,7 @@ def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Evid
                 " (TORCH_LOGS=recompiles): a number or a list's length of Python that the code depends on. "
                 f"After 8 versions (torch._dynamo.config.recompile_limit) the function is not compiled again.{why}",
             ),
-            note="What compiling would bring is not known. Each lookup that has code begins a compiled region; these begin none.",
+            note="The gain of compiling is unknown. Each lookup that has code begins a compiled region; these begin none.",
             changes=ABANDONED,
         ),
         confidence="high",

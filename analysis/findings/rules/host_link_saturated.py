@@ -55,7 +55,7 @@ FROM_HOST = Direction(
     "(?i)HtoD|HostToDevice",
     "pcie_rx_bps",
     Action("Send", "fewer bytes", ": uint8 images normalized on the GPU, 16-bit instead of FP32, decoding on the GPU."),
-    "The copies with half the bytes, as where FP32 becomes bf16; uint8 in its place is a quarter.",
+    "Predicted with half the bytes, as with bf16 instead of FP32; uint8 would be a quarter.",
     CodeChange(
         "PyTorch",
         'images = transform(images)   # float32 on the CPU\nimages = images.to("cuda", non_blocking=True)',
@@ -71,7 +71,7 @@ TO_HOST = Direction(
         "fewer bytes to the host",
         ": reduce values on the GPU first (the chosen class instead of all logits), 16-bit instead of FP32, and only in the steps whose values are read.",
     ),
-    "The copies with half the bytes, as where FP32 becomes bf16; a value reduced on the GPU is less.",
+    "Predicted with half the bytes, as with bf16 instead of FP32; a value that is reduced on the GPU is smaller.",
     CodeChange(
         "PyTorch",
         'classes = logits.to("cpu").argmax(-1)   # all logits are copied',

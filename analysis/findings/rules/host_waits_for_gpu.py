@@ -164,7 +164,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             "The host stops {times} a step to wait for the GPU, {cost_clause}; most at {place}",
             _action(context, calls),
-            note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",
+            note="Predicted by the replay without these waits and the work that only serves the reads: copies, norms, tests, and Python right after a copy of more than 1 MB.",
             risk="Values read later are stale by N steps; NaN checks fire later.",
             changes=_changes(context, calls),
         ),
@@ -255,7 +255,7 @@ def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
             replace(_action(context), how=f"{READ_LATER.how} {OUTPUT_SIZE.sentence}")
             if waiting_calls(context, REPEATS)
             else _action(context),
-            note="What they cost by themselves is not predicted: in the profile the host is late and waits for little, in the run it may wait longer.",
+            note="Their own cost is not predicted: in the profile the host is late and waits little, but in the run it may wait longer.",
             risk="Values read later are stale by N steps; NaN checks fire later.",
             changes=CHANGES,
         ),

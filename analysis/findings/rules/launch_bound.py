@@ -86,8 +86,8 @@ BY_HAND_FIX = (
     ", captured by hand: torch.compile stops at {layer}, which cuDNN runs. Or give each launch more work with a larger batch."
 )
 PACKED_RISK = " Packed sequences are of other lengths in each batch: pad them to one length first."
-STEP_NOTE = "Each step launched as one graph, its input copied as before; kernels keep their durations."
-MODEL_NOTE = "Forward and backward pass launched as a graph, and the {kernels} of {optimizer} as before: it cannot be captured. Kernels keep their durations."
+STEP_NOTE = "Predicted with each step launched as one graph. Its input is copied as before, and kernels keep their durations."
+MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph, and the {kernels} of {optimizer} as before: it cannot be captured. Kernels keep their durations."
 COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: ≈ {ms} a step. Compiling would also fuse kernels."
 GRAPH_RISK = "Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out."
 LENGTHS_FIX = Action(
@@ -95,9 +95,9 @@ LENGTHS_FIX = Action(
     "to a few lengths",
     ", and launch the step of each as one CUDA graph; or give each launch more work with a larger batch.",
 )
-LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph holds one shape. How many lengths will do, and how much work padding adds, nothing tells."
-AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
-AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps hide. Launching sooner brings nothing before they give more."
+LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph has one shape. It is unknown how many lengths are needed and how much work padding adds."
+AFTER_WAITS = "Not predicted: remove the host's waits first. They delay later launches, and a graph cannot contain them."
+AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps do not show. Faster launches bring nothing until the workers deliver more."
 UNEXPLAINED = "Not predicted: the GPU waits longer for what the trace does not show than for launches."
 
 

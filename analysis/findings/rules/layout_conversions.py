@@ -85,8 +85,8 @@ CUDNN = Action(
 )
 LAST_3D = Action("Keep", "the model and its inputs in channels_last_3d", ", the layout of tensors of five dimensions.")
 NOTE = (
-    "Without the conversions, and norms as long as they take in NHWC, which group norms do not gain from. "
-    "Convolutions whose channels are no multiple of 8 may get slower kernels: pad them."
+    "Predicted without the conversions, and with the time of norms in NHWC; group norms gain nothing. "
+    "Convolutions whose channels are not a multiple of 8 may get slower kernels: pad them."
 )
 NOTE_3D = " Over three dimensions cuDNN has fewer kernels: the one network measured took 9.39 ms where 6.90 (5.73 to 11.9) were predicted."
 NOTE_DEPTHWISE = " In PyTorch's benchmark, cuDNN's depthwise kernels reach 0.6 to 5.8 times the speed of PyTorch's own."

@@ -68,8 +68,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Advice(
                 f"{in_number(len(slow) / steps, 'product a step takes', 'products a step take')} {cost}, longer than such products usually do",
                 Action("Let", "torch.compile time its kernels", ": mode='max-autotune-no-cudagraphs'."),
-                note="These products as long as others of their shape take. What is fused into them besides is not counted.",
-                risk="Minutes of trying at every start, unless its cache is kept; other kernels round otherwise.",
+                note="Predicted with the time that other products of the same shape take. Further fusion is not counted.",
+                risk="The search takes minutes at every start, unless its cache is stored. Other kernels round differently.",
                 changes=CHANGES,
             ),
             lost_ms=ms_per_step(slow, steps),

@@ -68,7 +68,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "keeps what a step made",
                 ": append loss.detach() instead of loss, clear lists of outputs, bound caches.",
             ),
-            note="Not a matter of step time: the run ends when memory is full.",
+            note="This does not change the step time, but the run ends when memory is full.",
             risk="None, unless something reads what was kept.",
             changes=CHANGES,
         ),

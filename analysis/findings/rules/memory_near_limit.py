@@ -51,7 +51,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "a tenth free",
                 ": accumulate over smaller batches, recompute some activations, or use expandable segments.",
             ),
-            note="Not a matter of step time, so nothing is predicted.",
+            note="This does not change the step time, so nothing is predicted.",
             risk="Smaller batches lower the throughput; recomputing costs up to a third more compute.",
             changes=CHANGES,
         ),

@@ -239,7 +239,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Products with dimensions of {shown}, no multiples of 8, take {in_words(cost)} of each step",
             _action(alone, width, lengths),
-            note="These products as long as aligned ones take; kernels around them that also work on the odd size gain on top.",
+            note="Predicted with the time of aligned products. Other kernels that work on the odd size gain more.",
             risk=OTHER_MODEL if width is not None else MASKED if lengths.issuperset(alone) else PADDED_MODEL,
             changes=_changes(alone, width, lengths),
         ),

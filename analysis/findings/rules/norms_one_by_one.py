@@ -73,7 +73,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "norms and histograms of parameters every N steps",
                 ", and all norms in one call: torch._foreach_norm, or torch.nn.utils.get_total_norm for one norm over all.",
             ),
-            note="These kernels and their launches gone, as in the steps without them.",
+            note="Predicted without these kernels and their launches, as in the steps without them.",
             risk="Logged values are of every Nth step.",
             changes=CHANGES,
         ),

@@ -70,8 +70,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ", or do it in the data loader's workers."
                 + ("" if line else " Record once with with_stack=True to see the line."),
             ),
-            note="The operators' time removed from the replay, and a launch of its own added for each.",
-            risk="What is drawn at random differs on the GPU; what the host needs next must be copied back.",
+            note="Predicted by the replay without the operators' time, with one added launch for each.",
+            risk="Random numbers on the GPU differ. Values that the host needs next must be copied back.",
             changes=(*_of_function(function), *CHANGES),
         ),
         lost_ms=lost,

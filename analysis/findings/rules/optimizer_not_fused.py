@@ -142,7 +142,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"The optimizer launches {count_in_words(single, steps)} a step, one parameter tensor at a time",
             Action("Use", "the fused optimizer") if name is None or name in FUSED_ON_GPU else ALL_AT_ONCE,
-            note="The optimizer as two kernels that move each value once.",
+            note="Predicted with two kernels that move each value once.",
             risk="The fused update rounds differently in the last bits.",
             changes=with_optimizer(CHANGES, name),
         ),

@@ -53,7 +53,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "one optimizer step for several batches",
                 " (gradient accumulation), or a larger batch where memory allows.",
             ),
-            note="Not predicted: a step then means several batches.",
+            note="Not predicted: a step then contains several batches.",
             risk="The effective batch grows: the learning rate and its schedule must follow.",
             changes=CHANGES,
         ),

@@ -35,8 +35,8 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, Wit
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 
-PINNED = "The copies at the speed of a pinned copy over PCIe 5 (55 GB/s), without the host's waiting for them."
-THREAD = "One thread pins the batches of all workers, which takes about {ms} a step then: the wait would move there."
+PINNED = "Predicted with the speed of pinned copies over PCIe 5 (55 GB/s), without the host's waits for them."
+THREAD = "One thread pins the batches of all workers, which takes about {ms} per step: the wait would move there."
 SMALLER = Action(
     "Send",
     "fewer bytes",

@@ -98,7 +98,9 @@ def _how_often(pauses: Pauses, step_ms: float) -> str:
 
     The text also says if they are not part of the step.
     """
-    apart = f"No part of the step time of {in_words(step_ms)}: without them steps take as long, and more of them are done."
+    apart = (
+        f"Not part of the step time of {in_words(step_ms)}: without them, steps take as long, but the run does more of them."
+    )
     seen = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
     often = "how often they come is not known better"
     if pauses.period is not None:

@@ -86,7 +86,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         mean_ms = sum(pipeline.stage_ms) / stages
         title = f"Stage {slowest} of the pipeline works {in_words(pipeline.stage_ms[slowest])} of each step, the mean stage {in_words(mean_ms)}"
         action = Action("Move", f"layers from stage {slowest} to the others", ": its work sets the pace of all.")
-        note = "Predicted from the stages' kernels, were their work equal."
+        note = "Predicted from the stages' kernels, as if their work were equal."
     where = context.gap_evidence("comm_wait", "comm_transfer", "unattributed")
     yield Evidence(
         Advice(

@@ -47,9 +47,9 @@ BACKEND_FIX = Action(
     ", which needs no plan: torch.backends.cuda.enable_cudnn_sdp(False). Or pad to a few lengths: plans are kept.",
 )
 PAD_FIX = Action("Pad", "to a few lengths or sizes", ": a plan is kept for each shape that has come once.")
-BACKEND_NOTE = "The host's time on attention's plans removed from the replay; flash attention's kernels take 1 to 2.3 times as long as cuDNN's."
+BACKEND_NOTE = "Predicted by the replay without the host's planning of attention; flash attention's kernels take 1 to 2.3 times as long as cuDNN's."
 PAD_NOTE = "Not predicted: how much work padding adds."
-KNOWN_LENGTHS_NOTE = "Lengths that have all come once are planned no more: then it ends by itself."
+KNOWN_LENGTHS_NOTE = "Each length is planned only once, so this ends by itself when all lengths have occurred."
 PAD = CodeChange(
     "PyTorch",
     "length = max(map(len, batch))",

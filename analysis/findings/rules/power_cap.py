@@ -41,7 +41,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Leave",
                 "the clocks as they are",
-                ", this is no fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",
+                ", this is no fault: the working GPU draws as much power as it is allowed. Compare MFU at the clock it had; a higher power limit would raise it.",
             ),
             note="Not predicted: how clocks follow a higher limit is not recorded.",
             risk="A higher limit needs cooling for it.",

@@ -62,11 +62,9 @@ CHANGES = (
 )
 
 BY_TELEMETRY = " From telemetry the run's step is good to 10 %."
-AS_PROFILED = "The step as profiled, in which the loader kept up."
-MOST_WORKERS = (
-    "The step that as many workers feed as the host could have, by what a sample took; the profiled ones lived on a full queue."
-)
-IN_PROPORTION = "At best: the workers were not timed, and their rate grows at most with their number."
+AS_PROFILED = "Predicted as the profiled step, in which the loader kept up."
+MOST_WORKERS = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps used up a full queue."
+IN_PROPORTION = "This is an upper limit: the workers were not timed, and their rate grows at most with their number."
 EITHER = Action(
     "Give", "the loader more workers", ", or make a sample cheaper."
 )  # Used if no timing shows why a sample is slow.
@@ -132,7 +130,7 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
         Advice(
             f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings hardly anything alone",
             replace(advice, how=f"{advice.how} Before that, nothing that shortens the GPU's work helps."),
-            note="At most: as much as the GPU waits. How long the host takes for a step that never waits for batches, the profiled steps do not tell.",
+            note="This is an upper limit, the GPU's whole wait. The profiled steps do not show how long the host takes for a step without waiting for batches.",
             risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
             changes=with_more(facts, CHANGES, workers_for(context, fed_ms)),
         ),

@@ -39,7 +39,7 @@ WHAT_IS_RARE = Action(
 )
 EVERY_STEP = Action(
     "See",
-    "what every step of the run does or waits for and the profiled ones do not",
+    "what every step of the run, but no profiled step, does or waits for",
     ", or what else its host is busy with: nothing rare, since most of its steps are that long. Then profile again.",
 )
 WHOLE_ROUND = (
@@ -48,7 +48,7 @@ WHOLE_ROUND = (
 )
 EVERY_ROUND = Action(
     "See",
-    "what every round of the run does or waits for and the profiled one does not",
+    "what every round of the run, but not the profiled one, does or waits for",
     ", or what else its host is busy with: nothing rare. Then profile again.",
 )
 

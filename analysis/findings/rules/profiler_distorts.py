@@ -50,7 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             )
             if guessed
             else Action("Read", "the run's own step", ", not the profile, for what a step costs."),
-            note="Nobody runs under the profiler, so there is nothing to gain.",
+            note="The training does not normally run under the profiler, so there is nothing to gain.",
             risk="Without shapes MFU cannot be counted; without stacks no source lines are named.",
             changes=CHANGES,
         ),

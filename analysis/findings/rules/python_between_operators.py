@@ -83,7 +83,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                     else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line; gc.collect(), logging and checkpoints look like this."
                 ),
             ),
-            note="These stretches removed from the replay; at best what operators on the CPU do beside them goes as well.",
+            note="Predicted by the replay without this Python time. At best, the CPU operators beside it go too.",
             risk="Work moved to a thread still shares Python's lock with the launches.",
             changes=CHANGES,
         ),

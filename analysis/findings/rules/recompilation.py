@@ -47,9 +47,9 @@ OTHER = (
     ": {reason} changes between calls ({place}). Keep it the same, or hand it over as a tensor; shapes are not what changes."
 )
 MARKED = ": {count} for other sizes ({reason}, {place}). Mark that dimension (torch._dynamo.mark_dynamic), compile with dynamic=True, or pad to a few lengths: each time that is spared saves {each}."
-IN_PROFILE = "The compiling removed from the replay: as long as the run compiles as often as the profiled steps do."
-OF_RUN = "The profiled steps without their compiling, beside the run's own step as it was timed: the run compiles less often than they do."
-AS_WITHOUT = "No gain is predicted: by its own timing the run's step is as short as the profiled ones are without compiling, within what the replay is off."
+IN_PROFILE = "Predicted by the replay without compiling, if the run compiles as often as the profiled steps."
+OF_RUN = "Predicted from the profiled steps without compiling and the run's measured step: the run compiles less often than the profiled steps."
+AS_WITHOUT = "No gain is predicted: the run's measured step is as short as the profiled steps without compiling, within the replay's error."
 
 LOADING_CHANGES = (
     CodeChange(
@@ -102,7 +102,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                     ": code is loaded once, so these steps are slower than the training. Set a schedule with warm-up.",
                     records_again=True,
                 ),
-                note="Not predicted: later steps do not pay it as it is.",
+                note="Not predicted: later steps do not have this cost.",
                 risk="None: only the profile changes.",
                 changes=LOADING_CHANGES,
             ),

@@ -78,8 +78,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 f"nn.{name} over the whole sequence",
                 ": one product for the inputs of all time steps, one for each gradient of a weight.",
             ),
-            note="The products of inputs and the gradients of weights in one each, the sums of gradients gone, one product a time step left, launched by "
-            "one call without an operator for each; in TF32, as cuDNN computes FP32 by default.",
+            note="Predicted with one product for all inputs, one per weight gradient, no sums of gradients, and one product per time step in a single "
+            "call. They run in TF32, cuDNN's default for FP32.",
             risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
             changes=CHANGES,
         ),

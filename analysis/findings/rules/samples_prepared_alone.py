@@ -84,8 +84,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"{max(loop.samples for loop in loops)} samples of a batch are prepared on the GPU one by one: {count_in_words(work, steps)} and "
             f"{in_words(ms_per_step(work, steps))} of its work in each step",
             Action("Transform", "the batch as a whole", ", or prepare samples in the data loader's workers."),
-            note="The loop's kernels as those of one sample over all the data: their work stays, the other launches go.",
-            risk="A transform that is random draws once for a batch that it gets whole, unless it is made for batches.",
+            note="Predicted with the kernels of one sample over all the data: the work stays, the other launches are removed.",
+            risk="A random transform draws only once for a whole batch, unless it is made for batches.",
             changes=CHANGES,
         ),
         lost_ms=context.step_ms - predicted,

@@ -45,7 +45,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"TorchScript runs in each step: its interpreter is called {in_times(graphs.count)}",
             Action("Take", "torch.jit.script and torch.jit.trace off", ", and compile the model instead."),
-            note="Not predicted: a trace does not tell what torch.compile would make of operators that TorchScript has arranged already.",
+            note="Not predicted: a trace does not show what torch.compile would gain over TorchScript.",
             risk="Compiling takes minutes at the start, and again when shapes change.",
             changes=CHANGES,
         ),

@@ -36,8 +36,8 @@ from sawtooth.ingest.loop.page_cache import FirstRead
 FROM_DISK = 0.5  # Share of all bytes read. Below it, most batches already come from memory.
 FITS = 0.8  # Share of the memory that was free; the training uses some of it later.
 COMPUTING = ("cores", "worker")  # Results of the host's samples for workers that do not wait for a disk.
-NOT_PREDICTED = "Not predicted: no batch of this recording came from memory, so that nothing tells how long one takes then."
-MEASURED = "Measured: what the workers of the later epochs took. The run's own steps are mostly of these."
+NOT_PREDICTED = "Not predicted: no batch of this recording came from memory, so its time is unknown."
+MEASURED = "Measured in the later epochs, to which most of the run's steps belong."
 CHANGES = (
     CodeChange("sawtooth run", "sawtooth run python train.py", "sawtooth run --after 600 python train.py   # seconds: past the first epoch"),
     CodeChange("before the training", "python train.py", "find data/ -type f -exec cat {} + > /dev/null   # reads the files ahead, once\npython train.py"),
@@ -84,7 +84,7 @@ def _over(context: RuleContext, first: FirstRead) -> Evidence:
         takes = f"{fed.workers} workers take {in_words(fed.ms)} for a batch ({in_words(fed.low_ms)} to {in_words(fed.high_ms)}): {takes}"
     return Evidence(
         Advice(
-            f"The profiled steps wait for the disk as later ones do not: {_read(first)} in the first epoch",
+            f"The profiled steps wait for the disk, but later ones do not: {_read(first)} in the first epoch",
             Action(
                 "Record",
                 "a later epoch before changing the loader",
@@ -92,7 +92,7 @@ def _over(context: RuleContext, first: FirstRead) -> Evidence:
                 records_again=True,
             ),
             note=MEASURED,
-            risk="Where a job has one epoch alone, all of it is read from the disk.",
+            risk="A job with a single epoch reads all of it from the disk.",
             changes=CHANGES[:1],
         ),
         confidence="high",
@@ -103,7 +103,7 @@ def _over(context: RuleContext, first: FirstRead) -> Evidence:
 
 def _not_over(context: RuleContext, first: FirstRead, lost_ms: float) -> Evidence:
     whole, room = in_bytes(first.samples * first.sample_bytes), in_bytes(first.room_bytes)
-    return Evidence(Advice(f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory", Action("Record", "a later epoch before changing the loader", ": from the second on batches come from memory, as long as nothing else fills it. Where the first epoch counts, read the files ahead.", records_again=True), note=NOT_PREDICTED, risk="Memory that other programs or further jobs take is not there for files: then every epoch reads from the disk.", changes=CHANGES,), lost_ms=lost_ms or None, rows=_evidence(context, first),)  # fmt: skip
+    return Evidence(Advice(f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory", Action("Record", "a later epoch before changing the loader", ": from the second on batches come from memory, as long as nothing else fills it. Where the first epoch counts, read the files ahead.", records_again=True), note=NOT_PREDICTED, risk="If other programs or jobs need this memory, every epoch reads from the disk.", changes=CHANGES,), lost_ms=lost_ms or None, rows=_evidence(context, first),)  # fmt: skip
 
 
 def _evidence(context: RuleContext, first: FirstRead) -> list[dict[str, Any]]:

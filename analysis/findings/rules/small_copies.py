@@ -70,7 +70,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} a step"
             + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
             Action("Put", "small tensors into one", ", copy it once and slice it on the GPU."),
-            note="One of these copies left in each step, and the host's time before the others, and waiting for them, gone.",
+            note="Predicted with one of these copies per step, without the host's time before the others and its waits for them.",
             risk="None, unless values are made one after the other.",
             changes=CHANGES,
         ),

@@ -66,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action("Mark", "each step with an NVTX range")
             if nsight
             else Action("Call", "profiler.step() after each step", ", with a schedule."),
-            note="Not a matter of step time.",
+            note="This does not change the step time.",
             risk="None.",
             changes=NSIGHT_CHANGES if nsight else CHANGES,
         ),

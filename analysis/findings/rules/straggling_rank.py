@@ -62,27 +62,23 @@ CHANGES_OF: dict[str | None, tuple[CodeChange, ...]] = {
 }
 
 PERHAPS = (
-    "The gain is at most this: as replayed from the traces alone the hosts are slower than these kernels and hide the difference; telemetry "
-    "(`sawtooth sample`) beside the run would tell."
+    "This gain is an upper limit: replayed from the traces alone, the hosts are slower than these kernels and hide the difference. Telemetry "
+    "(`sawtooth sample`) during the run would show it."
 )
 SHARED = (
-    "All ranks replayed together without the profiler. Work of another batch size is shared out, so that all have the mean of it; kernels that the others "
-    "do not run are taken away."
+    "All ranks replayed together without the profiler. Work of a different batch size is spread evenly over the ranks; kernels that the others "
+    "do not run are removed."
 )
-AS_RECORDED = (
-    "By the collectives as they were recorded, with the late ones as early as their peers; not by replays without the profiler."
-)
-SHARED_OUT = "Work of another batch size is shared out, so that all have the mean of it."
+AS_RECORDED = "Predicted from the recorded collectives, with the late ranks as early as their peers, and not from replays without the profiler."
+SHARED_OUT = "Work of a different batch size is spread evenly over the ranks."
 SKEW = Action("Nothing", "", ": the profiler slows one host more than another.")
 PERHAPS_SKEW = Action("Nothing", "yet", ": the profiler slows one host more than another.")
-WITHIN_ERROR = "Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be."
+WITHIN_ERROR = "Not predicted: the difference between the ranks is within the error of the profiler's estimated cost."
 APART = (
-    "Not predicted: replayed together without the profiler, one rank still waits {apart} of each step more than another, which the error of what the "
-    "profiler's cost was taken to be may make."
+    "Not predicted: replayed together without the profiler, one rank still waits {apart} of each step more than another, which may be an error of the "
+    "profiler's estimated cost."
 )
-NOT_TOGETHER = (
-    "Not predicted: the ranks were not all replayed together without the profiler, so that what it adds to each is not known."
-)
+NOT_TOGETHER = "Not predicted: not all ranks could be replayed together, so the profiler's cost on each is unknown."
 
 
 @dataclass(frozen=True)
@@ -203,7 +199,7 @@ def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Eviden
                 f"at what {early} do not have to do",
                 f": the others' hosts, their data and their share of the work.{more}",
             ),
-            note="Not predicted: of so many late ranks nobody is the exception, and the recording does not tell whether they lose time or the others have less to do.",
+            note="Not predicted: with so many late ranks, the recording does not show whether they lose time or the others have less to do.",
         ),
         severity="info",
         rows=evidence,

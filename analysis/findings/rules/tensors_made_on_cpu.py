@@ -32,7 +32,7 @@ from sawtooth.analysis.units import in_number, in_words
 TRIANGLES = ("tril", "triu")
 FILLED = ("randn", "rand", "ones", "zeros")  # Functions that need only a size.
 
-SLOWER = " That the run's longer steps are longer by this work is likely, not seen: the profiled steps do not hold that time."
+SLOWER = " This work probably makes the run's steps longer, but the profiled steps do not contain that time."
 
 CHANGES = (
     CodeChange(
@@ -63,7 +63,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{in_number(made.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
             Action("Make", "tensors on the GPU", ": with device=…, or once before the loop as a buffer."),
-            note=f"The copies and the host's time before each of them removed from the replay.{SLOWER if slower else ''}",
+            note=f"Predicted by the replay without the copies and the host's time before each.{SLOWER if slower else ''}",
             risk="Random numbers drawn on the GPU differ from those of the CPU.",
             changes=(*_of_tensor(context, made.frame, maker), *CHANGES),
         ),

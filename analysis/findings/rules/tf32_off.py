@@ -59,7 +59,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"TF32 is off: {in_words(cost)} of each step are FP32 products on ordinary units",
             Action("Allow", "TF32 for products and convolutions", ": one line, inputs and outputs stay FP32."),
-            note="These kernels as long as TF32 ones of their shapes take on such a GPU.",
+            note="Predicted with the time of TF32 kernels of these shapes on such a GPU.",
             risk=FP32_BY_NEED if needed else "Products round their inputs to 10 bits of mantissa.",
             changes=CHANGES,
         ),

@@ -50,7 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             "Activations written out of small operators take {cost} of each step in {kernels}",
             Action("Call", "the activation's own function", ", or compile the module."),
-            note="Forward and backward as one kernel each, as long as the slowest of those they replace.",
+            note="Predicted with one kernel each for forward and backward, as long as the slowest that it replaces.",
             risk="Results differ in the last bits.",
             changes=CHANGES,
         ),

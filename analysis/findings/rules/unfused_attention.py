@@ -55,7 +55,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Attention is written out: products, mask, softmax and copies of its score matrix take {in_words(cost)} of each step",
             Action("Call", "scaled_dot_product_attention", ", which never writes the score matrix."),
-            note="Without the kernels that only move the score matrix; the products as long as a fused kernel of their sizes takes.",
+            note="Predicted without the kernels that only move the score matrix, and with the products as long as a fused kernel of this size.",
             risk="Attention weights are not returned any more; dropout draws other numbers.",
             changes=CHANGES,
         ),

@@ -51,7 +51,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             "Normalization written out of small operators takes {cost} of each step in {kernels}",
             Action("Call", "the fused norm", ", or compile the module."),
-            note="Forward as one kernel, backward as two, each as long as the slowest of those they replace.",
+            note="Predicted with one kernel forward and two backward, each as long as the slowest that it replaces.",
             risk="Fused norms accumulate in FP32: results differ in the last bits.",
             changes=CHANGES,
         ),

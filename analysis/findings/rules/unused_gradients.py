@@ -86,8 +86,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "gradients off for what is not trained",
                 ": torch.no_grad() around it, or requires_grad_(False) on its parameters.",
             ),
-            note="Without the end of the backward pass, which serves these gradients alone. That the forward pass then keeps less for it is not in the prediction.",
-            risk="None where no optimizer has these parameters. One that has them and steps rarely needs their gradients.",
+            note="Predicted without the end of the backward pass, which only serves these gradients. The forward pass then also saves less, which is not included.",
+            risk="None if no optimizer has these parameters. An optimizer that has them but steps rarely needs their gradients.",
             changes=CHANGES,
         ),
     )

@@ -50,7 +50,7 @@ CHANGES = (
 
 STARVED_PCT = 10.0  # Percent of the time. A smaller loss disappears in the noise of most steps.
 FEWER_FOR_MAIN = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
-AT_MOST = "At most what the thread waits: where the GPU is the slower side, it hides some of it. How much less it would wait is not known."
+AT_MOST = "At most the thread's wait: if the GPU limits the step, part of it is hidden. It is unknown how much less the thread would wait."
 NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
 RISK = "None where the cores are the limit; measure samples a second before and after."
 
@@ -102,7 +102,7 @@ def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence
     return Evidence(
         Advice(
             f"The training's main thread has no core for {waits_pct:.0f} % of the time{beside}{on}{work}",
-            replace(action, how=f"{action.how} What launches the GPU's work should never wait for a core."),
+            replace(action, how=f"{action.how} The thread that launches the GPU's work should never wait for a core."),
             note=AT_MOST,
             risk=RISK,
             changes=CHANGES if workers else (),

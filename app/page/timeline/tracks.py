@@ -199,7 +199,7 @@ def thread_name(label: str) -> str:
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def steps(rank: RankResult, whole: TimelineSpan) -> dict[str, Any]:
-    """Return the steps in the compact form that ``SentSteps`` of the component describes.
+    """Return the steps in the compact form that ``SentSteps`` in the component's steps.ts describes.
 
     Without it, thousands of steps would add half a megabyte to every run of the page.
     """

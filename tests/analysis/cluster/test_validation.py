@@ -67,7 +67,7 @@ def test_what_no_rank_says_is_named(place: str, value: Any) -> None:
 @pytest.mark.parametrize("sampled", [None, "", "{}", "[1]", '{"device": "x"}'])
 def test_telemetry_that_says_nothing_is_named(sampled: str | None) -> None:
     row = {"kind": "telemetry", "source": "/a/t.jsonl", "id": "0" * 16, "pids": [], "sampled": sampled}
-    with pytest.raises(SawtoothError, match="its sampled is what no rank has"):
+    with pytest.raises(SawtoothError, match="column sampled has invalid values"):
         unpack(pack([row]))
 
 

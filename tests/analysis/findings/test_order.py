@@ -246,7 +246,7 @@ def test_a_general_finding_stands_behind_its_first_part_wherever_both_were() -> 
     for part_ms, severity in ((6.0, "info"), (4.0, "warning")):  # of 10 ms: more than half, and less
         found = ordered(None, [costs("general", 10.0), costs("other", 8.0), costs("part", part_ms)], rules)
         assert [f.rule for f in found] == ["other", "part", "general"]
-        assert found[2].severity == severity and "has a remedy of its own" in found[2].prediction_note
+        assert found[2].severity == severity and "has its own remedy" in found[2].prediction_note
 
 
 @pytest.mark.parametrize(
