@@ -48,7 +48,7 @@ def style() -> None:
     if st.context.theme.type == "dark":
         st.html(
             "<style>[data-testid^=stBaseButton-primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
-            ".st-caution span { color: #F2C14E; } [data-testid=stMain] [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
+            ":root .st-caution span { color: #F2C14E; } [data-testid=stMain] [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
         )
     st.logo(LOGO, size="large")
 
