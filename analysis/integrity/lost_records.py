@@ -80,7 +80,7 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
     if not few_complete and facts.lacking_differ_by > DIFFERENT:
         few_complete, sentence = (
             True,
-            f"{sentence} They took the host another time than the counted ones, so the numbers may differ from the run's.",
+            f"{sentence} Their host time differs from the counted steps', so the numbers may differ from the run's.",
         )
     doubts: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few_complete else {}
     return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=doubts)
@@ -112,7 +112,7 @@ def check_unread(events: int, sentence: str) -> FailedCheck | None:
     """
     if not events:
         return None
-    headline = "The device's events were not read: nothing is known of it."
+    headline = "The device's events were not read, so nothing is known about it."
     effects: dict[str, Effect] = {"best_step_time_ms": "unknown", "step_time_ms": "unknown"}
     return FailedCheck("device_not_read", events, sentence, "", headline, "error", (*EVIDENCE, "host_records"), effects)
 

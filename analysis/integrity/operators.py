@@ -30,7 +30,5 @@ def checks(recording: Recording) -> Iterator[FailedCheck]:
     if operators < FEWEST or following >= FOLLOW * (operators - 1):
         return
     share = f"{following / (operators - 1):.0%}".replace("%", " %")
-    sentence = (
-        f"Only {share} of the operators' numbers follow one another, as all do in a whole trace: operators are missing from it."
-    )
+    sentence = f"Only {share} of the operators' numbers are consecutive. In a complete trace all are, so operators are missing."
     yield FailedCheck("operators_missing", operators, sentence, ADVICE, HEADLINE, "error", EVIDENCE, EFFECTS)

@@ -22,5 +22,5 @@ def checks(recording: Recording) -> Iterator[FailedCheck]:
     names = recording.named(f"(?i){DATA_MARK.pattern}")
     unended, ranges = recording.rows(_UNENDED, [names])[0] if names else (0, 0)
     if unended:
-        sentence = f"{unended:,} of {ranges:,} ranges of data loading do not end before the next ones begin: how long the loader took is not known."
+        sentence = f"{unended:,} of {ranges:,} ranges of data loading do not end before the next ones begin: the loader's time is not known."
         yield FailedCheck("ranges_unended", int(unended), sentence, ADVICE, evidence=("host_records",), effects=DOUBTED)

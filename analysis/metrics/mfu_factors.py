@@ -82,7 +82,7 @@ def clock_factor(measured: DeviceMeasurements) -> Reading:
     if isinstance(factors, str):
         return missing(factors)
     if factors.clock_note is None:
-        note = "No telemetry tells the clock: taken as the clock the peak is quoted at."
+        note = "The clock is not known from telemetry, so the clock of the quoted peak is used."
         return Reading(1.0, trust="caution", notes=(note,))
     return _above_one(Reading(factors.clock, notes=(factors.clock_note,)), BOOSTS)
 
@@ -125,7 +125,7 @@ METRICS = (
     ),
     Metric(
         key="mfu_factor_clock", label="Clock share", unit="share", better="higher",
-        definition="Mean SM clock ÷ the clock the peak is quoted at; 1 with a note where no telemetry tells. Under a power cap the clock that NVML reports was "
+        definition="Mean SM clock ÷ the clock the peak is quoted at; 1 with a note if telemetry does not show it. Under a power cap the clock that NVML reports was "
         "measured 6 to 10 % above the one that the SMs ran at (H200); the difference then lies in the efficiency.",
         source="Telemetry, hardware.toml.",
         compute=clock_factor,

@@ -37,11 +37,12 @@ SAME = 0.08  # telemetry's own error: evidence that differs by less agrees
 LOADED_ALIKE = 0.8  # of the profiled steps' own loading: batches differ, and a page cache may be warmer later
 TOO_WIDE = 2.25  # high ÷ low of the trace's interval for a host-limited run: evidence this wide adds nothing
 NO_STEPS = "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
-OPENING_STEP = "The first profiled step is among the few counted; it may hold warm-up, which too few others can show."
-ONE_STEP = "A single step: it may hold what filling the pipeline took, and nothing says how steps vary."
+OPENING_STEP = (
+    "The first profiled step is one of the few counted steps. It may include warm-up, which so few steps cannot show."
+)
+ONE_STEP = "A single step may include the time to fill the pipeline, and does not show how steps vary."
 MAY_BE_GPU = (
-    "The GPU's own work may be what a step takes: the interval reaches down to {floor} of kernels and their dispatch. "
-    + SAMPLE_IT
+    "The GPU's own work may limit the step, so the interval begins at {floor} of kernels and their dispatch. " + SAMPLE_IT
 )
 
 
@@ -89,7 +90,7 @@ class BestStepTime:
         return self.floor_ms is not None and self.reading.low is not None and self.reading.low <= self.floor_ms
 
 
-NO_TIME = "The profiled steps end at the same time on the device: their operations carry wrong times."
+NO_TIME = "The profiled steps end at the same time on the device, so their operations have wrong times."
 _NOTHING = missing(NO_STEPS)
 LAUNCHES_ONLY = 0.5  # of the kernels' time: in a short loop, the host's wait for the GPU was taken for a pause
 
@@ -236,7 +237,7 @@ def _by_profile(
         return "profile", profiled
     low, high, extra = (trace.low_ms, trace.high_ms, trace.notes) if trace is not None else (None, None, ())
     if est.value is None:
-        note = f"As profiled; the profiler's own cost is not taken off. {est.why_missing}"
+        note = f"As profiled; the profiler's own cost is not subtracted. {est.why_missing}"
         return "profile", Reading(mean_ms, None, "caution", (note, *extra), low, high)
     if abs(est.value - mean_ms) <= AGREES_WITHIN * mean_ms:
         note = f"Mean of the profiled steps; the estimate without the profiler ({in_words(est.value, 4)}) agrees within 5 %."

@@ -27,7 +27,7 @@ PROFILED_MARGIN = 1.05  # the profiler slows a step and never speeds it up; cloc
 OWN_OVERLAP = 0.02  # of a step's kernels
 # Share of the time in which kernels overlap. Which kernels overlap depends on their launches, which recording delays.
 MORE_OVERLAP = 0.5
-SAMPLE_IT = "Ten seconds of `sawtooth sample` beside the run would tell."
+SAMPLE_IT = "Ten seconds of `sawtooth sample` during the run would show it."
 LIKE_MEAN = 0.9  # ratio of median to mean of steps: below, a few long steps determine the mean
 NOT_REPRESENTATIVE = 1.25  # of 54 runs with telemetry, both unrepresentative ones are above (1.7, 4.9), 51 below, one at 1.254
 HOST_SPEED_FACTOR = 1.25  # one loop on one idle host took 12.9 to 19.8 ms per step in runs minutes apart, the next 23.5 to 30.0

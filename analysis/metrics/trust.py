@@ -85,7 +85,7 @@ def apply(
     if begun_before:
         result = {key: lowered(reading, "caution", BEGUN_BEFORE) for key, reading in result.items()}
     if truncated:
-        note = "The trace file ends early; the numbers speak of what it holds."
+        note = "The trace file ends early; the numbers describe what it contains."
         result = {key: lowered(reading, "caution", note) for key, reading in result.items()}
     unknown = result["tensor_core_unknown_share"].value
     if unknown is not None and unknown > UNKNOWN_CAUTION:
@@ -162,7 +162,7 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
             diagnostics.append(Diagnostic("gpus_left_out", "data_loss", sentence, left_out))
         if facts.unmarked_steps:
             sentence = (
-                f"{facts.unmarked_steps} of the steps lost their mark. Each is taken to fill the time between its neighbours."
+                f"{facts.unmarked_steps} of the steps lost their mark. Each is assumed to fill the time between its neighbours."
             )
             diagnostics.append(Diagnostic("marks_lost", "info", sentence, facts.unmarked_steps))
         if facts.lost_marks:

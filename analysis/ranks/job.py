@@ -34,9 +34,7 @@ LEAST_HOST = 0.4  # least factor on the replayed hosts' time; a larger correctio
 SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
 HALVINGS = 5  # steps of the bisection for the hosts' speed, which is then exact to 2 %
 NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
-NOT_REPLAYED = (
-    "Not every rank's trace can be replayed, so the job's step is not known from its ranks together, and no rank is blamed."
-)
+NOT_REPLAYED = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together, and no straggler is reported."
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,12 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
         return "There is no step to compare telemetry with."
     column = _signal(work, sampled)
     if column is None or sampled.steady.start_ns is None:
-        return sampled.steady.why_none or "The telemetry does not say how much of the time the GPU works."
+        return sampled.steady.why_none or "The telemetry does not show in which share of the time the GPU works."
     mean = sampled.at_work[column]
     if mean.samples < LEAST_SAMPLES:
         return f"Only {mean.samples} samples show the training outside the profile."
     if mean.value < LEAST_UTIL_PCT:
-        return f"{NAMES[column]} outside the profile is {mean.value:.1f} %: too low to tell a step time from."
+        return f"{NAMES[column]} outside the profile is {mean.value:.1f} %: too low to compute a step time."
     if work.communication_ns > NO_COLLECTIVES * work.kernel_ns:
         return _bound(work, mean, column)
     in_part = work.pageable_ns + work.allocating_ns if column == COUNTS_KERNELS else 0.0
@@ -56,7 +56,7 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
     ]
     if in_part > COPIES_SHARE * work.occupied_ns:
         other_work = "the pageable copies" if work.pageable_ns > work.allocating_ns else "what the driver does for new memory"
-        notes.append(f"Utilization counts part of {other_work}; nobody knows which, so the interval is wider.")
+        notes.append(f"Utilization counts part of {other_work}; the part is unknown, so the interval is wider.")
     other_counter = sampled.at_work.get(WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS)
     if (
         other_counter is not None and other_counter.value >= LEAST_UTIL_PCT and not _beside_kernels(work)

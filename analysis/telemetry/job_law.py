@@ -119,7 +119,7 @@ def by_utilization(
         high *= SUSTAINED
     mean = measured[0].mean
     by_turns = (
-        f", {in_words(waited_ns / 1e6)} of a step of it waiting, since the ranks hold each other up by turns"
+        f", {in_words(waited_ns / 1e6)} of a step of it waiting, because the ranks delay each other in turn"
         if waited_ns >= 0.5e6
         else ""
     )

@@ -118,7 +118,7 @@ def telemetry_evidence(
     if sampled is None or not any(column in sampled.period_s for column in UTILIZATION):
         return None
     if sampled.profiled:
-        return "The samples were taken under the profiler, so they cannot tell what a step takes without it."
+        return "The samples were taken under the profiler, so they do not show the step time without it."
     return elsewhere(sampled, profile_ns) or by_telemetry(work, sampled)
 
 

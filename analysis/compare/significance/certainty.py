@@ -59,11 +59,13 @@ SURE_OF_SOME = 0.10  # Five times the 2 % by which two recordings of one program
 
 OF_ESTIMATES = "The interval is what is known of both step times, widened to 95 %."
 NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
-UNBOUNDED = "On one side nothing bounds the step time from above."
+UNBOUNDED = "One side's step time has no upper limit."
 OTHER_MODEL = "Their matrix products have different shapes, so the step times do not show the effect of a change."
-OTHER_PROGRAM = "Hardly a kernel of one side runs in the other: A and B are different programs, so the step times do not show the effect of a change."
+OTHER_PROGRAM = (
+    "A and B share almost no kernels: they are different programs, so the step times do not show the effect of a change."
+)
 ONE_COMMAND = (
-    "Nothing that was changed is known: the same command ran twice, no other work of the GPU is seen, and a host's own speed varies from run to run. "
+    "No change is known: the same command ran twice, the GPU did the same work, and a host's own speed varies from run to run. "
     "Record both sides again to be sure."
 )
 NO_LARGER = "The interval leaves no larger change open."

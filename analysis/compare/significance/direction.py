@@ -21,9 +21,11 @@ BOTH_AGREE_TELEMETRY = 1.3  # The same factor if telemetry gives both step times
 ALL_AGREE = 1.15  # The same factor if the kernels' time changes by as much in that direction, on one GPU.
 KERNELS_LONGER = 1.15  # Factor over the other side's complete profiled step, because clocks differ by up to 8 %.
 
-AGREE = "The best steps and the profiled steps agree on the direction, by {times} times or more. By how much is not known."
-ALL = "The best steps, the profiled steps and the kernels agree on the direction, by {times} times or more. By how much is not known."
-KERNELS = "The kernels of {slower} alone take longer than a whole profiled step of {faster}. By how much the runs differ is not known."
+AGREE = "The best steps and the profiled steps agree on the direction, by {times} times or more. The size is not known."
+ALL = "The best steps, the profiled steps and the kernels agree on the direction, by {times} times or more. The size is not known."
+KERNELS = (
+    "The kernels of {slower} alone take longer than a whole profiled step of {faster}. The size of the difference is not known."
+)
 DISAGREE = "The best steps and the profiled steps point in opposite directions."
 
 

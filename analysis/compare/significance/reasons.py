@@ -21,7 +21,7 @@ ONLY_MARKED = (
     "may not differ."
 )
 SCALED = " (profiled steps scaled to the run's own)"
-WIDENED = "The interval holds what the step times themselves leave open, too."
+WIDENED = "The interval also includes the uncertainty of the step times themselves."
 NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
 BY_MARKS = (
     "Both sides marked the steps of the run itself. The interval is that of their step times and of the 2 % by which two runs of one "
@@ -63,5 +63,5 @@ def more_runs(spread: float, runs: int) -> str:
 def could_have_seen(smallest: float) -> str:
     """Return the sentence that states the smallest change that the recordings could have shown."""
     if smallest >= 1:
-        return f"The steps of one side differ so much that nothing short of a factor of {significant(1 + smallest, 2)} could have been seen."
+        return f"The steps of one side differ so much that no change below a factor of {significant(1 + smallest, 2)} could have been seen."
     return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."

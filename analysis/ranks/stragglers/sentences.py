@@ -9,7 +9,7 @@ from sawtooth.analysis.run.job import RankGroup, Straggler
 from sawtooth.analysis.run.model import RankResult
 
 NAMED_RANKS = 4  # for more ranks, their number is more useful than their names
-TURNS = "kernels held up for milliseconds, as where another process has turns on its GPU"
+TURNS = "kernels interrupted for milliseconds, as by another process on its GPU"
 REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit", "turns": TURNS}
 
 

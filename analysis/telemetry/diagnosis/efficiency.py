@@ -78,7 +78,7 @@ def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, dict[str,
         ),
         "low-power": (
             f"{gpu_names} {draws} {size:.0%} of the power limit while utilization is above {IN_USE_PCT:.0f} %",
-            "Dense work draws most of the limit. Small kernels draw less, and so do waits for memory: samples of SM activity would tell.",
+            "Dense work draws most of the limit. Small kernels draw less, and so do waits for memory: samples of SM activity would show which.",
             ("Record", "SM and memory activity", ": dcgmi dmon -e 1002,1004,1005, or sawtooth sample."),
             "info", "low",
         ),

@@ -199,7 +199,10 @@ def test_what_differs_besides_the_change_is_named():
 
 def test_a_clock_that_was_assumed_is_no_reason():
     a, b = (run_of(i * 16, metrics={"mfu_factor_clock": clock}) for i, clock in (("a", 1.08), ("b", 1.0)))
-    metrics = {**b.metrics, "mfu_factor_clock": Reading(1.0, trust="caution", notes=("No telemetry tells the clock.",))}
+    metrics = {
+        **b.metrics,
+        "mfu_factor_clock": Reading(1.0, trust="caution", notes=("The clock is not known from telemetry.",)),
+    }
     assert "clock" in {r.key for r in compare(side(a), side(b)).reasons}
     assert "clock" not in {r.key for r in compare(side(a), side(replace(b, metrics=metrics))).reasons}
 

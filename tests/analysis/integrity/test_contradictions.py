@@ -142,5 +142,5 @@ def test_gaudi_events_that_are_not_the_devices_are_no_kernels(kernels: bool) -> 
         assert result.metrics["gpu_busy_share"].value == pytest.approx(0.7, abs=0.1)
         assert {d.key: d.count for d in result.diagnostics}["not_stored_hpu_op"] == len(calls)
     else:
-        assert headline(result) == "The device's events were not read: nothing is known of it."
+        assert headline(result) == "The device's events were not read, so nothing is known about it."
         assert result.metrics["best_step_time_ms"].value is None

@@ -134,7 +134,7 @@ def test_a_device_in_a_form_that_is_not_read_is_named(device: str) -> None:
     trace.events.append({"ph": "M", "name": "process_name", "pid": 99, "args": {"name": device}})
     result = analysed([("t.json", trace.json())])
     assert result is not None
-    assert headline(result) == "The device's events were not read: nothing is known of it."
+    assert headline(result) == "The device's events were not read, so nothing is known about it."
     assert device in result.failed[0].sentence and result.failed[0].count == 12
     assert result.metrics["best_step_time_ms"].value is None and not result.findings
 

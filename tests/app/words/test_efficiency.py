@@ -13,7 +13,7 @@ from sawtooth.app.charts.efficiency import PeakPart, bars
 from sawtooth.app.words import efficiency
 from sawtooth.app.words.efficiency import beside_mfu, mfu_doubt, mfu_headline, mfu_sentence, peak_parts
 
-NO_CLOCK = {"mfu_factor_clock": Reading(1.0, trust="caution", notes=("No telemetry tells the clock.",))}
+NO_CLOCK = {"mfu_factor_clock": Reading(1.0, trust="caution", notes=("The clock is not known from telemetry.",))}
 
 
 def readings(mfu: float, hfu: float, **more: object) -> dict[str, Reading]:
