@@ -17,6 +17,7 @@ from sawtooth.ingest.capture.command.settings import FOLDER
 HELPERS = ("resource_tracker", "torch_shm_manager")  # they remove what killed processes left, and then end by themselves
 GONE_S = 20.0  # a process that holds tens of GB of GPU memory takes some seconds to end
 ASK_S = 10.0
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # of the ports that the system chooses
 
 
 class Training:
@@ -90,10 +91,17 @@ def _is_helper(process: psutil.Process) -> bool:
 
 
 def _ports(processes: Sequence[psutil.Process]) -> set[int]:
+    """Return the ports that ``processes`` listen on and that a next run would ask for again.
+
+    Ports that the system chose are left out. A closed connection occupies them for a minute, but the next run gets others.
+    """
     ports = set()
     for each in processes:
         with contextlib.suppress(psutil.Error, OSError):
             ports |= {at.laddr.port for at in each.net_connections("tcp") if at.status == psutil.CONN_LISTEN}
+    with contextlib.suppress(OSError, ValueError):
+        low, high = map(int, PORT_RANGE.read_text().split())
+        ports = {port for port in ports if not low <= port <= high}
     return ports
 
 

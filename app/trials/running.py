@@ -173,7 +173,9 @@ class _Watch:
         ranks = len(list(self._parts.glob("marks-*.jsonl")))
         if self._order.profiles and len(list(self._parts.glob("trace-*.json"))) < max(ranks, 1):
             return loop_s >= 2 * self._order.seconds + PROFILE_S
-        return loop_s >= self._order.seconds or (len(took) >= steps.LEAST_STEPS and self._order.enough(took))
+        if loop_s >= self._order.seconds:
+            return True
+        return loop_s >= steps.LEAST_S and len(took) >= steps.LEAST_STEPS and self._order.enough(took)
 
     @property
     def limit_s(self) -> float:

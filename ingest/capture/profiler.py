@@ -85,12 +85,14 @@ class StepProfiler:
         self._ended = True
         if self._kept and (self._to_come is None or self._to_come > 0):
             self._allocator.write(self._profiler)
+        if not self._kept:  # the end of the profile may take a minute, and the history shows what an allocation lacked
+            self._memory.end(None if self.interrupted else self._memory_file)
         try:
             with _without_warnings(), PROFILERS.by_us():
                 self._profiler.stop()
         finally:
             PROFILERS.ours = None
-            self._memory.end(self._memory_file if self._kept else None)
+            self._memory.end(self._memory_file)
 
     def abandon(self) -> None:
         """End the profile and keep nothing of it."""

@@ -11,7 +11,7 @@ from unittest import mock
 import psutil
 import pytest
 
-from sawtooth.app.trials import running
+from sawtooth.app.trials import processes, running
 from sawtooth.app.trials.running import Ran, RunRequest
 from sawtooth.ingest.capture.trials.settings import TrialSettings
 
@@ -92,3 +92,18 @@ def test_one_long_step_of_a_change_that_compiles_is_no_measurement(tmp_path: Pat
         watch = running._Watch(order, tmp_path, mock.Mock(), mock.Mock(), began=0.0)
         known[changes] = [watch._is_known(took, sum(took) / 1e3) for took in ([25_833.0], [25_833.0] + [2.0] * 2100)]
     assert known == {"compiles": [False, True], "no change": [True, True]}
+
+
+def test_a_second_of_steps_is_no_measurement(tmp_path: Path) -> None:
+    """A trial of 211 steps ended after a second, with 4.8 ms a step. Its later steps take 3.4 ms."""
+    order = RunRequest([], [], "a trial", tmp_path, tmp_path, TrialSettings(""), seconds=60.0, enough=lambda took: True)
+    watch = running._Watch(order, tmp_path, mock.Mock(), mock.Mock(), began=0.0)
+    assert [watch._is_known([4.8] * count, 4.8e-3 * count) for count in (211, 1100)] == [False, True]
+
+
+def test_only_ports_that_a_next_run_asks_for_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system chose four ports of a torchrun, whose closed connections occupied them for a minute after its end."""
+    (tmp_path / "range").write_text("32768\t60999\n")
+    monkeypatch.setattr(processes, "PORT_RANGE", tmp_path / "range")
+    listening = [mock.Mock(status=psutil.CONN_LISTEN, laddr=mock.Mock(port=port)) for port in (29500, 38815)]
+    assert processes._ports([mock.Mock(net_connections=lambda kind: listening)]) == {29500}

@@ -28,6 +28,11 @@ def test_the_mean_leaves_out_the_warm_up_and_has_an_interval_of_eight_blocks() -
 def test_halves_show_the_drift() -> None:
     assert steps.halves([0.0] * 20 + [10.0] * 40 + [12.0] * 40) == (10.0, 12.0)
     assert steps.halves([10.0] * 48) is None
+    # A loader that starves: fast and slow steps in turn, and one more fast step in five of the first half. The medians are 30 and 150.
+    first, second = steps.halves(
+        [0.0] * 40 + [30.0, 150.0, 30.0, 150.0, 30.0] * 16 + [150.0, 30.0, 150.0, 30.0, 150.0] * 16
+    ) or (0, 0)
+    assert (first, second) == pytest.approx((78.0, 102.0))
 
 
 def test_steps_read_in_two_looks_are_those_of_one(tmp_path: Path) -> None:

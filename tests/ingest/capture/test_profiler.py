@@ -83,6 +83,19 @@ def test_a_snapshot_of_memory_goes_beside_the_recording(tmp_path: Path) -> None:
     assert f"`sawtooth memory {tmp_path / 'run-memory-rank1.pickle'}`" in said[1]
 
 
+def test_the_snapshot_of_a_training_that_ends_in_its_profile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end may be an allocation that failed, and the snapshot shows what it lacked."""
+    ends: list[tuple[str, Path | None]] = []
+    monkeypatch.setattr(MemoryHistory, "end", lambda self, path=None: ends.append(("memory", path)))
+    monkeypatch.setattr(torch.profiler.profile, "stop", lambda self: ends.append(("profile", None)))
+    profiler = StepProfiler(torch, tmp_path / "trace.json", memory=tmp_path / "memory-1.pickle")
+    started = profiler._profiler
+    profiler.abandon()
+    monkeypatch.undo()
+    started.stop()
+    assert ends[:2] == [("memory", tmp_path / "memory-1.pickle"), ("profile", None)]
+
+
 def test_no_half_snapshot_is_kept_and_a_history_of_the_training_goes_on(tmp_path: Path) -> None:
     history, (full_disk, states) = MemoryHistory(), _torch_with_gpu(fails=True)
     history.begin(full_disk)
