@@ -13,7 +13,7 @@ from sawtooth.analysis.derive.steps.joined_marks import joined_marks
 from sawtooth.analysis.derive.steps.unmarked_iterations import divided
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
-from sawtooth.ingest.loop.step_boundary import STEP_NAME
+from sawtooth.ingest.loop.step_boundary import STEP_NAME, TIMED_NAME
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 # Annotations that repeat within a step, or describe the work of the profiler or a library. They never mark a step.
@@ -252,7 +252,8 @@ def _ended(starts: I64, ends: I64) -> I64:
 
 
 def _inferred_steps(events: TraceEvents) -> HostSteps:
-    periods = find_periods(events)
+    timed = TIMED_NAME in _annotations(events)
+    periods = find_periods(events) if not timed else None
     if periods is None:
         empty = np.zeros(0, np.int64)
         return HostSteps(source="none", annotation=None, names=[], starts=empty, ends=empty, cycle=empty)

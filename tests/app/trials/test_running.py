@@ -102,7 +102,7 @@ def test_a_second_of_steps_is_no_measurement(tmp_path: Path) -> None:
 
 
 def test_only_ports_that_a_next_run_asks_for_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system chose four ports of a torchrun, whose closed connections occupied them for a minute after its end."""
+    """Closed connections of a torchrun occupied four ports for a minute. The system had chosen them."""
     (tmp_path / "range").write_text("32768\t60999\n")
     monkeypatch.setattr(processes, "PORT_RANGE", tmp_path / "range")
     listening = [mock.Mock(status=psutil.CONN_LISTEN, laddr=mock.Mock(port=port)) for port in (29500, 38815)]

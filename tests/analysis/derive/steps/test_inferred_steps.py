@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from sawtooth.analysis.derive.events import Calls, CpuOps, GpuOps, TraceEvents
 from sawtooth.analysis.derive.steps.host import find_host_steps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
+from sawtooth.ingest.loop.step_boundary import TIMED_NAME
 from tests.support.paths import RECORDINGS
 from tests.support.unmarked import marked_and_not
 
@@ -99,6 +102,14 @@ def test_a_generation_loop_gives_a_step_a_token_and_no_layer() -> None:
 def test_no_inferred_steps_without_repetition() -> None:
     assert begins_at([f"aten::op_{i}" for i in range(50)]) is None
     assert begins_at([]) is None
+
+
+def test_no_steps_are_inferred_where_the_recorder_saw_no_loop() -> None:
+    """Random functions on a GPU gave four steps of 256 ms by chance."""
+    events = host_does([TIMED_NAME, *STEP * 4])
+    assert find_host_steps(events).source == "inferred"
+    of_recorder = np.arange(len(events.ops.start)) == 0
+    assert find_host_steps(replace(events, ops=replace(events.ops, annotation=of_recorder))).source == "none"
 
 
 @pytest.mark.sweep(1)

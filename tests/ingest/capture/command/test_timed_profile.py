@@ -26,6 +26,7 @@ from sawtooth.ingest.capture.command.without_optimizer.timed_profile import (
     notes_of,
 )
 from sawtooth.ingest.capture.in_process.profilers import PROFILERS
+from sawtooth.ingest.loop.step_boundary import TIMED_NAME
 
 LONG_S = 60.0
 
@@ -72,6 +73,7 @@ def test_a_timed_profile_has_all_threads_and_is_the_run(tmp_path: Path, begun: C
     ((trace, about),) = run.sources
     events = json.loads(trace.read_text())["traceEvents"]
     threads = {name: {e["tid"] for e in events if e.get("name") == name} for name in ("aten::mm", "aten::sin")}
+    assert [e["cat"] for e in events if e.get("name") == TIMED_NAME] == ["user_annotation"]  # so that no steps are inferred
     assert about["kind"] == "trace" and threads["aten::mm"] != threads["aten::sin"]
     assert is_profiled([run]) and not has_marks([run])
     assert "came three times. So 0.1" in no_loop_sentence([run], tmp_path, 5.0)
