@@ -132,8 +132,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         alike = apart_ms is not None and apart_ms < SKEW_SHARE * context.step_ms
         yield Evidence(
             Advice(
-                f"Under the profiler {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
-                + ("without it the ranks take about equally long" if alike else "whether it is without it is not known"),
+                f"Under the profiler, {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
+                + ("without it the ranks take about equally long" if alike else "without it, this is not known"),
                 _look(name.lower(), apart_ms, alike),
                 note=NOT_TOGETHER if apart_ms is None else WITHIN_ERROR if alike else APART.format(apart=in_words(apart_ms)),
             ),

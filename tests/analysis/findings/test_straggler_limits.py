@@ -101,8 +101,8 @@ def test_a_late_rank_is_critical_by_what_the_others_are_seen_to_wait_for_it(meas
     ("of_other_ms", "said", "note"),
     [
         (1.1, "without it the ranks take about equally long", WITHIN_ERROR),  # 2.8 % of 40 ms
-        (1.3, "whether it is without it is not known", APART.format(apart="1.3 ms")),
-        (None, "whether it is without it is not known", NOT_TOGETHER),
+        (1.3, "without it, this is not known", APART.format(apart="1.3 ms")),
+        (None, "without it, this is not known", NOT_TOGETHER),
     ],
 )
 def test_ranks_are_called_equally_long_where_replayed_together_they_wait_alike(

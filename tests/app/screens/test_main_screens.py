@@ -485,12 +485,12 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
     # Rank 0 spends 200 µs a step in the collective, rank 1 only 50: rank 0 waits 150 µs for rank 1.
     text = words_of(test)
     # Neither its kernels nor its host take longer: it is named as late under the profiler, and not as the job's straggler.
-    assert "Under the profiler rank 1 is 150\u00a0µs behind the others; whether it is without it is not known." in text
+    assert "Under the profiler, rank 1 is 150\u00a0µs behind the others; without it, this is not known." in text
     assert "In the profile rank 1 takes longest by itself" in text
     assert "the profiler slows one host more than another" in text
     assert "Rank 0 waits most" in text
     verdict = words_of(opened("verdict", _only_run(app_data)))
-    assert "Under the profiler rank 1 is 150\u00a0µs behind the others" in verdict
+    assert "Under the profiler, rank 1 is 150\u00a0µs behind the others" in verdict
 
 
 def test_local_telemetry_asks_for_its_zone_and_is_laid_over_the_trace_with_it(app_data: DataFolder, tmp_path: Path) -> None:

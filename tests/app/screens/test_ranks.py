@@ -72,7 +72,7 @@ def test_the_headline_agrees_with_a_map_that_shows_a_late_rank(app_data: DataFol
     traces = job(2, 2, Planted(host_us={0: 1_000.0, 1: 1_300.0}))
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     text = words_of(opened("ranks", run))
-    assert re.search("<h1.*Under the profiler rank 1 is 300\\s*µs behind the others", text)
+    assert re.search("<h1.*Under the profiler, rank 1 is 300\\s*µs behind the others", text)
     assert "No rank is a straggler" not in text
 
 
