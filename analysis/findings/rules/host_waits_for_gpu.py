@@ -58,6 +58,11 @@ READ_TENSORS = replace(
     how=": .cpu(), .numpy() and .tolist() copy {size} in {copies} a step. Do the computation that follows on the GPU. If the host "
     "must do it, as for linear_sum_assignment, copy all tensors at once.",
 )
+READ_CHECKS = replace(
+    READ_LATER,
+    how=": most of them test a tensor in Python (if, assert, validate_args of torch.distributions). Turn such checks off, or make them every N steps.",
+)
+CHECKS = "^aten::is_nonzero$"
 ALSO_READ = " Keep losses and norms as tensors, and read them every N steps."
 SINGLE_VALUE_BYTES = 8  # Copying more bytes reads a tensor.
 
@@ -190,10 +195,16 @@ def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
         return replace(READ_MASKS, how=READ_MASKS.how.format(operator=_operator(context, calls)) + also)
     copied = _copied(context, calls) if kind == COPIES else []
     if not copied or max(copied) <= SINGLE_VALUE_BYTES:
-        return READ_LATER
+        return _of_single_values(context, calls)
     steps = max(len(context.rank.counted), 1)
     copies = in_number(len(copied) / steps, "copy", "copies")
     return replace(READ_TENSORS, how=READ_TENSORS.how.format(size=in_bytes(sum(copied) / steps), copies=copies) + also)
+
+
+def _of_single_values(context: RuleContext, calls: tuple[int, ...]) -> Action:
+    """Return what to do with reads of single values: most are checks, or losses and norms."""
+    checks = set(calls).intersection(waiting_calls(context, CHECKS))
+    return READ_CHECKS if 2 * len(checks) > len(calls) else READ_LATER
 
 
 def _largest_kind(context: RuleContext, calls: tuple[int, ...]) -> str:
@@ -249,12 +260,13 @@ def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
     times = len(context.recording.rows(_IN_COUNTED, [context.rank.device, list(reads)])) / max(len(context.rank.counted), 1)
     if round(times) < 1:
         return
+    action = _action(context)
     yield Evidence(
         Advice(
             f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can hold these waits",
-            replace(_action(context), how=f"{READ_LATER.how} {OUTPUT_SIZE.sentence}")
+            replace(action, how=f"{READ_LATER.how} {OUTPUT_SIZE.sentence}")
             if waiting_calls(context, REPEATS)
-            else _action(context),
+            else (_of_single_values(context, reads) if action is READ_LATER else action),
             note="Their own cost is not predicted: in the profile the host is late and waits little, but in the run it may wait longer.",
             risk="Values read later are stale by N steps; NaN checks fire later.",
             changes=CHANGES,
