@@ -48,21 +48,18 @@ class Loading:
     padding: float = 0.0
 
 
-def loading_of(folder: Path) -> Loading | None:
+def loading_of(folder: Path, training: int | None = None) -> Loading | None:
     """Return the loader's measurements from the files in ``folder``; None if there are too few batches.
 
+    If several trainings wrote there, the loaders of the process ``training`` count, where the files name any.
     If there are several datasets, the one with the most samples is used, and its slowest worker, because workers deliver batches in turn
     and the others wait for it. Each process's first batch and batches without samples are ignored. If the first epoch read from the disk
     and later epochs from the page cache, the first epoch is ignored too.
     """
     by_loader: dict[tuple[str, int], list[ProcessBatches]] = defaultdict(list)
-    for path in folder.glob("batches-*.jsonl"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            first_line, _, *lines = path.read_text().splitlines()  # The second line is the process's first batch.
-            header = json.loads(first_line)
-            batches = [json.loads(line) for line in lines if line.endswith("}")]
-            process = ProcessBatches(header, [batch for batch in batches if batch["n"]])
-            by_loader[header["dataset"], header["workers"]].append(process)
+    written = _processes(folder)
+    for process in [process for process in written if process.header.get("parent") == training] or written:
+        by_loader[process.header["dataset"], process.header["workers"]].append(process)
     if not by_loader:
         return None
     (_, workers), processes = max(by_loader.items(), key=lambda item: _samples(item[1]))
@@ -77,13 +74,26 @@ def loading_of(folder: Path) -> Loading | None:
     header = processes[0].header
     paddings = [batch["padding"] for process in processes for batch in process.batches if "padding" in batch]
     return Loading(
-        _sample_cost(slowest, _pin_s(folder)),
+        _sample_cost(slowest, _pin_s(folder, training)),
         workers,
         first_epoch,
         header.get("sample_code"),
         header.get("collate_code"),
         statistics.fmean(paddings) if paddings else 0.0,
     )
+
+
+def _processes(folder: Path) -> list[ProcessBatches]:
+    """Return what each process of a loader wrote into ``folder``."""
+    processes = []
+    for path in folder.glob("batches-*.jsonl"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            first_line, _, *lines = path.read_text().splitlines()  # The second line is the process's first batch.
+            batches = [json.loads(line) for line in lines if line.endswith("}")]
+            header = json.loads(first_line)
+            if "dataset" in header and "workers" in header:
+                processes.append(ProcessBatches(header, [batch for batch in batches if batch["n"]]))
+    return processes
 
 
 def _samples(processes: list[ProcessBatches]) -> int:
@@ -102,7 +112,7 @@ def _sample_cost(batches: list[dict[str, int]], pin_s: float) -> SampleCost:
     )
 
 
-def _pin_s(folder: Path) -> float:
+def _pin_s(folder: Path, training: int | None = None) -> float:
     """Return the seconds that the pinning thread needs per batch; 0 if no batch was pinned.
 
     Each process's first batch is ignored, because it creates the thread's CUDA context.
@@ -111,7 +121,8 @@ def _pin_s(folder: Path) -> float:
     may include waiting.
     """
     rows: list[list[int]] = []  # ns of pinning, and in newer files ns since the end of the previous pinning
-    for path in folder.glob("pins-*.txt"):
+    own = folder / f"pins-{training}.txt"
+    for path in [own] if own.exists() else folder.glob("pins-*.txt"):
         with contextlib.suppress(OSError, ValueError):
             lines = path.read_text().split("\n")[1:-1]  # without the first batch and the unfinished last line
             rows += [[int(part) for part in line.split()] for line in lines]

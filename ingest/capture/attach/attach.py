@@ -23,6 +23,7 @@ from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainin
 from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, left_over, parts_folder, unpacked
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_of, remarks, runs_of
+from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.loop.command import name_of
 from sawtooth.installation import recorder_version
 
@@ -39,6 +40,7 @@ NO_STEP = (
     "No training loop was seen while attached: no optimizer of PyTorch stepped, and no backward pass, module or loader came again and again. "
     "A loop inside a CUDA graph that was captured before is not seen."
 )
+PROFILED = "So a few seconds of the program were profiled. The answer covers only this time and has no steps."
 NO_PROFILE = (
     "No profile: {steps:,} steps were seen in {seconds:.3g} s, and one is taken after {after:g} s of steady steps, 20 or more. Attach for longer "
     "(--seconds), or with a smaller --after."
@@ -187,7 +189,7 @@ class _Recording:
 
     def _are_profiled(self, ranks: int) -> bool:
         """Tell whether ``ranks`` profiles are written, or the first one was written OTHERS_S ago."""
-        profiles = len(list(self.folder.glob("trace-*.json")))
+        profiles = sum(1 for kind in ("trace", timed_profile.KIND) for _ in self.folder.glob(f"{kind}-*.json"))
         if profiles and self._profiled_s is None:
             self._profiled_s = self.seconds
         return profiles >= ranks or (self._profiled_s is not None and self.seconds - self._profiled_s >= OTHERS_S)
@@ -227,7 +229,7 @@ def _lacks(runs: Sequence[RecordedRun], wanted: Wanted) -> list[str]:
     """Return a sentence if the hook saw no loop or took no profile; an empty list if nothing is missing."""
     kinds = {about["kind"]: path for run in runs[:1] for path, about in run.sources}
     if "marks" not in kinds:
-        return [NO_STEP]
+        return [f"{NO_STEP} {PROFILED}" if "trace" in kinds else NO_STEP]
     if "trace" in kinds or wanted.steps <= 0:
         return []
     steps, seconds = loop_of(kinds["marks"])

@@ -19,6 +19,7 @@ from .. import batches
 from ..command import hook as hooks
 from ..command.graphs import GRAPHS
 from ..command.settings import BY_ITSELF, LOADER, HookSettings
+from ..command.without_optimizer import timed_profile
 from ..command.without_optimizer.boundaries import BoundaryDetector
 from ..in_process.exit_actions import finish_at_end
 from ..in_process.profilers import PROFILERS
@@ -49,7 +50,7 @@ class Attachment:
     def __init__(self, settings: HookSettings, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.hook, self.detector = hooks.hook_and_detector(settings, self.counts)
         self._clock_ns = clock_ns
-        self._folder = settings.folder
+        self._settings, self._folder = settings, settings.folder
         self._undo: list[Undo] = []
         self._begun = False
         self._lease = (0, clock_ns())  # modification time of the lease file, and when it was first seen
@@ -94,7 +95,10 @@ class Attachment:
         handle = optimizers.register_optimizer_step_post_hook(self.on_step)
         self._remove = handle.remove
         GRAPHS.on_step = self.on_step
-        self._undo.append(finish_at_end(self.detector, self.hook))
+        timed = timed_profile.start(
+            self._settings, sys.modules["torch"], self.detector.has_loop, self.detector.optimizer_exists
+        )
+        self._undo += [timed.interrupt, timed.leave, finish_at_end(timed, self.detector, self.hook)]
         self.detector.watch(optimizers)
         for name, watch in PATCHES.items():
             self._patch(name, watch)

@@ -7,6 +7,7 @@ over the few profiled ones. Standard library only.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -60,7 +61,7 @@ def runs_of(folder: Path) -> list[RecordedRun]:
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
     with contextlib.suppress(Exception):  # a recording is useful without the loader's times
-        if runs and (loading := batch_files.loading_of(folder)) is not None:
+        if runs and (loading := batch_files.loading_of(folder, _training(marks[:1]))) is not None:
             runs[0].facts.update(batch_files.facts_of(loading))
     return runs
 
@@ -101,6 +102,12 @@ def _best_first(folder: Path) -> list[Path]:
 def _trains(marks: Path) -> bool:
     """Return whether an optimizer made the steps in a file of marks, and enough of them for a training."""
     return not marks.stem.endswith(BOUNDARY_SUFFIX) and loop_of(marks)[0] >= LEAST_STEPS
+
+
+def _training(marks: Sequence[Path]) -> int | None:
+    """Return the id of the process that wrote a file of marks; None for ranks, whose files do not name it."""
+    who = marks[0].stem.removeprefix("marks-").removesuffix(BOUNDARY_SUFFIX) if marks else ""
+    return int(who) if who.isdecimal() else None
 
 
 def _size(path: Path) -> int:

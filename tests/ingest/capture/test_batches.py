@@ -25,8 +25,8 @@ from sawtooth.ingest.manifest import UserFacts
 PAUSE_S = 0.004
 
 
-def _file(folder, pid, workers, lines, dataset="train:100"):
-    text = [json.dumps({"dataset": dataset, "workers": workers})]
+def _file(folder, pid, workers, lines, dataset="train:100", parent=None):
+    text = [json.dumps({"dataset": dataset, "workers": workers, "parent": parent})]
     text += [json.dumps(dict(zip(("n", "wall", "cpu", "collate", "collate_cpu"), line, strict=True))) for line in lines]
     (folder / f"batches-{pid}.jsonl").write_text("\n".join(text) + "\n")
 
@@ -56,6 +56,16 @@ def test_the_training_data_counts_not_the_few_batches_of_another_set(tmp_path):
     _file(tmp_path, 1, 1, [FIRST, *[(8, 8_000_000, 0, 0, 0)] * 20])
     _file(tmp_path, 2, 1, [FIRST, *[(8, 80_000_000, 0, 0, 0)] * 4], dataset="test:10")
     assert batch_files.loading_of(tmp_path).cost.wall_s == pytest.approx(0.001)
+
+
+def test_of_several_trainings_the_reported_ones_loader_counts(tmp_path):
+    for pid, ms, pin_ms in ((11, 10, 1), (21, 30, 4)):  # the workers of processes 10 and 20
+        _file(tmp_path, pid, 1, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5], parent=pid - 1)
+        (tmp_path / f"pins-{pid - 1}.txt").write_text("1\n" + f"{pin_ms * 1_000_000}\n" * 5)
+    for training, wall_s, pin_s in ((10, 0.010, 0.001), (20, 0.030, 0.004)):
+        cost = batch_files.loading_of(tmp_path, training).cost
+        assert (cost.wall_s, cost.pin_s) == pytest.approx((wall_s, pin_s))
+    assert batch_files.loading_of(tmp_path, 99).cost.wall_s == pytest.approx(0.030), "workers of a fork server name no training"
 
 
 @pytest.mark.parametrize("text", ["", "not json\n{}\n{}", '{"dataset": "a:1", "workers": 2}\n{"n": 4}\n'])

@@ -29,7 +29,9 @@ from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, read_process
 from sawtooth.ingest.capture.command import hook
+from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import FOLDER, HookSettings
+from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.command.without_optimizer.outermost_module import ATTRIBUTE
 from tests.support.launches import WITHOUT_COMPILER
 
@@ -282,6 +284,28 @@ def test_a_loop_without_an_optimizer_is_marked_at_its_boundary_and_left_as_it_wa
     attached.is_over = True
     train(1)
     assert marks.read_text() == written
+
+
+def test_a_running_program_without_a_loop_is_profiled_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from sawtooth.ingest.capture.attach import inside
+
+    for constant, seconds in {"LEAST_WAIT_S": 0.05, "LOOK_S": 0.01, "SECONDS": 0.1, "LEAST_SECONDS": 0.05}.items():
+        monkeypatch.setattr(timed_profile, constant, seconds)
+    (tmp_path / inside.LEASE).touch()
+    attached = inside.Attachment(HookSettings(tmp_path, 5, 0.0, None, 1, 1))
+    attached.begin(importlib.import_module("torch.optim.optimizer"), time_loader=False)
+    limit = time.monotonic() + 60
+    try:
+        while not list(tmp_path.glob(f"{timed_profile.KIND}-*.json")):
+            torch.ones(100, 100) @ torch.ones(100, 100)
+            assert time.monotonic() < limit
+    finally:
+        attached.remove()
+    (run,) = runs_of(tmp_path)
+    assert [about["kind"] for _, about in run.sources] == ["trace"]
+    (sentence,) = attaching._lacks([run], Wanted())
+    assert sentence.startswith(attaching.NO_STEP) and sentence.endswith(attaching.PROFILED)
 
 
 def test_a_profiler_of_the_training_that_runs_already_is_seen(tmp_path: Path) -> None:
