@@ -1,7 +1,7 @@
 """A checksum inside a JSON file, because a flipped bit in a number leaves valid but wrong JSON.
 
 It is the last entry of the object: ``"seal": "…"``, computed from all bytes before it. A file without one, written by hand or
-by an older version, is read unchanged. Whoever edits such a file removes the line.
+by an older version, is read unchanged. To edit such a file by hand, remove the line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def sealed(content: bytes) -> bytes:
     """
     body, end = content[:-2], content[-2:]
     if end != b"\n}" or not body.rstrip(b"{"):
-        raise ValueError("only an indented JSON object can be sealed")
+        raise ValueError("only an indented JSON object can get a checksum")
     return b'%s,\n  "seal": "%s"\n}' % (body, _digest(body))
 
 
@@ -31,22 +31,19 @@ def unsealed(content: bytes) -> bytes:
 
     Raises ValueError if the checksum does not match.
     """
-    append_checksum = CHECKSUM.search(content)
-    if append_checksum is None:
+    match = CHECKSUM.search(content)
+    if match is None:
         if _nearly_sealed(content):
             raise ValueError("its checksum is damaged")
         return content
-    body = content[: append_checksum.start()]
-    if append_checksum.end() != len(content) or append_checksum.group(1) != _digest(body):
-        raise ValueError("its checksum does not fit")
+    body = content[: match.start()]
+    if match.end() != len(content) or match.group(1) != _digest(body):
+        raise ValueError("its checksum does not match the content")
     return body + b"\n}"
 
 
 def _nearly_sealed(content: bytes) -> bool:
-    """Return whether a file ends with a checksum except for one or two characters.
-
-    Then the checksum itself was damaged.
-    """
+    """Return whether a file ends with a damaged checksum: at most two characters are wrong."""
     tail = content.removesuffix(b"\n")[-len(ENDING) :]
     return len(tail) == len(ENDING) and sum(a not in (b, ANY) for a, b in zip(ENDING, tail, strict=True)) <= 2
 

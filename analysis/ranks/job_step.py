@@ -17,7 +17,7 @@ from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepW
 from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import LedgerRow, RankResult
-from sawtooth.analysis.run.scaled_ledger import at_best, brought_to
+from sawtooth.analysis.run.scaled_ledger import at_best, scaled_to
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.telemetry.job_law import TracedDevice, by_utilization
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, elsewhere
@@ -187,7 +187,7 @@ def in_job(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
         rows[waits[0]] = replace(rows[waits[0]], ms_per_step_unprofiled_est=waited)
     elif waited:
         rows.append(LedgerRow(rows[0].device, *WAITS, 0, 0.0, waited, 0.0))
-    return at_best(brought_to(rows, job_ms), best)
+    return at_best(scaled_to(rows, job_ms), best)
 
 
 def _highest(candidates: Iterable[StepTimeEvidence]) -> StepTimeEvidence | None:

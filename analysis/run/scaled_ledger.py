@@ -20,18 +20,18 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
 
     The GPU's work stays. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps, because
     the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer.
-    If only such time was lost, no lost time grows, nor if
-    the profiled steps do not represent the run: then a slower host is not why its steps are longer. The rest of the step is time that no profiled step shows. If the work alone is
-    longer than the step, it shrinks to the step.
+    No lost time grows if only such time was lost, or if the profiled steps do not represent the run, because a slower
+    host is then not the reason for its longer steps. The rest of the step is time that no profiled step shows. If the work
+    alone is longer than the step, it shrinks to the step.
 
     The ledger is unchanged if the profile is itself the strongest evidence, or if nothing was replayed.
     """
     if best.ms is None or STEP_SOURCES[best.source].of_trace:
         return list(ledger)
-    return brought_to(ledger, best.ms, slower_host=best.represented)
+    return scaled_to(ledger, best.ms, slower_host=best.represented)
 
 
-def brought_to(ledger: Sequence[LedgerRow], step_ms: float, *, slower_host: bool = True) -> list[LedgerRow]:
+def scaled_to(ledger: Sequence[LedgerRow], step_ms: float, *, slower_host: bool = True) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to ``step_ms``.
 
     The rules are those of ``at_best``; without ``slower_host`` no lost time grows. The ledger is unchanged if nothing was

@@ -55,7 +55,7 @@ def _access(folder: DataFolder) -> Iterator[str]:
     if os.name == "posix" and stat.S_IMODE(folder.root.stat().st_mode) & 0o077:
         yield f"Others on this machine can look into the data folder. Close it: chmod 700 {folder.root}"
     if not os.access(folder.root, os.W_OK):
-        yield "The data folder cannot be written: nothing new can be read in."
+        yield "The data folder cannot be written: nothing new can be ingested."
     if shutil.disk_usage(folder.root).free < LEAST_FREE_BYTES:
         yield "The disk is almost full. `sawtooth runs prune --max-size 20GB` makes room."
 
@@ -111,4 +111,4 @@ def _sources(folder: DataFolder) -> Iterator[str]:
                 while source.read(PIECE_BYTES):
                     pass
         except (OSError, EOFError, zlib.error):
-            yield f"The kept source {path.name} is damaged: the run can be looked at, but not exported."
+            yield f"The stored source {path.name} is damaged: the run can be shown, but not exported."

@@ -13,7 +13,7 @@ from sawtooth.ingest.sampler.segments import SEGMENT, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.telemetry.session import is_session_id
 
-LISTED = 200  # listed sessions: each costs the Live page about 0.1 ms per second, and nobody chooses among more
+LISTED = 200  # listed sessions: each costs the Live page about 0.1 ms per second, and a longer list is not usable
 
 
 def newest(live: Path) -> list[Path]:

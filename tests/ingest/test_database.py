@@ -1,4 +1,4 @@
-"""Tests of the store's files: statements and copying give the same layout.
+"""Tests of the store's files: a copied layout equals one that SQL statements create.
 
 A damaged file does not affect the next query of another file.
 """
@@ -44,7 +44,7 @@ def test_a_copied_layout_is_the_one_that_the_statements_make(
     assert by_statements == by_copy and len(by_copy) > 2
 
 
-def test_rows_of_one_file_do_not_come_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_file_does_not_contain_rows_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "_layouts", {})
     for name in ("first", "second"):
         assert first_row(laid_out(tmp_path / name), "SELECT count(*), max(y) FROM a, b") == (1, 42)

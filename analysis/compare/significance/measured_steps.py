@@ -20,8 +20,8 @@ class MeasuredSteps:
     interval of the best step time. Both are None if it is not known. Only ``high_ms`` is None if nothing bounds it from
     above.
 
-    ``recordings`` identify what was measured. ``recorded`` counts all steps of the recording, also the first of a
-    cycle, which does not count in ``steps_ms``. None means as many as ``steps_ms``. ``host_bound`` says that the GPU
+    ``recordings`` identify what was measured. ``recorded`` is the number of all steps of the recording, including the first
+    of each cycle, which ``steps_ms`` lacks. None means as many as ``steps_ms``. ``host_bound`` says that the GPU
     does not limit the step. ``on_host`` says that a trace shows work on the host and no GPU. ``works_ms`` is how long
     the GPU works in a step, None if it is not known. No step is shorter than that. ``profiled_ms`` is the mean profiled
     step. ``kernels_ms`` is how long a step's kernels run. It is None for a job of several GPUs, whose kernels wait for

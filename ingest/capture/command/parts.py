@@ -27,13 +27,11 @@ TAIL_BYTES = 64  # a trace ends with a brace, and perhaps a line break
 LOW_BYTES = 1 << 20  # with less free space the disk counts as full: one flush of sampler and marks needs more
 FULL = "{place} is full ({why}): recording stopped. Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
-KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or bring it in with the recording."
+KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or ingest it with the recording."
 NO_MEMORY = (
     "There is no memory snapshot: no process with a CUDA GPU was profiled, or the training records its own memory history."
 )
-LEFT = (
-    "An earlier run was killed. Its parts are in {folder}: `sawtooth ingest {folder}` brings them in. Then delete the folder."
-)
+LEFT = "An earlier run was killed. Its parts are in {folder}: run `sawtooth ingest {folder}`, then delete the folder."
 
 
 @contextmanager

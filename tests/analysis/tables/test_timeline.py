@@ -69,10 +69,10 @@ def views(whole: TimelineSpan) -> list[TimelineSpan]:
     return found
 
 
-def test_what_a_view_comes_to_is_the_sum_of_its_pieces_exactly(gpt: Recording) -> None:
+def test_the_sums_of_a_view_equal_the_sums_of_its_pieces(gpt: Recording) -> None:
     assert (
         gpt.rows("SELECT count(*) FROM lane_sums WHERE source = 'gaps'")[0][0] > 100
-    )  # some are summed, and some are too long for it
+    )  # short gaps are summed; long ones are stored one by one
     for view in views(timeline.extent(gpt)):
         owned = lost_read(gpt, "segments", "owner", view)
         facts = timeline.facts_in_view(RankView(gpt, 0, 0), view)
@@ -96,14 +96,14 @@ def test_what_a_view_comes_to_is_the_sum_of_its_pieces_exactly(gpt: Recording) -
                 )
 
 
-def test_what_the_ranks_tell_is_in_the_sums() -> None:
+def test_sums_include_the_waits_that_other_ranks_show() -> None:
     """The sums of lanes contain what the other ranks show.
 
     Exposed communication is divided into waiting and transfer when a run is read. No view may show it as it is in the
     file.
     """
-    told = next(rank for rank in common.result_of("ddp_straggler").ranks if "comm_wait" in rank.exposed_causes)
-    with open_rank(common.library(), told) as rank:
+    split_rank = next(rank for rank in common.result_of("ddp_straggler").ranks if "comm_wait" in rank.exposed_causes)
+    with open_rank(common.library(), split_rank) as rank:
         recording = rank.recording
         whole = timeline.extent(recording)
         for view in (whole, TimelineSpan(whole.start_ns + whole.ns // 3, whole.end_ns)):
@@ -152,5 +152,5 @@ def test_the_lanes_give_an_operation_the_owner_that_the_ledger_gives_it(tmp_path
     assert owned == {"exposed_memcpy": 300_000, "memset": 150_000, "tensor_core_compute": 900_000, "other_compute": 120_000}
     assert drawn.complete
     assert drawn.slices.groupby("kind")["dur_ns"].sum().to_dict() == owned
-    assert exceptions == 3, "the three of one name that are not what its others are"
+    assert exceptions == 3, "three operations have another owner than most of their name"
     assert dict(zip(by_name["name"], by_name["kind"], strict=True))["__amd_rocclr_copyBufferAligned"] == "exposed_memcpy"

@@ -38,15 +38,15 @@ def test_workers_wait_side_by_side_and_share_the_cores(cost, workers, cores, per
     [
         (COMPUTES, 2, 1, 200, 2 * 65 * 0.9, 220),  # a core each, most likely
         (COMPUTES, 4, 1, 4 * 82, 4 * 65 * 0.9, 440),  # 0.82 of a core each, or 0.65
-        (COMPUTES, 4, 3, 400, 4 * 100 * 0.65 / 0.82 * 0.9, 440),  # they shared when they were timed
+        (COMPUTES, 4, 3, 400, 4 * 100 * 0.65 / 0.82 * 0.9, 440),  # they shared cores when they were timed
         (COMPUTES, 4, 4, 400, 360, 440),
-        (COMPUTES, 2, 4, 200 / 0.82, 180, 200 / 0.65 * 1.1),  # they shared when they were timed, and have a core each then
+        (COMPUTES, 2, 4, 200 / 0.82, 180, 200 / 0.65 * 1.1),  # they shared cores when they were timed, and now have a core each
         (COMPUTES, 3, 4, 300, 270, 300 * 0.82 / 0.65 * 1.1),
         (COMPUTES, 2, 0, 200, 2 * 65 * 0.9, 200 / 0.8 * 1.1),  # timed in the training, between its steps
         (READS, 4, 1, 400, 4 / (0.009 + 0.001 / 0.65) * 0.9, 440),  # a tenth of the time is on a core
     ],
 )
-def test_another_number_of_workers_than_was_timed_shares_cores_otherwise(cost, workers, seen, middle, low, high):
+def test_a_prediction_for_more_workers_includes_sharing_of_cores(cost, workers, seen, middle, low, high):
     rate = predict(cost, workers, 5, seen)  # one of them the training's
     assert (rate.value, rate.low, rate.high) == pytest.approx((middle, low, high))
 
@@ -59,7 +59,7 @@ def test_one_thread_pins_the_batches_of_all_workers():
     assert predict(pinned, 0, 16).value == pytest.approx(32 / (0.32 + 0.040))
 
 
-def test_that_thread_is_the_limit_where_the_workers_give_more():
+def test_the_pinning_thread_is_the_limit_if_the_workers_deliver_more():
     pinned = SampleCost(0.010, 0.0, 0.0, 0.0, 32, pin_s=0.040)  # 800 samples a second; each worker gives 100
     assert pinning_limits(pinned, 8, 16) and pinning_limits(pinned, 12, 16)
     assert not pinning_limits(pinned, 7, 16) and not pinning_limits(COMPUTES, 12, 16) and not pinning_limits(pinned, 0, 16)
@@ -79,14 +79,14 @@ WAITS = {1: (161, 6.148, 1.641), 2: (323, 6.148, 1.459), 4: (578, 6.15, 1.46), 8
 
 
 @pytest.mark.parametrize(("rows", "computes"), [(DECODES, 1.0), (WAITS, 0.015)])
-def test_what_some_workers_took_tells_what_others_give(rows, computes):
+def test_times_of_some_workers_predict_the_rate_of_others(rows, computes):
     for seen, (_, wall_ms, collate_ms) in list(rows.items())[:-1]:
         cost = SampleCost(wall_ms / 1e3, 0.0, computes * wall_ms / 1e3, collate_ms / 1e3, 32)
         for workers, (measured, *_) in rows.items():
             assert predict(cost, workers, 16, seen).value == pytest.approx(measured, rel=0.15), (seen, workers)
 
 
-def test_the_smallest_number_that_feeds_is_one_that_does_so_for_sure():
+def test_the_smallest_sufficient_number_of_workers_is_certain_to_suffice():
     assert least_workers(READS, 640, 4, 64) == 8  # 7 give 700, at least 608; 8 give 800, at least 683
     assert least_workers(COMPUTES, 500, 4, 64) is None
 
@@ -159,6 +159,6 @@ def test_the_report_says_what_feeds_the_step():
 
 
 @pytest.mark.parametrize("name", ["no.such:thing", "json:dumps_not", "json:JSONDecoder"])
-def test_what_is_no_loader_is_told(name, capsys):
+def test_an_argument_that_is_no_loader_is_an_error(name, capsys):
     assert loader.main([name]) == 2
     assert "sawtooth loader: " in capsys.readouterr().err

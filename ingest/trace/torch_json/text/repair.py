@@ -86,8 +86,8 @@ REPAIRS = {
     "utf8": "Bytes that are not UTF-8 were replaced by a mark; names with them may look odd.",
     "quote": "Quotes inside a name were not escaped by the profiler; Sawtooth escaped them.",
     "literal": "Bare NaN, Infinity or N/A, which JSON does not allow, were read as not recorded.",
-    "control": "Raw control characters inside strings were read as such.",
+    "control": "Unescaped control characters inside strings were accepted.",
     "escape": "Backslashes that the profiler did not escape were read as single backslashes.",
-    "surrogate": "Half characters (lone surrogates) were replaced by a mark.",
+    "surrogate": "Incomplete characters (lone surrogates) were replaced by a mark.",
     "comma": "Commas before a closing bracket were ignored.",
 }

@@ -162,7 +162,7 @@ def test_parts_of_a_killed_run_are_named_with_how_to_bring_them_in(tmp_path: Pat
     killed.communicate()
     assert left_over() == [folder]
     launch.run([sys.executable, "-c", ""], tmp_path / "y.sawtooth", sample=False)
-    assert f"`sawtooth ingest {folder}` brings them in" in capfd.readouterr().err
+    assert f"run `sawtooth ingest {folder}`, then delete" in capfd.readouterr().err
     from sawtooth.app.commands.doctor import _killed_runs
     from sawtooth.app.jobs.ingest_files import bring_in, files_of
     from sawtooth.ingest.schema import DataFolder
