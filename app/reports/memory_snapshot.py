@@ -68,7 +68,7 @@ def details(memory: DeviceMemory) -> list[str]:
         )
     if any(held.name == BEFORE for held in memory.categories):
         lines.append(
-            "Blocks from before the recording have no stack; they are mostly parameters, gradients and optimizer state."
+            "Blocks from before the recording have no stack: parameters, gradients, optimizer state, and what else the training keeps."
         )
     return lines
 

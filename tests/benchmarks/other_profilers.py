@@ -296,7 +296,7 @@ def _errors(place: Path) -> Counter[str]:
     Times, process numbers and the text of our own capture are removed.
     """
     lines = (place / "stderr.txt").read_text().splitlines() if (place / "stderr.txt").exists() else []
-    return Counter(re.sub(r"\d+", "0", line).replace(str(place), "") for line in lines if not line.startswith("sawtooth: "))
+    return Counter(re.sub(r"\d+", "0", line.replace(str(place), "")) for line in lines if not line.startswith("sawtooth: "))
 
 
 def _differ(alone: Counter[str], recorded: Counter[str]) -> str:
