@@ -175,7 +175,11 @@ class _Watch:
             return loop_s >= 2 * self._order.seconds + PROFILE_S
         if loop_s >= self._order.seconds:
             return True
-        return loop_s >= steps.LEAST_S and len(took) >= steps.LEAST_STEPS and self._order.enough(took)
+        return (
+            loop_s >= min(steps.LEAST_S, self._order.seconds / 2)
+            and len(took) >= steps.LEAST_STEPS
+            and self._order.enough(took)
+        )
 
     @property
     def limit_s(self) -> float:
