@@ -95,11 +95,11 @@ def test_a_long_capture_beside_more_launches_that_run(takes_us: int, steps: int,
         at = 1000 * k + 150
         trace.host("cuda_runtime", "cudaStreamBeginCapture", at, at + 1)
         for n in range(20):
-            trace.host("cuda_runtime", "cudaLaunchKernel", at + 2 + n, at + 2.5 + n, correlation=9000 + 100 * k + n)
+            trace.host("cuda_runtime", "cudaLaunchKernel", at + 2 + n, at + 3 + n, correlation=9000 + 100 * k + n)
         trace.host("cuda_runtime", "cudaStreamEndCapture", at + takes_us - 1, at + takes_us)
         for n in range(40):
             trace.launch(
-                (at + takes_us + n, at + takes_us + n + 0.5), (at + 720 + n, at + 720.5 + n), "void at::native::fill()"
+                (at + takes_us + n, at + takes_us + n + 1), (at + 720 + n, at + 720.5 + n), "void at::native::fill()"
             )
     result = result_of(trace)
     assert ("captures_graph" in failed(result)) == shown
