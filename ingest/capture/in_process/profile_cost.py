@@ -19,7 +19,7 @@ SLOWED_MARKS = 2  # marks after a profile: of the step in which it is written, a
 NOTED_S = 3.0  # A shorter pause is not worth a sentence. The profile of a usual loop is written in one to two seconds.
 NOTES = "pause-*.json"
 UNTIL = "profile_until"  # the file in which ranks agree on an early end
-EARLY = EARLY_END + " {steps} of {wanted} steps, because it already had about {events:,.0f} operators. "
+EARLY = EARLY_END + " {steps} of {wanted} steps, because the process grew by the memory of about {events:,.0f} operators. "
 PAUSE = PAUSED + " for {seconds:.1f} s to write {what}. No step time includes this."
 
 

@@ -98,9 +98,7 @@ def test_a_long_capture_beside_more_launches_that_run(takes_us: int, steps: int,
             trace.host("cuda_runtime", "cudaLaunchKernel", at + 2 + n, at + 3 + n, correlation=9000 + 100 * k + n)
         trace.host("cuda_runtime", "cudaStreamEndCapture", at + takes_us - 1, at + takes_us)
         for n in range(40):
-            trace.launch(
-                (at + takes_us + n, at + takes_us + n + 1), (at + 720 + n, at + 720.5 + n), "void at::native::fill()"
-            )
+            trace.launch((at + takes_us + n, at + takes_us + n + 1), (at + 720 + n, at + 720.5 + n), "void at::native::fill()")
     result = result_of(trace)
     assert ("captures_graph" in failed(result)) == shown
     assert (headline(result) == "This trace shows the capture of a CUDA graph, not the run.") == headed
