@@ -169,9 +169,9 @@ def span_ms(low_ms: float, high_ms: float, whole_ms: float = 0.0) -> str:
     return f"{low.split(_THIN)[0] if low.split(_THIN)[1] == high.split(_THIN)[1] else low} to {high}"
 
 
-def times(value: float) -> str:
-    """Return a ratio with three digits, because differences below 0.1 matter: 1.39 ×."""
-    return f"{number(value, 3)}{_THIN}×"
+def times(value: float, digits: int = 3) -> str:
+    """Return a ratio, usually with three digits, because differences below 0.1 matter: 1.39 ×."""
+    return f"{number(value, digits)}{_THIN}×"
 
 
 def money(value: float, currency: str = "$") -> str:

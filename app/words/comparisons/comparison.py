@@ -103,11 +103,11 @@ def headline(comparison: Comparison) -> str:
         unknown = " and ".join(name for name, ms in ((a, best.a), (b, best.b)) if ms is None)
         return f"No verdict: no step time is known of {unknown}."
     answer, times = comparison.verdict.answer, f"{step_times(comparison)} a step."
-    sized = f"(95\u00a0%: {intervals.of_ratio(comparison)})"
+    sized, digits = f"(95\u00a0%: {intervals.of_ratio(comparison)})", intervals.ratio_digits(comparison.verdict)
     if answer == "faster":
-        return f"{b} is about {fmt.times(best.a / best.b)} as fast as {a} {sized}: {times}"
+        return f"{b} is about {fmt.times(best.a / best.b, digits)} as fast as {a} {sized}: {times}"
     if answer == "slower":
-        return f"{b} takes about {fmt.times(best.b / best.a)} as long as {a} {sized}: {times}"
+        return f"{b} takes about {fmt.times(best.b / best.a, digits)} as long as {a} {sized}: {times}"
     if comparison.verdict.shown:
         return f"{b} is {word} than {a}, size uncertain: {times}"
     if answer == "no_change":

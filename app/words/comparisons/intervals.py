@@ -9,6 +9,9 @@ from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.step_pair import Ratio
 
+WIDE = 1.1  # high ÷ low of an interval of ratios
+FAR = 1.5  # a smaller ratio would read as "no change" with two digits
+
 
 def of_change(low_ms: float | None, high_ms: float | None) -> str:
     """Return the 95 % interval of a change (ms) in words, open where nothing bounds it."""
@@ -30,7 +33,16 @@ def of_ratio(comparison: Comparison) -> str:
     if not verdict.shown or not verdict.size_known or not low or not high:
         return ""
     low, high = (low, high) if verdict.word == "faster" else (1 / high, 1 / low)
-    return f"{fmt.number(low, 3)} to {fmt.times(high)}"
+    digits = ratio_digits(verdict)
+    return f"{fmt.number(low, digits)} to {fmt.times(high, digits)}"
+
+
+def ratio_digits(verdict: Verdict) -> int:
+    """Return how many digits of the ratio of both steps mean something: two where its interval is wide and far from 1."""
+    low, high = verdict.ratio or (None, None)
+    if not low or not high:
+        return 3
+    return 2 if high > WIDE * low and max(low, 1 / high) > FAR else 3
 
 
 def ratios(comparison: Comparison) -> list[Ratio]:

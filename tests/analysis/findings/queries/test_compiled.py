@@ -156,7 +156,7 @@ def test_each_breaks_time_and_that_between_backward_pieces_are_the_whole(run):
     result = run(20, "json", "log")
     found = next(f for f in result.findings if f.rule == "graph-breaks")
     each, (backward,) = found.evidence[:20], found.evidence[20:]
-    assert all(row["ms_per_step"] > 0 for row in each) and "does not tell" in backward["name"]
+    assert all(row["ms_per_step"] > 0 for row in each) and "does not show" in backward["name"]
     whole = sum(row["ms_per_step"] for row in found.evidence)
     assert f"spends {whole:.3g} ms of each step there ({100 * whole / result.lead.best.ms:.2g} %)" in found.title
     assert sum(row["share_of_step"] for row in found.evidence) == pytest.approx(whole / result.lead.best.ms)
