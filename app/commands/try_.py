@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -133,6 +134,9 @@ class _StopSignal:
 
 def _steps(session: TrialSession, arguments: argparse.Namespace) -> int:
     """Run the base run, list the trials, and run them; return the exit code."""
+    if shutil.which(session.words[0]) is None:
+        _note(f"There is no command {session.words[0]!r}.")
+        return NOTHING
     if session.python is not None:
         _note(session.python)
     if arguments.copy:

@@ -231,3 +231,15 @@ def test_without_a_terminal_the_trials_need_a_yes(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(typer.Exit) as stopped:
         command.try_(context)
     assert stopped.value.exit_code == 2 and "Add --yes" in capsys.readouterr().err
+
+
+def test_a_command_that_does_not_exist_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    context = typer.Context(click.Command("try"))
+    context.args = ["--yes", "--data", str(tmp_path), "no-such-command", "train.py"]
+    with pytest.raises(typer.Exit) as stopped:
+        command.try_(context)
+    out = capsys.readouterr()
+    assert stopped.value.exit_code == 2 and out.err == "sawtooth: There is no command 'no-such-command'.\n" and not out.out
