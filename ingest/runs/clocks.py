@@ -83,7 +83,7 @@ def needs(ref: RecordingRef, clock: str) -> str | None:
     if clock == "local":
         return "its times are local and have no time zone, so it cannot be aligned with a trace. Set --time-zone of sawtooth ingest, or choose the zone under Timeline › Telemetry."
     if clock == "unknown":
-        return "it has no times, so it cannot be aligned with a trace. Set --start of sawtooth ingest, or enter the start under Timeline › Telemetry."
+        return "it does not show when it was recorded, so it cannot be aligned with a trace. Set --start of sawtooth ingest, or enter the start under Timeline › Telemetry."
     return None
 
 

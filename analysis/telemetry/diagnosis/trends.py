@@ -174,14 +174,24 @@ def _utilization(alike: Sequence[tuple[DeviceSamples, _Drift]], total: int, *, f
     )  # fmt: skip
 
 
-def _growth(gpu: DeviceSamples) -> tuple[float, float, float] | None:
-    """Return memory in bytes at start and end, and its growth per hour; None if it does not grow steadily."""
+class _Growth(NamedTuple):
+    """Memory in bytes at the start and the end of a growth, its times, and its rate in bytes per hour."""
+
+    start: float
+    end: float
+    first_ns: int
+    last_ns: int
+    rate: float
+
+
+def _growth(gpu: DeviceSamples) -> _Growth | None:
+    """Return how memory grows, between the middles of its first and last window; None if it does not grow steadily."""
     edges = _edges(gpu)
     if edges is None or "mem_used_bytes" not in gpu:
         return None
     level = gpu.windows("mem_used_bytes", edges)
-    working = np.isfinite(level) & (level >= LEAST_MEMORY_LEVEL * float(np.nanmax(level, initial=0.0)))
-    values = level[working][1:]
+    working = np.flatnonzero(np.isfinite(level) & (level >= LEAST_MEMORY_LEVEL * float(np.nanmax(level, initial=0.0))))[1:]
+    values = level[working]
     if len(values) < LEAST_WINDOWS or order(values) < STEADY_GROWTH:
         return None
     start, end, half = float(values[0]), float(values[-1]), len(values) // 2
@@ -190,20 +200,22 @@ def _growth(gpu: DeviceSamples) -> tuple[float, float, float] | None:
     first_half, last_half = values[half] - start, end - values[half]
     if last_half < LATER_GROWTH * first_half or np.diff(values).max() > 0.5 * (end - start):
         return None  # It grew only at first, or in one jump.
-    hours = float(edges[-1] - edges[0]) / 3.6e12
-    return start, end, (end - start) / max(hours * len(values) / (len(edges) - 1), 1e-9)
+    middles = (edges[:-1] + edges[1:]) // 2
+    hours = float(edges[-1] - edges[0]) / 3.6e12 * (len(values) - 1) / (len(edges) - 1)  # without pauses
+    return _Growth(start, end, int(middles[working[0]]), int(middles[working[-1]]), (end - start) / max(hours, 1e-9))
 
 
-def _memory(growing: Sequence[tuple[DeviceSamples, tuple[float, float, float]]], total: int) -> Observation:
+def _memory(growing: Sequence[tuple[DeviceSamples, _Growth]], total: int) -> Observation:
     devices = tuple(gpu.device for gpu, _ in growing)
-    start, end, rate = (float(np.mean([growth[i] for _, growth in growing])) for i in range(3))
+    start, end, rate = map(float, np.mean([(growth.start, growth.end, growth.rate) for _, growth in growing], axis=0))
+    first, last = min(growth.first_ns for _, growth in growing), max(growth.last_ns for _, growth in growing)
     totals = [float(np.nanmax(gpu.values["mem_total_bytes"])) for gpu, _ in growing if "mem_total_bytes" in gpu]
     full = (
         f" At this rate the memory is full in {(min(totals) - end) / rate:.1f} h."
         if totals and rate > 0 and min(totals) > end
         else ""
     )
-    length = duration((growing[0][0].times[-1] - growing[0][0].times[0]) / 1e9)
+    length = duration((last - first) / 1e9)
     return Observation(
         kind="memory-growth",
         devices=devices,
@@ -212,8 +224,8 @@ def _memory(growing: Sequence[tuple[DeviceSamples, tuple[float, float, float]]],
         unit="bytes",
         value=end - start,
         time_share=1.0,
-        start_ns=int(growing[0][0].times[0]),
-        end_ns=int(growing[0][0].times[-1]),
+        start_ns=first,
+        end_ns=last,
         title=f"Memory of {mid_sentence(gpus_in_words(devices, total))} grows from {start / 1e9:.1f} to {end / 1e9:.1f} GB within {length}",
         evidence=f"It grows in nearly every window and goes on to the end, by {significant(rate / 1e9, 2)} GB an hour.{full}",
         action=("Find", "what keeps memory", ": possible causes are losses kept with their graphs, a growing cache, or longer inputs."),

@@ -24,7 +24,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     Raises SourceError if there is no timestamp column.
     """
     telemetry = read_delimited(lines, NAME)
-    if telemetry.clock == "unknown" and any(d["key"] == "no_times" for d in telemetry.diagnostics):
+    if "assumed_interval_ns" in telemetry.metadata:  # the samples were counted, for want of times
         problem = "This nvidia-smi log has no timestamp column, so its samples cannot be placed in time. Record it with nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1."
         raise SourceError("E-TYPE", problem)
     return telemetry

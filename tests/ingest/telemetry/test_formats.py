@@ -106,6 +106,16 @@ def test_a_csv_without_times_says_how_to_record_them(tmp_path: Path) -> None:
         ingested(path, tmp_path)
 
 
+def test_a_csv_whose_seconds_count_from_its_start_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("time,utilization.gpu [%]\n0,50\n1.5,60\n3,70\n")
+    con = ingested(path, tmp_path)
+    assert rows(con, "SELECT time_ns, util_pct FROM samples ORDER BY time_ns") == [
+        (0, 50.0), (1_500_000_000, 60.0), (3_000_000_000, 70.0)
+    ]  # fmt: skip
+    assert rows(con, "SELECT clock FROM recording") == [("unknown",)]
+
+
 def test_dmon_with_dates(tmp_path: Path) -> None:
     con = ingested(TELEMETRY / "dmon_dated.txt", tmp_path)
     assert rows(

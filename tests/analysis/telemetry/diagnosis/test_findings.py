@@ -254,3 +254,14 @@ def test_the_mean_of_a_log_with_holes_is_of_the_job_with_most_samples(tmp_path: 
     assert said_of_gpu.replace("\u00a0", " ") == (
         "The GPU was in use 90 % of the time in its steady part (14.9 min of 19.0 min of samples within 79.0 min)"
     )
+
+
+def test_growing_memory_and_its_time_are_of_the_same_windows(tmp_path: Path) -> None:
+    """The first windows, less than 30 % of the peak, count as start-up. Memory grows by 300 MB a minute throughout."""
+    path = tmp_path / "creep.csv"
+    rows = [f"{1_700_000_000 + seconds},97,{10_000 + seconds * 5 / 1.048576:.0f}" for seconds in range(0, 10_800, 10)]
+    path.write_text("\n".join(["timestamp,utilization.gpu [%],memory.used [MiB]", *rows]) + "\n")
+    (creep,) = [finding for finding in analysed(tmp_path, path).findings if finding.rule == "memory-creep"]
+    start, end, minutes = map(float, re.findall(r"[\d.]+", creep.title)[:3])
+    assert minutes < 170 and (end - start) / minutes == pytest.approx(0.3, rel=0.02)
+    assert "by 18 GB an hour" in creep.observed
