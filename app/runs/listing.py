@@ -128,7 +128,9 @@ def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, flo
         return None
     _, name, step_ms, (ms, low, high) = min(can)
     wide = f"{fmt.duration_ms(step_ms)} → {fmt.span_ms(low, high)}"
-    return f"{fmt.clean(name, 40)} can gain most: {wide if high > TOO_WIDE * low else fmt.step_change(step_ms, ms)} a step"
+    return (
+        f"{fmt.clean(name, 40)} has the surest gain: {wide if high > TOO_WIDE * low else fmt.step_change(step_ms, ms)} a step"
+    )
 
 
 def grouped(manifests: Sequence[Manifest], by: str, lost_to: Mapping[str, str]) -> list[tuple[str, list[Manifest]]]:

@@ -23,6 +23,7 @@ from sawtooth.app.words import timeline as words
 
 # Share of the time between the first and the last counted step: if less is in counted steps, there are others between them.
 WITHOUT_GAPS = 0.99
+HARDLY_WAITS = 0.95  # busy share: above it, no cause of the rest is worth a headline
 METHOD = (
     "Slices are as recorded. One that is too short to be told apart is part of a sum: each pixel is as high as its time is filled, in the colour "
     "of what fills most of it. Steps are on the device's own clock: a step ends when the last operation it launched ends. Lost time is cut where "
@@ -83,12 +84,17 @@ def _headline(rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) 
     counted = [
         TimelineSpan(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)
     ]
-    most = words.most_lost(facts, view, counted)
+    busy = rank.metrics["gpu_busy_share"]
+    if busy.value is None:
+        cards.headline("How busy the GPU was is not known.", busy.why_missing)
+        return
+    waits = facts.busy_share < HARDLY_WAITS
+    most = words.most_lost(facts, view, counted) if waits else None
     sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {where}"
     if most is not None:
         sentence += f"; most is lost to {most.sentence}"
         profiled += [most.of_it] if most.of_it else []
-    elif facts.lost:  # only counted steps have causes
+    elif facts.lost and waits:  # only counted steps have causes
         profiled.append("where the rest goes is shown only for the counted steps")
     under = "; ".join(profiled)
     cards.headline(f"{sentence}.", f"{under[0].upper()}{under[1:]}." if under else None)

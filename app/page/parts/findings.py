@@ -40,13 +40,13 @@ def show_rest(result: RunResult, shown: list[Finding]) -> None:
     left = [
         (label, folded)
         for label, folded in (
-            (f"{len(more)} more to change" if shown else f"{fmt.many(len(more), 'change')} to try", more),
+            (fmt.many(len(more), "more change") if shown else f"{fmt.many(len(more), 'change')} to try", more),
             (words.cautions(len(known)), known),
         )
         if folded
     ]
     if left:
-        with st.expander(" and ".join(label for label, _ in left), icon=":material/list:"):
+        with st.expander(" · ".join(label for label, _ in left), icon=":material/list:"):
             for label, folded in left:
                 if len(left) > 1:
                     cards.section_label(label)

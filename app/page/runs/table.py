@@ -35,7 +35,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         "run": text("Run", width=140),
         "step_ms": panel.number_column("Step, ms", rows["step_ms"].astype(float)),
         "busy_share": number("GPU busy", format="%.0f\u00a0%%", width=80),
-        "mfu_share": number("MFU", format=panel.PERCENT, width=75),
+        "mfu_share": number("MFU", format="%.2g\u00a0%%", width=75),
         "gain_share": panel.share_bar("Sure to gain"),
         "gain": text("Can gain", width=75),
         "gpu": text("GPU", width=110),
