@@ -60,7 +60,7 @@ class Served(msgspec.Struct, frozen=True):
 def keep_address(data: DataFolder, served: Served) -> Iterator[None]:
     """Store the address of this server in ``data`` while the block runs.
 
-    A folder that cannot be written has no address.
+    If the folder cannot be written, no address is stored.
     """
     path = _file(data, served.port)
     content = msgspec.json.encode(msgspec.structs.replace(served, host=socket.gethostname()))

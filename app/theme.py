@@ -86,8 +86,8 @@ ALARM = Colour("trouble", "#B3261E", "#F47C74")  # a fault over time, such as a 
 MUTED = Colour("muted text", "#5F6670", "#A3A7AD")
 
 
-# What the host does on the timeline's lanes: quiet blues and greys, because it is neither useful nor lost time of the GPU by
-# itself. A call that is a cause of lost time has that cause's colour.
+# Host work on the timeline's lanes has quiet blues and greys, because by itself it is neither useful nor lost GPU time. A
+# call that is a cause of lost time has that cause's colour.
 HOST_KINDS: dict[str, Colour] = {
     "annotation": Colour("annotation", "#6B7C8C", "#8FA1B3"),
     "op": Colour("operator", "#7C95AF", "#6A819A"),

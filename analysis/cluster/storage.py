@@ -1,7 +1,7 @@
 """Places of sources and summaries: a folder, or a bucket of S3, Google Cloud or Azure through obstore.
 
-obstore uses the machine's credentials. Addresses are a path, or ``s3://…``, ``gs://…``, ``az://…``. For a path, obstore is not
-loaded.
+An address is a path, or ``s3://…``, ``gs://…`` or ``az://…``. Buckets are read through obstore, with the machine's credentials.
+For a path, obstore is not loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sawtooth.ingest.schema import write_atomically
 
 SCHEMES = ("s3://", "gs://", "az://", "abfs://", "abfss://")
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never a trace or telemetry
-PIECE_BYTES = 8 << 20  # fetched at a time, because a trace may be larger than a node's memory
+PIECE_BYTES = 8 << 20  # objects are fetched in pieces, because a trace may be larger than a node's memory
 NO_OBSTORE = "Reading {url} needs obstore, which is not installed. Install sawtooth[cluster]."
 
 
@@ -202,8 +202,8 @@ def _at(url: str) -> Iterator[SourceVersion]:
         yield _local_source(path)
         return
     single = url.startswith(SCHEMES) and Path(url).suffix in (".json", ".gz", ".jsonl", ".csv", ".sqlite")
-    of_one = url.rpartition("/")[0] if single else url
-    for source in place_of(of_one).sources():
+    listed = url.rpartition("/")[0] if single else url
+    for source in place_of(listed).sources():
         if source.url == url or (not single and not source.url.endswith(SKIPPED_SUFFIXES)):
             yield source
 

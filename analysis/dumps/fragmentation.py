@@ -81,7 +81,7 @@ def failed_at(
     gaps, other = [], 0
     live = sorted((a.address, a.size) for a in allocations if a.start < at and (a.end is None or a.end >= at))
     for address, size, stream in _segments_at(at, events, segments):
-        if (size > GRANULE_BYTES) != large:
+        if (size > GRANULE_BYTES) != large:  # small and large requests use separate segments
             continue
         pieces = _gaps(address, size, live)
         if stream == event.stream:
@@ -97,7 +97,7 @@ def failed_at(
 
 
 def _segments_at(at: int, events: Sequence[AllocationEvent], segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
-    """Return address, size and stream of the segments at event ``at``: today's, with later changes undone."""
+    """Return address, size and stream of the segments at event ``at``, by undoing later changes."""
     by_address = {segment.address: (segment.total_size, segment.stream) for segment in segments}
     for event in reversed(events[at:]):
         if event.action in ("segment_alloc", "segment_map"):

@@ -50,8 +50,8 @@ SAME_SHAPES = "Give batches the same shape, so that pinned memory is used again.
 # Speed at which one thread of the training takes the batches of all workers, pins them and frees them again. Measured: 2.8
 # GB/s on an H100's host, and 157 MB in 53.6 ms on an H200's.
 THREAD_BYTES_PER_NS = 2.9
-ALLOCATES = 3.0  # Multiple of that time from which most of it is allocation.
-MOSTLY_PINS = 0.5  # Share of the loop's waiting from which pinning is the slowest stage before it.
+ALLOCATES = 3.0  # If pinning takes this multiple of that time, most of it is allocation.
+MOSTLY_PINS = 0.5  # Pinning limits the loader if it runs during this share of the loop's waiting.
 _WAITS = f"SELECT start_ns, start_ns + dur_ns FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')"
 # The trace always has the thread's driver calls, but its operators only if all threads are profiled.
 _PINS = f"""
@@ -71,7 +71,7 @@ ONE_THREAD_PINS = Action(
     "fewer bytes",
     f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
 )
-# Where most of the pinning is the driver's allocation and not the copy.
+# Advice if the driver's allocation takes most of the pinning time, and not the copy.
 ALLOCATES_PINNED = Action(
     "Set",
     "pin_memory=False",
@@ -84,7 +84,7 @@ UNPINNED = CodeChange(
 )
 PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
 ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop what else computes on these.")
-LEAST_OF_CORES_PCT = 25.0  # If the loading thread waits less of the time for a core, its samples wait for something else.
+LEAST_OF_CORES_PCT = 25.0  # If the loading thread waits for a core for less of the time, its samples wait for something else.
 SHARED_CORES = 0.6  # Share of its speed that a worker has on one of the two hardware threads of a core, as `cores` counts them.
 SHARE_HALVINGS = 7  # Halvings of the search for the loader's wait: the result is precise to 1 % of it.
 
@@ -190,7 +190,7 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
         )
     if cost.limit is None:
         return None
-    # Without workers, the main thread loads: how long it waits for a core is known, and a sample may also sleep or read.
+    # Without workers, the main thread loads. Its wait for a core is measured; the rest of a sample's wait is sleep or reading.
     short = host is not None and (workers > 0 or host.means.get("main_waits_pct", 100.0) >= LEAST_OF_CORES_PCT)
     if cost.limit == "waiting" and host is not None and short and (no_core := host.without_a_free_core()) is not None:
         return f": {no_core}", ASK_FOR_CORES
@@ -239,7 +239,7 @@ def loader_keeps_up(context: RuleContext, host: HostLoad | None) -> tuple[list[E
     full_share, shared_share = (_remaining_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
     if not shared_share:
         return [WithoutHostCause("data_wait")], ""
-    bound = f" A step's samples take {in_words(core_ms)} of a core: {cores:.0f} cores need {in_words(core_ms / cores)}, and {in_words(core_ms / cores / SHARED_CORES)} where two share one."
+    bound = f" A step's samples take {in_words(core_ms)} on one core: {cores:.0f} cores need {in_words(core_ms / cores)}, or {in_words(core_ms / cores / SHARED_CORES)} if two hardware threads share a core."
     return [WithoutHostCause("data_wait", full_share, None, shared_share)], bound
 
 

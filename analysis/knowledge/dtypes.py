@@ -47,7 +47,7 @@ SIXTEEN_BIT = ("bf16", "fp16")
 _BIASED = ("aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::baddbmm", "aten::baddbmm_", "aten::addbmm")
 _PRODUCTS = frozenset(("aten::mm", "aten::bmm", *_BIASED))
 FIRST_OPERAND = dict.fromkeys(_BIASED, 1)  # argument 0 is the bias that is added
-# Kernels of libraries for sparse matrices. They tell a sparse product in recordings without strides.
+# Kernels of libraries for sparse matrices. They show a sparse product in recordings without strides.
 SPARSE_KERNEL = r"(cu|hip|roc)sparse(::|_)"
 
 
@@ -72,7 +72,7 @@ def tensor_dtypes(input_types: Any) -> tuple[str, ...]:
 def has_sparse_operand(op_name: str, input_strides: list[Any] | None) -> bool:
     """Return whether an operand of a matrix product is sparse.
 
-    A sparse operand has no strides, although the trace has strides.
+    A trace with strides records an empty list for a sparse operand.
     """
     if op_name not in _PRODUCTS or not input_strides:
         return False

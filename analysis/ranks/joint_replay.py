@@ -1,8 +1,8 @@
 """Joint replay of a job's ranks: each runs at its own speed and waits for others in collectives.
 
 A rank's replay pauses at each of its matched collectives until all members have arrived. Then all leave it together, one
-transfer after the last arrival. So time that one rank loses delays the others as in the job (a max-plus system).
-Removing it from one rank shows the job's gain.
+transfer after the last arrival. So the time that one rank loses delays the others as in the job (a max-plus system).
+A replay without this lost time gives the job's gain.
 NCCL requires that the ranks of one communicator launch its collectives in the same order, so pausing at the launch never blocks
 for good. If recorded orders contradict each other, the replay abandons a collective and counts it.
 """
@@ -125,10 +125,11 @@ class JointReplay:
         return waits
 
     def in_turn_ms(self, window_ms: float) -> float:
-        """Return the ms per counted step that every rank waits at least, without other GPU work.
+        """Return the wait in collectives that all ranks have in common, in ms per counted step.
 
-        Ranks that delay each other in turn (many small collectives, no steady host) all wait within ``window_ms``, the time of
-        one utilization sample.
+        Ranks that delay each other in turn (many small collectives, hosts of varying speed) all wait within ``window_ms``, the
+        time of one utilization sample. The result is the shortest wait of any rank in each such window, on average. Only
+        waiting without other GPU work counts.
         """
         step_ms = self.step_ms()
         if not step_ms:

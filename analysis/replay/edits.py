@@ -25,10 +25,10 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
     """The host spends no time on ``cause`` (of HOST_CAUSES), for example if the loader keeps up.
 
     ``keep_share`` of it stays, between ``keep_at_least`` and ``keep_at_most`` if set. With ``calls``, only the host's time
-    before these calls changes. Waits of calls that have the cause themselves (frees, pageable copies) are removed too, and so
-    is the own time of such calls that launch nothing.
-    ``paced_ms`` is the shortest step that the loader's workers allow, with any other change; it is between ``paced_at_least``
-    and ``paced_at_most`` if their samples were timed.
+    before these calls changes. If nothing stays, calls that wait for this cause (frees, pageable copies) do not wait either,
+    and those of them that launch nothing take no time.
+    ``paced_ms`` is the shortest step in ms that the loader's workers allow, whatever else changes. If the workers' samples were
+    timed, it lies between ``paced_at_least`` and ``paced_at_most``.
     """
 
     cause: str
@@ -42,7 +42,7 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):
-    """The host does not wait in these calls (None: all synchronizing calls), nor spend their own time."""
+    """The host does not wait in ``calls`` (None: all calls). Those that launch nothing take no time."""
 
     calls: tuple[int, ...] | None = None
 
@@ -73,14 +73,14 @@ class WithoutOps(msgspec.Struct, frozen=True, tag=True):
 
     ops: tuple[int, ...]
     host_too: bool = True
-    host_may_stay: bool = False  # at most, the host's time stays
+    host_may_stay: bool = False  # the longest predicted step keeps the host's time
 
 
 class AsGraph(msgspec.Struct, frozen=True, tag=True):
-    """Each step is one CUDA graph: one launch, and kernels without delay. Long Python work stays.
+    """Each step is one CUDA graph: one launch, and kernels without delay. Long Python work remains.
 
-    With ``waits_stay``, the host's waits separate several graphs. With ``first_ops``, a graph begins at each of these
-    operations, the host waits as before, and earlier launches of a step stay single. ``outside_ops`` are launched singly too.
+    With ``waits_stay``, a new graph begins after each wait of the host. With ``first_ops``, a graph begins at each of these
+    operations, and the host waits as before. A step's operations before its first graph, and ``outside_ops``, stay eager.
     """
 
     waits_stay: bool = False
@@ -98,9 +98,9 @@ class FasterHost(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
-    """These calls are not made: no launches, waits, own time, or host time before (except the loader's).
+    """Remove these calls with their GPU work, their waits and the host's time before them except loading.
 
-    ``slower_in_run`` means that the run's step time beyond its replay is removed as well.
+    ``slower_in_run`` means that they also explain why the run's step is longer than its replay, so this excess is removed too.
     """
 
     calls: tuple[int, ...]
@@ -120,7 +120,7 @@ Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | W
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
     """Return ``problem`` with all ``edits`` applied, removals last so that others find their operations.
 
-    If several edits change an operation's time, the shortest applies, because two ways to a faster kernel are not two gains.
+    If several edits change an operation's time, the shortest time applies: speedups of one kernel do not add up.
     """
     problem = _with_times(problem, [edit for edit in edits if isinstance(edit, (ScaledOps, TimedOps))])
     for edit in sorted(edits, key=lambda e: isinstance(e, (WithoutOps, WithoutCalls, AsGraph))):
@@ -147,7 +147,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
     host, ops = problem.host, problem.ops
     match edit:
         case WithoutHostCause(cause, keep_share, calls):
-            return _without_host_cause(problem, cause, keep_share, _up_to_calls(host, calls))
+            return _without_host_cause(problem, cause, keep_share, _nodes_of_calls(host, calls))
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
@@ -158,7 +158,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             ours = (ops.node >= 0) & hit[np.maximum(ops.node, 0)]
             return without_ops(_without_waits(replace(problem, host=quick), hit), ours)
         case WithoutWaits(calls):
-            return _without_waits(problem, _up_to_calls(host, calls))
+            return _without_waits(problem, _nodes_of_calls(host, calls))
         case ScaledOps() | TimedOps():
             return problem  # these times are set already
         case WithoutOps(which, host_too):
@@ -166,7 +166,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case AsGraph():
             return _as_graph(problem, edit)
         case FasterHost(factor, calls):
-            quicker = np.where(_up_to_calls(host, calls), factor, 1.0)
+            quicker = np.where(_nodes_of_calls(host, calls), factor, 1.0)
             parts = (host.gap_parts * quicker[:, None]).astype(np.int64)
             gap = np.where(host.pred >= 0, (host.gap * quicker).astype(np.int64), host.gap)
             return replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=(host.own * quicker).astype(np.int64)))
@@ -175,7 +175,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
     raise TypeError(f"unknown edit {edit!r}")
 
 
-def _up_to_calls(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[np.bool_]:
+def _nodes_of_calls(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[np.bool_]:
     """Mark the nodes of ``calls``; all nodes if it is None."""
     return np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls, np.int64))
 
@@ -231,14 +231,14 @@ def _without_ops(problem: ReplayProblem, hit: NDArray[np.bool_], host_too: bool)
         np.add.at(total, ops.node[launched], 1)
         np.add.at(removed, ops.node[launched & hit], 1)
         emptied = (total > 0) & (removed == total)
-        parts = np.where(emptied[:, None], _beside_launching(host), host.gap_parts)
+        parts = np.where(emptied[:, None], _gap_parts_without_call(host), host.gap_parts)
         gap = np.where(host.pred >= 0, parts.sum(axis=1), host.gap)
         problem = replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=np.where(emptied, 0, host.own)))
     return without_ops(problem, hit)
 
 
-def _beside_launching(host: HostNodes) -> I64:
-    """Return the rest of each gap's parts if its call is not made: without its operator and short Python."""
+def _gap_parts_without_call(host: HostNodes) -> I64:
+    """Return gap parts without the call's operator and up to BETWEEN_CALLS_NS of launch and Python time."""
     parts = host.gap_parts.copy()
     launching = HOST_CAUSES.index("launch_bound")
     in_operator = np.minimum((host.gap * host.gap_of_operator).astype(np.int64), parts[:, launching])
@@ -277,11 +277,11 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
     waits = np.diff(host.wait_ptr) > 0
     if waits_stay and not len(first_ops):
         launching = np.flatnonzero(step_of_node >= 0)
-        earlier_waits: I64 = (np.cumsum(waits) - waits)[launching]  # a call that waits itself counts only for its successors
+        earlier_waits: I64 = (np.cumsum(waits) - waits)[launching]  # by launch, without its own wait
         first[launching[1:][np.diff(earlier_waits) > 0]] = True
     inside = (step_of_node >= 0) & ~first & ~(waits & waits_stay)
     if not waits_stay:
-        inside |= waits & (step_of_node < 0)  # a wait inside the captured part is not captured
+        inside |= waits & (step_of_node < 0)  # waits in calls without a captured launch are removed too
     moving = host.pred >= 0
     # Between two graph launches, the loader and its Python code still run; only captured work is removed.
     stays = [_beside_graph(key) for key in HOST_CAUSES]

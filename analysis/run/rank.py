@@ -35,18 +35,18 @@ from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-NEVER_WAITED = 0.01  # share of the step: if a loader costs the profiled steps less, its batches were ready
+NEVER_WAITED = 0.01  # share of the step; a loader that costs the profiled steps less had its batches ready
 # The largest cost of recording an operator without launches. A loader on a slow host had 7 µs for each of 5,149 operators.
 MOST_RECORDING_NS = 8_000
 WITHOUT_SMS = ("meta", "huawei", "intel")  # makers whose traces have launch sizes of other units, or none
-QUEUED_NS = 1_000_000  # a launch on an idle GPU takes some 10 µs
+QUEUED_NS = 1_000_000  # an operation that starts this long after its launch was queued; on an idle GPU it takes some 10 µs
 _SQL = queries_of(__file__)
 WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies that the GPU makes by itself
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A trace of a run together with what the run knows.
+    """A trace of a run, with what the user, the telemetry and the loop's marks tell about the run.
 
     ``row`` is the trace's recording row, with the rank that the run assigns to it. ``user`` is what the user entered, ``marks``
     is the step time evidence of the loop's own marks. ``folder`` has measurements of GPUs.
@@ -224,10 +224,10 @@ def _unprofiled_ns(row: LedgerRow, counted: int) -> float:
 
 
 def _outside_ns(recording: Recording, row: RecordingRow, device: int) -> int:
-    """Return the length of a recording without steps in which its GPU was asked for nothing, ns.
+    """Return the ns before the first and after the last GPU operation of a recording without steps.
 
-    That is before the first GPU operation and after the last. If the first was queued for long, it ends with its launch: the
-    GPU did work before it that is not in the recording. A truncated file lacks the GPU's end.
+    If the first operation was queued for long, only the time before its launch counts: the GPU then did other work that is not
+    in the recording. The result is 0 for a truncated file, which may lack the last operations.
     """
     if row.truncated or row.span_ns is None:
         return 0

@@ -13,7 +13,7 @@ from sawtooth.analysis.store.library import Recording
 
 @dataclass(frozen=True)
 class RankView:
-    """A device of an open recording, whose lost time includes the results of all ranks of the run.
+    """A device of an open recording. Its lost-time table includes the results of all ranks of the run.
 
     ``gpu`` has the device's peaks, None where the model is not known.
     """
@@ -27,7 +27,7 @@ class RankView:
     def per(self) -> int:
         """The divisor for sums over the counted steps.
 
-        It is 1 where there are none, and the sum is then of the window.
+        It is 1 without counted steps; the sums are then over the window.
         """
         return max(self.counted_steps, 1)
 

@@ -25,11 +25,11 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-Series = dict[str, tuple[I64, F64]]  # by column of ``samples``, if recorded: times (ns) and values
+Series = dict[str, tuple[I64, F64]]  # times (ns) and values of each recorded column of ``samples``
 
 
 class UtilizationSignal(NamedTuple):
-    """A signal that shows when the GPU works; ``tiles`` means that its windows cover all time."""
+    """A signal of the GPU's activity. With ``tiles``, its samples average over all time without gaps."""
 
     column: str
     label: str
@@ -53,12 +53,13 @@ SM_ACTIVITY = ACTIVITY[1]
 class DeviceTelemetry:
     """One device of one telemetry recording.
 
-    Means are over the steady part outside the profiles, in the units of the columns. ``at_work`` has, with intervals, the
-    columns for the share of time in which the GPU works. ``counted_power_w`` is the mean power by the energy counter, which
-    counts what samples of the power miss between them. ``capped`` means that the power cap reduced clocks in that time.
-    ``profiled`` means that the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are the
-    processes that the sampler saw on the device. ``zeros_at_work`` is the share of samples with utilization 0, of those at the
-    power of work; utilization is then missing in ``at_work``. ``profiles`` is how many profiles' times the means leave out.
+    Means are over the steady part outside the profiles, in the units of the columns. ``at_work`` has, by
+    column, the share of time in which the GPU works, with its confidence interval. ``counted_power_w`` is the mean power by the
+    energy counter, which also covers the time between power samples. ``capped`` means that the power cap reduced clocks in that
+    time. ``profiled`` means that the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are
+    the processes that the sampler saw on the device. ``zeros_at_work`` is the share of samples with utilization 0 among those
+    whose power shows work; if it is above 0, ``at_work`` has no utilization. ``profiles`` is the number of profiles whose time
+    the means leave out.
     """
 
     recording_id: str

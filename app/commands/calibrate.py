@@ -1,4 +1,4 @@
-"""``sawtooth calibrate``: the property of this machine's GPU that the step time of telemetry needs."""
+"""``sawtooth calibrate``: measures a GPU's dispatch time per kernel, to estimate steps from telemetry."""
 
 from __future__ import annotations
 

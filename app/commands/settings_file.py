@@ -22,7 +22,7 @@ DATA = "data"  # the only key outside of a command's table
 NEVER = frozenset(
     {"token", "no-token", "help", "schema", "version"}
 )  # a file may come from somebody else, so it must not open a server
-OF_OTHER_PROCESSES = ("sample", "loader")
+OF_OTHER_PROCESSES = ("sample", "loader")  # commands whose own parsers do not read this file
 
 
 def file_in_use() -> Path | None:
@@ -41,7 +41,7 @@ def file_in_use() -> Path | None:
 def defaults(command: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the file's values for ``command``, by the parameters' names.
 
-    ``options`` has the name of the parameter of each option, without the dashes. Raises UsageError for unknown keys.
+    ``options`` maps each option, without its dashes, to the name of its parameter. Raises UsageError for unknown keys.
     """
     file = file_in_use()
     if file is None:
@@ -61,7 +61,7 @@ def defaults(command: str, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def of_command(name: str, command: Any) -> dict[str, Any]:
-    """Return the file's values for a command of click, and of its own commands."""
+    """Return the file's values for a click command and its subcommands."""
     options = {
         option.lstrip("-"): parameter.name
         for parameter in command.params
@@ -78,7 +78,7 @@ def of_command(name: str, command: Any) -> dict[str, Any]:
 def set_parser_defaults(parser: argparse.ArgumentParser, command: str) -> None:
     """Make the file's values the defaults of ``parser``.
 
-    Raises UsageError if a switch is not true or false, or if another option is.
+    Raises UsageError if a switch has a value other than true or false, or if another option has true or false.
     """
     actions = {
         option.lstrip("-"): action for action in parser._actions for option in action.option_strings if option.startswith("--")
@@ -88,7 +88,7 @@ def set_parser_defaults(parser: argparse.ArgumentParser, command: str) -> None:
         if action.dest in values and isinstance(values[action.dest], bool) != (action.nargs == 0):
             kind = "true or false" if action.nargs == 0 else "a value"
             raise UsageError(f"{FILE}: [{command}] {action.option_strings[-1].lstrip('-')} takes {kind}.")
-    # argparse converts a default that is text, as it does a word of the command line
+    # argparse converts a text default as it converts a word of the command line
     parser.set_defaults(**{name: value if isinstance(value, bool) else str(value) for name, value in values.items()})
 
 

@@ -1,4 +1,4 @@
-"""The step from a live session to a run: its samples are read like a dropped file."""
+"""Turn a live session into a run: its samples are read like a dropped file."""
 
 from __future__ import annotations
 

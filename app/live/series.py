@@ -15,10 +15,10 @@ from sawtooth.ingest.quantities.registry import GAP_PERIODS
 WINDOW_NS = 330 * 10**9  # as sampled: slightly more than the five-minute window
 # Cutting copies the arrays: once per half minute is rare enough, and memory remains about constant.
 TRIMMED_AT_NS = WINDOW_NS * 11 // 10
-SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz are fewer, but a pushed clock may stand still
+SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz give 33,000; more come only if a sender's timestamps hardly advance
 BUCKETS = 1000  # for the whole session: each has a low and a high, so 2000 points are drawn
-FIRST_BUCKET_NS = 10**8  # one sample; the buckets double in length as the session grows
-SHORTEST_GAP_NS = 10**9  # shorter ones are a late tick, and would blink
+FIRST_BUCKET_NS = 10**8  # one sample at 10 Hz; the buckets double in length as the session grows
+SHORTEST_GAP_NS = 10**9  # a shorter gap is a late sample, and the line would flicker
 POINTS_MOST = 2000  # points of a line; a screen is about 1,500 pixels wide
 
 I64 = NDArray[np.int64]
@@ -26,7 +26,7 @@ F64 = NDArray[np.float64]
 
 
 class LiveSeries:
-    """One quantity of one GPU; times are increasing nanoseconds, and other samples are ignored."""
+    """One quantity of one GPU. Times are in ns and must increase; samples out of order are ignored."""
 
     def __init__(self) -> None:
         self._time, self._value = array("q"), array("d")
@@ -81,8 +81,9 @@ class LiveSeries:
 
         Their lows and highs are those of the samples. A hole in the samples is a NaN, at which the line breaks.
         """
-        reaches = not self._time or self._time[0] <= start_ns or len(self._bucket) == 0 or self._oldest() >= self._time[0]
-        if reaches:
+        # The recent samples suffice if they reach back to ``start_ns``, or if they are the whole session.
+        enough = not self._time or self._time[0] <= start_ns or len(self._bucket) == 0 or self._oldest() >= self._time[0]
+        if enough:
             return broken(*self.since(start_ns), points)
         begin = np.array(self._bucket, np.int64) * self._bucket_ns
         first = int(np.searchsorted(begin, start_ns - self._bucket_ns))
@@ -135,7 +136,10 @@ def thinned(time: I64, value: F64, points: int = POINTS_MOST) -> tuple[I64, F64]
 
 
 def broken(time: I64, value: F64, points: int) -> tuple[I64, F64]:
-    """Return the thinned line with a NaN in each hole, which is longer than GAP_PERIODS usual periods."""
+    """Return the thinned line with a NaN in each gap, at which the line breaks.
+
+    A gap is longer than GAP_PERIODS median periods, and longer than SHORTEST_GAP_NS.
+    """
     if len(time) < 3:
         return time, value
     steps = np.diff(time)

@@ -15,11 +15,11 @@ from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 RECENT_SECONDS = 10.0  # for the large numbers: two or three steps of a slow loop, so that they do not flicker
-# First the share of time at work, then the others; memory has a different form.
+# The share of time at work comes first. Memory is added separately, because its label contains the GPU's total.
 NUMBERS = (*SHARES_AT_WORK, *(column for column in DRAWN if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
 PROCESSES_NAMED = 2  # processes of a GPU: a training has one, and a second may be a forgotten notebook
 BUSY_PCT, FULL = 90.0, 0.9  # limits for utilization and memory: above them, little of either is free
-IDLE_PCT = 0.5  # below this, a GPU does no work of a training
+IDLE_PCT = 0.5  # below this, the GPU runs no training
 
 
 def duration(seconds: float) -> str:
@@ -106,7 +106,7 @@ def utilization_and_memory_sentence(session: LiveSession, gpu: LiveGpu) -> str |
     if mean >= BUSY_PCT:
         return f"Busy, with {free} of memory free: a larger batch would fit."
     if used >= FULL * gpu.memory_bytes:
-        return "It waits although its memory is nearly full: a larger batch will not help, feeding it will."
+        return "It waits although its memory is nearly full: feed it faster; a larger batch will not help."
     return f"It waits, with {free} of memory free: once it is fed, a larger batch would fit."
 
 

@@ -1,4 +1,4 @@
-"""The job's summary of a GitHub workflow, and its one comment on the pull request.
+"""The summary of a GitHub workflow's job, and Sawtooth's single comment on the pull request.
 
 Nothing is sent unless a command asks for it. Tokens of forks may not write; then the summary is the only place.
 """
@@ -17,10 +17,10 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from sawtooth.ingest.errors import SawtoothError
 
 COMMENT_CHARACTERS = 65_536  # more is refused
-SUMMARY_BYTES = 1 << 20  # of a step; a longer summary is dropped whole
+SUMMARY_BYTES = 1 << 20  # limit per workflow step; GitHub drops a longer summary completely
 CUT = "\n\n… the rest is in the job's files.\n"
 PAGES_MOST = 20  # of 100 comments or artifacts
-SECONDS = 30
+SECONDS = 30  # timeout of a request
 REFUSED = (401, 403, 404)  # how GitHub answers a token that may not write
 
 
@@ -59,7 +59,7 @@ class Job:
     def comment(self, marker: str, text: str) -> bool:
         """Write the comment with ``marker`` on the pull request, or replace it.
 
-        Return False if the token may not.
+        Return False if there is no pull request, or if the token may not write.
 
         Raises SawtoothError if GitHub cannot be reached.
         """
@@ -132,7 +132,7 @@ def add_to_summary(text: str) -> bool:
     file = Path(path)
     used = file.stat().st_size if file.exists() else 0
     with file.open("a", encoding="utf-8") as summary:
-        summary.write(
+        summary.write(  # a character takes at most four bytes
             cut(text, max(SUMMARY_BYTES - used - len(CUT), 0) // 4 if len(text.encode()) + used > SUMMARY_BYTES else len(text))
         )
     return True
@@ -147,7 +147,7 @@ def add_output(**values: str) -> None:
 
 
 def cut(text: str, characters: int) -> str:
-    """Return ``text`` with at most this many characters; where it is cut, it says so and ends open blocks."""
+    """Return ``text`` with at most this many characters; a cut text says so, and its open blocks end."""
     if len(text) <= characters:
         return text
     kept = text[: max(characters - len(CUT) - 20, 0)].rpartition("\n")[0]

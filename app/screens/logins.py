@@ -105,7 +105,7 @@ def browser_of(listed: Listed) -> str:
 
 
 def _ago(seconds: float) -> str:
-    if seconds < 6 * MINUTE:  # the time is not known more exactly
+    if seconds < 6 * MINUTE:  # sessions store their last use only every five minutes
         return "in the last minutes"
     unit, name = next((each for each in ((DAY, "day"), (HOUR, "hour")) if seconds >= each[0]), (MINUTE, "minute"))
     return f"{fmt.many(int(seconds / unit), name)} ago"

@@ -33,7 +33,7 @@ sizes = find_batch_size(
 )"""
 MEMORY = "mem_used_bytes"
 FEW = 2  # operators that are named in words
-FLAT = 0.01  # share of the use: smaller changes are one step of NVML's own rounding on a large GPU
+FLAT = 0.01  # share of the memory in use; on a large GPU, a smaller change can be one rounding step of NVML
 
 
 def main() -> None:
@@ -213,7 +213,7 @@ def _driver(rank: RankResult) -> None:
     per = " per step" if len(rank.counted) else ""
     panel.table(calls, {"call": "Call", "calls": f"Calls{per}", "ms": f"ms{per}"}, "driver-calls")
     cards.small(
-        "In a steady run there are none: set PYTORCH_ALLOC_CONF=expandable_segments:True, or keep shapes the same from step to step."
+        "A steady run has no such calls. To avoid them, set PYTORCH_ALLOC_CONF=expandable_segments:True, or keep shapes the same from step to step."
     )
 
 

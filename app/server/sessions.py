@@ -25,7 +25,7 @@ from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
-SESSION_SECONDS = 30 * 24 * 3600.0  # without a request: as long as a link is likely to be used again
+SESSION_SECONDS = 30 * 24 * 3600.0  # a session ends after this time without a request
 LINK_SECONDS = 24 * 3600.0  # a link remains in a terminal or a container's log; after a day nobody remembers who saw it
 SEEN_EVERY_SECONDS = 300.0  # accuracy of "last seen", because each update is a write
 BELIEVED_SECONDS = 1.0  # a session is looked up again after this time, so that an ended one is noticed
@@ -37,7 +37,7 @@ TEXT_LENGTH = 300  # characters of a browser's name: the end distinguishes Edge 
 class Session(msgspec.Struct, frozen=True):
     """One login: how (``link`` or ``token``), when (Unix seconds), browser, address and user.
 
-    Only ``user`` of this machine may use it; None means that the system does not tell. ``token`` is the hash of the token for
+    Only ``user`` of this machine may use it; None if the system does not report the user. ``token`` is the hash of the token for
     which it is valid.
     """
 
@@ -194,7 +194,7 @@ class Sessions:
         except OSError:
             return None
         except ValueError:
-            log.warning("a login kept in %s was damaged and is over: that browser logs in again", name)
+            log.warning("the login stored in %s is damaged and was removed: that browser must log in again", name)
             self._remove(name)
             return None
 

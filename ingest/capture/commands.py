@@ -1,4 +1,4 @@
-"""The command line of the recorder when the rest of Sawtooth is not installed."""
+"""The options of `sawtooth run`, and the command line of the recorder without the rest of Sawtooth."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
 
     Exits with code 2 before the training starts if the file cannot be written.
     """
-    member = member_of_job()  # where each rank is recorded by itself, each has its own name and file
+    member = member_of_job()  # if each rank records itself, each has its own name and file
     name = arguments.name or name_from_file(arguments.output) or name_of(command)
     stem = "-".join(filter(None, (name.replace("/", "-"), (member or "").replace(" ", ""))))
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")

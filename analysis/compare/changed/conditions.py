@@ -121,7 +121,7 @@ def _pair(a: Condition | None, b: Condition | None, *, recorded: bool) -> Condit
 
 
 def shared_conditions(sides: Sequence[Sequence[Condition]]) -> tuple[Condition, ...]:
-    """Return the conditions of several runs of one side: equal ones once, different ones with all values."""
+    """Return the conditions that all runs of one side record; values that differ are listed together."""
     joined = []
     for condition in sides[0]:
         others = [next((candidate for candidate in side if candidate.key == condition.key), None) for side in sides[1:]]

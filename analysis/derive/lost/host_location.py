@@ -21,7 +21,7 @@ from sawtooth.analysis.replay.simulation import I32, I64
 class HostLocation:
     """The host's place for each piece, by id; -1 where there is none.
 
-    It has the operator, the call, the Python frame and the operator that launched the end of the gap. ``around`` is the
+    It has the operator, the call, the Python frame and the operator that launched the GPU work after the gap. ``around`` is the
     innermost operator or annotation of the main thread at the same moment.
     """
 
@@ -55,6 +55,7 @@ def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Piec
         op[elsewhere], call[elsewhere], mark[elsewhere] = _doing(events, main[elsewhere], moment[elsewhere])
         thread = np.where(elsewhere & ((op >= 0) | (call >= 0)), main, thread).astype(np.int32)
     fetching = (op < 0) & (call < 0) & (pieces.cause == CODE["data_wait"]) & _fetches(events, mark)
+    # In these two causes, the place is the launch of the operation after the gap.
     queued = (pieces.cause == CODE["launch_latency"]) | (pieces.cause == CODE["comm_wait"])
     waits = pieces.wait_call >= 0
     call = np.where(waits, pieces.wait_call, np.where(queued | ((call < 0) & ~fetching), launch, call))
@@ -84,7 +85,7 @@ def _operator_at(events: TraceEvents, thread: I32, moment: I64) -> I64:
 class _Doing(NamedTuple):
     """The operator, runtime call and innermost annotation that a thread was in; -1 for none.
 
-    The annotation is set only if it is inside any operator.
+    The annotation is set only if no operator runs inside it.
     """
 
     op: I64

@@ -10,7 +10,7 @@ import numpy as np
 from sawtooth.analysis.derive.events import I64
 from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 
-ALIKE = 0.1  # of the calls between two updates: steps of one loop differ by less, a generator and its critic by more
+ALIKE = 0.1  # relative difference in calls between two updates: less in steps of one loop, more in a generator and its critic
 _ON_GPU = r"SELECT DISTINCT n.name FROM gpu_annotations JOIN names n USING (name_id) WHERE regexp_matches(n.name, '^ProfilerStep#\d+$')"
 
 
@@ -18,7 +18,7 @@ def joined_marks(starts: I64, ends: I64, updates: I64, calls: I64) -> int:
     """Return the number of marks that cover several steps.
 
     ``updates`` are the ends of the optimizer's steps, one for each step of the loop; ``calls`` are the starts of all calls.
-    Loops that update several times in every step have none: there, all marks contain the same number of updates.
+    There are none in a loop that updates several times in every step: all its marks contain the same number of updates.
     """
     updates = np.sort(updates)
     first, behind = np.searchsorted(updates, starts), np.searchsorted(updates, ends)
@@ -32,7 +32,7 @@ def joined_marks(starts: I64, ends: I64, updates: I64, calls: I64) -> int:
 
 
 def with_marks_of_gpu(con: duckdb.DuckDBPyConnection, host: HostSteps) -> HostSteps:
-    """Return the steps; marks that only the GPU's annotations have count as lost."""
+    """Add the marks that only the GPU's annotations have to the number of lost marks."""
     if host.source != "profiler_step":
         return host
     known = {name.removesuffix(LOST_MARK) for name in host.names}

@@ -16,8 +16,10 @@ from sawtooth.analysis.derive.unprofiled.streams import cross_stream_dependencie
 from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, queue_slots
 
-DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start, if a trace has none: medians were 1.7 to 2.4 µs on H200
-CLOCK_SKEW_NS = 100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ
+# Time from a launch's return to its kernel's start, if the trace shows none. Medians on H200 were 1.7 to 2.4 µs.
+DEFAULT_AFTER_LAUNCH_NS = 2_000
+# Host and device clocks differ: a pageable copy seemed to end up to 20 µs after the call that waits for it.
+CLOCK_SKEW_NS = 100_000
 _NONE = np.empty(0, np.int64)
 PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
 
@@ -39,9 +41,9 @@ class RecordedWaits:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A complete recording as the ledger needs it.
+    """The waits and GPU operations of a whole recording, from which the ledger is computed.
 
-    A replay needs more data, so it does not run over all of a long recording.
+    A replay needs more data, so it covers only a part of a long recording.
     """
 
     host: RecordedWaits
@@ -75,7 +77,11 @@ class NodeWaits(NamedTuple):
 
 
 def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> NodeWaits:
-    """Return the waits of the host's nodes, and their own durations."""
+    """Return the waits of the host's nodes, and the time of each node without waiting.
+
+    The duration of a call that waits, or of a launch that a full queue blocks, includes the wait. Without it, the call takes
+    the median of the calls of its name that do not wait, or less.
+    """
     calls = events.calls
     start, end, name = calls.start[call], calls.end[call], calls.name[call]
     duration = end - start
@@ -140,10 +146,10 @@ def _listed(targets: dict[int, I64], nodes: int) -> tuple[I64, I64]:
 
 
 def _self_waits(events: TraceEvents, ops: DeviceOps, bounds: I64, start: I64, end: I64, name: I32) -> tuple[I64, I64]:
-    """Return, by node, its own operation that ends before the call returns, or -1.
+    """Return, by node, the operation that it launches and waits for, and the host's time before that.
 
-    This is the case for copies from or to pageable memory and for synchronous copies. The second value is the host time before
-    such an operation can start (staging), if a free stream shows it; else -1.
+    Copies from or to pageable memory and synchronous copies wait in this way; the operation of other calls is -1. The second
+    value is the host's time (staging) until the copy can start. It is -1 if earlier work on the stream hides this time.
     """
     op, staging = np.full(len(start), -1, dtype=np.int64), np.full(len(start), -1, dtype=np.int64)
     launching = np.flatnonzero(bounds[1:] > bounds[:-1])
@@ -243,9 +249,10 @@ def _launched_by_thread(events: TraceEvents, call: I64, ops: DeviceOps) -> dict[
 
 
 def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) -> DeviceOps:
-    """Measure the latency after the last thing for which each operation waited.
+    """Measure the latency of each operation after the last event for which it waited.
 
-    After the other things, the latency is the stream's median, reduced if it does not fit.
+    An operation waits for its stream, its launch and a dependency. After the earlier ones, the latency is the stream's median,
+    or less if the operation started sooner.
     """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     count = len(ops)
@@ -253,7 +260,7 @@ def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) ->
     free = stream_free(ops)
     linked = launched & (
         (events.gpu.call[ops.op] >= 0) | (free == NEVER)
-    )  # an orphan that opens its stream follows the launch of its node
+    )  # the first operation of a stream follows its node's launch even without its own call
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]
     dep = cross_stream_dependencies(events, ops, ready=np.maximum(free, ready), launched=launched, streams=streams)

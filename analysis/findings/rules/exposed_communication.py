@@ -9,7 +9,7 @@ Why it costs time
 What to do
     Depends on the job's layout. Data parallel: overlap it with the backward pass (buckets), send fewer bytes, or accumulate
     with no_sync. FSDP: prefetch. Tensor parallel: shard the sequence too. Pipeline: more micro-batches. If large collectives
-    reach less than a tenth of the link's bandwidth, find out why: they take another path.
+    reach less than a tenth of the link's bandwidth, find out which other path they take.
 When it is wrong
     The run waits for a late rank. The traces of all ranks show this waiting separately, and the late rank is then the problem
     to solve.
@@ -85,7 +85,7 @@ OVERLAP = Action(
     "communication with the backward pass",
     " (buckets), send fewer bytes (bf16), or communicate less often (accumulation with no_sync).",
 )
-# What to do by what the communication serves. Each way needs its own kind of parallelism, so no other gets it.
+# Advice by the purpose of the communication. Each action suits only one kind of parallelism.
 ACTIONS: dict[Purpose | None, tuple[Action, tuple[CodeChange, ...]]] = {
     "ddp": (OVERLAP, DDP_CHANGES),
     "fsdp": (
@@ -142,7 +142,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     action, changes = _advice(context)
     hides = overlap_limit_ms(context)
     bound = (
-        f" Overlap can hide at most {in_words(hides)}: no more is computed in a step without communication beside it."
+        f" Overlap can hide at most {in_words(hides)}, the part of a step that computes without communication."
         if hides < transfer
         else ""
     )

@@ -2,7 +2,7 @@
 
 A straggler's own time exceeds that of its peers, in most counted steps or by much in a few. The excess is larger than the errors
 of the estimates and the usual differences. Peers have the same work by design: they sum gradients together in one pipeline stage.
-If slow replayed hosts hide a rank's excess kernel time, the job is replayed with hosts as fast as their error allows.
+Hosts that are replayed too slowly can hide a rank's excess kernel time. Then the job is replayed with faster hosts.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from sawtooth.analysis.run.job import Straggler
 
 LEAST_SHARE = 0.03  # share of a step: a gain below 3 % is lost in the noise
 OUTLIER_MADS = 6.0  # median absolute deviations above the median; of 1,000 equal ranks, none is above
-FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # least number of peers for a meaningful scatter; share of the counted steps
+FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # peers needed to measure their spread; share of steps in which an excess must occur
 RECURS = 2  # least number of steps with a stall; a loader that stalls every fourth step does it twice in a short profile
-STALL = 0.5  # share of the excess with which a single step would make the rank late on average; two steps with this share do
-HIDES, HIDDEN_TIMES = 0.7, 3.0  # idle peers wait for the late rank from this share of its loss, and this ratio to its gaps
+STALL = 0.5  # a stall is at least this share of least_ns × steps, so two stalls raise the mean by least_ns
+HIDES, HIDDEN_TIMES = 0.7, 3.0  # idle peers wait for a rank if idle for this share of its loss, and this many times its own
 
 F64 = NDArray[np.float64]
 
@@ -130,7 +130,7 @@ def blame_recorded(
         for rank in late
     ]
     delay = recorded.delay_ms()
-    comes_late = delay.sum(axis=1) >= least_ms * delay.shape[1]  # a rank that is never late only waits: its host is idle then
+    comes_late = delay.sum(axis=1) >= least_ms * delay.shape[1]  # a rank that never arrives late only waits for others
     late = [rank for rank in late if rank.own_ms >= least_ms > 0 and comes_late[rank.position]]
     shared_ms = shared_work_ms(late, peers)
 
@@ -146,9 +146,9 @@ def blame_recorded(
 def _hidden_by_slow_hosts(
     job: JointReplay, late: Sequence[_ExcessTime], ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
-    """Return the rank with the largest excess kernel time, if the job gains without it on faster hosts.
+    """Return the rank with the largest excess kernel time, if faster hosts show a gain without it.
 
-    The hosts are as fast as their error allows.
+    The hosts are replayed as fast as their error (HOST_ERROR) allows.
     """
     works = [(ns, rank, part) for rank in late for part, ns in rank.excess.items() if part.cause == WORK]
     if not works:
@@ -181,7 +181,7 @@ def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns:
 def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    It is 0 within the estimates' error: on every host, the profiler decides in which gaps a GPU runs out of work.
+    Gaps count even while the GPU has work, because profiling changes where it runs out. It is 0 within the error.
     """
     own = mine.long_gaps_ns.get(cause, 0.0)
     excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
@@ -191,9 +191,9 @@ def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
 def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float:
     """Return by how much single long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in most counted steps and no long
-    one recurs. The profiler's cost is that of a whole step and not the error of a gap. A host that is slower everywhere also
-    has longer pauses, so its speed is allowed for.
+    Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in most counted steps and no stall
+    recurs. The profiler's cost is not used, because it is known for a step and not for a gap. A host that is slower everywhere
+    also has longer gaps, so those of the peers are first scaled to its speed.
     """
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
@@ -255,8 +255,8 @@ def _hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> b
 def _wait_instead(late: _ExcessTime) -> bool:
     """Return whether the peers' hosts do nothing for as long as the late rank loses time.
 
-    Only losses count that recording does not cause, such as those of its loader. A host that runs ahead of its GPU waits one
-    step later, when its GPU has work again, and possibly no call shows this wait.
+    Losses that the profiler can cause do not count; those of the loader do, for example. A host that runs ahead of its GPU
+    waits one step later, while its GPU works again. Possibly no recorded call shows this wait.
     """
     part = max(late.excess, key=lambda p: late.excess[p])
     if part.cause == WORK or CAUSE_OF[part.cause].slowed:
@@ -280,9 +280,9 @@ def _wait_before(late: _ExcessTime) -> bool:
 def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], step_ms: float) -> float:
     """Return the gain of the job's step if ``late`` take no longer than their peers.
 
-    Additional work is shared with the peers where possible. Hosts may wait for a late rank outside any recorded call, for
-    example at a barrier on the host; then their replays take as long without it. If the others have as much additional gap time
-    as the late rank loses, the gain comes from the recorded collectives.
+    Excess kernel work is shared with the peers where possible. Hosts may wait for a late rank in no recorded call, for example
+    at a host barrier. A replay keeps this wait, so it shows no gain. If the peers idle for about as long as the late rank
+    loses, the gain comes from the recorded collectives.
     """
     gain_ms = _replayed_gain(job, late, step_ms)
     worst = max(late, key=lambda rank: rank.own_ms)

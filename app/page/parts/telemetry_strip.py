@@ -43,8 +43,8 @@ def read(result: RunResult, recording_id: str, device: int) -> TelemetrySeries:
 def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
     """Return the telemetry of a traced device; None if the run has no telemetry.
 
-    If no telemetry matches the traced device, return that of the same ordinal, else the first, of its own host if that was
-    sampled. Without a trace it is that of the GPU which the first finding is about.
+    If no telemetry matches the traced device, return the device with the same ordinal, else the first one. Telemetry of the
+    trace's own host is preferred. Without a trace, return the GPU of the first finding.
     """
     own = result.lead.telemetry if result.lead is not None and result.lead.device == device else None
     if own is not None:
@@ -110,7 +110,7 @@ def last_minute(result: RunResult) -> None:
 
 
 def steady(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> TelemetrySeries:
-    """Return the steady part of the telemetry, on which means are based, or all without such a part."""
+    """Return the telemetry's steady part, over which means are computed; all of it if there is none."""
     part = summary.steady if summary is not None else None
     if part is None or part.start_ns is None or part.end_ns is None:
         return telemetry

@@ -38,7 +38,7 @@ def of_ratio(comparison: Comparison) -> str:
 
 
 def ratio_digits(verdict: Verdict) -> int:
-    """Return how many digits of the ratio of both steps mean something: two where its interval is wide and far from 1."""
+    """Return how many digits of the steps' ratio to show: two if its interval is wide and far from 1."""
     low, high = verdict.ratio or (None, None)
     if not low or not high:
         return 3

@@ -34,7 +34,7 @@ class Interned(dict[Any, int]):
 class Names(Interned):
     """Ids of names.
 
-    Unusual names (empty, too long) are handled each time, so that usual names need one look-up.
+    Unusual names (empty, too long) are not stored as keys, so each of them is counted. Usual names need only one look-up.
     """
 
     def __init__(self, longest: int, notes: Counter[str]) -> None:
@@ -63,7 +63,7 @@ class Threads(dict[Any, int]):
 
 
 class Canonical(dict[Any, int]):
-    """Ids of JSON texts with the same meaning; looked up by bytes, stored by meaning; -1 beyond ``limit``.
+    """Ids of JSON texts. Texts with the same meaning share one; -1 for new ones above ``limit``.
 
     ``kind`` is the type of the JSON value. A text of another type gets no id, so that readers may rely on the type.
     """
@@ -81,7 +81,7 @@ class Canonical(dict[Any, int]):
             self._notes["signatures_left_out"] += 1
             return -1
         value = self.meanings[meaning]
-        if len(self) < 2 * self._limit:
+        if len(self) < 2 * self._limit:  # bounds the memory for texts that differ only in form
             self[key] = value
         return value
 

@@ -1,8 +1,8 @@
 """Merge several ranks' traces into one for other viewers.
 
-The result has every event once, on one clock. The ids of processes, threads and arrows differ between ranks. Sources are read
-and written block by block, so memory stays at a few blocks, however long the traces are. Other fields of an event (arguments,
-categories, phases) are copied unchanged. From a damaged block, arrows are left out.
+The result has every event once, on one clock. The ids of processes, threads and flow events (arrows) differ between ranks.
+Sources are read and written block by block, so memory stays at a few blocks, however long the traces are. Other fields of an
+event (arguments, categories, phases) are copied unchanged. Flow events of a damaged block are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ METADATA = b'"M"'
 PROCESS_NAME, THREAD_NAME, SORTING = b'"process_name"', b'"thread_name"', b'"process_sort_index"'
 OF_PROCESS = (PROCESS_NAME, SORTING, b'"process_labels"')
 LARGEST_ID = 1 << 40  # times a thousand ranks, this is still a number that a browser represents exactly
-# Indices per rank, so that its processes stay together. kineto's indices are smaller, except the one for "last".
+# Each rank's processes get sort indices from a range of this size, so that they stay together. kineto's own indices are
+# smaller, except the one that puts a process last.
 SORTED = 10_000_000
 RAW_EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
 
@@ -69,9 +70,7 @@ class _Rank:
     def __init__(self, rank: RankSource, position: int, ranks: int, origin_ns: int, numbers: Iterator[int]) -> None:
         self._rank, self._position, self._ranks = rank, position, ranks
         self._shift_ns = rank.shift_ns - origin_ns
-        self._numbers = (
-            numbers  # of processes and threads of all ranks: Perfetto separates threads with one number only by process
-        )
+        self._numbers = numbers  # one count for all ranks: Perfetto distinguishes threads with equal numbers only by process
         self._processes: dict[bytes, int] = {}
         self._threads: dict[tuple[bytes, bytes], int] = {}
         self._unnamed: dict[tuple[bytes, bytes | None], Fields] = {}
@@ -145,7 +144,7 @@ class _Rank:
 def _fields(event: Fields | Event) -> Fields | None:
     """Return an event's fields; from a damaged block, only the known ones.
 
-    None for an arrow from a damaged block, because its ends are not known.
+    None for a flow event of a damaged block, because its ends are not known.
     """
     if isinstance(event, dict):
         return event if "ph" in event else None
@@ -158,7 +157,7 @@ def _fields(event: Fields | Event) -> Fields | None:
 
 
 def _number_of(text: bytes) -> int:
-    """Return a number for an arrow's id, which may be a text; equal ids get equal numbers."""
+    """Return a number for a flow event's id, which may be a text; equal ids get equal numbers."""
     number = int(text) if text.isdigit() and len(text) < 16 else LARGEST_ID
     return number if number < LARGEST_ID else int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "big")
 

@@ -18,8 +18,9 @@ Undo = Callable[[], None]
 def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
     """Call ``on_event`` after each outermost backward pass; return a function that ends this.
 
-    Tensor.backward, torch.autograd.backward, torch.autograd.grad and torch.func all run this function. Compiled code does not contain it, so nothing
-    is compiled again. PyTorch before 2.2 does not have it; its backward passes are not noticed.
+    Tensor.backward, torch.autograd.backward, torch.autograd.grad and torch.func all call this function.
+    ``autograd`` has it as ``_engine_run_backward``. Compiled code does not contain it, so the patch causes no recompilation.
+    PyTorch before 2.2 does not have it, so its backward passes are not noticed.
     """
     if not hasattr(autograd, "_engine_run_backward"):
         return lambda: None
@@ -61,5 +62,5 @@ def watch_batches(loaders: Any, on_event: OnEvent) -> Undo:
 
 
 def _left_by_compiler(noticed: Any) -> Any:
-    noticed._torchdynamo_disable = True  # as PyTorch's own function is left
+    noticed._torchdynamo_disable = True  # torch.compile skips the original function too
     return noticed
