@@ -185,7 +185,7 @@ class _Growth(NamedTuple):
 
 
 def _growth(gpu: DeviceSamples) -> _Growth | None:
-    """Return how memory grows, between the middles of its first and last window; None if it does not grow steadily."""
+    """Return how memory grows from its first to its last window; None if it does not grow steadily."""
     edges = _edges(gpu)
     if edges is None or "mem_used_bytes" not in gpu:
         return None

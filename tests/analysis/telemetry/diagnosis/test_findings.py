@@ -257,7 +257,7 @@ def test_the_mean_of_a_log_with_holes_is_of_the_job_with_most_samples(tmp_path: 
 
 
 def test_growing_memory_and_its_time_are_of_the_same_windows(tmp_path: Path) -> None:
-    """The first windows, less than 30 % of the peak, count as start-up. Memory grows by 300 MB a minute throughout."""
+    """The first windows, below 30 % of the peak, are start-up; memory grows by 300 MB a minute throughout."""
     path = tmp_path / "creep.csv"
     rows = [f"{1_700_000_000 + seconds},97,{10_000 + seconds * 5 / 1.048576:.0f}" for seconds in range(0, 10_800, 10)]
     path.write_text("\n".join(["timestamp,utilization.gpu [%],memory.used [MiB]", *rows]) + "\n")
