@@ -48,6 +48,7 @@ def try_parser() -> argparse.ArgumentParser:
     """Return the parser of `sawtooth try`; its own options come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth try",
+        allow_abbrev=False,  # else the command's own --n could be short for one of ours
         description="Run a training with each advised change, made from inside the process, and measure what the change brings.",
     )
     parser.add_argument(

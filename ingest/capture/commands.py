@@ -33,6 +33,7 @@ def run_parser() -> argparse.ArgumentParser:
     """Return the parser of `sawtooth run`; its own options come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth run",
+        allow_abbrev=False,  # else the command's own --n could be short for one of ours
         description="Run a training command as it is, and record why its GPU waits: telemetry, step marks and a short profile.",
     )
     parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="where the .sawtooth file goes")

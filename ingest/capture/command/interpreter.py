@@ -39,7 +39,7 @@ def words_of(command: Sequence[str]) -> tuple[list[str], str | None]:
     """
     if not (command[0].endswith(".py") or command[0] == "-m"):
         return list(command), None
-    needed = [NEEDED, *_imports_of(Path(command[0]))]
+    needed = list(dict.fromkeys((NEEDED, *_imports_of(Path(command[0])))))
     own_folder = Path(sys.executable).parent
     on_path = list(_on_path())
     usual = next(iter(on_path), sys.executable)
