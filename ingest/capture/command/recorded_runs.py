@@ -57,13 +57,22 @@ def runs_of(folder: Path) -> list[RecordedRun]:
     telemetry, timed = folder / "telemetry.jsonl", sorted(folder.glob(f"{timed_profile.KIND}-*.json"), key=_size)
     if timed and not any(is_loop(path) for path in marks):  # the largest profile
         runs = [RecordedRun(sources=[(timed[-1], {"source_name": "trace.json.gz", "kind": "trace"})])]
-    if telemetry.exists():
+    if telemetry.exists() and (runs or _has_samples(telemetry)):
         runs = runs or [RecordedRun()]
         runs[0].sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
     with contextlib.suppress(Exception):  # a recording is useful without the loader's times
         if runs and (loading := batch_files.loading_of(folder, _training(marks[:1]))) is not None:
             runs[0].facts.update(batch_files.facts_of(loading))
     return runs
+
+
+def _has_samples(telemetry: Path) -> bool:
+    """Return whether the sampler wrote a sample of a GPU or the host.
+
+    The host's first one is written after a second.
+    """
+    with telemetry.open("rb") as lines:
+        return any(b'"h":' in line or (b'"g":[' in line and b'"g":[]' not in line) for line in lines)
 
 
 def is_loop(marks: Path) -> bool:

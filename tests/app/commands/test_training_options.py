@@ -1,4 +1,4 @@
-"""Tests that options of a training's command are passed on, even if they look like the beginning of one of ours."""
+"""Tests that options of a training's command are passed on, even if one of ours begins like them."""
 
 from __future__ import annotations
 

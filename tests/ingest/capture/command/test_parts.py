@@ -22,6 +22,7 @@ from sawtooth.ingest.capture import commands
 from sawtooth.ingest.capture.command import launch, parts
 from sawtooth.ingest.capture.command.interpreter import sentences_before
 from sawtooth.ingest.capture.command.parts import check_whole, errors_in, free_name, keep, left_over, note_error, parts_folder
+from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.marks import MarkWriter
 
 # Every write of marks fails as on a full disk; what was there before can still be overwritten.
@@ -208,3 +209,11 @@ def test_a_python_that_ignores_the_recorder_is_said_at_once_and_at_the_end(tmp_p
     assert any("No Python of this command loaded the recorder" in sentence for sentence in done.at_end)
     heard = launch.run([sys.executable, str(script)], tmp_path / "x.sawtooth", sample=False)
     assert any("No loop was seen" in sentence for sentence in heard.at_end)
+
+
+@pytest.mark.parametrize(
+    ("tick", "runs"), [(b'"g":[]', 0), (b'"g":[{"i":0}]', 1), (b'"g":[],"h":{"c":1}', 1)], ids=["nothing", "a GPU", "the host"]
+)
+def test_telemetry_alone_is_a_run_only_with_a_sample(tmp_path: Path, tick: bytes, runs: int) -> None:
+    (tmp_path / "telemetry.jsonl").write_bytes(b'{"k":"head","q":0}\n{"k":"tick","q":1,' + tick + b'}\n{"k":"end","q":2}\n')
+    assert len(runs_of(tmp_path)) == runs
