@@ -11,6 +11,7 @@ from typing import Any
 
 import streamlit as st
 
+_OWN = "my_jobs"  # in the session's state
 _HERE = Path(__file__).resolve().parents[1] / "components"
 
 
@@ -22,6 +23,26 @@ def drop_zone(*, note: str, compact: bool = False, key: str = "drop_zone") -> st
         css=(_HERE / "drop_zone.css").read_text(encoding="utf-8"),
         js=(_HERE / "drop_zone.js").read_text(encoding="utf-8"),
     )
-    result: Any = component(key=key, data={"note": note, "compact": compact}, on_started_change=lambda: None)
+    result: Any = component(key=key, data={"note": note, "compact": compact}, on_started_change=lambda: _note_own(key))
     started = getattr(result, "started", None)
     return str(started) if started else None
+
+
+def own_jobs() -> list[str]:
+    """Return the jobs that this session has started and not dismissed."""
+    return list(st.session_state.get(_OWN, []))
+
+
+def forget(job: str) -> None:
+    """Forget a job of this session."""
+    st.session_state[_OWN] = [own for own in own_jobs() if own != job]
+
+
+def _note_own(key: str) -> None:
+    """Note the job that a zone has just started.
+
+    A callback does this, because the value exists in one run of the page only, and another run may end that one before it shows the zone.
+    """
+    started = getattr(st.session_state.get(key), "started", None)
+    if started and str(started) not in own_jobs():
+        st.session_state[_OWN] = [*own_jobs(), str(started)]

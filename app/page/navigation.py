@@ -143,9 +143,7 @@ def _sides(name: str) -> dict[str, str]:
 
 def _drop_anywhere() -> None:
     """Accept files that are dropped on any screen; the Runs page then shows their progress."""
-    started = drop_zone(note="", compact=True, key="drop_anywhere")
-    if started:
-        st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
+    if drop_zone(note="", compact=True, key="drop_anywhere"):
         frame.switch("runs")
 
 

@@ -11,7 +11,7 @@ from sawtooth.app.jobs.bundled_examples import first_pair
 from sawtooth.app.jobs.first_answer import FirstAnswer, first_answer
 from sawtooth.app.jobs.queue import IngestJob
 from sawtooth.app.page import cards, frame
-from sawtooth.app.page.drop_zone import drop_zone
+from sawtooth.app.page.drop_zone import drop_zone, forget, own_jobs
 from sawtooth.app.page.live import push_command
 from sawtooth.app.page.runs import listing as run_list
 from sawtooth.app.page.runs.proposals import proposals
@@ -33,11 +33,7 @@ def main() -> None:
     shown = _state()
     manifests = listing.listed(frame.data_folder().manifests())
     _head(manifests)
-    started = drop_zone(
-        note="Any size; nothing leaves this machine. Files dropped together become one run.", compact=bool(manifests)
-    )
-    if started:
-        st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
+    drop_zone(note="Any size; nothing leaves this machine. Files dropped together become one run.", compact=bool(manifests))
     until = time.monotonic() + CARDS_SECONDS
     # Before the list of jobs, so that the list contains the jobs that this starts.
     for manifest in manifests[: run_list.FIRST_PAGE]:
@@ -158,7 +154,7 @@ def _watch() -> None:
 
 
 def _is_own(job: IngestJob) -> bool:
-    return job.id in st.session_state.get("my_jobs", [])
+    return job.id in own_jobs()
 
 
 def _running(job: IngestJob) -> None:
@@ -194,7 +190,7 @@ def _finished(job: IngestJob) -> None:
             for run in job.outcome.run_ids[:4]:
                 frame.link("verdict", "See the verdict", run=run, icon=":material/arrow_forward:")
     if button.button("Dismiss", key=f"dismiss-{job.id}", type="tertiary"):
-        st.session_state["my_jobs"] = [j for j in st.session_state.get("my_jobs", []) if j != job.id]
+        forget(job.id)
         jobs().dismiss(job.id)
         st.rerun(scope="app")
 

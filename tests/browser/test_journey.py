@@ -6,6 +6,8 @@ After a reload the same place is shown again.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -15,14 +17,23 @@ from sawtooth.app.places import SCREENS
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chromium import Seen, click_to, log_in
 from tests.support.paths import ROOT
-from tests.support.servers import Server
+from tests.support.servers import Server, start_server
 
 pytestmark = pytest.mark.browser
 
 TRACE = ROOT / "tests" / "recordings" / "mlp_eager"
 
 
-def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: Server, page: Page, seen: Seen) -> None:
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Server]:
+    """A server without runs of one's own, also where the test runs again."""
+    running = start_server(tmp_path / "data")
+    yield running
+    running.stop()
+
+
+def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(fresh: Server, page: Page, seen: Seen) -> None:
+    server = fresh
     page.goto(server.url)
     expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # the bundled recordings are being read first
 

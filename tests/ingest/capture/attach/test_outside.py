@@ -137,7 +137,9 @@ def test_a_process_without_a_hook_is_sampled_and_asked_for_no_more(tmp_path: Pat
     monkeypatch.setattr(launch.sampler_process, "start_sampler", start)
     monkeypatch.setattr(launch.sampler_process, "starts", lambda process, live, limit_s: True)
     monkeypatch.setattr(
-        launch.sampler_process, "take_session", lambda process, live, target: target.write_text("{}\n") and None
+        launch.sampler_process,
+        "take_session",
+        lambda process, live, target: target.write_text('{"k":"tick","g":[],"h":{}}\n') and None,
     )
     monkeypatch.setattr(stacks, "installed_program", lambda: None)
     monkeypatch.setattr("sawtooth.ingest.capture.attach.attach.trainings_of", lambda pid: [me()])
