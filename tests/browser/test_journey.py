@@ -33,8 +33,7 @@ def fresh(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(fresh: Server, page: Page, seen: Seen) -> None:
-    server = fresh
-    page.goto(server.url)
+    page.goto(fresh.url)
     expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # the bundled recordings are being read first
 
     page.locator("input[type=file]").first.set_input_files([str(TRACE / "trace.json.gz"), str(TRACE / "nvml.jsonl")])
@@ -69,7 +68,7 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(fresh: Se
     expect(answer).to_have_text(sentence)
     assert page.url == address
 
-    assert seen.foreign(server.url) == []
+    assert seen.foreign(fresh.url) == []
     assert seen.errors == []
 
 
