@@ -33,7 +33,7 @@ import torch  # noqa: E402 - after the path is set
 
 from sawtooth.sample_traces import measure  # noqa: E402
 from sawtooth.sample_traces.scenario import Scenario  # noqa: E402
-from sawtooth.sample_traces.sets import eighth, fifth, first, fourth, ninth, second, seventh, sixth, third  # noqa: E402
+from sawtooth.sample_traces.sets import eighth, fifth, first, fourth, ninth, second, sixth, third  # noqa: E402
 from sawtooth.sample_traces.sets.first.scenarios import LATE_S  # noqa: E402
 from sawtooth.sample_traces.workload import Workload  # noqa: E402
 
@@ -41,7 +41,7 @@ DENSE_BF16_TFLOPS = 989.4  # Peak of H100 and H200 SXM in dense bf16, by their d
 LIMIT_S = 150.0  # A scenario that takes longer is stopped.
 SETS = {
     package.__name__.rpartition(".")[2]: package.SCENARIOS
-    for package in (first, second, third, fourth, fifth, sixth, seventh, eighth, ninth)
+    for package in (first, second, third, fourth, fifth, sixth, eighth, ninth)
 }
 SCENARIOS: dict[str, Scenario] = {}
 for scenarios in SETS.values():

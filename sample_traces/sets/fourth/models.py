@@ -13,7 +13,6 @@ import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 
 Cache = list[tuple[Tensor, Tensor]]  # keys and values by layer
-HEAD_SIZE = 64  # of Talker; the other models have six heads
 
 
 def rotated(x: Tensor, position: Tensor) -> Tensor:
@@ -40,42 +39,6 @@ def update_kv_cache(
         k, v = (torch.cat((cached, new), 2) for cached, new in zip(cache[index], pair, strict=True))
         cache[index] = (k, v)
     return cache[index]
-
-
-class Talker(nn.Module):
-    """A small decoder like Llama: rotary and grouped-query attention, gated feed-forward network."""
-
-    def __init__(self, width: int = 768, layers: int = 3, vocab: int = 16000) -> None:
-        super().__init__()
-        self.heads, self.kv_heads = width // HEAD_SIZE, width // (4 * HEAD_SIZE)
-        self.tokens, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
-        self.q = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
-        self.kv = nn.ModuleList(nn.Linear(width, 2 * self.kv_heads * HEAD_SIZE, bias=False) for _ in range(layers))
-        self.out = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
-        self.gate = nn.ModuleList(nn.Linear(width, 4 * width, bias=False) for _ in range(layers))
-        self.down = nn.ModuleList(nn.Linear(2 * width, width, bias=False) for _ in range(layers))
-        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2 * layers + 1))
-
-    def empty(self, batch: int, length: int, like: Tensor) -> Cache:
-        """Return a cache of fixed size."""
-        made = (torch.zeros(2, batch, self.kv_heads, length, HEAD_SIZE, device=like.device, dtype=like.dtype) for _ in self.q)
-        return [(pair[0], pair[1]) for pair in made]
-
-    def forward(self, tokens: Tensor, position: Tensor, cache: Cache, fixed: bool) -> Tensor:
-        """Extend `cache` by `tokens` (batch, n) at `position` (n), and return the next tokens (batch, 1)."""
-        x, first = self.tokens(tokens), not cache
-        for i, (q, kv, out, gate, down) in enumerate(zip(self.q, self.kv, self.out, self.gate, self.down, strict=True)):
-            y = self.norms[2 * i](x)
-            query = rotated(q(y).view(*y.shape[:2], self.heads, HEAD_SIZE).transpose(1, 2), position)
-            k, v = kv(y).view(*y.shape[:2], 2, self.kv_heads, HEAD_SIZE).permute(2, 0, 3, 1, 4)
-            k, v = update_kv_cache(cache, i, (rotated(k, position), v), position, fixed)
-            mask = torch.arange(k.shape[2], device=x.device) <= position[:, None] if fixed else None
-            k, v = (t.repeat_interleave(self.heads // self.kv_heads, 1) for t in (k, v))
-            y = F.scaled_dot_product_attention(query, k, v, mask, is_causal=first and not fixed)
-            x = x + out(y.transpose(1, 2).reshape(x.shape))
-            left, right = gate(self.norms[2 * i + 1](x)).chunk(2, -1)
-            x = x + down(F.silu(left) * right)
-        return self.head(self.norms[-1](x[:, -1:])).argmax(-1)
 
 
 class Captioner(nn.Module):
@@ -197,43 +160,3 @@ class Boxes(nn.Module):
             if index >= 2:
                 levels.append(features)
         return [head(x).flatten(2).transpose(1, 2) for head, x in zip(self.heads, levels, strict=True)]
-
-
-class Field(nn.Module):
-    """A neural radiance field (NeRF): positional encoding, eight layers, colours summed along rays."""
-
-    frequencies: Tensor
-
-    def __init__(self, width: int = 256, frequencies: int = 10) -> None:
-        super().__init__()
-        self.register_buffer("frequencies", 2.0 ** torch.arange(frequencies), persistent=False)
-        sizes = (6 * frequencies, *(width for _ in range(8)))
-        self.body = nn.Sequential(*(part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())))
-        self.last = nn.Linear(width, 4)
-
-    def forward(self, points: Tensor) -> Tensor:
-        """Map (rays, samples, 3) to the colour of each ray (rays, 3)."""
-        angle = (points[..., None] * self.frequencies).flatten(2)
-        out = self.last(self.body(torch.cat((angle.sin(), angle.cos()), -1)))
-        alpha = 1 - torch.exp(-F.relu(out[..., 3]))
-        transmittance = torch.cumprod(torch.cat((torch.ones_like(alpha[:, :1]), 1 - alpha[:, :-1] + 1e-6), 1), 1)
-        return ((alpha * transmittance)[..., None] * out[..., :3].sigmoid()).sum(1)
-
-
-class Flow(nn.Module):
-    """A neural ordinary differential equation, solved by the classic Runge-Kutta method (RK4)."""
-
-    def __init__(self, width: int = 64, steps: int = 6) -> None:
-        super().__init__()
-        self.steps = steps
-        self.rate = nn.Sequential(nn.Linear(width, 2 * width), nn.Tanh(), nn.Linear(2 * width, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, width) to the state one unit of time later, in the same shape."""
-        h = 1.0 / self.steps
-        for _ in range(self.steps):
-            a = self.rate(x)
-            b = self.rate(x + 0.5 * h * a)
-            c = self.rate(x + 0.5 * h * b)
-            x = x + h / 6 * (a + 2 * b + 2 * c + self.rate(x + h * c))
-        return x

@@ -12,57 +12,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from sawtooth.sample_traces.scenario import NONE, Scenario
 from sawtooth.sample_traces.sets.fourth import models as m
 from sawtooth.sample_traces.sets.second import models as second
 from sawtooth.sample_traces.sets.second import workloads as w
-from sawtooth.sample_traces.sets.third.scenarios import END, UNMARKED
+from sawtooth.sample_traces.sets.third.scenarios import UNMARKED
 from sawtooth.sample_traces.sets.third.scenarios import scenario as timed_as_third
 from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params
 
 TIMING: dict[str, Any] = {"timed_s": 4.4, "after_s": 1.0, "synced_steps": 6}
 Decode = Callable[[], object]
-
-
-def answers(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
-    """Return a Llama's greedy answers; after every token, the host checks which texts have ended.
-
-    `fixed` uses a cache of constant size and one CUDA graph per token.
-    """
-    model = m.Talker().to(DEVICE, torch.bfloat16).eval()
-    prompts, places = torch.randint(2, 16000, (batch, prompt), device=DEVICE), torch.arange(prompt + new, device=DEVICE)
-    token, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
-    kept = model.empty(batch, prompt + new, model.head.weight) if fixed else []
-
-    @torch.no_grad()
-    def one() -> None:
-        token.copy_(model(token, place, kept, True))
-        place.add_(1)
-
-    @torch.no_grad()
-    def grow() -> None:
-        cache: m.Cache = []
-        last = model(prompts, places[:prompt], cache, False)
-        for i in range(prompt, prompt + new):
-            last = model(last, places[i : i + 1], cache, False)
-            if all(t == END for t in last[:, 0].tolist()):
-                break
-
-    @torch.no_grad()
-    def replayed(decode: Decode) -> None:
-        token.copy_(model(prompts, places[:prompt], kept, True))
-        place.fill_(prompt)
-        for _ in range(new):
-            decode()
-            if all(t == END for t in token[:, 0].tolist()):
-                break
-
-    if not fixed:
-        return Workload(grow, count_params(model), batch * new)
-    decode = as_graph(one, warm_ups=1)
-    return Workload(lambda: replayed(decode), count_params(model), batch * new, lambda: replayed(one))
 
 
 def captions(batch: int, new: int, fixed: bool) -> Workload:
@@ -162,20 +122,6 @@ def boxes(batch: int, reads: bool) -> Workload:
     return w.train(m.Boxes(), data, loss, samples=batch)
 
 
-def scene(rays: int, precision: str) -> Workload:
-    """Return the training of a radiance field on the colours of rays."""
-    data = w.on_gpu(lambda: (torch.rand(rays, 64, 3), torch.rand(rays, 3)))
-    loss: w.Loss = lambda f, x, y: F.mse_loss(f(x).float(), y)  # noqa: E731 - passed on
-    return w.train(m.Field(), data, loss, samples=rays, precision=precision)
-
-
-def flow(batch: int, graph: bool) -> Workload:
-    """Return the training of a neural differential equation whose solver is a loop in Python."""
-    data = w.on_gpu(lambda: (torch.randn(batch, 64), torch.randn(batch, 64)))
-    loss: w.Loss = lambda f, x, y: F.mse_loss(f(x).float(), y)  # noqa: E731 - passed on
-    return w.train(m.Flow(), data, loss, samples=batch, graph=graph)
-
-
 def evaluated(batch: int, evaluate_every: int) -> Workload:
     """Return segmentation training that is evaluated regularly.
 
@@ -198,29 +144,6 @@ def evaluated(batch: int, evaluate_every: int) -> Workload:
     return Workload(step, work.params, batch)
 
 
-class Scans(Dataset[tuple[Tensor, int]]):
-    """Volumes that the CPU smooths, rotates and scales one by one."""
-
-    def __len__(self) -> int:
-        return 10_000_000
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Return the volume (4, 48, 48) and its class."""
-        raw = torch.randn(1, 4, 192, 192) + index % 7
-        smooth = F.avg_pool2d(F.avg_pool2d(raw, 5, 1, 2), 5, 1, 2)
-        turned = F.grid_sample(smooth, F.affine_grid(torch.eye(2, 3)[None], [1, 4, 48, 48], False), align_corners=False)
-        return turned[0], index % 7
-
-
-def scans(batch: int, workers: int) -> Workload:
-    """Return the classification of scans that loader workers prepare."""
-    loader = iter(DataLoader(Scans(), batch, num_workers=workers, pin_memory=True, persistent_workers=True))
-    convs = ((4, 64), (64, 128), (128, 256))
-    body = (part for a, b in convs for part in (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)))
-    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 7))
-    return w.train(model, loader, w.classify, samples=batch)
-
-
 def scenario(*words: Any, plan: dict[str, Any] | None = None, **options: Any) -> Scenario:
     """Return a scenario of this set.
 
@@ -233,8 +156,6 @@ ONE_STEP = {"active": 1}  # By default, torchtitan records one step.
 
 # fmt: off
 SCENARIOS: dict[str, Scenario] = {
-    "answers_growing": scenario("a cache that grows token by token", answers, 4, 128, 24, False, plan=UNMARKED | {"active": 2}, fix="answers_graph", change="a cache of one size and a CUDA graph a token"),
-    "answers_graph": scenario(NONE, answers, 4, 128, 24, True, plan=UNMARKED | {"active": 2}),
     "captions_growing": scenario("a cache that grows word by word", captions, 16, 20, False, plan=UNMARKED | {"active": 2}, fix="captions_graph", change="a cache of one size and a CUDA graph a word"),
     "captions_graph": scenario(NONE, captions, 16, 20, True, plan=UNMARKED | {"active": 2}),
     "language_one_step": scenario("one tensor at a time in AdamW, one profiled step", language, 2, optimizer="single", plan=ONE_STEP),
@@ -244,13 +165,7 @@ SCENARIOS: dict[str, Scenario] = {
     "points_fused": scenario(NONE, points, 16, "fused"),
     "tables_eager": scenario("eager bf16 table transformer", tables, 4096, False, fix="tables_compiled", change="torch.compile"),
     "tables_compiled": scenario(NONE, tables, 4096, True),
-    "scans_two": scenario("num_workers=2", scans, 64, 2, fix="scans_twelve", change="num_workers 2 -> 12"),
-    "scans_twelve": scenario(NONE, scans, 64, 12),
     "boxes_reads": scenario("twelve reads a step", boxes, 16, True, fix="boxes_quiet", change="nothing is read"),
     "boxes_quiet": scenario(NONE, boxes, 16, False),
-    "scene_fp32": scenario("fp32 products, TF32 off", scene, 4096, "fp32", fix="scene_tf32", change="allow_tf32 = True"),
-    "scene_tf32": scenario(NONE, scene, 4096, "tf32"),
-    "flow_loop": scenario("launch-bound: a solver in Python", flow, 512, False, fix="flow_graph", change="one CUDA graph per step"),
-    "flow_graph": scenario(NONE, flow, 512, True),
 }
 # fmt: on

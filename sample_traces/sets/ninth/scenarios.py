@@ -1,17 +1,74 @@
-"""Scenarios of the ninth set: complete training scripts, with one slow habit each or none.
-
-The most informative ones come first.
-"""
+"""Scenarios of the ninth set: complete training scripts, with one slow habit or none."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import nn
+
 from sawtooth.sample_traces.scenario import NONE, Scenario
-from sawtooth.sample_traces.sets.ninth import pictures, words, worlds
+from sawtooth.sample_traces.sets.ninth.script import Progress, Script, autocast, workload
 from sawtooth.sample_traces.sets.third.scenarios import scenario as timed_as_third
+from sawtooth.sample_traces.workload import DEVICE, Workload
 
 TIMING: dict[str, Any] = {"timed_s": 4.0, "after_s": 0.7, "synced_steps": 4, "first_steps": 4}
+
+
+def triples(batch: int, fused: bool, things: int = 1_500_000, kinds: int = 400, width: int = 256, others: int = 32) -> Workload:
+    """Return training on facts about a million entities, whose true facts must score above false ones."""
+    thing, kind = nn.Embedding(things, width), nn.Embedding(kinds, width)
+    net = nn.ModuleList((thing, kind)).to(DEVICE)
+
+    def script() -> Script:
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=fused or None)
+        autocast("tf32")
+        bar = Progress()
+        facts = torch.stack([torch.randint(0, n, (batch * 50,), device=DEVICE) for n in (things, kinds, things)])
+        for step in itertools.count():
+            head, how, tail = facts[:, (step % 50) * batch : (step % 50 + 1) * batch]
+            wrong = torch.randint(0, things, (batch, others), device=DEVICE)
+            meant = thing(head) + kind(how)
+            near = (meant - thing(tail)).abs().sum(-1)
+            far = (meant[:, None] - thing(wrong)).abs().sum(-1)
+            share = (-far).softmax(-1).detach()
+            loss = -(F.logsigmoid(12 - near) + (share * F.logsigmoid(far - 12)).sum(-1)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            bar.update(loss)
+            yield loss
+
+    return workload(script(), batch, net)
+
+
+def curves(points: int, features: int = 64) -> Workload:
+    """Return a Gaussian process over a network's features; its likelihood uses a Cholesky factor."""
+    net = nn.Sequential(nn.Linear(20, 1024), nn.SiLU(), nn.Linear(1024, 1024), nn.SiLU(), nn.Linear(1024, features)).to(DEVICE)
+    scale, noise = (nn.Parameter(torch.tensor(value, device=DEVICE)) for value in (0.0, -2.0))
+
+    def script() -> Script:
+        optimizer = torch.optim.Adam([*net.parameters(), scale, noise], lr=1e-3, fused=True)
+        autocast("fp32")
+        bar = Progress()
+        x, y = torch.randn(points, 20, device=DEVICE), torch.randn(points, 1, device=DEVICE)
+        eye = torch.eye(points, device=DEVICE)
+        for _ in itertools.count():
+            z = net(x)
+            norms = z.square().sum(1)
+            apart = (norms[:, None] + norms[None] - 2 * z @ z.T).clamp(min=0)
+            factor = torch.linalg.cholesky_ex(scale.exp() * torch.exp(-apart / features) + (noise.exp() + 0.05) * eye)[0]
+            whitened = torch.linalg.solve_triangular(factor, y, upper=False)
+            loss = 0.5 * whitened.square().sum() / points + factor.diagonal().log().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            bar.update(loss)
+            yield loss
+
+    return workload(script(), points, net)
 
 
 def scenario(*words: Any, **options: Any) -> Scenario:
@@ -19,38 +76,10 @@ def scenario(*words: Any, **options: Any) -> Scenario:
     return timed_as_third(*words, plan=TIMING | options.pop("plan", {}), **options)
 
 
-STACKS: dict[str, Any] = {"profiler": {"with_stack": True}, "active": 2}
-
 # fmt: off
 SCENARIOS: dict[str, Scenario] = {
-    "radiance_fp32": scenario("FP32 products, TF32 off", pictures.radiance, 8192, "fp32", fix="radiance", change="allow_tf32 = True", rules=("tf32-off",)),
-    "radiance": scenario(NONE, pictures.radiance, 8192, "tf32"),
-    "coded_first": scenario("bf16 convolutions in channels-first layout", pictures.coded, 128, False, fix="coded_last", change="channels_last", rules=("layout-conversions",)),
-    "coded_last": scenario(NONE, pictures.coded, 128, True),
-    "listener_tf32": scenario("no autocast: TF32 products", words.listener, 160, "tf32", fix="listener", change="bf16 autocast", rules=("fp32-products",)),
-    "listener": scenario(NONE, words.listener, 160, "bf16"),
-    "albert_new": scenario("GELU is written out", words.albert, 256, False, fix="albert", change="F.gelu(approximate='tanh')", rules=("unfused-activation",)),
-    "albert": scenario(NONE, words.albert, 256, True),
-    "triples_foreach": scenario("Adam of a huge table, foreach", words.triples, 16384, False, fix="triples", change="Adam(fused=True)", rules=("optimizer-foreach",)),
-    "triples": scenario(NONE, words.triples, 16384, True),
-    "electra_recomputed": scenario("every layer is computed again, with memory to spare", words.electra, 96, True, fix="electra", change="no checkpointing", rules=("recomputation",)),
-    "electra": scenario(NONE, words.electra, 96, False),
-    "perceiver_pixels_math": scenario("attention written out", pictures.perceiver, 96, False, fix="perceiver_pixels", change="F.scaled_dot_product_attention", rules=("unfused-attention",)),
-    "perceiver_pixels": scenario(NONE, pictures.perceiver, 96, True),
-    "chat_32003": scenario("32003 words: no multiple of 8", words.chat, 24, 32003, fix="chat_32064", change="vocabulary filled up to 32064", rules=("misaligned-dimensions",)),
-    "chat_32064": scenario(NONE, words.chat, 24, 32064),
-    "land_confused": scenario("which kinds are mistaken is counted by NumPy at every step", pictures.land, 16, True, True, fix="land", change="counted on the GPU", rules=("host-waits-for-gpu",)),
-    "land_pageable": scenario("batches are copied from pageable memory", pictures.land, 16, False, False, fix="land", change="pin_memory", rules=("pageable-copies",)),
-    "land": scenario(NONE, pictures.land, 16, True, False),
-    "taste_on_host": scenario("what nobody took is drawn on the CPU", words.taste, 512, True, fix="taste", change="drawn on the GPU", rules=("operators-on-cpu",)),
-    "taste": scenario(NONE, words.taste, 512, False),
-    "captioned_inline": scenario("num_workers=0: pictures and captions are prepared in the loop's process", pictures.captioned, 256, 0, fix="captioned_workers", change="num_workers 0 -> 10", rules=("data-loader-starves-gpu",)),
-    "captioned_workers": scenario(NONE, pictures.captioned, 256, 10),
-    "world_checked": scenario("anomaly detection is left on", worlds.world, 64, True, fix="world", change="no anomaly detection", rules=("anomaly-detection",)),
-    "world": scenario(NONE, worlds.world, 64, False),
-    "tracker": scenario(NONE + " (healthy)", worlds.tracker, 96),
-    "curves": scenario(NONE + " (healthy; FP32 by need)", worlds.curves, 4096),
-    "slots_collected": scenario("garbage is collected at every step", pictures.slots, 64, True, fix="slots", change="no collection", rules=("garbage-collection",), plan=STACKS),
-    "slots": scenario(NONE, pictures.slots, 64, False),
+    "triples_foreach": scenario("Adam of a huge table, foreach", triples, 16384, False, fix="triples", change="Adam(fused=True)", rules=("optimizer-foreach",)),
+    "triples": scenario(NONE, triples, 16384, True),
+    "curves": scenario(NONE + " (healthy; FP32 by need)", curves, 4096),
 }
 # fmt: on

@@ -6,12 +6,10 @@ Each script is a generator that trains from top to bottom and yields once per st
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from sawtooth.sample_traces.workload import DEVICE, Workload, count_params
 
@@ -29,13 +27,6 @@ def autocast(precision: str) -> Autocast:
     torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
     return lambda: torch.autocast(DEVICE, torch.bfloat16, enabled=precision == "bf16")
-
-
-def cosine(optimizer: Optimizer, step: int, peak: float, warm_up: int = 2_000, total: int = 300_000) -> None:
-    """Set the learning rate without a scheduler: a ramp, then half a cosine."""
-    share = step / warm_up if step < warm_up else 0.5 * (1 + math.cos(math.pi * (step - warm_up) / (total - warm_up)))
-    for group in optimizer.param_groups:
-        group["lr"] = peak * share
 
 
 class Progress:

@@ -48,39 +48,6 @@ class WaveNet(nn.Module):
         return F.cross_entropy(self.head(total)[..., :-1], sound[:, 1:])
 
 
-class SpeechGru(nn.Module):
-    """A convolutional front end and two GRU layers that predict a class per frame."""
-
-    def __init__(self, width: int = 512, classes: int = 64) -> None:
-        super().__init__()
-        self.front = nn.Conv1d(80, width, 5, 2, 2)
-        self.gru = nn.GRU(width, width, 2, batch_first=True, bidirectional=True)
-        self.head = nn.Linear(2 * width, classes)
-
-    def forward(self, sound: Tensor) -> Tensor:
-        """Map (batch, 80, frames) to (batch, frames / 2, classes)."""
-        return self.head(self.gru(F.relu(self.front(sound)).transpose(1, 2))[0])
-
-
-class MessagePassing(nn.Module):
-    """A graph network with messages along edges, summed by index_add."""
-
-    def __init__(self, width: int = 128, layers: int = 4) -> None:
-        super().__init__()
-        self.messages = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(layers))
-        self.updates = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(layers))
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(layers))
-        self.head = nn.Linear(width, 10)
-
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        """Return (nodes, 10); `x` is (nodes, width), `edges` is (2, edges) int64."""
-        for message, update, norm in zip(self.messages, self.updates, self.norms, strict=True):
-            sent = F.relu(message(torch.cat((x[edges[0]], x[edges[1]]), 1)))
-            total = torch.zeros(len(x), sent.shape[1], dtype=sent.dtype, device=x.device).index_add(0, edges[1], sent)
-            x = norm(x + update(torch.cat((x.to(total.dtype), total), 1)))
-        return self.head(x)
-
-
 class Experts(nn.Module):
     """Top-1 routed experts, as a Python loop or as one batched product with a capacity."""
 
@@ -118,44 +85,6 @@ class MaskedLanguage(nn.Module):
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return the loss; both inputs are (batch, seq) int64."""
         return F.cross_entropy(self.head(self.blocks(self.tokens(tokens))).flatten(0, 1), targets.flatten())
-
-
-class Towers(nn.Module):
-    """Two towers that learn to find the matching pairs of a batch."""
-
-    def __init__(self, image: nn.Module, vocab: int = 16384, width: int = 512) -> None:
-        super().__init__()
-        self.image, self.tokens = image, nn.Embedding(vocab, width)
-        layer = nn.TransformerEncoderLayer(width, 8, 4 * width, 0.0, F.gelu, batch_first=True, norm_first=True)
-        self.text = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.scale = nn.Parameter(torch.tensor(2.6))
-
-    def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
-        """Return the symmetric contrastive loss."""
-        left = F.normalize(self.image(images).float(), dim=-1)
-        right = F.normalize(self.text(self.tokens(tokens)).mean(1).float(), dim=-1)
-        logits = self.scale.exp() * left @ right.t()
-        labels = torch.arange(len(logits), device=logits.device)
-        return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2
-
-
-def generator(width: int = 64) -> nn.Module:
-    """Return DCGAN's generator for 64 × 64 images."""
-    parts: list[nn.Module] = []
-    for inputs, outputs, stride in ((100, 8, 1), (8, 4, 2), (4, 2, 2), (2, 1, 2)):
-        size = inputs if inputs == 100 else inputs * width
-        layer = nn.ConvTranspose2d(size, outputs * width, 4, stride, 0 if stride == 1 else 1, bias=False)
-        parts += [layer, nn.BatchNorm2d(outputs * width), nn.ReLU()]
-    return nn.Sequential(*parts, nn.ConvTranspose2d(width, 3, 4, 2, 1), nn.Tanh())
-
-
-def discriminator(width: int = 64) -> nn.Module:
-    """Return DCGAN's discriminator."""
-    parts: list[nn.Module] = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2)]
-    for factor in (1, 2, 4):
-        layer = nn.Conv2d(factor * width, 2 * factor * width, 4, 2, 1, bias=False)
-        parts += [layer, nn.BatchNorm2d(2 * factor * width), nn.LeakyReLU(0.2)]
-    return nn.Sequential(*parts, nn.Conv2d(8 * width, 1, 4), nn.Flatten())
 
 
 def volumes() -> nn.Module:

@@ -68,19 +68,6 @@ def segmentation(batch: int, source: str = "gpu", **options: Any) -> Workload:
     return w.train(m.UNet(), data, w.classify, samples=batch, **options)
 
 
-def denoising(batch: int) -> Workload:
-    """Return the training of a diffusion model, with a moving average of the weights."""
-
-    def loss(model: nn.Module, x: Tensor) -> Tensor:
-        noise = torch.randn_like(x)
-        level = torch.rand(len(x), 1, 1, 1, device=x.device)
-        return F.mse_loss(model(level.sqrt() * x + (1 - level).sqrt() * noise), noise)
-
-    return w.train(
-        m.UNet(3, 3, 48), w.on_gpu(lambda: w.images(batch, 64)[:1]), loss, samples=batch, average=True, optimizer="foreach"
-    )
-
-
 def recommendation(batch: int, **options: Any) -> Workload:
     """Return the training of a DLRM with 26 tables, by SGD."""
 
@@ -99,32 +86,11 @@ def sound(batch: int, samples: int) -> Workload:
     return w.train(mixed.WaveNet(), data, lambda f, t: f(t), samples=batch, precision="tf32", optimizer="foreach")
 
 
-def speech(batch: int) -> Workload:
-    """Return the training of a bidirectional GRU over frames, with gradient clipping."""
-    data = w.pinned(lambda: (torch.randn(batch, 80, 400), torch.randint(0, 64, (batch, 200))))
-    loss: w.Loss = lambda f, x, y: F.cross_entropy(f(x).flatten(0, 1), y.flatten())  # noqa: E731 - passed on
-    return w.train(mixed.SpeechGru(), data, loss, samples=batch, clip="foreach", read="loss")
-
-
-def graph_network(nodes: int, edges: int) -> Workload:
-    """Return message passing over a random graph."""
-    data = w.on_gpu(lambda: (torch.randn(nodes, 128), torch.randint(0, nodes, (2, edges)), torch.randint(0, 10, (nodes,))))
-    loss: w.Loss = lambda f, x, e, y: F.cross_entropy(f(x, e), y)  # noqa: E731 - passed on
-    return w.train(mixed.MessagePassing(), data, loss, samples=nodes, precision="tf32", optimizer="foreach")
-
-
 def experts(rows: int, batched: bool) -> Workload:
     """Return the training of three layers with eight routed experts each."""
     model = nn.Sequential(nn.Linear(512, 512), *(mixed.Experts(512, 8, batched) for _ in range(3)), nn.Linear(512, 512))
     data = w.on_gpu(lambda: (torch.randn(rows, 512), torch.randn(rows, 512)))
     return w.train(model, data, lambda f, x, y: F.mse_loss(f(x).float(), y), samples=rows)
-
-
-def contrastive(batch: int) -> Workload:
-    """Return contrastive training on images and their texts."""
-    data = w.on_gpu(lambda: (w.images(batch)[0], *w.tokens(16384, batch, 64)))
-    model = mixed.Towers(m.ViT(384, 3, 6, classes=512))
-    return w.train(model, data, lambda f, x, t: f(x, t), samples=batch, precision="fp16", optimizer="foreach")
 
 
 def volumes(batch: int) -> Workload:
@@ -189,25 +155,13 @@ SCENARIOS: dict[str, Scenario] = {
     "mobile_workers": scenario(NONE, pictures, m.efficientnet, 64, "jpeg:8"),
     "t5_math": scenario("attention as products and a softmax", t5, 32, False, fix="t5_sdpa", change="F.scaled_dot_product_attention"),
     "t5_sdpa": scenario(NONE, t5, 32, True),
-    "experts_loop": scenario("a Python loop over experts", experts, 8192, False, fix="experts_batched", change="one batched product"),
     "experts_batched": scenario(NONE, experts, 8192, True),
     "convnext_clip_by_hand": scenario("gradients clipped one by one, each norm read", pictures, m.convnext, 64, clip="by_hand", fix="convnext_clip", change="clip_grad_norm_"),
     "convnext_clip": scenario(NONE, pictures, m.convnext, 64, clip="foreach"),
     # Loops that are not part of a pair.
-    "convnext_last": scenario(NONE, pictures, m.convnext, 128, channels_last=True),
-    "efficientnet_tf32": scenario(NONE, pictures, m.efficientnet, 128, precision="tf32", channels_last=True, optimizer="foreach"),
     "wavenet": scenario(NONE, sound, 8, 16000),
-    "speech_gru": scenario(NONE, speech, 32),
     "llama_lengths": scenario("lengths that vary from step to step", llama_lengths, 16),
-    "gan": scenario(NONE, w.adversaries, 128),
-    "control": scenario("an action read back at every step of the environments", w.control, 64, 16),
-    "contrastive_fp16": scenario(NONE, contrastive, 96),
-    "graph_network": scenario(NONE, graph_network, 40_000, 400_000),
-    "vit_small_batch": scenario("batch 4: the host cannot keep up", pictures, vit, 4),
-    "unet_accumulated": scenario(NONE, segmentation, 8, accumulate=2, read="loss"),
-    "denoising_average": scenario("an average of the weights, tensor by tensor", denoising, 32),
     "volumes": scenario(NONE, volumes, 4),
     "table_rows": scenario("a table read row by row", rows_of_a_table, 512, 4),
-    "llama_large": scenario(NONE, llama, 12, 2048, clip="foreach"),
 }
 # fmt: on

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sawtooth.sample_traces.images import JpegImages
-from sawtooth.sample_traces.sets.second import more_models as mixed
 from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params, make_adam
 
 Batch = tuple[Tensor, ...]
@@ -148,56 +147,3 @@ def records(batch: int, columns: int, workers: int) -> Iterator[Batch]:
     table = torch.utils.data.TensorDataset(torch.randn(200_000, columns), torch.randint(0, 10, (200_000,)))
     while True:
         yield from DataLoader(table, batch_size=batch, num_workers=workers, shuffle=True, pin_memory=True, drop_last=True)
-
-
-def adversaries(batch: int) -> Workload:
-    """Return a GAN with one step of the discriminator and one of the generator."""
-    context = precision_context("tf32")
-    maker, judge = mixed.generator().to(DEVICE), mixed.discriminator().to(DEVICE)
-    adams = [torch.optim.Adam(part.parameters(), 2e-4, (0.5, 0.999)) for part in (maker, judge)]
-    real = next(on_gpu(lambda: images(batch, 64), 1))[0]
-
-    def step() -> None:
-        with context():
-            fake = maker(torch.randn(batch, 100, 1, 1, device=DEVICE))
-            adams[1].zero_grad()
-            (F.softplus(-judge(real)) + F.softplus(judge(fake.detach()))).mean().backward()
-            adams[1].step()
-            adams[0].zero_grad()
-            F.softplus(-judge(fake)).mean().backward()
-            adams[0].step()
-
-    return Workload(step, count_params(maker) + count_params(judge), batch)
-
-
-def control(environments: int, horizon: int) -> Workload:
-    """Return actor-critic training on simulated environments on the CPU.
-
-    The environments take `horizon` steps, each of which needs an action. Then follows one update.
-    """
-    precision_context("tf32")
-    trunk = nn.Sequential(nn.Linear(24, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 5)).to(DEVICE)
-    adam = torch.optim.Adam(trunk.parameters(), 3e-4)
-    turn = torch.randn(4, 24)
-    state = torch.randn(environments, 24)
-
-    def step() -> None:
-        nonlocal state
-        seen, actions, rewards = [], [], []
-        for _ in range(horizon):
-            with torch.no_grad():
-                action = torch.distributions.Categorical(logits=trunk(state.to(DEVICE))[:, :4]).sample()
-            seen.append(state)
-            actions.append(action)
-            state = torch.tanh(0.9 * state + 0.1 * turn[action.cpu()])  # The step of the environment.
-            rewards.append(state[:, 0])
-        out = trunk(torch.stack(seen).to(DEVICE))
-        chosen = torch.distributions.Categorical(logits=out[..., :4]).log_prob(torch.stack(actions))
-        gain = torch.stack(rewards).to(DEVICE) - out[..., 4]
-        loss = gain.square().mean() - (chosen * gain.detach()).mean()
-        adam.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(trunk.parameters(), 0.5)
-        adam.step()
-
-    return Workload(step, count_params(trunk), environments * horizon)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 
 class Attention(nn.Module):
@@ -106,54 +104,6 @@ def dense_net(depths: tuple[int, ...] = (6, 12, 24, 16), growth: int = 32, class
     return nn.Sequential(*parts, nn.BatchNorm2d(width), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
 
 
-class LowRank(nn.Module):
-    """A frozen linear layer with a trainable low-rank layer in parallel."""
-
-    def __init__(self, a: int, b: int, rank: int = 16) -> None:
-        super().__init__()
-        self.frozen = nn.Linear(a, b, bias=False, dtype=torch.bfloat16).requires_grad_(False)
-        self.down, self.up = nn.Linear(a, rank, bias=False), nn.Linear(rank, b, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (…, a) to (…, b)."""
-        return self.frozen(x.bfloat16()) + self.up(self.down(x)) * 2.0
-
-
-class TunedBlock(nn.Module):
-    """A decoder block whose projections are tuned by low-rank layers."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = LowRank(width, 3 * width), LowRank(width, width)
-        self.wide, self.narrow = LowRank(width, 4 * width), LowRank(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, n, width) to the same shape."""
-        b, n, width = x.shape
-        q, k, v = self.qkv(self.norm(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, width))
-        return x + self.narrow(F.gelu(self.wide(self.norm_2(x))))
-
-
-class Tuned(nn.Module):
-    """A frozen decoder that low-rank layers tune, with or without checkpointed blocks."""
-
-    def __init__(self, vocab: int, width: int, layers: int, recompute: bool) -> None:
-        super().__init__()
-        self.words, self.recompute = nn.Embedding(vocab, width).requires_grad_(False), recompute
-        self.blocks = nn.ModuleList(TunedBlock(width, width // 64) for _ in range(layers))
-        self.head = nn.Linear(width, vocab, bias=False).requires_grad_(False)
-
-    def forward(self, words: Tensor) -> Tensor:
-        """Map (batch, n) to the loss of the next words."""
-        x = self.words(words[:, :-1])
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
-        return F.cross_entropy(self.head(x).flatten(0, 1), words[:, 1:].flatten())
-
-
 class Coupling(nn.Module):
     """A coupling layer of RealNVP: one half of the columns scales and shifts the other half."""
 
@@ -194,29 +144,6 @@ class Autoencoder(nn.Module):
         mean, log_var = self.moments(self.encode(x)).chunk(2, 1)
         z = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
         return self.decode(self.back(z)), mean, log_var
-
-
-class Translator(nn.Module):
-    """An LSTM encoder and an LSTM decoder with teacher forcing, cell by cell or as one module."""
-
-    def __init__(self, vocab: int, width: int, fused: bool) -> None:
-        super().__init__()
-        self.words, self.reader = nn.Embedding(vocab, width), nn.LSTM(width, width, batch_first=True)
-        self.teller: Any = nn.LSTM(width, width, batch_first=True) if fused else nn.LSTMCell(width, width)
-        self.fused, self.head = fused, nn.Linear(width, vocab)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Map (batch, n) and (batch, m) to (batch, m, vocab)."""
-        _, (h, c) = self.reader(self.words(source))
-        fed = self.words(target)
-        if self.fused:
-            out, _ = self.teller(fed, (h, c))
-            return self.head(out)
-        h, c, out = h[0], c[0], []
-        for t in range(fed.shape[1]):
-            h, c = self.teller(fed[:, t], (h, c))
-            out.append(h)
-        return self.head(torch.stack(out, 1))
 
 
 class LinearAttention(nn.Module):

@@ -7,7 +7,6 @@ import math
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 
 class SelectiveScan(nn.Module):
@@ -152,43 +151,6 @@ def matched(classes: Tensor, boxes: Tensor, kinds: Tensor, places: Tensor, on_ho
     )
 
 
-class Residual(nn.Module):
-    """A residual block of a diffusion model, conditioned on the noise level."""
-
-    def __init__(self, inputs: int, outputs: int, level: int = 256) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList((nn.GroupNorm(16, inputs), nn.GroupNorm(16, outputs)))
-        self.convs = nn.ModuleList((nn.Conv2d(inputs, outputs, 3, padding=1), nn.Conv2d(outputs, outputs, 3, padding=1)))
-        self.level, self.past = nn.Linear(level, outputs), nn.Conv2d(inputs, outputs, 1)
-
-    def forward(self, x: Tensor, level: Tensor) -> Tensor:
-        """Map (batch, inputs, h, w) and (batch, level) to (batch, outputs, h, w)."""
-        y = self.convs[0](F.silu(self.norms[0](x))) + self.level(level)[..., None, None]
-        return self.past(x) + self.convs[1](F.silu(self.norms[1](y)))
-
-
-class Diffusion(nn.Module):
-    """A two-level U-Net with attention at the bottom; returns the loss of the predicted noise."""
-
-    def __init__(self, width: int = 128) -> None:
-        super().__init__()
-        self.level = nn.Sequential(nn.Linear(64, 256), nn.SiLU(), nn.Linear(256, 256))
-        self.first, self.last = nn.Conv2d(3, width, 3, padding=1), nn.Conv2d(width, 3, 3, padding=1)
-        self.down, self.up = Residual(width, 2 * width), Residual(3 * width, width)
-        self.norm, self.mix = nn.GroupNorm(16, 2 * width), nn.MultiheadAttention(2 * width, 4, batch_first=True)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map (batch, 3, h, w) to the loss."""
-        noise, level = torch.randn_like(images), torch.rand(len(images), 1, device=images.device)
-        told = self.level(torch.cos(level * torch.arange(64, device=images.device)))
-        x = self.first((1 - level)[..., None, None] * images + level[..., None, None] * noise)
-        y = self.down(F.avg_pool2d(x, 2), told)
-        z = self.norm(y).flatten(2).transpose(1, 2)
-        y = y + self.mix(z, z, z, need_weights=False)[0].transpose(1, 2).reshape(y.shape)
-        x = self.up(torch.cat((F.interpolate(y, scale_factor=2.0), x), 1), told)
-        return F.mse_loss(self.last(F.silu(x)).float(), noise)
-
-
 class ConformerBlock(nn.Module):
     """A block of half feed-forward, attention, gated depthwise convolution, and half feed-forward."""
 
@@ -225,46 +187,6 @@ class Conformer(nn.Module):
     def forward(self, frames: Tensor) -> Tensor:
         """Map (batch, frames, 80) to (batch, frames, 128)."""
         return self.head(self.blocks(self.into(frames)))
-
-
-class Whisper(nn.Module):
-    """Sound to text: two convolutions, one encoder and one decoder layer; returns the text's loss."""
-
-    def __init__(self, width: int = 512, vocab: int = 8192) -> None:
-        super().__init__()
-        self.front = nn.Sequential(nn.Conv1d(80, width, 3, padding=1), nn.GELU(), nn.Conv1d(width, width, 3, 2, 1), nn.GELU())
-        self.encode = nn.TransformerEncoderLayer(width, 8, 4 * width, 0.0, F.gelu, batch_first=True, norm_first=True)
-        self.decode = nn.TransformerDecoderLayer(width, 8, 4 * width, 0.0, F.gelu, batch_first=True, norm_first=True)
-        self.tokens, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
-
-    def forward(self, sound: Tensor, text: Tensor) -> Tensor:
-        """Return the loss; `sound` is (batch, 80, frames), `text` is (batch, length) int64."""
-        heard = self.encode(self.front(sound).transpose(1, 2))
-        mask = nn.Transformer.generate_square_subsequent_mask(text.shape[1] - 1, device=text.device)
-        told = self.decode(self.tokens(text[:, :-1]), heard, tgt_mask=mask, tgt_is_causal=True)
-        return F.cross_entropy(self.head(told).flatten(0, 1), text[:, 1:].flatten())
-
-
-class Perceiver(nn.Module):
-    """Latents that attend to a long input and to each other, with or without recomputation."""
-
-    def __init__(self, recompute: bool, width: int = 512, latents: int = 256, layers: int = 2) -> None:
-        super().__init__()
-        self.recompute, self.into = recompute, nn.Linear(64, width)
-        self.latents, self.head = nn.Parameter(torch.randn(latents, width) * 0.02), nn.Linear(width, 100)
-        self.read = nn.TransformerDecoderLayer(width, 8, 4 * width, 0.0, F.gelu, batch_first=True, norm_first=True)
-        self.think = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 8, 4 * width, 0.0, F.gelu, batch_first=True, norm_first=True)
-            for _ in range(layers)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, length, 64) to (batch, 100)."""
-        y = self.latents.expand(len(x), -1, -1)
-        layers = [lambda z: self.read(z, self.into(x)), *self.think]
-        for layer in layers:
-            y = checkpoint(layer, y, use_reentrant=False) if self.recompute else layer(y)
-        return self.head(y.mean(1))
 
 
 class Decoder(nn.Module):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
@@ -56,26 +55,6 @@ def detection(batch: int, on_host: bool) -> Workload:
     return w.train(m.Detr(), data, loss, samples=batch)
 
 
-def diffusion(batch: int, optimizer: str) -> Workload:
-    """Return the denoising of images of 32 × 32."""
-    return w.train(
-        m.Diffusion(), w.on_gpu(lambda: w.images(batch, 32)[:1]), lambda f, x: f(x), samples=batch, optimizer=optimizer
-    )
-
-
-def conformer(batch: int, compiled: bool) -> Workload:
-    """Return the classification of speech frames."""
-    data = w.on_gpu(lambda: (torch.randn(batch, 400, 80), torch.randint(0, 128, (batch, 400))))
-    loss: w.Loss = lambda f, x, y: F.cross_entropy(f(x).flatten(0, 1), y.flatten())  # noqa: E731 - passed on
-    return w.train(m.Conformer(), data, loss, samples=batch, compiled=compiled)
-
-
-def transcription(batch: int, pin: bool) -> Workload:
-    """Return training on half a minute of sound and its text, from host memory."""
-    data = w.pinned(lambda: (torch.randn(batch, 80, 3000), *w.tokens(8192, batch, 129)), pin=pin)
-    return w.train(m.Whisper(), data, lambda f, x, t: f(x, t), samples=batch)
-
-
 class Sounds(Dataset[tuple[Tensor, int]]):
     """One second of sound per sample, whose spectrogram is computed on each access."""
 
@@ -97,12 +76,6 @@ def keywords(batch: int, workers: int) -> Workload:
     return w.train(model, loader, w.classify, samples=batch)
 
 
-def latents(batch: int, recompute: bool) -> Workload:
-    """Return the training of a Perceiver on long inputs."""
-    data = w.on_gpu(lambda: (torch.randn(batch, 2048, 64), torch.randint(0, 100, (batch,))))
-    return w.train(m.Perceiver(recompute), data, w.classify, samples=batch)
-
-
 def series(batch: int, evaluate_every: int) -> Workload:
     """Return a temporal convolution network that is evaluated regularly.
 
@@ -122,43 +95,6 @@ def series(batch: int, evaluate_every: int) -> Workload:
                 _ = torch.stack([F.mse_loss(model(x).float(), y) for x, y in (next(data) for _ in range(4))]).sum().item()
 
     return Workload(step, work.params, batch)
-
-
-def agent(environments: int, horizon: int, epochs: int) -> Workload:
-    """Return proximal policy optimization with environments on the CPU.
-
-    An action is read back at each of their steps. Then some updates follow.
-    """
-    w.precision_context("tf32")
-    policy = nn.Sequential(nn.Linear(24, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 5)).to(DEVICE)
-    adam = torch.optim.Adam(policy.parameters(), 3e-4)
-    rng = np.random.default_rng(0)
-    turn, state = rng.normal(size=(4, 24)).astype(np.float32), rng.normal(size=(environments, 24)).astype(np.float32)
-
-    def step() -> None:
-        nonlocal state
-        seen, actions, rewards = [], [], []
-        for _ in range(horizon):
-            seen.append(state)
-            with torch.no_grad():
-                chances = policy(torch.from_numpy(state).to(DEVICE))[:, :4].softmax(-1)
-                actions.append(torch.multinomial(chances, 1)[:, 0].cpu())
-            state = np.tanh(0.9 * state + 0.1 * turn[actions[-1].numpy()])
-            rewards.append(state[:, 0])
-        x, chosen = torch.from_numpy(np.stack(seen)).to(DEVICE), torch.stack(actions).to(DEVICE)
-        gain = torch.from_numpy(np.stack(rewards)).to(DEVICE)
-        with torch.no_grad():
-            before = policy(x)[..., :4].log_softmax(-1).gather(-1, chosen[..., None])[..., 0]
-        for _ in range(epochs):
-            out = policy(x)
-            ratio = (out[..., :4].log_softmax(-1).gather(-1, chosen[..., None])[..., 0] - before).exp()
-            better = gain - out[..., 4]
-            lower = torch.minimum(ratio * better.detach(), ratio.clamp(0.8, 1.2) * better.detach())
-            adam.zero_grad()
-            (better.square().mean() - lower.mean()).backward()
-            adam.step()
-
-    return Workload(step, count_params(policy), environments * horizon)
 
 
 def generation(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
@@ -244,19 +180,10 @@ SCENARIOS: dict[str, Scenario] = {
     "swin_sdpa": scenario(NONE, pictures, swin(True), 32),
     "sage_fp32": scenario("fp32 products, TF32 off", sampled_graph, 60_000, 300_000, "fp32", fix="sage_tf32", change="allow_tf32 = True"),
     "sage_tf32": scenario(NONE, sampled_graph, 60_000, 300_000, "tf32"),
-    "diffusion_single": scenario("single-tensor AdamW", diffusion, 64, "single", fix="diffusion_fused", change="AdamW(fused=True)"),
-    "diffusion_fused": scenario(NONE, diffusion, 64, "fused"),
-    "whisper_pageable": scenario("pageable sound", transcription, 16, False, fix="whisper_pinned", change="pin_memory"),
-    "whisper_pinned": scenario(NONE, transcription, 16, True),
     "keywords_one": scenario("num_workers=1", keywords, 128, 1, fix="keywords_twelve", change="num_workers 1 -> 12"),
     "keywords_twelve": scenario(NONE, keywords, 128, 12),
     "generate_growing": scenario("a cache that grows token by token", generation, 8, 256, 16, False, plan=UNMARKED, fix="generate_fixed", change="a cache of one size and a CUDA graph"),
     "generate_fixed": scenario(NONE, generation, 8, 256, 16, True, plan=UNMARKED),
-    "conformer_eager": scenario("eager bf16 conformer", conformer, 32, False, fix="conformer_compiled", change="torch.compile"),
-    "conformer_compiled": scenario(NONE, conformer, 32, True),
-    "agent": scenario("an action read back at every step of the environments", agent, 64, 12, 3),
     "series_evaluated": scenario("evaluation after every third step", series, 64, 3, plan=UNMARKED | {"active": 8}),
-    "perceiver_recomputed": scenario("activation checkpointing", latents, 16, True, fix="perceiver", change="no checkpointing"),
-    "perceiver": scenario(NONE, latents, 16, False),
 }
 # fmt: on
