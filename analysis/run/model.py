@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from sawtooth.analysis.derive.lost.uneven import UnevenWait
 from sawtooth.analysis.integrity.failed_check import FailedCheck, deciding
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
@@ -178,9 +179,8 @@ class Finding:
 
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
         """Return whether the finding explains time lost to ``cause`` here; with places, only at one of them."""
-        if cause not in self.explains.causes:
-            return False
-        return not self.places or any(start <= end_ns and end >= start_ns for start, end in self.places)
+        here = not self.places or any(start <= end_ns and end >= start_ns for start, end in self.places)
+        return here and cause in self.explains.causes
 
     @property
     def claims(self) -> Claim:
@@ -220,9 +220,8 @@ class NotChecked:
 class RankResult:
     """One device of one ``trace``.
 
-    ``steps`` and ``categories`` (category, ns, launches, share) are tables. ``failed`` are the checks that its recording
-    failed; ``ledger`` is empty if one withdraws the answer. ``exposed_causes`` divides the exposed communication by cause if
-    other ranks show it. ``work`` is per step. If ranks were replayed together, ``best`` is the job's, except for the profile.
+    ``failed`` are the checks that its recording failed; ``ledger`` is empty if one withdraws the answer. ``exposed_causes``
+    divides exposed communication by cause if other ranks show it. ``work`` is per step, ``uneven`` has the waits of few steps.
     """
 
     recording_id: str
@@ -245,6 +244,7 @@ class RankResult:
     exposed_causes: dict[str, Intervals] = field(default_factory=dict)
     work: StepWork | None = None
     failed: tuple[FailedCheck, ...] = ()
+    uneven: dict[str, UnevenWait] = field(default_factory=dict)
 
     @cached_property  # rules ask dozens of times
     def counted(self) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from functools import cached_property
 import pandas as pd
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS, LOADS_INLINE
+from sawtooth.analysis.derive.lost.uneven import uneven_waits
 from sawtooth.analysis.integrity import captures, cut_files, devices, names, operators, ranges, times
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
 from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
@@ -138,6 +139,7 @@ class RankTrace:
                 swayed=measured.swayed,
             ),
             ledger=ledger,
+            uneven=uneven_waits(recording.rows(_SQL["waits_by_step"], [device]), counted),
             categories=_categories(kernels),
             phases=facts.phases,
             telemetry=sampled,

@@ -68,3 +68,7 @@ SELECT max(total_allocated_bytes) FROM allocations WHERE device_type <> 0 AND de
 
 -- name: idle
 SELECT step, sum(end_ns - start_ns) FROM gaps WHERE device = ? AND owner = 'idle' AND step IS NOT NULL GROUP BY step
+
+-- name: waits_by_step
+SELECT cause, sum(end_ns - start_ns) / 1e6
+FROM gaps SEMI JOIN (SELECT step FROM steps WHERE device = $1 AND counted) USING (step) WHERE device = $1 GROUP BY cause, step

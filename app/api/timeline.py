@@ -127,7 +127,7 @@ def opened(request: Request) -> Iterator[RankView]:
     """Open the requested recording and device. Raises NotFoundError if the run has no such recording."""
     result = result_asked(request)
     recording_id, device = request.query_params.get("recording", ""), request.query_params.get("device", "0")
-    rank = _rank(result, recording_id, device)
+    rank = rank_of(result, recording_id, device)
     if rank is not None:
         with open_rank(library(), rank, sums=True) as view:
             yield view
@@ -138,7 +138,8 @@ def opened(request: Request) -> Iterator[RankView]:
         raise NotFoundError("This run has no such trace.")
 
 
-def _rank(result: RunResult, recording_id: str, device: str) -> RankResult | None:
+def rank_of(result: RunResult, recording_id: str, device: str) -> RankResult | None:
+    """Return a device of a run; None if the run has no such device."""
     return next((r for r in result.ranks if r.recording_id == recording_id and str(r.device) == device), None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -12,10 +12,11 @@ from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
-from sawtooth.app.api.timeline import answered, number, opened, result_asked
+from sawtooth.app.api.timeline import answered, number, opened, rank_of, result_asked
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.theme import OWNERS, colour_of
 from sawtooth.app.words import timeline as words
+from sawtooth.app.words.answer.step import StepAnswer, answer_of
 from sawtooth.ingest.errors import UsageError
 
 OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has the others
@@ -71,15 +72,16 @@ def _stretch(request: Request) -> Response:
     """Return the content of ``start`` to ``end``: owners, lost time, and the longest operations."""
     with opened(request) as rank:
         contents = tables.stretch(rank, number(request, "start"), number(request, "end"))
-    operations = contents.operations.head(OPERATIONS_LISTED)
+    operations, answer = contents.operations.head(OPERATIONS_LISTED), _answer(request)
     return json(
         {
+            "trusted": answer is not None,
             "busy_share": contents.facts.busy_share if contents.facts else None,
             "owners": [
                 {"key": o, "label": OWNERS[o].label, "light": OWNERS[o].light, "dark": OWNERS[o].dark, "ns": ns}
-                for o, ns in contents.owners
+                for o, ns in (contents.owners if answer is not None else ())
             ],
-            "lost": _by_label(contents.facts.lost if contents.facts else ()),
+            "lost": _by_label(contents.facts.lost, answer.names) if contents.facts and answer is not None else [],
             "operations": [
                 {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
                 for n, c, ms in operations[["name", "operations", "ms"]].itertuples(index=False)
@@ -89,12 +91,21 @@ def _stretch(request: Request) -> Response:
     )
 
 
-def _by_label(lost: Iterable[tuple[str, str | None, float]]) -> list[dict[str, Any]]:
+def _answer(request: Request) -> StepAnswer | None:
+    """Return the Verdict's answer about the device; None if its times cannot be trusted."""
+    result = result_asked(request)
+    return answer_of(
+        result, rank_of(result, request.query_params.get("recording", ""), request.query_params.get("device", "0"))
+    )
+
+
+def _by_label(lost: Iterable[tuple[str, str | None, float]], names: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return lost time by label, largest first; the owners of a cause are added up."""
     rows: dict[str, dict[str, Any]] = {}
     for owner, cause, ms in lost:
         colour = colour_of(owner, cause)
-        row = rows.setdefault(colour.label, {"label": colour.label, "light": colour.light, "dark": colour.dark, "ms": 0.0})
+        label = names.get(known_by(owner, cause), colour.label)
+        row = rows.setdefault(label, {"label": label, "light": colour.light, "dark": colour.dark, "ms": 0.0})
         row["ms"] += ms
     return sorted(rows.values(), key=lambda row: -row["ms"])
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -15,15 +17,18 @@ from sawtooth.app.theme import colour_of, ink_on, place_of
 LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
 NAME_FROM = 0.3  # share from which a part also has room for its name
 ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
 
 
-def label(part: StepPart) -> str:
-    """Return the part's readable name."""
-    return colour_of(part.owner, part.cause).label
+def label(part: StepPart, names: Mapping[str, str] = NO_NAMES) -> str:
+    """Return the part's readable name; ``names`` are a run's own names of causes."""
+    return names.get(part.cause or "") or colour_of(part.owner, part.cause).label
 
 
-def chart(columns: Mapping[Column, Sequence[StepPart]], title: str, *, dark: bool, per_step: bool) -> Chart:
+def chart(
+    columns: Mapping[Column, Sequence[StepPart]], title: str, names: Mapping[str, str] = NO_NAMES, *, dark: bool, per_step: bool
+) -> Chart:
     """Draw one bar per ledger column, the first one on top.
 
     ``columns`` maps "recorded" or "unprofiled" to the parts.
@@ -42,15 +47,15 @@ def chart(columns: Mapping[Column, Sequence[StepPart]], title: str, *, dark: boo
             y=[ROWS[name] for name in rows],
             x=[part.ms if (part := parts_here[name]) else 0.0 for name in rows],
             orientation="h",
-            name=colour_of(*key).label,
+            name=names.get(key[1] or "") or colour_of(*key).label,
             marker=marker(colour_of(*key), dark),
-            text=[_bar_text(parts_here[name], longest) for name in rows],
+            text=[_bar_text(parts_here[name], names, longest) for name in rows],
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
             constraintext="none",
             textfont={"size": 12, "color": ink_on(colour_of(*key).on(dark))},
-            customdata=[_hover(parts_here[name]) for name in rows],
+            customdata=[_hover(parts_here[name], names) for name in rows],
             hovertemplate="%{customdata}<extra></extra>",
         )
     framed(figure, 66 + 48 * len(rows))
@@ -58,10 +63,10 @@ def chart(columns: Mapping[Column, Sequence[StepPart]], title: str, *, dark: boo
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False, visible=len(rows) > 1, automargin=True)
     figure.update_xaxes(title={"text": unit}, range=[0, longest], zeroline=False)
     table = pd.DataFrame(
-        [(ROWS[n], label(p), p.ms, p.share) for n in rows for p in columns[n]], columns=["column", "part", "ms", "share"]
+        [(ROWS[n], label(p, names), p.ms, p.share) for n in rows for p in columns[n]], columns=["column", "part", "ms", "share"]
     )
     alt = f"{title} " + "; ".join(
-        f"{ROWS[n]}: " + ", ".join(f"{label(p)} {fmt.duration_ms(p.ms)} ({fmt.share(p.share)})" for p in columns[n])
+        f"{ROWS[n]}: " + ", ".join(f"{label(p, names)} {fmt.duration_ms(p.ms)} ({fmt.share(p.share)})" for p in columns[n])
         for n in rows
     )
     return Chart(
@@ -74,16 +79,21 @@ def chart(columns: Mapping[Column, Sequence[StepPart]], title: str, *, dark: boo
         method="Every nanosecond of the steady window has one owner, in this order: tensor-core kernel, other kernel, memory set, communication, copy, "
         "idle. Time without compute is split by cause. The parts sum to the step exactly. The bar without the profiler comes from replaying "
         "the trace with the profiler's own cost taken off the host.",
-        legend=tuple(dict.fromkeys(entry_of(colour_of(*key), dark) for key in order)),
+        legend=tuple(
+            dict.fromkeys(
+                entry_of(replace(colour_of(*key), label=names.get(key[1] or "") or colour_of(*key).label), dark)
+                for key in order
+            )
+        ),
     )
 
 
-def _bar_text(part: StepPart | None, longest: float) -> str:
+def _bar_text(part: StepPart | None, names: Mapping[str, str], longest: float) -> str:
     if part is None or part.ms < LABEL_FROM * longest:
         return ""
     time = fmt.duration_ms(part.ms)
-    return f"{label(part)} {time}" if part.ms >= NAME_FROM * longest else time
+    return f"{label(part, names)} {time}" if part.ms >= NAME_FROM * longest else time
 
 
-def _hover(part: StepPart | None) -> str:
-    return f"{label(part)}: {fmt.duration_ms(part.ms)}, {fmt.share(part.share)}" if part is not None else ""
+def _hover(part: StepPart | None, names: Mapping[str, str]) -> str:
+    return f"{label(part, names)}: {fmt.duration_ms(part.ms)}, {fmt.share(part.share)}" if part is not None else ""

@@ -20,6 +20,7 @@ from sawtooth.app.page.parts import findings, first_change
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import lost_time as words_of_loss
+from sawtooth.app.words.answer.step import answer_of
 from sawtooth.app.words.lost_time import LostTimeRow
 
 KERNEL_SHOWN = 70  # characters of a kernel's name
@@ -43,7 +44,8 @@ def main() -> None:
     answer.empty()  # a container without any element has no height
     chosen = basis.switch(rank)
     column = chosen if chosen in columns_of(rank) else columns_of(rank)[0]
-    rows = words_of_loss.rows(rank, column)
+    step = answer_of(result, rank)
+    rows = words_of_loss.rows(rank, column, step.names if step is not None else {})
     if not rows:
         with answer:
             _never_waits(rank)

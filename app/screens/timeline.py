@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pandas as pd
 import streamlit as st
@@ -20,10 +20,8 @@ from sawtooth.app.page.parts import breakdown, telemetry_strip
 from sawtooth.app.page.timeline import perfetto, second_run, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import timeline as words
+from sawtooth.app.words.answer.step import HARDLY_WAITS, UNTRUSTED, answer_of
 
-# Share of the time between the first and the last counted step: if less is in counted steps, there are others between them.
-WITHOUT_GAPS = 0.99
-HARDLY_WAITS = 0.95  # busy share: above it, no cause of the rest is worth a headline
 METHOD = (
     "Slices are as recorded. One that is too short to be told apart is part of a sum: each pixel is as high as its time is filled, in the colour "
     "of what fills most of it. Steps are on the device's own clock: a step ends when the last operation it launched ends. Lost time is cut where "
@@ -53,17 +51,17 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     view = timeline_picture.asked(whole)
     with st.container(horizontal=True, vertical_alignment="top", gap="small", key="timeline_head"):
         with st.container():
-            _headline(rank, view, whole)
+            _headline(result, rank, view, whole)
         other = second_run.choose(result, rank) if rank is not None else None
         others = other is None and timeline_picture.all_ranks(result)
     telemetry = _overlapping(result, rank, whole)
     if rank is not None and other is not None:
         cards.small(second_run.sentence(rank, other))
     timeline_picture.show(result, rank, recording_id, telemetry, other, others=others)
-    cards.legend(timeline_picture.legend(rank))
+    cards.legend(timeline_picture.legend(result, rank))
     if rank is not None and len(rank.steps):
         cards.small(words.HOST_AHEAD)
-    _in_view(rank, recording_id, view)
+    _in_view(result, rank, recording_id, view)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
         perfetto.button(result.manifest, recording_id)
@@ -71,50 +69,36 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         _beside(result, rank, whole)
 
 
-def _headline(rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) -> None:
-    view, where = _spoken_of(rank, view, whole)
-    facts = views.facts(rank, view.start_ns, view.end_ns) if rank is not None else None
+def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) -> None:
+    length = f"{'the whole ' if view == whole else ''}{fmt.duration_ns(view.ns)}{'' if view == whole else ' in view'}"
     if rank is None:
-        cards.headline(f"No GPU work was recorded: what the host does in {where}.")
+        cards.headline(f"No GPU work was recorded: what the host does in {length}.")
         return
+    if not rank.ledger:
+        cards.headline(UNTRUSTED)  # the caution above it says why
+        return
+    answer = answer_of(result, rank)
+    if view == whole and answer is not None:
+        cards.headline(answer.works, answer.waits or None)
+        return
+    facts = views.facts(rank, view.start_ns, view.end_ns)
     if facts is None:
-        cards.headline(f"There is no GPU operation in {where}.")
+        cards.headline(f"There is no GPU operation in {length}.")
         return
-    profiled = [] if rank.best.source == "profile" else ["as profiled"]  # the Verdict shows the run's own share
     counted = [
         TimelineSpan(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)
     ]
-    busy = rank.metrics["gpu_busy_share"]
-    if busy.value is None:
-        cards.headline("How busy the GPU was is not known.", busy.why_missing)
-        return
-    waits = facts.busy_share < HARDLY_WAITS
-    most = words.most_lost(facts, view, counted) if waits else None
-    sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {where}"
-    if most is not None:
-        sentence += f"; most is lost to {most.sentence}"
-        profiled += [most.of_it] if most.of_it else []
-    elif facts.lost and waits:  # only counted steps have causes
-        profiled.append("where the rest goes is shown only for the counted steps")
-    under = "; ".join(profiled)
-    cards.headline(f"{sentence}.", f"{under[0].upper()}{under[1:]}." if under else None)
-
-
-def _spoken_of(rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) -> tuple[TimelineSpan, str]:
-    """Return the range that the sentence describes, and its name.
-
-    If the whole recording is visible, this is the range of the counted steps, because the profiler's start and stop are outside
-    them.
-    """
-    length = fmt.duration_ns(view.ns)
-    if view != whole:
-        return view, f"the {length} in view"
-    if rank is not None and len(rank.counted):
-        steps = TimelineSpan(int(rank.counted["start_ns"].min()), int(rank.counted["end_ns"].max()))
-        if int((rank.counted["end_ns"] - rank.counted["start_ns"]).sum()) >= WITHOUT_GAPS * steps.ns:
-            many = f"{fmt.many(len(rank.counted), 'counted step')}" if len(rank.counted) > 1 else "counted step"
-            return steps, f"the {many}, {fmt.duration_ns(steps.ns)}"
-    return view, f"the whole {length}"
+    most = (
+        words.most_lost(facts, view, counted, answer.names if answer is not None else {})
+        if facts.busy_share < HARDLY_WAITS
+        else None
+    )
+    under = [
+        *(["as profiled"] if rank.best.source != "profile" else []),
+        *([most.of_it] if most is not None and most.of_it else []),
+    ]
+    sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {length}{f'; most is lost to {most.sentence}' if most is not None else ''}."
+    cards.headline(sentence, fmt.ended("; ".join(under).capitalize()) if under else None)
 
 
 def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> TelemetrySeries | None:
@@ -146,7 +130,7 @@ def _beside(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> 
     telemetry_strip.last_minute(result)
 
 
-def _in_view(rank: RankResult | None, recording_id: str, view: TimelineSpan) -> None:
+def _in_view(result: RunResult, rank: RankResult | None, recording_id: str, view: TimelineSpan) -> None:
     if rank is None:  # without GPU work, only the host is shown
         if timeline_picture.drawn():
             _host_in_view(rank, recording_id, view)
@@ -174,7 +158,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: TimelineSpan) -> 
             )
     if lost.open:
         with lost:
-            rows = views.gaps(rank, *span)
+            rows = views.gaps(rank, *span) if rank.ledger else pd.DataFrame(columns=["at_ms", "owner", "cause"])
             rows = rows.assign(
                 cause=[known_by(owner, cause) for owner, cause in zip(rows["owner"], rows["cause"], strict=True)]
             )
@@ -193,6 +177,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: TimelineSpan) -> 
                 lambda at: timeline_picture.visit("gaps", round(float(rows["at_ms"].iloc[at]) * 1e6)),
                 columns,
                 "lost-time-in-view",
+                timeline_picture.names_of(result, rank),
             )
     if host.open:
         with host:
@@ -217,7 +202,9 @@ def _host_in_view(rank: RankResult | None, recording_id: str, view: TimelineSpan
     )
 
 
-def _list(rows: pd.DataFrame, on_row: Callable[[int], None], columns: dict[str, str], key: str) -> None:
+def _list(
+    rows: pd.DataFrame, on_row: Callable[[int], None], columns: dict[str, str], key: str, names: Mapping[str, str] | None = None
+) -> None:
     if rows.empty:
         cards.small("Nothing of this kind is in view.")
         return
@@ -227,7 +214,7 @@ def _list(rows: pd.DataFrame, on_row: Callable[[int], None], columns: dict[str, 
         rows = rows.assign(short=distinct_names(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
     for column in ("kind", "cause"):
         if column in rows:
-            rows = rows.assign(**{column: rows[column].map(drawing.kind_label)})
+            rows = rows.assign(**{column: [drawing.kind_label(kind, names or {}) for kind in rows[column]]})
     panel.table(rows, {c: heading for c, heading in columns.items() if rows[c].notna().any()}, key, on_row=on_row)
     cards.small("Select a row to go to its longest place in view." if "at_ms" not in rows else "Select a row to go there.")
 

@@ -23,6 +23,7 @@ from sawtooth.app.words import advice, headline
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 from sawtooth.app.words import staircase as staircase_words
+from sawtooth.app.words.answer.step import answer_of
 
 SHOWN_FIRST = 3  # findings that are open where no change has a predicted bar; the others are folded
 
@@ -37,7 +38,7 @@ def main() -> None:
         cards.caution(fmt.clean(result.manifest.failure))
     with st.container(gap="xsmall"):
         _findings(result, stairs)
-        _why(result)
+        _why(result, stairs)
     findings.limits(result)
     if result.lead is None:
         findings.notes(result)
@@ -57,7 +58,7 @@ def _findings(result: RunResult, stairs: Staircase | None) -> None:
     findings.show_rest(result, [finding for _, finding in first])
 
 
-def _why(result: RunResult) -> None:
+def _why(result: RunResult, stairs: Staircase | None) -> None:
     """Show the numbers behind the answer, or what is missing."""
     if result.lead is None:
         if result.host is not None:
@@ -75,7 +76,7 @@ def _why(result: RunResult) -> None:
         )
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, code, "python")
     with st.expander("All numbers, and where a step goes", icon=":material/table_rows:"):
-        _numbers(result, rank, verdict)
+        _numbers(result, rank, verdict, stairs)
         findings.notes(result)
 
 
@@ -90,7 +91,7 @@ def _of_the_host(work: HostWork) -> None:
                     cards.table(heads, rows, title, figures=True)
 
 
-def _numbers(result: RunResult, rank: RankResult, verdict: RunJudgement | None) -> None:
+def _numbers(result: RunResult, rank: RankResult, verdict: RunJudgement | None, stairs: Staircase | None) -> None:
     if verdict and (sentence := words.distortion(verdict)):
         cards.small(sentence)
     chosen = basis.switch(rank)
@@ -100,10 +101,14 @@ def _numbers(result: RunResult, rank: RankResult, verdict: RunJudgement | None) 
             cards.metric_card(metric.key, reading, note=note, good=metric.good)
     if verdict:
         column = chosen if chosen in columns_of(rank) else columns_of(rank)[0]
-        shown = replace(verdict, column=column, parts=parts_of(rank, column))
+        parts = staircase_words.now_parts(result, stairs) if stairs is not None and column == verdict.column else ()
+        shown = replace(verdict, column=column, parts=parts or parts_of(rank, column))
+        step = answer_of(result, rank)
+        names = step.names if step is not None else {}
         chart = step_bar.chart(
             {column: shown.parts},
-            words.step_bar_title(shown),
+            words.step_bar_title(shown, names),
+            names,
             dark=frame.dark(),
             per_step=bool(len(rank.counted)),
         )

@@ -9,6 +9,7 @@ import streamlit as st
 
 from sawtooth.analysis.findings import gpu_work as tables
 from sawtooth.analysis.findings.gpu_work import GpuWork, Grouping
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables import memory
 from sawtooth.app import format as fmt
@@ -18,6 +19,7 @@ from sawtooth.app.page.parts import breakdown, first_change, work_details, work_
 from sawtooth.app.theme import OWNERS
 from sawtooth.app.words import advice, categories
 from sawtooth.app.words import run as words
+from sawtooth.app.words.answer.step import UNTRUSTED, answer_of
 
 GROUPS: dict[Grouping, str] = {
     "kernel": "Kernel",
@@ -29,7 +31,7 @@ GROUPS: dict[Grouping, str] = {
 FINER: dict[Grouping, tuple[Grouping, str]] = {"operator": ("shape", "By shape"), "module": ("class", "By class")}
 HEADINGS: dict[Grouping, str] = {**GROUPS, "shape": "Operator", "class": "Class of modules"}
 ORDERS = {"ms": "GPU time", "host_ms": "host time"}
-MOVES, MOVES_FROM = ("exposed_memcpy", "memset"), 0.003  # owners that compute nothing; below this share, no digit changes
+MOVES_FROM = 0.003  # share of GPU time: below it, no digit changes
 STANDS_OUT = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category
 METHOD = (
     "GPU time between the first and the last counted step, divided by the counted steps. Where operations run at the same time, each nanosecond "
@@ -69,7 +71,8 @@ def main() -> None:
         current_result.what_is_missing(result)
         return
     if not rank.ledger:
-        cards.headline("GPU times of this recording cannot be trusted, so none are shown.")
+        cards.headline(UNTRUSTED)
+        first_change.show(result)
         return
     _page(result, rank)
 
@@ -96,7 +99,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
         return
     rows = tables.grouped(work, by)
     with head:
-        _head(rows, work, rank, by)
+        _head(rows, work, result, rank, by)
         about = [numbered[place] for place in rows.iloc[0]["changes"]]
         first_change.show_with(about[:1], result)
     if not work.knows(chosen):
@@ -166,14 +169,12 @@ def _with_host(rows: pd.DataFrame, rank: RankResult, by: Grouping, order: str) -
     return both.sort_values([order, "name"], ascending=[False, True], ignore_index=True)
 
 
-def _head(rows: pd.DataFrame, work: GpuWork, rank: RankResult, by: Grouping) -> None:
-    total_ms, step_ms = float(rows["ms"].sum()), rank.best.ms
-    of_step = (
-        f", {fmt.share(total_ms / step_ms)} of a step of {fmt.duration_ms(step_ms)}" if step_ms and len(rank.counted) else ""
-    )
+def _head(rows: pd.DataFrame, work: GpuWork, result: RunResult, rank: RankResult, by: Grouping) -> None:
+    count = f"{fmt.many(len(rows), NOUNS[by])}. " if work.knows(by) else ""
+    answer = answer_of(result, rank)
     breakdown.head(
         finding(rows, work, by),
-        f"{f'{fmt.many(len(rows), NOUNS[by])}. ' if work.knows(by) else ''}The GPU works {fmt.duration_ms(total_ms)} {words.per(rank)}{_moving(rows)}{of_step}.",
+        f"{count}{answer.works if answer is not None else ''}{_moving(rows)}",
         ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy", "flops_per_step"),
         METHOD,
         "work",
@@ -181,9 +182,9 @@ def _head(rows: pd.DataFrame, work: GpuWork, rank: RankResult, by: Grouping) -> 
 
 
 def _moving(rows: pd.DataFrame) -> str:
-    """Return the time of copies, which the Verdict does not count as work; "" if there are hardly any."""
-    total, moved = float(rows["ms"].sum()), float(rows.loc[rows["owner"].isin(MOVES), "ms"].sum())
-    return f", {fmt.duration_ms(moved)} of it copies and memset" if moved > MOVES_FROM * total else ""
+    """Return the time of the rows that the Verdict counts as waiting; "" if there is hardly any."""
+    total, moved = float(rows["ms"].sum()), float(rows.loc[rows["owner"].isin(LOST_OWNERS), "ms"].sum())
+    return f" Transfers take {fmt.part_ms(total, moved)} more." if moved > MOVES_FROM * total else ""
 
 
 NOUNS: dict[Grouping, str] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 WORDS = {
     "gemm": "matrix products",
     "conv": "convolutions",
-    "copy": "copies",
+    "copy": "copy kernels",
     "memcpy": "transfers",
-    "memset": "memory set to a value",
+    "memset": "memset",
     "norm": "normalization",
     "rnn": "recurrent layers",
     "state_space": "state-space layers",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.knowledge.lost_time import is_explained, known_by
@@ -25,7 +26,7 @@ LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own code
 class LostTimeRow:
     """A cause of lost time: ``ms`` per step on the chosen basis, ``other_ms`` on the other one.
 
-    ``owner`` is "" for the sum of the small causes. The GPU copies or communicates during ``transfer_ms`` of the time.
+    ``owner`` is "" for the sum of the small causes, ``called`` a finding's own name. The GPU copies or communicates during ``transfer_ms`` of the time.
     """
 
     owner: str
@@ -33,6 +34,7 @@ class LostTimeRow:
     ms: float
     other_ms: float
     transfer_ms: float = 0.0
+    called: str = ""
 
     @property
     def label(self) -> str:
@@ -43,7 +45,7 @@ class LostTimeRow:
     def name(self) -> str:
         """The cause's name within a sentence."""
         # Capitals inside are proper names, such as "Python on the host".
-        return colour_of(self.owner, self.cause).label if self.owner else REST
+        return self.called or (colour_of(self.owner, self.cause).label if self.owner else REST)
 
     @property
     def key(self) -> str:
@@ -56,11 +58,11 @@ class LostTimeRow:
         return causes.helps(self.owner, self.cause) if self.owner else ""
 
 
-def rows(rank: RankResult, column: Column) -> list[LostTimeRow]:
+def rows(rank: RankResult, column: Column, names: Mapping[str, str] = MappingProxyType({})) -> list[LostTimeRow]:
     """Return lost time by cause as the Verdict divides it, largest first; rows sum to ``total_ms``.
 
     The small causes are one row at the end. No row has 0 ms: if ``column`` has no lost time, there are no rows, even if the
-    other column has some.
+    other column has some. ``names`` are the first change's own names of causes.
     """
     other: Column = "recorded" if column == "unprofiled" else "unprofiled"
     mine, others = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
@@ -73,7 +75,7 @@ def rows(rank: RankResult, column: Column) -> list[LostTimeRow]:
         if ms <= LEAST_ROW_SHARE * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
             small, small_other, small_transfer = small + ms, small_other + other_ms, small_transfer + transfer_ms
         else:
-            named.append(LostTimeRow(part.owner, part.cause, ms, other_ms, transfer_ms))
+            named.append(LostTimeRow(part.owner, part.cause, ms, other_ms, transfer_ms, names.get(part.cause or "", "")))
     named.sort(key=lambda row: -row.ms)
     return [*named, LostTimeRow("", None, small, small_other, small_transfer)] if small else named
 
@@ -103,7 +105,7 @@ def sentence(rank: RankResult, column: Column, of: Sequence[LostTimeRow], hidden
     step = f"each {fmt.duration_ms(whole)}{' profiled' if column == 'recorded' and rank.best.source != 'profile' else ''} step"
     lost = f"{about}{fmt.duration_ms(total_ms(of))} of {step if len(rank.counted) else 'the recorded time'} is lost"
     first = of[0]
-    to = causes.loses_to(first.owner, first.cause) if first.owner else REST
+    to = first.called or (causes.loses_to(first.owner, first.cause) if first.owner else REST)
     if first.owner == OUTSIDE_PROFILE and hidden is not None:
         to = f"{to}, most likely {CAUSE_OF[hidden.explains.causes[0]].loses_to}"
     return f"{lost} to {to}." if len(of) == 1 else f"{lost}, {fmt.duration_ms(first.ms)} of it to {to}."

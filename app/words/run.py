@@ -201,19 +201,18 @@ def _counts(result: RunResult) -> list[tuple[int, str]]:
     return [(traces, "trace"), (len(result.manifest.telemetry), "telemetry file")]
 
 
-def step_bar_title(verdict: RunJudgement) -> str:
-    """Return the finding of the bar that shows where a step goes."""
-    first = verdict.parts[0]
-    name = colour_of(first.owner, first.cause).label
+def step_bar_title(verdict: RunJudgement, names: Mapping[str, str]) -> str:
+    """Return the bar's largest two parts; ``names`` are the first change's own names of causes."""
     of = "each step" if verdict.step.value is not None else "the recorded time"
     if verdict.column == "recorded" and verdict.step_source != "profile":
         of = "each profiled step"
     about = "≈\u00a0" if verdict.column == "unprofiled" else ""
-    start = f"{about}{fmt.share(first.share)} of {of} is {name}"
-    second = next((p for p in verdict.parts[1:] if p.lost != first.lost), None)
-    if second is None or second.share < 0.01:
-        return start
-    return f"{start}, {fmt.share(second.share)} {colour_of(second.owner, second.cause).label}"
+    first, *others = [
+        f"{fmt.share(part.share)}{{}}{names.get(part.cause or '') or colour_of(part.owner, part.cause).label}"
+        for part in verdict.parts[:2]
+        if part is verdict.parts[0] or part.share >= 0.01
+    ]
+    return ", ".join([f"{about}{first.format(f' of {of} is ')}", *(other.format(" ") for other in others)])
 
 
 def beside(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | None:

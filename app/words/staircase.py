@@ -11,13 +11,14 @@ from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
 from sawtooth.analysis.knowledge.owners import AVOIDABLE, COMPUTE_OWNERS, HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RunResult
-from sawtooth.analysis.run.verdict import judge
+from sawtooth.analysis.run.verdict import StepPart
 from sawtooth.analysis.staircase import Parts, Staircase, StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import MUTED, Colour, colour_of, place_of
 from sawtooth.app.words import advice, evidence, headline, predicted_gain, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
+from sawtooth.app.words.answer.step import answer_of
 from sawtooth.app.words.answer.title import (
     Title,
     after,
@@ -33,7 +34,6 @@ LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which 
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
 # Compute is avoidable if the first change removes so much of it: a share of the change's gain.
 LEAST_AVOIDED = 0.25
-MOSTLY = 0.9  # share of a wait from which on a finding that explains it may name it
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 
 
@@ -116,6 +116,13 @@ def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
     return replace(stairs, choices={choice: _divided(step, kept) for choice, step in stairs.choices.items()})
 
 
+def now_parts(result: RunResult, stairs: Staircase) -> tuple[StepPart, ...]:
+    """Return the parts of the step now, as the chart draws them, largest first."""
+    now = with_avoidable(stairs, result).now
+    parts = (StepPart(owner, cause, ms, ms / now.ms) for owner, cause, ms in now.parts if ms and owner not in (AFTER, NOW))
+    return tuple(sorted(parts, key=lambda part: -part.ms))
+
+
 def _compute(step: StairStep) -> dict[str, float]:
     return {owner: ms for owner, _, ms in step.parts if owner in COMPUTE_OWNERS}
 
@@ -163,6 +170,8 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
         return {**drawn, "states": {"0": state}, "busy": [], "bars": False}
     stairs = with_avoidable(stairs, result)
     kinds = _kinds([*stairs.choices.values(), *(run.step for run in measured)])
+    now = answer_of(result, result.lead)
+    names = {colour_of("idle", cause): name for cause, name in now.names.items()} if now is not None else {}
     states, first = {}, first_choice(stairs, result)
     for choice, step in stairs.choices.items():
         shown, limit = title(stairs, choice, result), step.limit
@@ -179,14 +188,14 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
             "tab": headline.tab_title(result, "" if choice == first else shown.text),
             "facts": facts(result, stairs, choice, asked),
         }
-    by_rule, names = {finding.rule: finding for finding in result.findings}, _own_names(result, stairs.now)
+    by_rule = {finding.rule: finding for finding in result.findings}
     return {
-        "kinds": [{**_kind(colour, owner), **names.get(colour, {})} for colour, owner in kinds],
+        "kinds": [_kind(colour, owner) | ({"label": names[colour]} if colour in names else {}) for colour, owner in kinds],
         "changes": [_change(by_rule[rule], result) for rule in stairs.changes],
         "states": states,
         "first": first,
         "complete": stairs.complete,
-        "busy": _busy(result, stairs),
+        "busy": [fmt.duration_ms(now.works_ms), fmt.duration_ms(now.waits_ms)] if now is not None else [],
         "bars": True,
         "measured": [
             {
@@ -201,16 +210,6 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
             for run in measured
         ],
     }
-
-
-def _own_names(result: RunResult, now: StairStep) -> dict[Colour, dict[str, str]]:
-    """Return the label of the part that the first change's finding explains and has its own name for."""
-    lead = reading_order.leading(result)
-    called = lead.explains.called if lead is not None else None
-    if lead is None or not called:
-        return {}
-    waits = [(owner, cause) for owner, cause, ms in now.parts if cause in lead.explains.causes and lead.gain_ms >= MOSTLY * ms]
-    return {colour_of_part(*wait): {"label": called} for wait in waits}
 
 
 def _of_title(shown: Title) -> dict[str, Any]:
@@ -241,16 +240,6 @@ def _parts(step: StairStep, kinds: Sequence[tuple[Colour, str]]) -> list[tuple[i
     for owner, cause, ms in step.parts:
         summed[at[colour_of_part(owner, cause)]] = summed.get(at[colour_of_part(owner, cause)], 0.0) + ms
     return [(kind, ms, fmt.part_ms(step.ms, ms)) for kind, ms in sorted(summed.items()) if ms > SEEN * step.ms]
-
-
-def _busy(result: RunResult, stairs: Staircase) -> list[str]:
-    """Return how long the GPU works and waits in the step now; empty without a GPU."""
-    verdict = judge(result.lead) if result.lead is not None else None
-    if verdict is None:
-        return []
-    lost = {(part.owner, part.cause) for part in verdict.parts if part.lost}
-    waits = sum(ms for owner, cause, ms in stairs.now.parts if (owner, cause) in lost)
-    return [fmt.duration_ms(stairs.now.ms - waits), fmt.duration_ms(waits)]
 
 
 def _change(finding: Finding, result: RunResult) -> dict[str, Any]:

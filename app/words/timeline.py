@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sawtooth.analysis.findings.recorded.source_lines import is_user_line
@@ -93,11 +93,13 @@ class MostLost(NamedTuple):
     of_it: str
 
 
-def most_lost(facts: InView, in_view: TimelineSpan, counted: Sequence[TimelineSpan]) -> MostLost | None:
+def most_lost(
+    facts: InView, in_view: TimelineSpan, counted: Sequence[TimelineSpan], names: Mapping[str, str]
+) -> MostLost | None:
     """Return the main cause of a range's lost time; each cause includes the time of copies meanwhile.
 
-    Only the ``counted`` steps have causes, so the text names them if the range extends beyond them. The result is None without
-    causes.
+    Only the ``counted`` steps have causes, so the text names them if the range extends beyond them. ``names`` are the run's own
+    names of causes. The result is None without causes.
     """
     whole: dict[tuple[str, str | None], list[float]] = {}
     owners: dict[str, str] = {}
@@ -116,7 +118,7 @@ def most_lost(facts: InView, in_view: TimelineSpan, counted: Sequence[TimelineSp
     meanwhile = cause_words.meanwhile(owner, cause, ms, transfer_ms)
     lost = fmt.duration_ms(ms)
     of_it = f"{lost} lost{where}{meanwhile}" if where or meanwhile else ""
-    return MostLost(f"{cause_words.loses_to(owner, cause)}: {lost}", of_it)
+    return MostLost(f"{names.get(cause or '') or cause_words.loses_to(owner, cause)}: {lost}", of_it)
 
 
 def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any]:

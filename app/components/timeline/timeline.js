@@ -1361,7 +1361,7 @@ var Drawer = class {
   }
   summary(range, sides) {
     const length = range.end - range.start;
-    const busy = sides.map(([mark, side]) => mark + (side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`)).join("; ");
+    const busy = sides.map(([mark, side]) => mark + (!side.trusted ? "GPU times cannot be trusted in" : side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`)).join("; ");
     return {
       title: `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`,
       sums: sides.map(([mark, side]) => this.sums(side, length, mark))

@@ -6,7 +6,7 @@ page writes that range into the address.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from sawtooth.app.page.timeline import overview, tracks, views
 from sawtooth.app.page.timeline.tracks import Beside
 from sawtooth.app.theme import ACCENT, HOST_KINDS, MUTED, STEPS, UNKNOWN, Colour, colour_of_quantity
 from sawtooth.app.words import timeline as words
+from sawtooth.app.words.answer.step import answer_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
@@ -143,7 +144,7 @@ def _data(
         "lines": _lines(telemetry, whole) if telemetry else [],
         "kinds": {
             "gpu": _kinds(colours.work_colours()),
-            "gaps": _kinds(colours.gap_colours()),
+            "gaps": _kinds(colours.gap_colours(names_of(result, rank))),
             "steps": _kinds(STEPS),
             "page": _kinds({"accent": ACCENT, "muted": MUTED, "unknown": UNKNOWN}),
             **{source: _kinds(HOST_KINDS) for source in tracks.HOST_LANES},
@@ -160,14 +161,14 @@ def _data(
     }
 
 
-def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
+def legend(result: RunResult, rank: RankResult | None) -> tuple[LegendEntry, ...]:
     """Return the legend for the colours of lost time and of the streams, each group with a heading.
 
     Entries are sorted by their share of the steps. Colours with a very small share are left out; their name appears on hover.
     """
     if rank is None:
         return ()
-    work, gaps = colours.work_colours(), colours.gap_colours()
+    work, gaps = colours.work_colours(), colours.gap_colours(names_of(result, rank))
     least = NAMED_FROM * sum(row.ns for row in rank.ledger)
     shares = sorted((row for row in rank.ledger if row.ns > least), key=lambda row: -row.ns)
     # A copy is drawn on its stream, but the time that it owns counts as lost time.
@@ -176,6 +177,12 @@ def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
     streams = [work.get(row.owner) for row in shares]
     host = [HOST_KINDS[kind] for kind in HOST_NAMED]
     return (*_entries("Lost time", lost), *_entries("GPU streams", streams), *_entries("Host", host))
+
+
+def names_of(result: RunResult, rank: RankResult | None) -> Mapping[str, str]:
+    """Return the Verdict's own names of this device's waits, by cause."""
+    answer = answer_of(result, rank)
+    return answer.names if answer is not None else {}
 
 
 def _entries(heading: str, shown: Sequence[Colour | None]) -> list[LegendEntry]:

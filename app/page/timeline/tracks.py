@@ -138,7 +138,7 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
     views.summed(recording_id)
     known, names, backward = views.lanes(recording_id, rank.device if rank else 0)
     shown: list[dict[str, Any]] = []
-    if rank is not None:
+    if rank is not None and rank.ledger:  # without it, the times cannot be trusted
         shown.append({"id": "gaps", "source": "gaps", "lane": 0, "label": "Lost time", "rows": 1})
     streams = sorted((lane for lane in known if lane.source == "gpu"), key=lambda lane: -lane.busy_ns)[:STREAMS_MOST]
     shown += [_lane(lane, f"GPU stream {lane.lane}") for lane in sorted(streams, key=lambda lane: lane.lane)]

@@ -14,15 +14,14 @@ from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.analysis.run.verdict import RunJudgement, judge
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
-from sawtooth.app.theme import colour_of
 from sawtooth.app.words import advice, headline, telemetry
 from sawtooth.app.words import run as run_words
+from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of
 
 MOST_WORDS = 12  # of a headline without its factor, so that it is read at a glance; the rest is on the lines below
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 CAUSE = "Cause: "  # the browser sets it in bold
 LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
-LEAST_OF_WAITS = 0.25  # share of all waits that a change shortens: a wait of a smaller one is no cause to name
 _OR = ", or "  # begins the other way in an action's ``how``
 _WORD = re.compile(r"\w")
 _CLAUSES = ("; ", ": ", ". ", ", ")
@@ -191,7 +190,7 @@ def _number(count: int) -> str:
     return WORDS[count] if count < len(WORDS) else fmt.count(count)
 
 
-def _waits(finding: Finding, verdict: RunJudgement, now: StairStep, after: StairStep) -> str:
+def _waits(finding: Finding, result: RunResult, verdict: RunJudgement, now: StairStep, after: StairStep) -> str:
     """Return the waits that a change shortens, as a sentence; "" if its finding names all of them."""
     lost = {(part.owner, part.cause) for part in verdict.parts if part.lost}
     after_ms = {(owner, cause): ms for owner, cause, ms in after.parts}
@@ -203,8 +202,10 @@ def _waits(finding: Finding, verdict: RunJudgement, now: StairStep, after: Stair
     if len(named) < 2 or all(cause in finding.explains.causes for *_, cause in named):
         return ""
     named.sort(key=lambda wait: -wait[0])
-    parts = " and ".join(f"{fmt.duration_ms(ms)} for {colour_of(owner, cause).label}" for ms, _, owner, cause in named)
-    return f"Of each step, the GPU waits {parts}."
+    answer = answer_of(result, result.lead)
+    return (
+        f"Of each step, the GPU waits {answer.listed([(owner, cause, ms) for ms, _, owner, cause in named])}." if answer else ""
+    )
 
 
 def _cause(finding: Finding, result: RunResult, then: tuple[StairStep, StairStep] | None = None) -> str:
@@ -217,7 +218,7 @@ def _cause(finding: Finding, result: RunResult, then: tuple[StairStep, StairStep
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
         included = [] if reading_order.leading(result) is finding else [finding]
         return CAUSE + (advice.below(result, included) or run_words.first_line(result))
-    waits = _waits(finding, verdict, *then) if then is not None else ""
+    waits = _waits(finding, result, verdict, *then) if then is not None else ""
     return CAUSE + (waits or fmt.ended(fmt.spaced(finding.title)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.page import frame
 from sawtooth.app.page.timeline import picture
 from tests.support.run_results import run_of
@@ -15,14 +16,19 @@ LEDGER = [
 ]  # fmt: skip
 
 
+def labels(run: RunResult) -> list[str]:
+    """Return the texts of a run's legend."""
+    return [entry.label for entry in picture.legend(run, run.lead)]
+
+
 def test_every_colour_that_is_drawn_is_named_the_largest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame, "dark", lambda: False)
-    names = [entry.label for entry in picture.legend(run_of(ledger=LEDGER).lead)]
+    names = labels(run_of(ledger=LEDGER))
     assert names == [
         "Lost time", "host waits for a result (sync)", "copy not overlapped", "gaps between kernels", "Python on the host", "kernel launches",
         "GPU streams", "copy", "other compute", "tensor-core compute", "memset",
         "Host", "annotation", "operator", "launch call", "other runtime call", "waits for the GPU",
     ]  # fmt: skip
-    assert picture.legend(None) == ()
+    assert picture.legend(run_of(ledger=LEDGER), None) == ()
     sliver = [*LEDGER, ("idle", "data_wait", 4, 0.004)]
-    assert [entry.label for entry in picture.legend(run_of(ledger=sliver).lead)] == names
+    assert labels(run_of(ledger=sliver)) == names

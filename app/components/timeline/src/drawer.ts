@@ -27,6 +27,7 @@ interface Part {
 }
 
 interface Stretch {
+  trusted: boolean;
   busy_share: number | null;
   owners: (Part & { ns: number })[];
   lost: (Part & { ms: number })[];
@@ -245,7 +246,7 @@ export class Drawer {
   private summary(range: Span, sides: [string, Stretch][]): { title: string; sums: HTMLElement[] } {
     const length = range.end - range.start;
     const busy = sides.map(([mark, side]) =>
-      mark + (side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`)).join("; ");
+      mark + (!side.trusted ? "GPU times cannot be trusted in" : side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`)).join("; ");
     return {
       title: `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`,
       sums: sides.map(([mark, side]) => this.sums(side, length, mark)),

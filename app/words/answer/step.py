@@ -1,0 +1,125 @@
+"""Where a step goes: the times and names that Verdict, Timeline, Idle and Work all show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sawtooth.analysis import reading_order
+from sawtooth.analysis.derive.lost.uneven import UnevenWait
+from sawtooth.analysis.knowledge.lost_time import is_explained, known_by
+from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.verdict import StepPart, judge
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import colour_of
+from sawtooth.app.words import causes
+from sawtooth.app.words.run import step_time
+
+MOSTLY = 0.9  # share of a wait from which on a finding that explains it may name it
+HARDLY_WAITS = 0.95  # share of the step in which the GPU works: above it, no wait needs a sentence
+LEAST_OF_WAITS = 0.25  # share of all waits: a shorter wait is not named
+NAMED = 2  # waits in a sentence
+UNTRUSTED = "GPU times of this recording cannot be trusted."
+
+PHRASES = {  # after a time, where the cause's label alone is no English
+    "data_wait": "for the data loader",
+    "allocator": "for the allocator",
+    "blocking_copy": "for blocking copies",
+    "host_sync": "for the host, which waits for a result (sync)",
+    "comm_wait": "for another rank or stream",
+    "launch_latency": "in gaps between kernels",
+}
+
+Wait = tuple[str, str | None, float]  # owner, cause, ms
+
+
+@dataclass(frozen=True)
+class StepAnswer:
+    """The parts of a device's step (of the recorded time without steps), ms, which sum to ``step_ms``.
+
+    ``names`` are the first change's own names of waits, by cause. ``uneven`` are the waits that only a few steps have.
+    """
+
+    step_ms: float
+    step: str
+    parts: tuple[StepPart, ...]
+    names: Mapping[str, str]
+    uneven: Mapping[str, UnevenWait]
+
+    @property
+    def waits_ms(self) -> float:
+        """The time in which nothing computes."""
+        return sum(part.ms for part in self.parts if part.lost)
+
+    @property
+    def works_ms(self) -> float:
+        """The rest of the step."""
+        return self.step_ms - self.waits_ms
+
+    @property
+    def works(self) -> str:
+        """How long the GPU works in a step, as a sentence."""
+        return f"The GPU works {fmt.part_ms(self.step_ms, self.works_ms)} of {self.step}."
+
+    @property
+    def waits(self) -> str:
+        """The longest waits, as a sentence; "" if the GPU hardly waits."""
+        if self.works_ms >= HARDLY_WAITS * self.step_ms:
+            return ""
+        longest = sorted((part for part in self.parts if part.lost), key=lambda part: -part.ms)
+        named = [part for part in longest if part.ms >= LEAST_OF_WAITS * self.waits_ms][:NAMED] or longest[:NAMED]
+        return f"It waits {self.listed([(part.owner, part.cause, part.ms) for part in named])}."
+
+    def label(self, owner: str, cause: str | None) -> str:
+        """Return the name of a part."""
+        return self.names.get(known_by(owner, cause)) or colour_of(owner, cause).label
+
+    def listed(self, waits: Sequence[Wait]) -> str:
+        """Return waits in words, such as "5.19 ms for kernel launches and 0.3 ms in gaps between kernels"."""
+        return " and ".join(self._wait(owner, cause, ms) for owner, cause, ms in waits)
+
+    def _wait(self, owner: str, cause: str | None, ms: float) -> str:
+        """Return a wait in words; if only some steps have it, also how long it is in these and in the others."""
+        time, wait = fmt.duration_ms(ms), self.uneven.get(cause or "")
+        if wait is None or not wait.mean_ms:
+            return f"{time} {self._reason(owner, cause)}"
+        scale = ms / wait.mean_ms
+        slow, other = fmt.duration_ms(scale * wait.slow_ms), fmt.duration_ms(scale * wait.other_ms)
+        often = f"({slow} in {wait.slow} of {wait.steps} steps, {other} in the others)"
+        return f"{time} on average {self._reason(owner, cause)} {often}"
+
+    def _reason(self, owner: str, cause: str | None) -> str:
+        if owner == OUTSIDE_PROFILE:
+            return "outside the profiled steps"
+        if is_explained(cause):
+            return (PHRASES.get(cause or "") if cause not in self.names else "") or f"for {self.label(owner, cause)}"
+        return "for a cause that the trace does not show" if owner == "idle" else f"for {causes.loses_to(owner, cause)}"
+
+
+def answer_of(result: RunResult, rank: RankResult | None) -> StepAnswer | None:
+    """Return where a step of a device goes; None if that is not known."""
+    verdict = judge(rank) if rank is not None else None
+    if rank is None or verdict is None or result.withdrawn_by is not None:
+        return None
+    whole = sum(part.ms for part in verdict.parts)
+    step_ms = verdict.step.value or whole
+    parts = tuple(
+        StepPart(part.owner, part.cause, part.ms * step_ms / whole, part.share, part.transfer_ms * step_ms / whole)
+        for part in verdict.parts
+    )
+    step = f"each {step_time(verdict)} step" if verdict.step.value else f"the recorded {fmt.duration_ms(whole)}"
+    return StepAnswer(step_ms, step, parts, own_names(result, parts) if rank is result.lead else {}, rank.uneven)
+
+
+def own_names(result: RunResult, parts: Sequence[StepPart]) -> dict[str, str]:
+    """Return the first change's own name of the waits that it explains, by cause."""
+    lead = reading_order.leading(result)
+    called = lead.explains.called if lead is not None else None
+    if lead is None or not called:
+        return {}
+    return {
+        part.cause: called
+        for part in parts
+        if part.cause is not None and part.cause in lead.explains.causes and lead.gain_ms >= MOSTLY * part.ms
+    }
