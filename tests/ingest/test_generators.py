@@ -6,9 +6,11 @@ The garbage collector may close them in a thread that holds the lock that every 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -85,25 +87,38 @@ def _holds_something(node: ast.AST) -> bool:
     return ends and any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in _inside(node))
 
 
-def _functions() -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    rooms = ("ingest", "analysis", "app", "tests/support")
-    modules = [(path, ast.parse(path.read_text("utf-8"))) for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+def _holding(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether ``node`` is a generator that holds something while it yields."""
+    managers = {_name(decorator) for decorator in node.decorator_list}
+    return not MANAGERS & managers and any(map(_holds_something, _inside(node)))
+
+
+def _functions_of(paths: Iterable[Path]) -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    modules = [(path, ast.parse(path.read_text("utf-8"))) for path in paths]
     return [(p, n) for p, tree in modules for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
 
 @pytest.fixture(scope="module")
-def functions() -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    return _functions()
+def texts() -> dict[Path, str]:
+    rooms = ("ingest", "analysis", "app", "tests/support")
+    return {path: path.read_text("utf-8") for room in rooms for path in sorted((ROOT / room).rglob("*.py"))}
+
+
+@pytest.fixture(scope="module")
+def generators(texts: dict[Path, str]) -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    return _functions_of(path for path, text in texts.items() if "yield" in text)
 
 
 def test_who_starts_a_generator_that_holds_something_closes_it(
-    functions: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]],
+    texts: dict[Path, str], generators: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]
 ) -> None:
     places: dict[str, set[Path]] = {}
-    for path, node in functions:
-        if not MANAGERS & {_name(decorator) for decorator in node.decorator_list} and any(map(_holds_something, _inside(node))):
+    for path, node in generators:
+        if _holding(node):
             places.setdefault(node.name, set()).add(path)
     assert {"pieces", "lines", "in_processes"} <= places.keys()
+    named = re.compile(rf"\b({'|'.join(places)})\b")
+    functions = _functions_of(path for path, text in texts.items() if named.search(text))  # parsing all takes seconds
     defined = Counter(node.name for _, node in functions)
     open_ = []
     for path, node in functions:
@@ -118,12 +133,12 @@ def test_who_starts_a_generator_that_holds_something_closes_it(
     assert open_ == [], "wrap these in contextlib.closing"
 
 
-def test_nothing_of_ours_runs_in_a_finalizer(functions: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]) -> None:
-    assert [str(path) for path, node in functions if node.name == "__del__"] == []
+def test_nothing_of_ours_runs_in_a_finalizer(texts: dict[Path, str]) -> None:
+    assert [str(path) for path, text in texts.items() if "def __del__" in text] == []
 
 
-def test_no_generator_holds_threads(functions: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]) -> None:
-    for path, node in functions:
+def test_no_generator_holds_threads(generators: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]) -> None:
+    for path, node in generators:
         held = {
             _name(item.context_expr)
             for n in _inside(node)
