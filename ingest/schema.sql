@@ -250,7 +250,7 @@ COMMENT ON COLUMN sample_gaps.reason IS 'Why, where the sampler said so';
 
 CREATE TABLE step_marks (
     step BIGINT NOT NULL, end_ns BIGINT NOT NULL, phase VARCHAR NOT NULL, optimizer INTEGER NOT NULL, samples DOUBLE, tokens DOUBLE,
-    site VARCHAR
+    site VARCHAR, wait_ns BIGINT, first_wait_ns BIGINT, loader_start_ns BIGINT
 );
 COMMENT ON TABLE step_marks IS 'The ends of a training loop''s steps as the loop itself marked them, mostly outside the profile';
 COMMENT ON COLUMN step_marks.step IS 'Index of the step, from 0, of its optimizer';
@@ -260,6 +260,9 @@ COMMENT ON COLUMN step_marks.optimizer IS 'Which optimizer stepped, by first app
 COMMENT ON COLUMN step_marks.samples IS 'Samples in the batch, where the loop said so';
 COMMENT ON COLUMN step_marks.tokens IS 'Length of the batch in tokens, where the loop said so';
 COMMENT ON COLUMN step_marks.site IS 'Lines of the program that called the step, innermost first, such as train.py:12 < train.py:40';
+COMMENT ON COLUMN step_marks.wait_ns IS 'How long the loop waited for DataLoader batches since the mark before, where it did';
+COMMENT ON COLUMN step_marks.first_wait_ns IS 'The part of the wait before an epoch''s first batch and after its last one, where there was any';
+COMMENT ON COLUMN step_marks.loader_start_ns IS 'The part of that wait in which the epoch''s iterator was made and its worker processes started';
 
 CREATE TABLE compile_events (
     kind VARCHAR NOT NULL, compile_id VARCHAR, time_ns BIGINT, dur_ns BIGINT, "function" VARCHAR, file VARCHAR, line INTEGER,

@@ -226,6 +226,10 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
         lambda g: bool(g.rank.trace.record_shapes) or not g.fp32_by_name.empty,
         "the trace has no shapes (`record_shapes=True`), and its kernels' names state no dtype",
     ),
+    "epochs": (
+        lambda g: bool(g.rank.trace.with_stack or (g.rank.best.parts is not None and g.rank.best.parts.waiting_ms is not None)),
+        "no step marks time the loader, and the trace has no Python calls (`with_stack=True`)",
+    ),
     "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
     "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),
     "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),

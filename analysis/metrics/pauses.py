@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from sawtooth.analysis.metrics.reading import Reading, worst
 from sawtooth.analysis.units import in_times, in_words, significant
 from sawtooth.ingest.loop.rounds import MIN_LONG_SHARE, rounds_of
+from sawtooth.ingest.loop.step_parts import StepSpan
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
@@ -93,14 +94,6 @@ class Pauses:
             f"Between its steps it {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{per_pause}: no part of the step time. "
             f"They take {significant(100 * self.share(step_ms), 2)} % of the time; with them a step takes {in_words(step_ms + self.ms_per_step)} on average."
         )
-
-
-class StepSpan(NamedTuple):
-    """The time from the previous mark to that of ``step``, with the loop's activity (``phase``)."""
-
-    step: int
-    ns: int
-    phase: str
 
 
 def rare_phases(spans: Sequence[StepSpan], steps_apart: int) -> frozenset[str]:
@@ -206,15 +199,16 @@ class Profiled:
 
 
 def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> Round | None:
-    """Return the rounds of consecutive ``spans``; None if there are none or a checkpoint precedes each.
+    """Return the rounds of consecutive ``spans``; None without, or if they begin with other work.
 
-    ``counted_ns`` are the times in the step time.
+    Such work is a checkpoint or the start of an epoch. ``counted_ns`` are the times in the step time.
     """
     rhythm = rounds_of([span.ns for span in spans])
     if rhythm is None:
         return None
-    phases = [span.phase for span in spans if span.ns > rhythm.over]
-    if phases.count("checkpoint") > MAJORITY * len(phases):
+    long = [span for span in spans if span.ns > rhythm.over]
+    phases = [span.phase for span in long]
+    if max(phases.count("checkpoint"), sum(span.begins_epoch for span in long)) > MAJORITY * len(phases):
         return None
     usual_ns = counted_ns[counted_ns <= rhythm.over]
     step_ms, usual_ms = float(counted_ns.mean()) / 1e6, float(usual_ns.mean()) / 1e6

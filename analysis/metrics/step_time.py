@@ -31,6 +31,7 @@ from sawtooth.analysis.metrics.step_time_evidence import (
     with_host_drift,
 )
 from sawtooth.analysis.units import in_words
+from sawtooth.ingest.loop.step_parts import StepParts
 
 AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile is the better number, because it was measured
 SAME = 0.08  # telemetry's own error: evidence that differs by less agrees
@@ -53,7 +54,7 @@ class BestStepTime:
     ``profiled`` is the profile's median device step, ``mean_ms`` its mean. ``witnesses`` are all the evidence, strongest first.
     ``floor_ms`` is the GPU's time for a step's kernels. ``represented`` is False if stronger evidence shows that the run takes
     longer than its profiled steps; then the rest of a step is not in the trace. ``feeding`` is the loader workers' time per
-    step, None if not timed. ``round`` are the loop's rounds, None without rounds.
+    step, None if not timed. ``round`` are the loop's rounds, ``parts`` the parts of its marked step.
     """
 
     source: StepSource
@@ -66,6 +67,7 @@ class BestStepTime:
     represented: bool = True
     feeding: Feeding | None = None
     round: Round | None = None
+    parts: StepParts | None = None
 
     @property
     def ms(self) -> float | None:
@@ -142,6 +144,7 @@ def choose_step_time(
         represented=not much_longer(source, reading, est, mean_ms, fed) or of_slower_host(marks, source, est, mean_ms, rounds),
         feeding=fed,
         round=rounds,
+        parts=marks.parts if marks is not None and source == "marks" else None,
     )
     by_recording = STEP_SOURCES[source].of_trace
     if floor is not None and by_recording and chosen.gpu_may_limit and not _bound_by_gpu(durations.tolist(), floor):

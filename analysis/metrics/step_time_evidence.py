@@ -16,6 +16,7 @@ from sawtooth.analysis.metrics.pauses import Pauses, Round
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
+from sawtooth.ingest.loop.step_parts import StepParts
 
 FLOOR_MARGIN = 0.96  # the same kernels were up to 4 % faster outside the profile, and hardly ever more
 SUSTAINED = 1.08  # clocks of a long run are up to 8 % below those of a profile's few steps
@@ -47,7 +48,7 @@ class StepTimeEvidence:
     ``typical_ms`` is the median of single steps, None if they were not timed one by one; ``round`` are their rounds.
     ``before_high_ms`` is the upper end of the interval if slower steps after the profile do not count. It is None without enough
     steps before the profile. ``timed_s`` is the length of the marked steps that count. ``marked_ms`` is the interval of these
-    steps alone, if ``low_ms`` and ``high_ms`` also include the drift of the host.
+    steps alone, if ``low_ms`` and ``high_ms`` also include the drift of the host. ``parts`` are those of the marked steps.
     """
 
     source: StepSource
@@ -61,6 +62,7 @@ class StepTimeEvidence:
     before_high_ms: float | None = None
     timed_s: float = 0.0
     marked_ms: tuple[float, float] | None = None
+    parts: StepParts | None = None
 
     @property
     def alike(self) -> bool:

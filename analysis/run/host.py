@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
@@ -14,6 +14,7 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, by_user
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words
+from sawtooth.ingest.loop.step_parts import StepParts
 
 SLOWED = 1.5  # ratio: above it, the parts of a profiled step are longer than the run's whole step
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
@@ -49,7 +50,9 @@ class HostWork:
     ``collective``.
 
     ``step_ms`` are the profiled steps in order. ``loads_inline`` says that the loop's own process loads its batches. ``round``
-    describes the loop's rounds, None if it has none. ``functions`` are the user's own functions as ``file.py(12): name``, with
+    describes the loop's rounds, None if it has none. ``parts`` are set if the loop's marks show how long the run's own steps wait: then
+    the three times are those of the run's step, and ``outside_ms`` is its time that the profiled steps do not show.
+    ``work_scale`` is the factor from profiled operators and rest to the run's. ``functions`` are the user's own functions as ``file.py(12): name``, with
     their ms outside operators and loading. They are empty where no Python calls were recorded.
     """
 
@@ -66,16 +69,32 @@ class HostWork:
     communication_ms: float = 0.0
     collective: str = ""
     round: Round | None = None
+    parts: StepParts | None = None
+    work_scale: float = 1.0
+
+    @property
+    def outside_ms(self) -> float:
+        """The time of the run's step that the profiled steps do not show."""
+        return self.parts.all_apart_ms if self.parts is not None else 0.0
+
+    @property
+    def first_ms(self) -> float:
+        """The part of ``loading_ms`` for the first batches of epochs; 0 if not known."""
+        return min(self.parts.first_ms, self.loading_ms) if self.parts is not None else 0.0
 
     @property
     def total_ms(self) -> float:
-        """The loop's time that the parts sum to, ms: a profiled step, or the recording."""
-        return self.loading_ms + self.operators_ms + self.rest_ms
+        """The loop's time that the parts sum to, ms: the run's step, a profiled step, or the recording."""
+        return self.loading_ms + self.operators_ms + self.rest_ms + self.outside_ms
 
     @property
     def of_the_step(self) -> float:
-        """The factor from a time in the profiled steps to a time in the run's own step; 1 if not known."""
-        return self.step.value / self.total_ms if self.step.value and self.steps and self.total_ms else 1.0
+        """The factor from the parts to a time in the run's own step.
+
+        It is 1 if it is not known, or if the parts are those of the run's step.
+        """
+        known = self.step.value and self.steps and self.total_ms and self.parts is None
+        return self.step.value / self.total_ms if self.step.value and known else 1.0
 
     @property
     def slowed(self) -> float | None:
@@ -83,7 +102,8 @@ class HostWork:
 
         None if their times are close enough to be shown together.
         """
-        return 1 / self.of_the_step if self.of_the_step * SLOWED <= 1 else None
+        scale = self.of_the_step * self.work_scale
+        return 1 / scale if 0 < scale * SLOWED <= 1 else None
 
 
 def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEvidence | None) -> HostWork | None:
@@ -95,7 +115,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEviden
     inline = recording.named(LOADS_INLINE)
     names = {row[0]: row[1] or f"thread {row[2]}" for row in recording.rows("SELECT thread_id, name, tid FROM threads")}
     rounds = _rounds(work, marks) if user_ms is None else None
-    return HostWork(
+    known = HostWork(
         steps=len(work["step_ns"]),
         step=_step(work["step_ns"], work.get("first_ns"), user_ms, marks, rounds),
         loading_ms=work["loading_ns"] / 1e6,
@@ -109,6 +129,34 @@ def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEviden
         communication_ms=work.get("communication_ns", 0.0) / 1e6,
         collective=work.get("collective", ""),
         round=rounds,
+    )
+    return _in_the_run(known, marks) if marks is not None and user_ms is None else known
+
+
+def _in_the_run(work: HostWork, marks: StepTimeEvidence) -> HostWork:
+    """Return the work with the parts of the run's own step, if its marks show the waits for batches.
+
+    What is neither waiting nor outside the profiled steps is divided as in these.
+    """
+    parts = marks.parts
+    if parts is None or not work.steps or marks.ms is None or (parts.waiting_ms is None and work.loading_ms):
+        return work
+    waiting_ms, rest_ms = parts.waiting_ms or 0.0, max(work.rest_ms - parts.profiled_start_ms, 0.0)
+    operators_ms, left_out = work.operators_ms, {pause.reason for pause in marks.pauses if not pause.in_step}
+    if "evaluation" in left_out:  # If the profile contains such a pause, it is no part of the run's step either.
+        operators_ms -= min(parts.profiled_apart_ms, operators_ms)
+    elif left_out:
+        rest_ms -= min(parts.profiled_apart_ms, rest_ms)
+    works_ms = max(marks.ms - waiting_ms - parts.all_apart_ms, 0.0)
+    scale = works_ms / (operators_ms + rest_ms) if operators_ms + rest_ms else 1.0
+    return replace(
+        work,
+        loading_ms=waiting_ms,
+        operators_ms=scale * operators_ms,
+        rest_ms=scale * rest_ms,
+        communication_ms=scale * min(work.communication_ms, rest_ms),
+        parts=parts,
+        work_scale=scale,
     )
 
 

@@ -5,11 +5,15 @@ The recorder's helper measured them.
 
 from __future__ import annotations
 
-from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST
+from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.loader_rate import rate_of, sample_cost
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.ingest.loop.loading import LoaderRate, SampleCost
+from sawtooth.ingest.loop.step_parts import StepParts
 from sawtooth.ingest.manifest import UserFacts
+
+CROWDED = 2.0  # Upper bound of a first batch's time, in times of a batch: all workers load their first ones at once.
+LEAST_STARTS = 0.02  # Share of the step.
 
 
 def batch_ms(cost: SampleCost) -> float:
@@ -26,6 +30,29 @@ def loader_rates(facts: UserFacts, step_ms: float | None) -> tuple[LoaderRate, f
     return (rate, 1e3 * cost.batch / step_ms) if cost is not None and rate is not None and step_ms else None
 
 
+def slow_starts_ms(parts: StepParts, facts: UserFacts) -> float:
+    """Return the wait for the first batches of epochs, ms per step.
+
+    It is 0 if kept workers need no longer than for loading them.
+    """
+    cost = sample_cost(facts)
+    if parts.kept and cost is not None and facts.loader_workers and parts.first_ms * parts.every <= CROWDED * batch_ms(cost):
+        return 0.0
+    return parts.first_ms
+
+
+def starts_ms(result: RunResult) -> float:
+    """Return the wait for slow starts of epochs in a run without GPU work, ms per step.
+
+    It is 0 if it is not relevant.
+    """
+    host, step_ms = result.host, result.metrics["best_step_time_ms"].value
+    if host is None or host.parts is None or not step_ms:
+        return 0.0
+    ms = min(slow_starts_ms(host.parts, result.manifest.facts), host.loading_ms)
+    return ms if ms >= LEAST_STARTS * step_ms else 0.0
+
+
 def host_parts(result: RunResult) -> dict[str, float]:
     """Return the host's time in a step without GPU work, ms by part; the parts sum to the run's own step.
 
@@ -37,6 +64,7 @@ def host_parts(result: RunResult) -> dict[str, float]:
         return {}
     if work is not None:
         parts = {HOST_LOADING: work.loading_ms, HOST_OPERATORS: work.operators_ms, HOST_REST: work.rest_ms}
+        parts[OUTSIDE_PROFILE] = work.outside_ms
         return {part: ms * work.of_the_step for part, ms in parts.items() if ms > 0} if work.steps else {}
     cost = sample_cost(facts)
     if cost is None or facts.loader_workers != 0:

@@ -28,14 +28,21 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """
     if best.ms is None or STEP_SOURCES[best.source].of_trace:
         return list(ledger)
-    return scaled_to(ledger, best.ms, slower_host=best.represented)
+    return scaled_to(ledger, best.ms, slower_host=best.represented, outside_ms=_outside_ms(best))
 
 
-def scaled_to(ledger: Sequence[LedgerRow], step_ms: float, *, slower_host: bool = True) -> list[LedgerRow]:
+def _outside_ms(best: BestStepTime) -> float:
+    """Return the time of the run's step that its marks show to lie outside the profiled steps."""
+    return best.parts.unprofiled_ms if best.parts is not None else 0.0
+
+
+def scaled_to(
+    ledger: Sequence[LedgerRow], step_ms: float, *, slower_host: bool = True, outside_ms: float = 0.0
+) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to ``step_ms``.
 
-    The rules are those of ``at_best``; without ``slower_host`` no lost time grows. The ledger is unchanged if nothing was
-    replayed.
+    The rules are those of ``at_best``; without ``slower_host`` no lost time grows. At least ``outside_ms`` of the step are time
+    that no profiled step shows. The ledger is unchanged if nothing was replayed.
     """
     known = [row for row in ledger if row.ms_per_step_unprofiled_est is not None]
     if not known:
@@ -45,7 +52,9 @@ def scaled_to(ledger: Sequence[LedgerRow], step_ms: float, *, slower_host: bool 
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     idle_ms = max(step_ms - works, 0.0)
     estimated_ms = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if _of_the_gpu(row))
-    shown = min(idle_ms, max(lost, recorded) if slower_host and _of_the_host(known) > NOTHING_MS else lost)
+    shown = min(
+        max(idle_ms - outside_ms, 0.0), max(lost, recorded) if slower_host and _of_the_host(known) > NOTHING_MS else lost
+    )
     of_lost = shown / lost if lost > NOTHING_MS else 0.0
     of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
     grows = shown > lost
@@ -108,4 +117,4 @@ def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
     lost = max(estimate_ms - works, 0.0)
     shown = max(lost, recorded) if best.represented and _of_the_host(ledger) > NOTHING_MS else lost
-    return max(best.ms - works - shown, 0.0)
+    return max(best.ms - works - min(shown, max(best.ms - works - _outside_ms(best), 0.0)), 0.0)

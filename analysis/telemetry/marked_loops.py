@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.call_site_text import lines_of
 from sawtooth.ingest.loop.leading_optimizer import leading
+from sawtooth.ingest.loop.step_parts import StepSpan
+from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS_IN_A_ROW = (
     10  # A line with fewer consecutive steps on average, such as an epoch's last batch, belongs to the outer loop.
@@ -27,16 +31,22 @@ class Mark(NamedTuple):
     step: int
     end_ns: int
     phase: str
+    wait_ns: int | None = None
+    first_ns: int | None = None
+    start_ns: int | None = None
 
 
 class MarkRow(NamedTuple):
-    """A row of ``step_marks``; ``site`` is None in older recordings."""
+    """A row of ``step_marks``; the site and the waits are None in older recordings."""
 
     optimizer: int
     step: int
     end_ns: int
     phase: str
     site: str | None = None
+    wait_ns: int | None = None
+    first_ns: int | None = None
+    start_ns: int | None = None
 
 
 class Loop(NamedTuple):
@@ -57,6 +67,25 @@ class ChosenLoop(NamedTuple):
     line: str | None = None
 
 
+def spans_between(marks: Sequence[Mark], phases: Collection[str]) -> list[StepSpan]:
+    """Return the times between marks of consecutive steps that both have one of ``phases``."""
+    return [
+        StepSpan(mark.step, mark.end_ns - last.end_ns, mark.phase, mark.wait_ns, mark.first_ns or 0, mark.start_ns or 0)
+        for last, mark in pairwise(marks)
+        if mark.step == last.step + 1 and {last.phase, mark.phase} <= {*phases}
+    ]
+
+
+def traced_ns(manifest: Manifest, library: Library, rank: int | None) -> tuple[int, int] | None:
+    """Return the time of the trace of ``rank`` in Unix ns; None if there is none or its clock is another."""
+    for ref in manifest.recordings:
+        if ref.kind == "trace" and (ref.rank == rank or rank is None):
+            with library.open(ref.id, derived=False) as recording:
+                row = row_of(recording)
+            return (row.first_ns, row.last_ns) if row.clock == "unix" and row.first_ns and row.last_ns else None
+    return None
+
+
 def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = None) -> ChosenLoop:
     """Return the loop that was profiled, else the one that led longest.
 
@@ -64,7 +93,7 @@ def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = Non
     """
     loops: dict[Loop, list[Mark]] = defaultdict(list)
     for row, site in zip(rows, _sites(rows), strict=True):
-        loops[Loop(row.optimizer, site)].append(Mark(row.step, row.end_ns, row.phase))
+        loops[Loop(row.optimizer, site)].append(Mark(row.step, row.end_ns, row.phase, *row[5:]))
     _mark_superseded(loops, traced_ns)
     if not loops:
         return ChosenLoop([], "")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.pauses import Pauses, Round, StepSpan, pauses_of, rare_phases, round_of, stretches
+from sawtooth.analysis.metrics.pauses import Pauses, Round, pauses_of, rare_phases, round_of, stretches
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.store.recording_row import row_of
-from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop
+from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_boundary import step_in_words
+from sawtooth.ingest.loop.step_parts import step_parts, with_first_waits
 from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
@@ -47,29 +46,19 @@ def step_mark_evidence(
     Marks without a rank apply to the run.
     """
     refs = [ref for ref in manifest.recordings if ref.kind == "marks" and (ref.rank == rank or ref.rank is None)]
-    traced_ns = _traced_ns(manifest, library, rank) if refs else None
+    traced = traced_ns(manifest, library, rank) if refs else None
     for ref in refs:
         with library.open(ref.id, derived=False) as recording:
-            site = recording.select_list("step_marks", ["site"])
+            later = recording.select_list("step_marks", ["site", "wait_ns", "first_wait_ns", "loader_start_ns"])
             (metadata,) = recording.rows("SELECT metadata FROM recording")[0]
             fields = json.loads(metadata or "{}")
-            rows = recording.rows(f"SELECT optimizer, step, end_ns, phase, {site} FROM step_marks ORDER BY end_ns")
-        loop = choose_loop([MarkRow(*row) for row in rows], traced_ns)
+            rows = recording.rows(f"SELECT optimizer, step, end_ns, phase, {later} FROM step_marks ORDER BY end_ns")
+        loop = choose_loop([MarkRow(*row) for row in rows], traced)
         evidence = by_marks(loop.marks, cpu_only=cpu_only)
         if evidence is not None:
             summary, *details = evidence.notes
             loop_notes = filter(None, [step_in_words(fields.get("sign"), fields.get("of"), loop.line), loop.others])
             return replace(evidence, notes=(summary, *loop_notes, *details))
-    return None
-
-
-def _traced_ns(manifest: Manifest, library: Library, rank: int | None) -> tuple[int, int] | None:
-    """Return the time of the trace of ``rank`` in Unix ns; None if there is none or its clock is another."""
-    for ref in manifest.recordings:
-        if ref.kind == "trace" and (ref.rank == rank or rank is None):
-            with library.open(ref.id, derived=False) as recording:
-                row = row_of(recording)
-            return (row.first_ns, row.last_ns) if row.clock == "unix" and row.first_ns and row.last_ns else None
     return None
 
 
@@ -81,22 +70,23 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False) -> StepTimeEviden
     attached, or because the host was busy. Rare evaluations between steps are separated.
     ``cpu_only`` means that nothing runs on a GPU, so the host is not ahead and no profiler stays attached.
     """
-    spans = [
-        StepSpan(mark.step, mark.end_ns - previous.end_ns, mark.phase)
-        for previous, mark in pairwise(marks)
-        if mark.step == previous.step + 1 and {previous.phase, mark.phase} <= TRAINING
-    ]
+    spans, in_profile = spans_between(marks, TRAINING), spans_between(marks, {"profile"})
     profiled = [mark.step for mark in marks if mark.phase == "profile"]
     earlier = [span for span in spans if not profiled or span.step < profiled[0]]
     later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING_STEPS]
     separate_phases = rare_phases([*earlier, *later], RARE_STEPS_CPU if cpu_only else RARE_STEPS)
+    earlier, later = (with_first_waits(spans, separate_phases) for spans in (earlier, later))
     before, after = (stretches(spans, separate_phases) for spans in (earlier, later))
     counted = _count_cpu_steps(before, after) if cpu_only else _count_gpu_steps(before, after)
     if counted is None:
         return None
-    pauses = pauses_of([*earlier, *later], counted.steps_ns, counted.pauses_ns)
+    together = [*earlier, *later]
+    counted = counted.with_epochs({span.ns for span in together if span.begins_epoch})
+    pauses = pauses_of(together, counted.steps_ns, counted.pauses_ns)
     rounds = round_of(max(earlier, later, key=len), counted.steps_ns)
-    return _mean_evidence(counted, pauses, rounds, " outside the profile" if profiled else "")
+    in_step = set(counted.steps_ns.tolist())
+    parts = step_parts([span for span in together if span.ns in in_step], in_profile, cpu_only=cpu_only)
+    return replace(_mean_evidence(counted, pauses, rounds, " outside the profile" if profiled else ""), parts=parts)
 
 
 class _CountedSteps(NamedTuple):
@@ -111,6 +101,12 @@ class _CountedSteps(NamedTuple):
     why_uneven: str
     after_ns: float = 0.0
     enough_before: bool = False
+
+    def with_epochs(self, starts_ns: Collection[int]) -> _CountedSteps:
+        """Return the steps with those left out that begin an epoch, because they recur."""
+        begins = np.isin(self.pauses_ns, list(starts_ns))
+        steps_ns = np.concatenate([self.steps_ns, self.pauses_ns[begins]])
+        return self._replace(steps_ns=steps_ns, pauses_ns=self.pauses_ns[~begins])
 
 
 def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSteps | None:

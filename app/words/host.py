@@ -18,28 +18,37 @@ THREADS = "Threads by their time inside operators"
 SLOWED = "profiled steps take {times} times as long as the run's, so these are shares"
 MOST = 0.5  # share of the time of the user's functions
 WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
+FIRST = "Waiting for an epoch's first batch"
+APART = {"evaluation": "Evaluations", "checkpoint": "Checkpoints", "unknown": "Outside the profiled steps"}
 COMMUNICATION = "Communication on the CPU"
 
 
 def first_line(work: HostWork) -> str:
     """Return the first line about such a run."""
-    parts = _parts(work)
-    name, ms = max(parts, key=lambda part: part[1])
+    named = dict(_parts(work))
+    first_ms = named.pop(FIRST)
+    named[WAITING] += first_ms
+    name, ms = max(named.items(), key=lambda part: part[1])
     step = f"each {_step(work)} step" if work.step.value is not None else f"the recorded {fmt.duration_ms(work.total_ms)}"
     step = "a profiled step" if work.slowed else step
     share = fmt.share(ms / work.total_ms) if work.total_ms else fmt.MISSING
     leads = {
-        WAITING: f"The host waits for batches {share} of {step}{_in_loader(work)}",
+        WAITING: f"The host waits for batches {share} of {step}{_in_loader(work, first_ms)}",
         INSIDE: f"{share} of {step} is operators on the host"
         + (f", {fmt.clean(work.operators[0].name, 60)} first" if work.operators else ""),
         COMMUNICATION: f"{share} of {step} is communication on the CPU, {fmt.clean(work.collective, 60)} first",
         OUTSIDE: f"{share} of {step} lies outside operators: {_outside(work)}",
+        APART["evaluation"]: f"Evaluations between training steps take {share} of {step}",
+        APART["checkpoint"]: f"Checkpoints between training steps take {share} of {step}",
+        APART["unknown"]: f"{share} of {step} is work of a few long steps, which the profiled steps do not show",
     }
     return f"{leads[name]}. No GPU work was recorded."
 
 
-def _in_loader(work: HostWork) -> str:
-    """Name the function that takes most of the time of loading in the loop's process; "" if unknown."""
+def _in_loader(work: HostWork, first_ms: float) -> str:
+    """Return the share of epochs' first batches if it is large, else the function that loads."""
+    if first_ms >= MOST * work.loading_ms > 0:
+        return f", mostly for the first batch of each epoch ({fmt.share(first_ms / work.total_ms)})"
     first = _first_function(work) if work.loads_inline else None
     return f", which it loads itself: {first}" if first is not None else ""
 
@@ -106,10 +115,11 @@ Shown = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 def tables(work: HostWork) -> list[Shown]:
     """Return title, headings and rows of the tables: the loop's time, operators, functions, threads."""
     whole, slowed = work.total_ms, work.slowed
+    profiled_ms = whole / work.work_scale if work.work_scale else whole
     times = SLOWED.format(times=fmt.number(slowed)) if slowed else ""
     of = times or (f"of each {_step(work)} step" if work.steps else f"of the recorded {fmt.duration_ms(whole)}")
 
-    def timed(ms: float, of_ms: float = whole) -> str:
+    def timed(ms: float, of_ms: float = profiled_ms) -> str:
         return fmt.duration_ms(ms) if not slowed else fmt.share(ms / of_ms)
 
     took = "Share" if slowed else "Time"
@@ -135,9 +145,12 @@ def _calls(calls: float) -> str:
 
 
 def _parts(work: HostWork) -> list[tuple[str, float]]:
+    apart = work.parts.apart_ms if work.parts is not None else ()
     return [
-        (WAITING, work.loading_ms),
+        (WAITING, work.loading_ms - work.first_ms),
+        (FIRST, work.first_ms),
         (INSIDE, work.operators_ms),
         (COMMUNICATION, work.communication_ms),
         (OUTSIDE, work.rest_ms - work.communication_ms),
+        *((APART[kind], ms) for kind, ms in apart),
     ]

@@ -14,6 +14,7 @@ from typing import Any
 from sawtooth.ingest.capture import batches, sampler_process
 from sawtooth.ingest.capture.between_steps import BetweenSteps
 from sawtooth.ingest.capture.devices import current_gpu
+from sawtooth.ingest.capture.in_process.loader_waits import LoaderWaits
 from sawtooth.ingest.capture.in_process.postponed import AFTER_OTHERS, NO_TRACE, may_start
 from sawtooth.ingest.capture.in_process.profilers import follow
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -61,15 +62,14 @@ class Capture:
         self._profiler: StepProfiler | None = None
         self._scratch: Path | None = None
         self._phase = "skipping"
-        self._count = 0
-        self._since_ns = 0
-        self._timed = 0
+        self._count = self._since_ns = self._timed = 0
         self._marks: MarkWriter | None = None
         self._marked = 0
         self._time_batches = time_batches
         self._unwatch: list[Callable[[], None]] = []
         self._between_steps = BetweenSteps()
-        self._since_last = self._between_steps.since_last()
+        self._loader_waits = LoaderWaits()
+        self._since_last, self._waited = self._between_steps.since_last(), self._loader_waits.since_last()
         self._interrupted = 0  # number of profiles that another profiler interrupted
         self._undisturbed = True  # no evaluation and no checkpoint came between the timed steps
 
@@ -92,7 +92,8 @@ class Capture:
             except OSError as error:
                 self.why_not.append(f"no telemetry: the sampler did not start ({error})")
         with contextlib.suppress(Exception):  # other versions of PyTorch may have no such functions; the rest is still recorded
-            self._unwatch.append(self._between_steps.watch_evaluation(self._torch.nn.modules.module))
+            modules, loaders = self._torch.nn.modules.module, self._torch.utils.data.dataloader
+            self._unwatch += [self._between_steps.watch_evaluation(modules), self._loader_waits.watch(loaders)]
             self._unwatch += batches.watch_loaders(self._scratch) if self._time_batches else []
             self._unwatch.append(self._between_steps.watch_saving(self._torch))
 
@@ -121,8 +122,8 @@ class Capture:
         phase = self._since_last(0)
         self._undisturbed &= phase == "train" or self._phase != "timing"
         if self._marks is not None:
-            phase = "profile" if self._phase == "profiling" else phase
-            self._marks.mark(self._marked, phase=phase, batch=samples, length=tokens)
+            shown = "profile" if self._phase == "profiling" else phase
+            self._marks.mark(self._marked, phase=shown, batch=samples, length=tokens, waited=self._waited(0, phase))
         self._marked += 1
 
     def _advance(self) -> None:
@@ -134,8 +135,7 @@ class Capture:
         ):
             self.step_time_ms = self._stop_watch()
             between = "" if self._undisturbed else ", evaluations and checkpoints between them included"
-            took = in_words(self.step_time_ms, 4) if self.step_time_ms is not None else None
-            timed = f"{self._timed} steps took {took} each{between}; " if took else ""
+            timed = f"{self._timed} steps took {in_words(self.step_time_ms, 4)} each{between}; " if self.step_time_ms else ""
             self._phase = "waiting"
             self._print(f"{timed}profiling {self._plan.active} steps {'now' if may_start() else AFTER_OTHERS}")
         if self._phase == "waiting" and may_start(self._interrupted):
@@ -187,8 +187,7 @@ class Capture:
 
     @property
     def _trace(self) -> Path:
-        assert self._scratch is not None
-        return self._scratch / "trace.json"
+        return self._marks_file.with_name("trace.json")
 
     def _end_early(self) -> None:
         """Write the available data when the loop ends before the plan does."""
@@ -198,9 +197,9 @@ class Capture:
             self._end_profiler(keep=False)
             self._phase = "waiting"
         elif self._profiler is not None:
-            done, wanted = self._count - self._plan.warmup, self._plan.active
+            done = self._count - self._plan.warmup
             if done > 0:
-                self.why_not.append(f"only {done} of {wanted} steps were profiled: the loop ended")
+                self.why_not.append(f"only {done} of {self._plan.active} steps were profiled: the loop ended")
             self._end_profiler(keep=done > 0)
         if self._trace.exists() or self._sampler is not None or self._phase == "waiting":
             if not self._trace.exists():
@@ -221,8 +220,7 @@ class Capture:
         sources: list[tuple[Path, dict[str, Any]]] = []
         if self._trace.exists():
             sources.append((self._trace, {"source_name": "trace.json.gz", "kind": "trace", **_rank()}))
-        telemetry = self._telemetry()
-        if telemetry is not None:
+        if (telemetry := self._telemetry()) is not None:
             sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
         if not sources and self._marked < self._plan.least:
             self._give_up("; ".join(["neither a trace nor telemetry was recorded", *self.why_not]))
@@ -243,9 +241,9 @@ class Capture:
         print("; ".join([f"sawtooth: wrote {self.wanted}", *self.why_not]), file=sys.stderr)
 
     def _notes(self) -> str:
-        timed = f"Step time measured over {self._timed} steps without the profiler."
         counts = self._timed and self._undisturbed
-        return "\n".join(part for part in (self._run["notes"], timed if counts else "", *self.why_not) if part)
+        timed = [f"Step time measured over {self._timed} steps without the profiler."] if counts else []
+        return "\n".join(part for part in (self._run["notes"], *timed, *self.why_not) if part)
 
     def _of_loader(self) -> dict[str, float | str]:
         loading = batch_files.loading_of(self._scratch) if self._scratch is not None else None

@@ -19,6 +19,8 @@ time in nanoseconds since 1970 (UTC). If no optimizer makes the steps, ``sign`` 
     l   number of the place in the program that called the step, in the order of first calls; absent: 0
     at  that place's lines in the user's files, innermost first; only in its first mark
     b   samples in the batch; n is its length in tokens; absent if unknown
+    d   ns for which the loop waited for DataLoader batches since the mark before; f is the part before an epoch's first batch and after its
+        last one, and s the part for starting the epoch's iterator; absent without such a wait
 
 Standard library only. A mark costs half a microsecond; lines are written once a second.
 """
@@ -44,8 +46,8 @@ FLUSH_NS = 1_000_000_000  # a killed job loses the marks of one second at most
 
 
 Site = tuple[int, Sequence[str]]  # number and lines
-# step, monotonic ns, phase, optimizer, site, samples, tokens
-Noted = tuple[int, int, str, int, Site | None, float | None, float | None]
+# step, monotonic ns, phase, optimizer, site, samples, tokens, ns waited: for batches, an epoch's first, its iterator
+Noted = tuple[int, int, str, int, Site | None, float | None, float | None, tuple[int, int, int] | None]
 
 
 class MarkWriter:
@@ -84,14 +86,16 @@ class MarkWriter:
         site: Site | None = None,
         batch: float | None = None,
         length: float | None = None,
+        waited: tuple[int, int, int] | None = None,
     ) -> None:
         """Note that step ``index`` ended now, by the monotonic clock.
 
         ``site`` is the number and lines of its call site. The step had ``batch`` samples of ``length`` tokens, if known.
+        ``waited`` are its ns of waiting for batches, for an epoch's first one and for its iterator.
         """
         if now_ns is None:
             now_ns = self._monotonic_ns()
-        self._noted.append((index, now_ns, phase, optimizer, site, batch, length))
+        self._noted.append((index, now_ns, phase, optimizer, site, batch, length, waited))
         if now_ns - self._written_ns >= FLUSH_NS:
             self._written_ns = now_ns
             self.flush()
@@ -100,7 +104,7 @@ class MarkWriter:
 
     def _put_in_words(self) -> None:
         noted, self._noted = self._noted, []
-        for index, now_ns, phase, optimizer, site, batch, length in noted:
+        for index, now_ns, phase, optimizer, site, batch, length, waited in noted:
             known = ""
             if site is not None and site[0] not in self._sites:
                 self._sites.add(site[0])
@@ -111,6 +115,8 @@ class MarkWriter:
                 known += f', "b": {batch:g}'
             if length is not None:
                 known += f', "n": {length:g}'
+            if waited is not None:
+                known += f', "d": {waited[0]}' + (f', "f": {waited[1]}, "s": {waited[2]}' if waited[1] else "")
             wall_ns = now_ns + self._offset_ns
             self._lines.append(f'{{"k": "mark", "i": {index}, "w": {wall_ns}, "p": "{phase}", "o": {optimizer}{known}}}')
 

@@ -48,7 +48,7 @@ class _Head(msgspec.Struct):
     of: str | None = None
 
 
-class _MarkLine(msgspec.Struct, rename={"place": "l"}):
+class _MarkLine(msgspec.Struct, rename={"place": "l", "wait": "d", "first": "f", "start": "s"}):
     i: Step
     w: Time
     p: str = "train"
@@ -56,6 +56,9 @@ class _MarkLine(msgspec.Struct, rename={"place": "l"}):
     b: Measure | None = None
     n: Amount | None = None
     place: Number = 0
+    wait: Step | None = None
+    first: Step | None = None
+    start: Step | None = None
     at: list[str] | None = None
 
 
@@ -97,6 +100,9 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
             "samples": [mark.b for mark in marks],
             "tokens": [mark.n for mark in marks],
             "site": _sites(marks),
+            "wait_ns": [mark.wait for mark in marks],
+            "first_wait_ns": [mark.first for mark in marks],
+            "loader_start_ns": [mark.start for mark in marks],
         },
     )
     if skipped:

@@ -54,7 +54,7 @@ from sawtooth.analysis.findings.queries.loading import (
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
-from sawtooth.analysis.run.loading import host_parts, loader_rates
+from sawtooth.analysis.run.loading import host_parts, loader_rates, starts_ms
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SEVERAL_CORES, UNSHARED_WORKERS, SampleCost, predict
@@ -182,7 +182,7 @@ def _bounded(workers: int, edit: WithoutHostCause) -> str:
 def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield a finding if the loop of a run without GPU work waits for batches."""
     step_ms, facts = result.metrics["best_step_time_ms"].value, result.manifest.facts
-    waits_ms = host_parts(result).get(HOST_LOADING, 0.0)
+    waits_ms = host_parts(result).get(HOST_LOADING, 0.0) - starts_ms(result)  # Another rule reports the starts.
     if not step_ms:
         return
     if not waits_ms and result.host is None:
@@ -190,7 +190,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     if waits_ms < FEW_LINES.share * step_ms:
         return
     workers = int(facts.loader_workers or 0)
-    inline = result.host.loads_inline if result.host is not None else not workers
+    inline = not workers if result.host is None or facts.loader_workers is not None else result.host.loads_inline
     cost, rest_ms = sample_cost(facts), step_ms - waits_ms
     where = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
     delayed, of_limit = limited_by(facts, result.telemetry.host) or ("", CPU_LIMITS)

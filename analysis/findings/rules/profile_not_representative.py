@@ -67,6 +67,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if hidden is None or loader_may_limit(context) or slower_in_run(context):
         return  # The rule tensors-made-on-cpu reports the same time.
     saving_ms = sum(its.ms_per_step for its in context.rank.best.pauses if its.in_step and its.reason == "checkpoint")
+    if (parts := context.rank.best.parts) is not None:
+        saving_ms += parts.first_ms  # the rule workers-start-again
     if saving_ms >= MOSTLY * (hidden.run_ms - hidden.estimate_ms):
         return  # The rule periodic-stalls reports the same time.
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None

@@ -1,15 +1,16 @@
 """The loader starts its workers inside the run.
 
 What it checks
-    Whether the loader creates its iterator in the counted steps (frames of ``_get_iterator``) and starts processes. This needs
-    a trace with Python stacks. The waits for the loader in the same steps also count.
+    How long the loop waits for the first batch of each epoch, longer than for others, by its step marks. Without them, whether the
+    loader creates its iterator in the counted steps (frames of ``_get_iterator``) and starts processes. That needs a trace with
+    Python stacks. The waits for the loader in the same steps also count.
 Why it costs time
     Each epoch starts every worker process again, which imports the program and opens the dataset again.
 What to do
     Set ``persistent_workers=True``, which keeps the workers running.
 When it is wrong
     The run has one long epoch, so this happens once. A loader without workers (``num_workers=0``) also creates a new
-    iterator, but this costs nothing.
+    iterator. This costs time only if the dataset prepares its samples first.
 References
     https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
 """
@@ -19,11 +20,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.judging import severity_of
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import worker_starts
-from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.metrics.loader_rate import sample_cost
+from sawtooth.analysis.metrics.step_time_evidence import HOST_DRIFT
+from sawtooth.analysis.run.loading import CROWDED, slow_starts_ms, starts_ms
+from sawtooth.analysis.run.loading import batch_ms as batch_time_ms
+from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
+from sawtooth.ingest.loop.step_parts import StepParts
+from sawtooth.ingest.manifest import UserFacts
+
+KEPT = "Predicted without the waits for first batches of epochs, except for the time in which a worker loads one."
+PREPARE_ONCE = Action(
+    "Prepare",
+    "the samples once, before the epochs",
+    ": what the dataset's __iter__ or the sampler does before the first sample, it does again in each epoch.",
+)
+NOT_PREPARED = "Not predicted: how much of it every epoch needs is not known. More workers do not shorten it."
 
 CHANGES = (
     CodeChange(
@@ -42,6 +58,11 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if starting workers, with the wait for their first batch, takes a relevant share."""
+    parts = context.rank.best.parts
+    if parts is not None and parts.epochs:
+        if not context.is_trifle(slow_starts_ms(parts, context.run.manifest.facts)):
+            yield _of_epochs(parts, context.run.manifest.facts, context.step_ms or 0.0)
+        return
     starts = worker_starts(context)
     steps = sorted({int(step) for step in starts.frame["step"]})
     waited = context.recording.rows(
@@ -67,11 +88,74 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
+def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
+    """Return the finding on the waits for the first batches of epochs, with the step after the change.
+
+    Kept workers load the first batch of the next epoch at the speed of any other. They open the dataset only once, but an
+    IterableDataset (its size is not known) may prepare its samples again.
+    """
+    workers, cost = int(facts.loader_workers or 0), sample_cost(facts)
+    begins = f"The loop waits {in_words(parts.first_ms)} of each {in_words(step_ms)} step for the first batch of each epoch"
+    often = f"{in_words(parts.first_ms * parts.every)} every {parts.every:,.0f} steps"
+    if not workers or parts.kept:
+        return Evidence(
+            Advice(f"{begins}, {often}, before the dataset gives its first sample", PREPARE_ONCE, note=NOT_PREPARED),
+            lost_ms=parts.first_ms,
+            cost_ms=parts.first_ms,
+        )
+    batch_ms = batch_time_ms(cost) / parts.every if cost is not None else 0.0
+    gone_ms = step_ms - parts.first_ms
+    after_ms = min(gone_ms + batch_ms, step_ms)
+    likely_high_ms = gone_ms + CROWDED * batch_ms if facts.loader_dataset_samples else step_ms - parts.starting_ms
+    drift = 1 + HOST_DRIFT  # the workers' cores are those of the training, whose speed changes too
+    high_ms = min(max(likely_high_ms, after_ms) * drift, step_ms)
+    return Evidence(
+        Advice(
+            f"{begins}, {often}: its {workers} workers start anew",
+            Action(
+                "Keep", "the loader's workers", ": persistent_workers=True, and create the DataLoader once, before the epochs."
+            ),
+            note=KEPT,
+            risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
+            changes=CHANGES,
+        ),
+        lost_ms=parts.first_ms,
+        cost_ms=parts.first_ms,
+        predicted=Predicted(after_ms, (gone_ms / drift, high_ms)),
+    )
+
+
+def check_host(result: RunResult) -> Iterator[Finding]:
+    """Yield the finding for a run without GPU work, by its step marks."""
+    step_ms, host = result.metrics["best_step_time_ms"].value, result.host
+    if host is None or host.parts is None or not step_ms or not (ms := starts_ms(result)):
+        return
+    evidence = _of_epochs(host.parts, result.manifest.facts, step_ms)
+    predicted = evidence.predicted
+    yield Finding(
+        rule=RULE.slug,
+        severity=severity_of(ms / step_ms),
+        title=evidence.advice.title,
+        action=evidence.advice.action,
+        confidence="medium",
+        ceiling_ms_per_step=ms,
+        predicted_step_ms=predicted.ms if predicted else None,
+        predicted_low_ms=predicted.between_ms[0] if predicted and predicted.between_ms else None,
+        predicted_high_ms=predicted.between_ms[1] if predicted and predicted.between_ms else None,
+        predicted_speedup=step_ms / predicted.ms if predicted else None,
+        prediction_note=evidence.advice.note,
+        risk=evidence.advice.risk,
+        changes=evidence.advice.changes,
+        explains=RULE.explains,
+    )
+
+
 RULE = Rule(
     "workers-start-again",
     measure,
     reads=OF_TRACE | {"python_stacks"},
     explains=Explains(("data_wait",), called="loader workers that restart"),
-    requires=("steps", "stacks"),
+    requires=("steps", "epochs"),
     threshold=FEW_LINES,
+    of_the_host=check_host,
 )

@@ -128,7 +128,6 @@ class Attachment:
 
 
 # For each loaded module: the function that watches it. Programs call `torch.save`, so the patch for saving is on torch itself.
-# ``watch_batches`` returns None, because the detector removes that patch when it ends.
 PATCHES: Mapping[str, Callable[[Any], Undo | None]] = {
     "torch.nn.modules.module": hooks.watch_evaluation,
     "torch": hooks.watch_saving,

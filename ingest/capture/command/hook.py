@@ -21,6 +21,7 @@ from .. import batches
 from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
 from ..in_process.exit_actions import finish_at_end
+from ..in_process.loader_waits import LOADER_WAITS, LoaderWaits
 from ..in_process.postponed import Postponed
 from ..in_process.profile_cost import ProfileCost
 from ..in_process.profilers import PROFILERS
@@ -58,6 +59,7 @@ class Hook:
         torch: Any = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         between_steps: BetweenSteps = BETWEEN_STEPS,
+        loader_waits: LoaderWaits = LOADER_WAITS,
         call_site: Callable[[int, int], CallSite] | None = None,
         boundary: tuple[str, str] | None = None,
         patience: Callable[[], float] = lambda: 1.0,
@@ -72,7 +74,7 @@ class Hook:
         self._torch = torch
         self._clock_ns = clock_ns
         self._marks: MarkWriter | None = None
-        self._since_last = between_steps.since_last()
+        self._since_last, self._waited = between_steps.since_last(), loader_waits.since_last()
         self._call_site = call_site or CallSites().here
         self._loop = LeadingOptimizer()
         self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
@@ -121,14 +123,14 @@ class Hook:
         self._steps[optimizer] = number, index
         if self._marks is None:
             gpu = current_gpu(sys.modules.get("torch"))
-            recorder = self.settings.recorder
-            path = self._file("marks", "jsonl")
+            path, recorder = self._file("marks", "jsonl"), self.settings.recorder
             self._marks = MarkWriter(path, rank=self.settings.rank, recorder=recorder, gpu=gpu, boundary=self._boundary)
         if index == LOOP_STEPS - 1:
             self._on_loop()
         site = self._call_site(number, HOOK_FRAMES)
-        place = number, site.number
-        self._marks.mark(index, now_ns=now_ns, phase=self._phase(number), optimizer=number, site=site)
+        since = self._since_last(number)  # "train", or the evaluation or checkpoint since the step before
+        waited, phase = self._waited(number, since), self._phase(number, since)
+        self._marks.mark(index, now_ns=now_ns, phase=phase, optimizer=number, site=site, waited=waited)
         if self._over:
             return
         leads = self._loop.takes(number)
@@ -140,19 +142,20 @@ class Hook:
             if self._profiler.interrupted:
                 self._drop()  # another profiler interrupted ours; the next one begins after that profiler has ended
                 self._postponed.interrupted()
-            elif (is_profiled and not self._watch.knows(place)) or self._loop.has_ended(self._profiled_optimizer):
+            elif (is_profiled and not self._watch.knows((number, site.number))) or self._loop.has_ended(
+                self._profiled_optimizer
+            ):
                 self._try_later()
             elif is_profiled and (self._cost.must_end(index) or index >= self._until):
                 self._stop(now_ns)
         elif leads:
-            to_profile = self._watch.takes(place, now_ns)
+            to_profile = self._watch.takes((number, site.number), now_ns)
             if (to_profile or self.settings.every > 0) and self._may_start(self._loop.steps - 1):
                 self._start()
                 self._profiled_optimizer, self._began = number, self._loop.steps - 1
                 self._until = index + self._extent.steps + 1  # one more, because the profile begins within a step
 
-    def _phase(self, number: int) -> str:
-        phase = self._since_last(number)  # "train", or the evaluation or checkpoint since the step before
+    def _phase(self, number: int, phase: str) -> str:
         return "profile" if self._profiler is not None else "recorder" if self._cost.slows(number) else phase
 
     def _may_start(self, index: int) -> bool:
@@ -214,9 +217,9 @@ class Hook:
             profiler.abandon()
 
     def _publish(self, part: Path) -> None:
-        """Publish a trace under its final name. Later traces also have the step they began after in the name.
+        """Publish a trace; with ``every`` also the newest LATER_PROFILES, named by the step before.
 
-        Only the newest LATER_PROFILES of them are stored. Without ``every``, a later trace shows a longer loop and replaces the first.
+        Without ``every``, a later trace shows a longer loop and replaces the first.
         """
         check_whole(part)
         trace = self._file("trace", "json")
@@ -252,9 +255,9 @@ class Hook:
     def drop(self) -> None:
         """Do nothing more, and delete everything that was recorded."""
         self.finish()
-        for kind in ("marks", "trace"):
-            for path in self.settings.folder.glob(self._file(kind, "*").name.replace(".*", "*")):
-                path.unlink(missing_ok=True)
+        patterns = (self._file(kind, "*").name.replace(".*", "*") for kind in ("marks", "trace"))
+        for path in [path for pattern in patterns for path in self.settings.folder.glob(pattern)]:
+            path.unlink(missing_ok=True)
 
     def _file(self, kind: str, suffix: str) -> Path:
         return self.settings.file(kind, suffix, BOUNDARY_SUFFIX if self._boundary is not None else "")
@@ -265,16 +268,12 @@ class Hook:
         self.finish()
 
 
-def watch_loaders(fetchers: Any) -> None:
-    """Time the fetches of all loaders; ``fetchers`` is the module torch.utils.data._utils.fetch."""
-    if os.environ.get(LOADER) != "0":
-        batches.watch(fetchers, Path(os.environ[FOLDER]))
+def _into_the_folder(watch: Callable[[Any, Path], object]) -> Callable[[Any], object]:
+    return lambda module: watch(module, Path(os.environ[FOLDER])) if os.environ.get(LOADER) != "0" else None
 
 
-def watch_pinning(module: Any) -> None:
-    """Time the pinning of all loaders; ``module`` is torch.utils.data._utils.pin_memory."""
-    if os.environ.get(LOADER) != "0":
-        batches.watch_pinning(module, Path(os.environ[FOLDER]))
+# The modules are torch.utils.data._utils.fetch and torch.utils.data._utils.pin_memory.
+watch_loaders, watch_pinning = _into_the_folder(batches.watch), _into_the_folder(batches.watch_pinning)
 
 
 def install(optimizers: Any) -> None:

@@ -433,6 +433,35 @@ def marked(path: Path, step_ms: float, steps: int = 100) -> Path:
     return path
 
 
+def test_waits_outside_the_profiled_steps_are_those_of_the_marks(tmp_path: Path) -> None:
+    """Waits for epochs' first batches, which no profiled step shows, are no part of the profiled causes.
+
+    A profiled step waits 0.6 ms, computes 0.3 and does 0.1 of other work. In the run, 40 epochs of ten steps wait 2 ms in nine
+    and 22 ms in the first, of which 20 are for the start: 4 ms of the mean step of 12, and 8 ms of work: 6 and 2.
+    """
+    marks, end_ns = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: 0), 0
+    for step in range(400):
+        first = step % 10 == 0
+        end_ns += (30 if first else 10) * 1_000_000
+        waited = (22_000_000, 20_000_000, 15_000_000) if first else (2_000_000, 0, 0)
+        marks.mark(step, now_ns=end_ns, waited=waited)
+    marks.close()
+    data = DataFolder(tmp_path / "data").create()
+    traced = prepared(data, loop().write(tmp_path / "host.json")).recordings
+    recordings = (*traced, *prepared(data, tmp_path / "marks.jsonl").recordings)
+    facts = UserFacts(**{**TIMED, "loader_sample_ms": 0.02, "loader_workers": 2, "loader_dataset_samples": 100})
+    library = Library(data)
+    result = result_of(register_run(data, recordings, "epochs", {}, facts=facts), library)
+    library.close()
+    parts, (finding,) = host_parts(result), [each for each in result.findings if each.rule == "workers-start-again"]
+    assert parts == pytest.approx({"host_loading": 4.0, "host_operators": 6.0, "host_rest": 2.0}, rel=0.03)
+    assert finding.ceiling_ms_per_step == pytest.approx(1.8, rel=0.03)
+    assert "every 10 steps: its 2 workers start anew" in finding.title
+    assert finding.predicted_low_ms is not None and finding.predicted_high_ms is not None
+    assert finding.predicted_low_ms < 12.0 - 1.8 < finding.predicted_high_ms < 12.0
+    assert "Waiting for an epoch's first batch" in text.text(result)
+
+
 def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
     """Advice against loading in the training process includes a number of workers.
 

@@ -198,7 +198,7 @@ def test_slower_steps_after_a_cpu_only_profile_count() -> None:
 def evaluated(gaps_ms: list[float], every: int, ms: float) -> list[Mark]:
     """Return marks of ``gaps_ms`` with an evaluation of ``ms`` before every ``every``-th step."""
     gaps = [gap + (ms if step % every == 0 else 0) for step, gap in enumerate(gaps_ms, 1)]
-    return [Mark(step, end, "eval" if step and step % every == 0 else phase) for step, end, phase in marks(*gaps)]
+    return [Mark(step, end, "eval" if step and step % every == 0 else phase) for step, end, phase, *_ in marks(*gaps)]
 
 
 @pytest.mark.parametrize(("every", "cpu_only"), [(20, True), (250, True), (250, False)])

@@ -18,6 +18,7 @@ from types import CodeType
 from typing import Any, Protocol
 
 from ....loop.step_boundary import BATCH, BOUNDARIES, CALL
+from ...in_process.loader_waits import LOADER_WAITS
 from ..call_site import RECORDER
 from ..settings import HookSettings
 from . import boundary_events
@@ -219,10 +220,14 @@ class BoundaryDetector:
 DETECTOR: BoundaryDetector | None = None  # the one of this process
 
 
-def watch_batches(loaders: Any) -> None:
-    """Notice the batches of all loaders; ``loaders`` is the module torch.utils.data.dataloader."""
+def watch_batches(loaders: Any) -> Callable[[], None]:
+    """Notice and time the batches of all loaders; the returned function ends the timing.
+
+    ``loaders`` is the module torch.utils.data.dataloader. The detector itself stops noticing when it ends.
+    """
     if DETECTOR is not None:
         DETECTOR.watch_batches(loaders)
+    return LOADER_WAITS.watch(loaders)
 
 
 def _below(of: Any) -> list[Any]:

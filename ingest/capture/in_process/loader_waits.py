@@ -1,0 +1,125 @@
+"""Time for which the training's main thread waits for batches of PyTorch's DataLoader.
+
+Two parts count separately. The wait for an epoch's first batch includes the start and the end of worker processes, and all that the dataset does
+before its first sample. The start of the epoch's iterator, with its processes, is a part of that wait. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from .shared import process_wide, watch
+
+KIND = "_sawtooth_kind"  # attribute of an iterator with the kind of its dataset: type and size
+ITERATORS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+
+
+class Waited(NamedTuple):
+    """A wait in ns, and two parts of it.
+
+    ``first_ns`` is before an epoch's first batch and after its last one, ``start_ns`` the part of that for the iterator's start.
+    """
+
+    ns: int = 0
+    first_ns: int = 0
+    start_ns: int = 0
+
+
+class LoaderWaits:
+    """The waits of one process so far, by kind of dataset. Only those of the main thread count."""
+
+    def __init__(self) -> None:
+        self._waited: dict[object, Waited] = {}
+        self._within = False
+
+    def timed(self, function: Callable[[Any], Any], of: Any, kind: object, *, first: bool, starts: bool = False) -> Any:
+        """Call ``function`` with ``of`` and count its time.
+
+        The call that ends an epoch counts for the next first batch.
+        """
+        if self._within or threading.current_thread() is not threading.main_thread():
+            return function(of)
+        self._within, start_ns = True, time.perf_counter_ns()
+        try:
+            return function(of)
+        except StopIteration:
+            first = True
+            raise
+        finally:
+            took_ns, self._within = time.perf_counter_ns() - start_ns, False
+            ns, first_ns, start_ns = self._waited.get(kind, Waited())
+            self._waited[kind] = Waited(ns + took_ns, first_ns + took_ns * first, start_ns + took_ns * starts)
+
+    def since_last(self) -> Callable[[int, str], Waited | None]:
+        """Return a function that gives the wait since its last call for an optimizer, None without one.
+
+        A step with an evaluation counts only the loaders that other steps used, because the evaluation has a loader of its own.
+        """
+        before: dict[int, dict[object, Waited]] = {}
+        began = dict(self._waited)
+        own: set[object] = set()
+
+        def since(optimizer: int, phase: str) -> Waited | None:
+            last = before.get(optimizer, began)
+            kinds = [kind for kind, waited in self._waited.items() if waited != last.get(kind)]
+            if not kinds:
+                return None
+            before[optimizer] = dict(self._waited)
+            if phase != "eval":
+                own.update(kinds)
+            waits = [(self._waited[kind], last.get(kind, Waited())) for kind in kinds if kind in own or not own]
+            differences = [[now - then for now, then in zip(*wait, strict=True)] for wait in waits]
+            return Waited(*(sum(parts) for parts in zip(*differences, strict=True)))
+
+        return since
+
+    def watch(self, loaders: Any) -> Callable[[], None]:
+        """Count waits until the returned function is called; ``loaders`` is torch.utils.data.dataloader."""
+        undo = [watch(loaders.DataLoader, "__iter__", self, _timed_start)]
+        undo += [watch(getattr(loaders, name), "_next_data", self, _timed_batch) for name in ITERATORS]
+
+        def leave() -> None:
+            for each in undo:
+                each()
+
+        return leave
+
+
+def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
+    def timed(loader: Any) -> Any:
+        kind, kept = _kind(loader.dataset), getattr(loader, "_iterator", None) is not None  # with persistent workers
+        iterator = _through(watchers, start, loader, kind, first=True, starts=not kept)
+        with contextlib.suppress(Exception):  # a subclass may return anything
+            setattr(iterator, KIND, kind)
+        return iterator
+
+    return timed
+
+
+def _timed_batch(following: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
+    def timed(iterator: Any) -> Any:
+        return _through(watchers, following, iterator, getattr(iterator, KIND, None), first=iterator._num_yielded == 0)
+
+    return timed
+
+
+def _through(watchers: list[LoaderWaits], function: Callable[[Any], Any], of: Any, kind: object, **part: bool) -> Any:
+    """Call ``function`` with ``of``, timed by each of the watchers."""
+    for waits in watchers[1:]:  # a second recorder is rare
+        function = partial(waits.timed, function, kind=kind, **part)
+    return watchers[0].timed(function, of, kind, **part) if watchers else function(of)
+
+
+def _kind(dataset: Any) -> tuple[type, int]:
+    size = 0
+    with contextlib.suppress(Exception):  # an IterableDataset has no length
+        size = len(dataset)
+    return type(dataset), size
+
+
+LOADER_WAITS = process_wide("loader_waits", LoaderWaits)  # for `sawtooth run`

@@ -1,0 +1,136 @@
+"""Parts of a loop's mean step that its marks show: waits for batches, and rare work.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+from typing import NamedTuple
+
+LONG_STEP_RATIO = 3.0  # A step whose work takes this many times the median contains work that usual steps lack.
+LEAST_SHARE = 0.05  # Such work with a smaller share of the loop's time is other load on the host.
+WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends a step
+
+
+class StepSpan(NamedTuple):
+    """The time from the previous mark to that of ``step``, with the loop's activity (``phase``).
+
+    The waits are those that ``LoaderWaits`` counts; ``wait_ns`` is None if there was none.
+    """
+
+    step: int
+    ns: int
+    phase: str
+    wait_ns: int | None = None
+    first_ns: int = 0
+    start_ns: int = 0
+
+    @property
+    def work_ns(self) -> int:
+        """The time without waiting for batches."""
+        return self.ns - min(self.wait_ns or 0, self.ns)
+
+    @property
+    def begins_epoch(self) -> bool:
+        """Whether waiting for an epoch's first batch takes most of the time."""
+        return 2 * self.first_ns >= self.ns
+
+
+def with_first_waits(spans: Sequence[StepSpan], separate_phases: Collection[str]) -> list[StepSpan]:
+    """Return the steps, with waits for epochs' first batches moved from separate phases to steps.
+
+    An evaluation between two epochs is no part of a step, but the wait for the next epoch's first batch is.
+    """
+    moved = [*spans]
+    for index, span in enumerate(spans[:-1]):
+        following = moved[index + 1]
+        first_ns = min(span.first_ns, span.ns)
+        if span.phase in separate_phases and first_ns and following.phase not in separate_phases:
+            moved[index] = StepSpan(span.step, span.ns - first_ns, span.phase)
+            waited_ns = (following.wait_ns or 0) + first_ns
+            moved[index + 1] = following._replace(
+                ns=following.ns + first_ns,
+                wait_ns=waited_ns,
+                first_ns=following.first_ns + first_ns,
+                start_ns=following.start_ns + min(span.start_ns, first_ns),
+            )
+    return moved
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Parts of the mean step, in ms.
+
+    ``waiting_ms`` is the wait for batches, None if no step waited for a DataLoader. ``first_ms`` is the part by which waits for
+    the first batches of ``epochs`` were longer than others, ``starting_ms`` the part of it for making iterators and starting workers.
+    ``apart_ms`` is the time of evaluations, checkpoints and unknown work in some steps, beyond that of usual steps, by kind.
+    ``profiled_start_ms`` is the time for iterators in the mean profiled step, ``profiled_apart_ms`` that of unusual work. ``kept`` says that most epochs use the iterator of the one before. ``every`` is the number of steps per epoch.
+    """
+
+    waiting_ms: float | None
+    first_ms: float
+    starting_ms: float
+    epochs: int
+    every: float
+    kept: bool = False
+    apart_ms: tuple[tuple[str, float], ...] = ()
+    profiled_start_ms: float = 0.0
+    profiled_apart_ms: float = 0.0
+
+    @property
+    def unprofiled_ms(self) -> float:
+        """The time of a step that the profiled steps cannot show, without usual waits."""
+        return self.all_apart_ms + (0.0 if self.profiled_start_ms else self.first_ms)
+
+    @property
+    def all_apart_ms(self) -> float:
+        """The time of all kinds of work in some steps only."""
+        return sum(ms for _, ms in self.apart_ms)
+
+
+def step_parts(steps: Sequence[StepSpan], profiled: Sequence[StepSpan], *, cpu_only: bool) -> StepParts | None:
+    """Return the parts of the mean of ``steps``; None without steps.
+
+    If a ``profiled`` step is long too, the profile shows such work, so that none is apart. Without ``cpu_only``, the host runs ahead
+    of a GPU: a wait counts only as far as it makes its step longer, and long steps of unknown work may wait for the GPU.
+    """
+    if not steps:
+        return None
+    count = 1e6 * len(steps)
+    timed = any(step.wait_ns is not None for step in steps)
+    firsts = [step for step in steps if step.first_ns]
+    usual_wait_ns = fmean([step.wait_ns or 0 for step in steps if not step.first_ns] or [0])
+    hidden_ns = 0.0 if cpu_only else median(step.ns for step in steps) - usual_wait_ns
+    profiled_apart_ms = sum(ms for _, ms in _apart_ms(profiled))
+    apart = () if profiled_apart_ms else _apart_ms(steps)
+    return StepParts(
+        waiting_ms=sum(min(step.wait_ns or 0, step.ns) for step in steps) / count if timed else None,
+        first_ms=sum(max(min(step.first_ns, step.ns - hidden_ns) - usual_wait_ns, 0.0) for step in firsts) / count,
+        starting_ms=sum(min(step.start_ns, step.ns) for step in firsts) / count,
+        epochs=len(firsts),
+        every=median([b.step - a.step for a, b in pairwise(firsts) if b.step > a.step] or [len(steps)]),
+        kept=2 * sum(step.start_ns > 0 for step in firsts) <= len(firsts),
+        apart_ms=tuple((kind, ms) for kind, ms in apart if cpu_only or kind in WORK.values()),
+        profiled_start_ms=sum(step.start_ns for step in profiled) / (1e6 * max(len(profiled), 1)),
+        profiled_apart_ms=profiled_apart_ms,
+    )
+
+
+def _apart_ms(steps: Sequence[StepSpan]) -> tuple[tuple[str, float], ...]:
+    """Return the kinds of work that only some steps contain, with their ms per step, largest first."""
+    if not steps:
+        return ()
+    longest_ns = LONG_STEP_RATIO * median(step.work_ns for step in steps)
+    kinds = ["usual" if step.work_ns <= longest_ns else WORK.get(step.phase, "unknown") for step in steps]
+    usual_ns = fmean(step.work_ns for step, kind in zip(steps, kinds, strict=True) if kind == "usual")
+    apart_ns: dict[str, float] = defaultdict(float)
+    for step, kind in zip(steps, kinds, strict=True):
+        apart_ns[kind] += step.work_ns - usual_ns
+    least_ns = LEAST_SHARE * sum(step.ns for step in steps)
+    known = {kind: ns for kind, ns in apart_ns.items() if kind != "usual" and ns >= least_ns}
+    return tuple((kind, ns / 1e6 / len(steps)) for kind, ns in sorted(known.items(), key=lambda item: -item[1]))

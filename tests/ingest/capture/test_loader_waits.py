@@ -1,0 +1,61 @@
+"""Tests of how long a loop waits for batches, with a DataLoader's classes made by hand."""
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sawtooth.ingest.capture.in_process.loader_waits import LoaderWaits, Waited
+
+
+class _Batches:
+    def __init__(self, clock: list[int], batches: int) -> None:
+        self._clock, self._batches, self._num_yielded = clock, batches, 0
+
+    def _next_data(self) -> int:
+        self._clock[0] += 2 if self._num_yielded else 30
+        if self._num_yielded == self._batches:
+            raise StopIteration
+        self._num_yielded += 1
+        return self._num_yielded
+
+
+def torch_loaders(clock: list[int]) -> Any:
+    class DataLoader:
+        def __init__(self, dataset: Any, batches: int) -> None:
+            self.dataset, self._batches, self._iterator = dataset, batches, None
+
+        def __iter__(self) -> _Batches:
+            clock[0] += 10
+            return type("_MultiProcessingDataLoaderIter", (loaders._MultiProcessingDataLoaderIter,), {})(clock, self._batches)
+
+    single, several = type("Single", (_Batches,), {}), type("Several", (_Batches,), {})
+    for kind in (single, several):
+        kind._next_data = _Batches._next_data  # type: ignore[attr-defined]
+    loaders = SimpleNamespace(
+        DataLoader=DataLoader, _SingleProcessDataLoaderIter=single, _MultiProcessingDataLoaderIter=several
+    )
+    return loaders
+
+
+def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch takes 10 to start, 30 for the first batch, 2 for each other and 2 to end."""
+    clock = [0]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
+    waits, loaders = LoaderWaits(), torch_loaders(clock)
+    leave, since = waits.watch(loaders), waits.since_last()
+    batches = loaders.DataLoader([1], 3).__iter__()
+    seen = []
+    for _ in range(3):
+        batches._next_data()
+        seen.append(since(0, "train"))
+    assert seen == [Waited(40, 40, 10), Waited(2, 0, 0), Waited(2, 0, 0)]
+    assert since(0, "train") is None
+    with pytest.raises(StopIteration):
+        batches._next_data()
+    loaders.DataLoader("validation", 3).__iter__()._next_data()
+    assert since(0, "eval") == Waited(2, 2, 0)  # the end of the epoch, but nothing of the evaluation's loader
+    leave()
+    loaders.DataLoader([1], 3).__iter__()._next_data()
+    assert since(0, "train") is None

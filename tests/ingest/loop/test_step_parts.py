@@ -1,0 +1,48 @@
+"""Tests of a step's parts by its marks, computed by hand."""
+
+import pytest
+
+from sawtooth.ingest.loop.step_parts import StepSpan, step_parts, with_first_waits
+
+MS = 1_000_000
+
+
+def epochs(long_ms: float = 0.0, phase: str = "train") -> list[StepSpan]:
+    """Return four epochs of ten steps, with 8 ms of work each.
+
+    They wait 2 ms, and 52 ms before the first of each epoch. The fifth step of each epoch takes ``long_ms`` longer.
+    """
+    steps = []
+    for step in range(40):
+        first, long = step % 10 == 0, step % 10 == 5
+        ns = int((60 if first else 10 + (long_ms if long else 0)) * MS)
+        wait, first_ns = (52 * MS, 50 * MS) if first else (2 * MS, 0)
+        steps.append(StepSpan(step, ns, phase if long else "train", wait, first_ns, 30 * MS if first else 0))
+    return steps
+
+
+def test_waits_for_first_batches_are_a_part_of_all_waits() -> None:
+    parts = step_parts(epochs(), [], cpu_only=True)
+    assert parts is not None
+    assert (parts.waiting_ms, parts.first_ms, parts.starting_ms) == pytest.approx((7.0, 4.8, 3.0))
+    assert (parts.epochs, parts.every, parts.kept, parts.apart_ms) == (4, 10, False, ())
+
+
+@pytest.mark.parametrize(("phase", "kind"), [("eval", "evaluation"), ("checkpoint", "checkpoint"), ("train", "unknown")])
+def test_rare_work_is_apart_unless_the_profile_shows_it(phase: str, kind: str) -> None:
+    steps = epochs(200.0, phase)
+    parts, of_gpu, shown = (
+        step_parts(steps, profiled, cpu_only=cpu_only) for profiled, cpu_only in (([], True), ([], False), (steps[3:8], True))
+    )
+    assert parts is not None and of_gpu is not None and shown is not None
+    assert parts.apart_ms == ((kind, pytest.approx(20.0)),)
+    assert of_gpu.apart_ms == (parts.apart_ms if kind != "unknown" else ())
+    assert (shown.apart_ms, shown.profiled_apart_ms) == ((), pytest.approx(40.0))
+
+
+def test_an_evaluation_leaves_the_first_batch_to_the_next_step() -> None:
+    """An evaluation of 300 ms is no part of a step, but the 50 ms for the next epoch's first batch are."""
+    spans = [StepSpan(0, 10 * MS, "train"), StepSpan(1, 350 * MS, "eval", 50 * MS, 50 * MS), StepSpan(2, 10 * MS, "train")]
+    moved = with_first_waits(spans, {"eval"})
+    assert [(span.ns // MS, span.first_ns // MS) for span in moved] == [(10, 0), (300, 0), (60, 50)]
+    assert with_first_waits(spans, set()) == spans
