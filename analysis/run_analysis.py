@@ -169,7 +169,7 @@ def _diagnostics(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck,
     of_ranks = trust.diagnostics_of(job.ranks)
     noted = [diagnostic for diagnostic in (*inputs.noted, *summaries, *of_ranks) if diagnostic.key not in repeated]
     elsewhere = [
-        Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(job.ranks, inputs.telemetry)
+        Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _other_time_notes(job.ranks, inputs.telemetry)
     ]
     unknown = inputs.telemetry.unknown
     unattributed = [Diagnostic("telemetry_not_attributed", "info", unknown, 1)] if unknown is not None else []
@@ -206,9 +206,9 @@ def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow
     return rows, diagnostics
 
 
-def _elsewhere(ranks: list[RankResult], telemetry: RunTelemetry) -> list[str]:
+def _other_time_notes(ranks: list[RankResult], telemetry: RunTelemetry) -> list[str]:
     """Return the sentences about telemetry from another time than the traces, each once."""
-    sentences = (run_telemetry.elsewhere(r.telemetry, telemetry.profile_ns(r.telemetry, r.trace)) for r in ranks)
+    sentences = (run_telemetry.other_time_note(r.telemetry, telemetry.profile_ns(r.telemetry, r.trace)) for r in ranks)
     return list(dict.fromkeys(sentence for sentence in sentences if sentence))
 
 

@@ -143,13 +143,13 @@ class Receiver:
             self._remove_silent(LITTLE_BYTES)
         if self._count() >= MAX_SESSIONS:
             raise RefusedError(507, NO_ROOM)
-        made = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # no reader ever sees it without its marker
-        write_atomically(made / MARKER, b"{}")
-        _sync_folder(made)
+        draft = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # no reader ever sees it without its marker
+        write_atomically(draft / MARKER, b"{}")
+        _sync_folder(draft)
         try:
-            made.rename(folder)
+            draft.rename(folder)
         except OSError:  # another request was first
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(draft, ignore_errors=True)
         _sync_folder(self.live)
 
     def _check_quota(self, more_bytes: int, more_files: int) -> None:

@@ -77,8 +77,8 @@ def work_of(case: dict[str, Any]) -> KernelWork | None:
     if family == "attention":
         backward = operator.endswith("_backward")
         query, key = dims[-3:-1]
-        made = attention_work(query, key, dtype, backend=case["backend"], causal=case["causal"], backward=backward)
-        return made if case["backend"] != "math" else None
+        work = attention_work(query, key, dtype, backend=case["backend"], causal=case["causal"], backward=backward)
+        return work if case["backend"] != "math" else None
     if family == "optimizer":
         # For the single-tensor optimizer, the number of tensors determines the time, not their size.
         kind = case["kind"]

@@ -283,9 +283,9 @@ def optimizers() -> Iterator[Case]:
             for tensor in params:
                 tensor.grad = torch.randn_like(tensor)
             more = {"momentum": 0.9} if name == "SGD" else {}
-            made = getattr(torch.optim, name)(params, lr=1e-6, **more, **kinds[kind])
-            made.step()
-            return made.step
+            optimizer = getattr(torch.optim, name)(params, lr=1e-6, **more, **kinds[kind])
+            optimizer.step()
+            return optimizer.step
 
         yield Case("optimizer", f"{name}.step", "fp32", [[count, width, width]] * 4, make, {"kind": kind, "tensors": count})
 

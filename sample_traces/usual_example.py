@@ -168,8 +168,8 @@ def rewrite(source: Path, target: Path) -> None:
             raw = gzip.decompress(archive.read(member))
             raw = slim(scrub(raw)) if kind == "trace" else raw
             members[member] = Path(scratch) / Path(member).name
-            made = signed(anonymous(raw)) if kind == "telemetry" else anonymous(raw)
-            members[member].write_bytes(gzip.compress(made, 9, mtime=0))
+            content = signed(anonymous(raw)) if kind == "telemetry" else anonymous(raw)
+            members[member].write_bytes(gzip.compress(content, 9, mtime=0))
         write_archive(target, manifest, members)
 
 

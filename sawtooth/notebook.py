@@ -220,7 +220,9 @@ def _bundle(
         "text/markdown": shown._repr_markdown_,
         "text/html": shown._repr_html_,
     }
-    return {form: made() for form, made in forms.items() if (not include or form in include) and form not in (exclude or ())}
+    return {
+        form: render() for form, render in forms.items() if (not include or form in include) and form not in (exclude or ())
+    }
 
 
 def _side(source: Report | str | Path) -> Side:

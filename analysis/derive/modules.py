@@ -135,7 +135,7 @@ def forward_operators(ops: CpuOps) -> I64:
             hit = (at >= 0) & (keys[np.maximum(at, 0)] // count == number[theirs])
             twins[origin, thread] = np.where(hit, keys[np.maximum(at, 0)] % count, -1)
     while twins:
-        shares = {pair: float((made >= 0).mean()) for pair, made in twins.items()}
+        shares = {pair: float((forward_ops >= 0).mean()) for pair, forward_ops in twins.items()}
         clear = {
             pair: share
             for pair, share in shares.items()
@@ -145,7 +145,7 @@ def forward_operators(ops: CpuOps) -> I64:
             break
         origin, thread = max(clear, key=lambda pair: clear[pair])
         made_by[backward[ops.forward_thread[backward] == origin]] = twins[origin, thread]
-        twins = {pair: made for pair, made in twins.items() if pair[0] != origin and pair[1] != thread}
+        twins = {pair: forward_ops for pair, forward_ops in twins.items() if pair[0] != origin and pair[1] != thread}
     return made_by
 
 

@@ -111,10 +111,13 @@ def allocations_of(events: Sequence[AllocationEvent], segments: Sequence[Segment
         if event.action == "alloc":
             open_[event.addr] = (i, event)
         elif event.action == "free_requested":
-            start, made = open_.pop(event.addr, (-1, None))
-            allocations.append(Allocation(event.addr, rounded(event.size), start, i, made.frames if made is not None else None))
+            start, allocation = open_.pop(event.addr, (-1, None))
+            allocations.append(
+                Allocation(event.addr, rounded(event.size), start, i, allocation.frames if allocation is not None else None)
+            )
     allocations += [
-        Allocation(address, rounded(made.size), start, None, made.frames) for address, (start, made) in open_.items()
+        Allocation(address, rounded(allocation.size), start, None, allocation.frames)
+        for address, (start, allocation) in open_.items()
     ]
     for segment in segments:
         for address, block in segment.placed:

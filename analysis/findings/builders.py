@@ -15,7 +15,7 @@ from sawtooth.analysis.findings.model import MORE_THAN_LOSS, Advice, Evidence, J
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.host_reads import calls_after_bulk_copies, ops_serving_only
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
-from sawtooth.analysis.findings.recorded.source_lines import spoken
+from sawtooth.analysis.findings.recorded.source_lines import readable_frame
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
@@ -75,7 +75,7 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
         [context.rank.device, list(calls)],
     )[0][0]
     count = waits_in_gaps / max(len(context.rank.counted), 1)
-    place = spoken(str(places[0]["place"])) if places else "a place the trace does not name"
+    place = readable_frame(str(places[0]["place"])) if places else "a place the trace does not name"
     cost_clause = _cost_clause(context, calls, lost)
 
     def named(advice: Advice, judgement: Judgement) -> Advice:

@@ -66,7 +66,7 @@ class RuleContext:
     recording: Recording
     telemetry: DeviceTelemetry | None = None
     whatif: WhatIf | None = None
-    _made: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
+    _computed: dict[tuple[object, ...], object] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, make: Callable[..., T], *arguments: object, **named: object) -> T:
         """Return ``make(self, *arguments, **named)``, computed once for all rules.
@@ -74,9 +74,9 @@ class RuleContext:
         Callers must not change the result.
         """
         key = (make, *arguments, *sorted(named.items()))
-        if key not in self._made:
-            self._made[key] = make(self, *arguments, **named)
-        return cast(T, self._made[key])
+        if key not in self._computed:
+            self._computed[key] = make(self, *arguments, **named)
+        return cast(T, self._computed[key])
 
     @cached_property
     def work(self) -> pd.DataFrame:
@@ -205,10 +205,10 @@ def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate
     """Compute a query once per recording for all rules; see ``RuleContext.once``."""
 
     @wraps(make)
-    def made(context: RuleContext, *arguments: P.args, **named: P.kwargs) -> T:
+    def computed_once(context: RuleContext, *arguments: P.args, **named: P.kwargs) -> T:
         return context.once(make, *arguments, **named)
 
-    return cast(Callable[Concatenate[RuleContext, P], T], made)  # wraps() lets the context be passed by name too
+    return cast(Callable[Concatenate[RuleContext, P], T], computed_once)  # wraps() lets the context be passed by name too
 
 
 NO_HOST = "the telemetry has no samples of the host: record it with a newer `sawtooth sample`"

@@ -50,7 +50,7 @@ class GpuWork:
     """
 
     rows: pd.DataFrame
-    per: int
+    step_divisor: int
     has_modules: bool
     has_phases: bool
     has_operators: bool
@@ -92,7 +92,9 @@ def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
     }
     tree = modules(rank)
     named = _with_names(rows, rank, tree)
-    return GpuWork(named, rank.per, len(tree) > 1, phases is not None, bool((named["operator"] != NO_OPERATOR).any()), changes)
+    return GpuWork(
+        named, rank.step_divisor, len(tree) > 1, phases is not None, bool((named["operator"] != NO_OPERATOR).any()), changes
+    )
 
 
 def _in_window(start: I64, end: I64, window: Intervals) -> I64:
@@ -164,14 +166,14 @@ def grouped(work: GpuWork, by: Grouping, rows: pd.DataFrame | None = None) -> pd
     total = total.merge(mostly[list(dict.fromkeys([*keys, "category", "owner"]))], on=keys)
     total_ns, worked = float(work.rows["own_ns"].sum()), (total["own_ns"] + total["beside_ns"]).astype(float)
     known = (total["roofed_ns"] >= KNOWN_ROOF * worked) & (worked > 0)
-    per_ms = 1e6 * work.per
+    per_ms = 1e6 * work.step_divisor
     table = total.assign(
         name=total[keys[0]],
         ms=total["own_ns"] / per_ms,
         beside_ms=(total["beside_ns"] / per_ms).where(total["beside_ns"] > 0),
         share=total["own_ns"] / total_ns if total_ns else 0.0,
         tensor_core_share=total["tensor_core_ns"] / total["own_ns"].where(total["own_ns"] > 0),
-        launches_per_step=total["launches"] / work.per,
+        launches_per_step=total["launches"] / work.step_divisor,
         mean_us=worked / total["launches"].where(total["launches"] > 0) / 1e3,
         gb_per_s=(total["bytes"] / worked).where((total["bytes"] > 0) & (total["category"] == "memcpy")),
         roof_share=(total["roof_ns"] / worked).where(known),
@@ -190,7 +192,7 @@ def nested(work: GpuWork, outer: Grouping, inner: Grouping) -> pd.DataFrame:
     sums = work.rows.groupby([outer, inner, "owner"], as_index=False, sort=False)["own_ns"].sum()
     sums = sums.sort_values("own_ns", ascending=False, kind="stable")
     group_ns = sums.groupby([outer, inner], sort=False)["own_ns"].transform("sum")
-    table = sums.assign(ms=group_ns / 1e6 / work.per).drop_duplicates([outer, inner])
+    table = sums.assign(ms=group_ns / 1e6 / work.step_divisor).drop_duplicates([outer, inner])
     return table.drop(columns="own_ns").reset_index(drop=True)
 
 
@@ -212,4 +214,6 @@ def host_times(rank: RankView, by: Grouping) -> pd.DataFrame:
     rows = rank.frame(_SQL["host"].format(shape="input_dims" if by == "shape" else "NULL"))
     rows = rows.assign(operator=rows["name"], shapes=rows["input_dims"].map(shapes_text))
     sums = rows.groupby(key_columns(by), as_index=False, sort=False)[["host_ns", "calls"]].sum()
-    return sums.assign(host_ms=sums.pop("host_ns") / 1e6 / rank.per, calls_per_step=sums.pop("calls") / rank.per)
+    return sums.assign(
+        host_ms=sums.pop("host_ns") / 1e6 / rank.step_divisor, calls_per_step=sums.pop("calls") / rank.step_divisor
+    )

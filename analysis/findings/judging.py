@@ -29,16 +29,16 @@ MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} 
 
 @dataclass(frozen=True)
 class Step:
-    """The step for which evidence is judged: the run's own, or the replay's after the changes ``made``."""
+    """The step for which evidence is judged: the run's own, or the replay's after the changes ``applied``."""
 
     best: BestStepTime
     whatif: WhatIf | None
-    made: tuple[Edit, ...] = ()
+    applied: tuple[Edit, ...] = ()
 
     @cached_property
     def ms(self) -> float | None:
         """The step time in ms, None if it is not known."""
-        return self.predict_ms(()) if self.made else self.best.ms
+        return self.predict_ms(()) if self.applied else self.best.ms
 
     def after(self, edits: Sequence[Edit]) -> Step:
         """Return the step with ``edits`` applied as well."""
@@ -79,7 +79,7 @@ class Step:
         return self.whatif.of_another_run(self.best, self._with(edits), between)
 
     def _with(self, edits: Sequence[Edit]) -> tuple[Edit, ...]:
-        return tuple(dict.fromkeys((*self.made, *edits))) if self.made else tuple(edits)
+        return tuple(dict.fromkeys((*self.applied, *edits))) if self.applied else tuple(edits)
 
 
 def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgement | None:
@@ -163,7 +163,7 @@ def _predicted(evidence: Evidence, step: Step) -> tuple[float | None, tuple[floa
     """
     if evidence.predicted is not None:
         # After other changes, the rule's own prediction remains the same share of the step as before them.
-        times = step.ms / step.best.ms if step.made and step.ms and step.best.ms else 1.0
+        times = step.ms / step.best.ms if step.applied and step.ms and step.best.ms else 1.0
         ms, between = evidence.predicted
         return ms * times, (between[0] * times, between[1] * times) if between is not None else None
     if not evidence.edits:

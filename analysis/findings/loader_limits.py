@@ -13,7 +13,7 @@ from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.actions import followed_by
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.intervals import Intervals, intersect, union
-from sawtooth.analysis.knowledge.frames import spoken
+from sawtooth.analysis.knowledge.frames import readable_frame
 from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
@@ -214,7 +214,7 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
 
 
 def _at(place: str | None) -> str:
-    return f" ({spoken(place)})" if place else ""
+    return f" ({readable_frame(place)})" if place else ""
 
 
 def _grouped(facts: UserFacts) -> str:

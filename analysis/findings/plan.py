@@ -23,13 +23,13 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
         return ()
     steps: list[PlanStep] = []
     most_ms = best.ms  # Upper limit of the step time so far, in this run.
-    made: tuple[Edit, ...] = ()
+    applied: tuple[Edit, ...] = ()
     tried = [(finding.rule, finding.edits) for finding in findings if finding.edits and finding.confidence != "low"]
     needed = {rule for finding in findings for rule in finding.needs_first}
     for _ in range(2):
         remaining = []
         for rule, its_edits in tried:
-            edits = tuple(dict.fromkeys((*made, *its_edits)))
+            edits = tuple(dict.fromkeys((*applied, *its_edits)))
             now_ms = steps[-1].predicted_step_ms if steps else best.ms
             after_ms = whatif.predict_ms(best, edits)
             between = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
@@ -41,7 +41,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
                 remaining.append((rule, its_edits))
                 continue
             steps.append(with_doubt(PlanStep(rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)))
-            made, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
+            applied, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
         tried = remaining
     return tuple(_with_needed(steps, findings))
 

@@ -35,10 +35,10 @@ def without_line(name: str) -> str:
     return f"{match['file']}: {match['function']}" if match is not None else name
 
 
-def spoken(name: str) -> str:
-    """Return a frame in readable form, such as train.py:96 in step.
+def readable_frame(name: str) -> str:
+    """Return a frame in readable form: train.py(96): step becomes train.py:96 in step.
 
-    A line number that is not known is left out. Other names are returned unchanged.
+    An unknown line number is omitted. Names that are not frames are returned unchanged.
     """
     match = FRAME.match(name)
     if match is None:

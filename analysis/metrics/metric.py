@@ -34,9 +34,9 @@ class DeviceMeasurements:
     ``owned_ns`` is the ledger: ns of the steady window (``window_ns``) by owner. ``kernels`` has one row per category and kind
     of operation (kernel, memcpy, memset): category, kind, ns, launches, sm_ns (Σ min(blocks per SM, 1) × duration),
     occupancy_pct (time-weighted mean), occupancy_unseen_ns (time without an estimate), undecided_ns (tensor cores unknown).
-    ``works_ms`` is the GPU's work in a step of the run that ``best`` times, None if that is the profile's. ``sampled`` is the
-    device's telemetry. ``away`` is the sentence that explains why it is from another time than the trace. ``swayed`` are the
-    doubts of a profile in which one step decides a mean.
+    ``works_ms`` is the GPU's work in one step of the run, None if ``best`` is the profile's step time. ``sampled`` is the
+    device's telemetry. ``other_time_note`` says how far it is from the trace, if it is from another time. ``outlier_doubts`` are
+    the doubts about means that one step of the profile decides.
     """
 
     best: BestStepTime = NO_STEP_TIME
@@ -50,8 +50,8 @@ class DeviceMeasurements:
     works_ms: float | None = None
     allocated_bytes: float | None = None
     sampled: DeviceTelemetry | None = None
-    away: str | None = None
-    swayed: Mapping[Doubt, str] = field(default_factory=dict)
+    other_time_note: str | None = None
+    outlier_doubts: Mapping[Doubt, str] = field(default_factory=dict)
 
     @property
     def busy_ns(self) -> int:

@@ -61,7 +61,7 @@ def _notes_on_mean(sampled: DeviceTelemetry) -> tuple[str, ...]:
 
 def _of_the_run(measured: DeviceMeasurements, reading: Reading) -> Reading:
     """Return telemetry's reading, with caution if it is from another time than the trace."""
-    return lowered(reading, "caution", measured.away) if measured.away else reading
+    return lowered(reading, "caution", measured.other_time_note) if measured.other_time_note else reading
 
 
 def sawtooth_period(measured: DeviceMeasurements) -> Reading:

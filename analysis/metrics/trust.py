@@ -17,15 +17,15 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.units import in_words
 
 ORPHANS_CAUTION = 0.05  # 5 % of GPU time without a launch: more than any error of the other numbers
-ORPHANS_MOST = 0.50  # without the launches of most operations, nothing says which of them belong to a step
+ORPHANS_MOST = 0.50  # if most operations have no launch, their steps are not known
 UNKNOWN_CAUTION = 0.10  # 10 % undecided compute time changes the tensor-core share by up to ten points
-GRAPH_CAUTION = 0.50  # most of the time has no operators, so attribution by operator covers the smaller part
+GRAPH_CAUTION = 0.50  # from here, attribution by operator covers less than half of the GPU's time
 
-WAITS_CAUTION = 0.05  # of the step: profile and estimate may differ by this before the profile is distrusted
-MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
-SWAYED = 0.10  # of the mean: with one more or one fewer such step, the profile would say another number
+WAITS_CAUTION = 0.05  # share of the step that a rank may wait before its profiled step time is in doubt
+MAY_WAIT = ("comm_wait", "unattributed")  # causes of exposed communication that may be waiting instead of transfer
+DECIDES_MEAN = 0.10  # a step decides the mean if the mean changes by this share without it
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
-SINGLE_STEP = "A single step: nothing says how steps vary."
+SINGLE_STEP = "The profile has one counted step, so it cannot show how steps vary."
 BEGUN_BEFORE = "The only step may have begun before the recording: its mark shows only its end."
 
 
@@ -61,12 +61,13 @@ def apply(
     *,
     truncated: bool,
     begun_before: bool = False,
-    swayed: Mapping[Doubt, str] = MappingProxyType({}),
+    outlier_doubts: Mapping[Doubt, str] = MappingProxyType({}),
 ) -> dict[str, Reading]:
     """Return ``metrics`` with the trust that the recording allows.
 
     The metrics' rows define which doubts lower their trust. ``truncated`` means that the recording's source ended early,
-    ``begun_before`` that the only step may have begun before the recording. ``swayed`` are those of ``swayed_by_one``.
+    ``begun_before`` that the only step may have begun before the recording. ``outlier_doubts`` is the result of
+    ``doubts_of_outlier``.
     """
     result = dict(metrics)
     share = facts.orphan_share
@@ -80,7 +81,7 @@ def apply(
         result["kernel_launches_per_step"] = lowered(result["kernel_launches_per_step"], "caution", note)
     if facts.lost_marks:
         result = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in result.items()}
-    for doubt, note in swayed.items():
+    for doubt, note in outlier_doubts.items():
         result = _doubted(result, doubt, note)
     if begun_before:
         result = {key: lowered(reading, "caution", BEGUN_BEFORE) for key, reading in result.items()}
@@ -94,10 +95,10 @@ def apply(
     return result
 
 
-def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) -> dict[Doubt, str]:
-    """Return the doubts, with notes, of a profile in which one counted step decides a mean.
+def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) -> dict[Doubt, str]:
+    """Return the doubts about means that one counted step decides, each with its note.
 
-    ``idle_ns`` is the GPU's idle time by step, ``source`` that of the run's step time.
+    ``idle_ns`` is the GPU's idle time by step. ``source`` is the source of the run's step time.
     """
     counted = steps[steps["counted"]]
     ns = (counted["end_ns"] - counted["start_ns"]).to_numpy(np.float64)
@@ -110,7 +111,7 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
     doubts: dict[Doubt, str] = {}
     mean, without = ns.mean(), (ns.sum() - ns) / (len(ns) - 1)
     outlier = int(np.abs(without - mean).argmax())
-    if abs(without[outlier] - mean) > SWAYED * mean:
+    if abs(without[outlier] - mean) > DECIDES_MEAN * mean:
         shortest, longest = in_words(ns.min() / 1e6), in_words(ns.max() / 1e6)
         middle = f"median, their mean is {in_words(mean / 1e6)}" if len(ns) > 2 else "mean"
         doubts["one_step"] = f"The {len(ns)} counted steps take {shortest} to {longest}: this number is their {middle}."
@@ -121,7 +122,7 @@ def swayed_by_one(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: str) 
     ns, busy = ns[timed], busy[timed]
     share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)
     outlier = int(np.abs(without - share).argmax())
-    if abs(without[outlier] - share) > SWAYED * share:
+    if abs(without[outlier] - share) > DECIDES_MEAN * share:
         doubts["one_step_idle"] = (
             f"The GPU is busy {busy[outlier] / ns[outlier]:.0%} of one of {len(ns)} counted steps and {without[outlier]:.0%} of {'the other' if len(ns) == 2 else 'the others'}: this number covers all of them."
         )

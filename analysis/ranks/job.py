@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.ranks.contention import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
-from sawtooth.analysis.ranks.joint_replay import JointReplay, Meetings, Member
+from sawtooth.analysis.ranks.joint_replay import JointReplay, MatchedCollectives, Member
 from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, blame, blame_recorded
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, find_stragglers, recorded_stragglers
 from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, RankLosses, outliers
 from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, as_quiet_as_others, own_time
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
@@ -75,7 +75,7 @@ class ReplayedJob:
             late = late or self._blamed(paced)
         if not late and None in self.problems and not enough_alike:
             own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
-            late = blame_recorded(recorded, own_times, alike, numbers, hosts, recorded_ms) if own_times is not None else ()
+            late = recorded_stragglers(recorded, own_times, alike, numbers, hosts, recorded_ms) if own_times is not None else ()
         if not late:
             notes = tuple(NOT_REPLAYED if note == NO_JOINT_REPLAY else note for note in communication.notes)
             communication = replace(communication, notes=notes)
@@ -100,7 +100,7 @@ class ReplayedJob:
             own_time(of_rank, member, waits[position].held_ms, _begins_ns(self.ranks[position]))
             for of_rank, member, position in zip(kernels, paced.members, self.included, strict=True)
         ]
-        late = blame(
+        late = find_stragglers(
             job=paced,
             recorded=RecordedJob.from_rows(self.rows, len(self.included)),
             own=as_quiet_as_others(own_times),
@@ -145,7 +145,7 @@ def replay_job(
         for position, slowdown in zip(included, slowed, strict=True)
         if (problem := problems[position]) is not None
     ]
-    job = JointReplay(members, Meetings.from_rows(rows, len(members)))
+    job = JointReplay(members, MatchedCollectives.from_rows(rows, len(members)))
     times = _replayed_times(chosen, members, slowed, job.waits_ms())
     of_rank = dict(zip(included, times, strict=True))
     replayed = replace(

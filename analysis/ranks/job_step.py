@@ -20,7 +20,7 @@ from sawtooth.analysis.run.model import LedgerRow, RankResult
 from sawtooth.analysis.run.scaled_ledger import at_best, scaled_to
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.telemetry.job_law import TracedDevice, by_utilization
-from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, elsewhere
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, other_time_note
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
@@ -55,7 +55,7 @@ def at_job_step(
         ledger = in_job(rank.ledger, mine)
         works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
         metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
-        metrics = trust.apply(metrics, rank.facts, truncated=rank.trace.truncated, swayed=of_rank.swayed)
+        metrics = trust.apply(metrics, rank.facts, truncated=rank.trace.truncated, outlier_doubts=of_rank.outlier_doubts)
         results.append(replace(rank, best=mine, ledger=ledger, metrics=metrics))
     return results
 
@@ -78,7 +78,7 @@ def _by_gpus(
     workers = [TracedDevice(rank.recording_id, rank.device, work) for rank, work in zip(ranks, works, strict=True)]
     shared = [rank.trace for rank in ranks if all(clock.shares(rank.trace.clock) for clock in telemetry.clocks.values())]
     profiles = [trace.span_ns for trace in shared if trace.span_ns is not None]
-    if any(elsewhere(sampled, profile) for sampled in telemetry.devices for profile in profiles):
+    if any(other_time_note(sampled, profile) for sampled in telemetry.devices for profile in profiles):
         return None
     only_bounds = PIPELINE if communication.pipeline else SHARED if _shared(communication) else None
     return by_utilization(library, telemetry, workers, profiles, communication.in_turn_ms * 1e6, only_bounds)

@@ -25,27 +25,27 @@ Run = Generator[tuple[int, int], int, Replayed]
 
 
 @dataclass(frozen=True)
-class Meetings:
-    """The collectives of a job.
+class MatchedCollectives:
+    """The collectives of a job, matched between its ranks.
 
-    ``of_op`` maps, by rank position, GPU operations to collectives. ``transfer_ns`` is the duration of each after all members
-    have arrived. ``members`` is the number of recorded ranks of each collective.
+    ``collective_of_op`` maps GPU operations to collectives, one mapping for each rank position. ``transfer_ns`` is the time that
+    a collective takes after its last member has arrived. ``members`` is the number of recorded ranks of each collective.
     """
 
-    of_op: tuple[Mapping[int, int], ...]
+    collective_of_op: tuple[Mapping[int, int], ...]
     transfer_ns: Mapping[int, int]
     members: Mapping[int, int]
 
     @staticmethod
-    def from_rows(rows: pd.DataFrame, ranks: int) -> Meetings:
+    def from_rows(rows: pd.DataFrame, ranks: int) -> MatchedCollectives:
         """Return the collectives in ``rows`` (of ``matching.match``)."""
-        of_op: list[dict[int, int]] = [{} for _ in range(ranks)]
+        collective_of_op: list[dict[int, int]] = [{} for _ in range(ranks)]
         for position, op, collective in rows[["position", "gpu_op_id", "collective"]].itertuples(index=False):
-            of_op[position][int(op)] = int(collective)
+            collective_of_op[position][int(op)] = int(collective)
         collectives = rows.drop_duplicates("collective")
         keys = collectives["collective"].tolist()
-        return Meetings(
-            tuple(of_op),
+        return MatchedCollectives(
+            tuple(collective_of_op),
             dict(zip(keys, collectives["shortest_ns"].astype(int).tolist(), strict=True)),
             dict(zip(keys, collectives["ranks"].astype(int).tolist(), strict=True)),
         )
@@ -85,7 +85,7 @@ class JointReplay:
     """
 
     members: Sequence[Member]
-    meetings: Meetings
+    collectives: MatchedCollectives
     abandoned: int = 0
     unchanged: Sequence[Replayed] = ()
     _cache: dict[tuple[tuple[int, tuple[Edit, ...]], ...], NDArray[np.float64] | None] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class JointReplay:
         key = tuple((position, tuple(rank_edits)) for position, rank_edits in sorted((edits or {}).items()))
         if key not in self._cache:
             changed = [apply(m.problem, tuple((edits or {}).get(i, ()))) for i, m in enumerate(self.members)]
-            runs, abandoned = replay_together(changed, [m.offset_ns for m in self.members], self.meetings)
+            runs, abandoned = replay_together(changed, [m.offset_ns for m in self.members], self.collectives)
             if not key:
                 self.abandoned, self.unchanged = abandoned, runs
             self._cache[key] = _steps_ms(self.members, changed, runs)
@@ -149,16 +149,18 @@ class JointReplay:
         at, nth, steps, transfers = self._counted(position)
         run = self.unchanged[position]
         start, end = run.op_start[at], run.op_end[at]
-        come = np.where(transfers >= 0, np.maximum(start, end - transfers), start)
-        return (_covered_ns(start, end, nth, steps) - _covered_ns(come, end, nth, steps)) / 1e6
+        arrived = np.where(transfers >= 0, np.maximum(start, end - transfers), start)
+        return (_covered_ns(start, end, nth, steps) - _covered_ns(arrived, end, nth, steps)) / 1e6
 
     def _counted(self, position: int) -> _Counted:
         """Return a rank's operations in counted steps."""
-        member, of_op = self.members[position], self.meetings.of_op[position]
+        member, collective_of_op = self.members[position], self.collectives.collective_of_op[position]
         steps = np.intersect1d(member.counted, member.problem.steps)
         ops = member.problem.ops
         at = np.flatnonzero(np.isin(ops.step, steps))
-        transfers = [self.meetings.transfer_ns[of_op[op]] if op in of_op else -1 for op in ops.op[at].tolist()]
+        transfers = [
+            self.collectives.transfer_ns[collective_of_op[op]] if op in collective_of_op else -1 for op in ops.op[at].tolist()
+        ]
         return _Counted(at, np.searchsorted(steps, ops.step[at]), len(steps), np.array(transfers, np.int64))
 
 
@@ -196,55 +198,61 @@ def _steps_ms(
 
 
 def replay_together(
-    problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings
+    problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], collectives: MatchedCollectives
 ) -> tuple[list[Replayed], int]:
     """Replay all ``problems`` together; return the runs and the number of abandoned collectives.
 
     Each run is on its own clock. Ranks leave an abandoned collective before all members have arrived.
     """
     runs: list[Run] = []
-    for problem, of_op in zip(problems, meetings.of_op, strict=True):
-        node_of = {i: of_op[op] for i, op in enumerate(problem.ops.op.tolist()) if op in of_op and problem.ops.node[i] >= 0}
+    for problem, collective_of_op in zip(problems, collectives.collective_of_op, strict=True):
+        node_of = {
+            i: collective_of_op[op]
+            for i, op in enumerate(problem.ops.op.tolist())
+            if op in collective_of_op and problem.ops.node[i] >= 0
+        }
         runs.append(stepwise(problem, node_of))
     results: list[Replayed | None] = [None] * len(runs)
-    come: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by collective: (rank position, arrival on the job's clock)
-    present = _present(problems, meetings)
+    arrived: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by collective: (rank position, arrival on the job's clock)
+    present = _present(problems, collectives)
     abandoned = 0
     going: list[tuple[int, int | None]] = [(position, None) for position in range(len(runs))]
     while True:
         while going:
             position, end = going.pop()
             try:
-                meeting, start = next(runs[position]) if end is None else runs[position].send(end + offsets_ns[position])
+                collective, start = next(runs[position]) if end is None else runs[position].send(end + offsets_ns[position])
             except StopIteration as finished:
                 results[position] = finished.value
                 continue
-            come[meeting].append((position, start - offsets_ns[position]))
-            if len(come[meeting]) == present[meeting]:
-                going += _leave(come, meeting, meetings)
-        if not come:
+            arrived[collective].append((position, start - offsets_ns[position]))
+            if len(arrived[collective]) == present[collective]:
+                going += _released(arrived, collective, collectives)
+        if not arrived:
             break
         abandoned += 1  # the ranks that have waited longest continue without the others
-        first = min(come, key=lambda meeting: min(at for _, at in come[meeting]))
-        present[first] -= len(come[first])
-        going += _leave(come, first, meetings)
+        first = min(arrived, key=lambda collective: min(at for _, at in arrived[collective]))
+        present[first] -= len(arrived[first])
+        going += _released(arrived, first, collectives)
     return [run for run in results if run is not None], abandoned
 
 
-def _present(problems: Sequence[ReplayProblem], meetings: Meetings) -> dict[int, int]:
+def _present(problems: Sequence[ReplayProblem], collectives: MatchedCollectives) -> dict[int, int]:
     """Count, by collective, the ranks whose replay contains it.
 
     A replay may end before the recording does, or an edit may remove the collective.
     """
     count: dict[int, int] = defaultdict(int)
-    for problem, of_op in zip(problems, meetings.of_op, strict=True):
+    for problem, collective_of_op in zip(problems, collectives.collective_of_op, strict=True):
         for op in problem.ops.op[problem.ops.node >= 0].tolist():
-            if op in of_op:
-                count[of_op[op]] += 1
+            if op in collective_of_op:
+                count[collective_of_op[op]] += 1
     return count
 
 
-def _leave(come: dict[int, list[tuple[int, int]]], meeting: int, meetings: Meetings) -> list[tuple[int, int | None]]:
-    members = come.pop(meeting)
-    end = max(at for _, at in members) + meetings.transfer_ns[meeting]
+def _released(
+    arrived: dict[int, list[tuple[int, int]]], collective: int, collectives: MatchedCollectives
+) -> list[tuple[int, int | None]]:
+    members = arrived.pop(collective)
+    end = max(at for _, at in members) + collectives.transfer_ns[collective]
     return [(position, end) for position, _ in members]

@@ -38,12 +38,12 @@ def replayed_step(
         return None
     window = union(starts, ends)
     mine = np.array([owner_device == device for owner_device, _ in problem.streams], dtype=bool)[problem.ops.stream]
-    per = 1e6 * len(starts)
+    ms_divisor = 1e6 * len(starts)
     op_starts, op_ends, owners = run.op_start[mine], run.op_end[mine], owner_of[problem.ops.op[mine]]
     inside = np.maximum(np.minimum(op_ends, ends.max()) - np.maximum(op_starts, starts.min()), 0)
-    work = {str(owner): float(inside[owners == owner].sum()) / per for owner in np.unique(owners[inside > 0])}
+    work = {str(owner): float(inside[owners == owner].sum()) / ms_divisor for owner in np.unique(owners[inside > 0])}
     idle = intersect(complement(union(op_starts, op_ends), int(starts.min()), int(ends.max())), window)
-    return ReplayedStep(work, {cause: ns / per for cause, ns in _waits(problem, run, mine, idle).items()})
+    return ReplayedStep(work, {cause: ns / ms_divisor for cause, ns in _waits(problem, run, mine, idle).items()})
 
 
 def _waits(problem: ReplayProblem, run: Replayed, mine: NDArray[np.bool_], idle: Intervals) -> dict[str, float]:

@@ -113,8 +113,8 @@ class RankTrace:
             works_ms=busy_ms(best, ledger, counted) if counted else None,
             allocated_bytes=_allocated_bytes(recording, device),
             sampled=sampled,
-            away=run_telemetry.elsewhere(sampled, profile_ns),
-            swayed=trust.swayed_by_one(steps, dict(recording.rows(_SQL["idle"], [device])), best.source),
+            other_time_note=run_telemetry.other_time_note(sampled, profile_ns),
+            outlier_doubts=trust.doubts_of_outlier(steps, dict(recording.rows(_SQL["idle"], [device])), best.source),
         )
         step_source = json.loads(self._facts.get("step_source", '"none"'))
         begun_before = counted == 1 and step_source == "annotation"
@@ -136,7 +136,7 @@ class RankTrace:
                 facts,
                 truncated=row.truncated,
                 begun_before=begun_before,
-                swayed=measured.swayed,
+                outlier_doubts=measured.outlier_doubts,
             ),
             ledger=ledger,
             uneven=uneven_waits(recording.rows(_SQL["waits_by_step"], [device]), counted),

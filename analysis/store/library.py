@@ -57,7 +57,7 @@ class Recording:
     def __init__(self, cursor: duckdb.DuckDBPyConnection, recording_id: str) -> None:
         self._cursor = cursor
         self.id = recording_id
-        self._made: dict[tuple[Any, ...], Any] = {}
+        self._computed: dict[tuple[Any, ...], Any] = {}
 
     def frame(self, sql: str, parameters: Parameters = ()) -> pd.DataFrame:
         """Run a SELECT and return its rows; ``parameters`` by position or by name."""
@@ -98,10 +98,10 @@ class Recording:
 
         Callers must not change the result.
         """
-        if (make, *arguments) not in self._made:
-            self._made[make, *arguments] = make(self, *arguments)
-        made: T = self._made[make, *arguments]
-        return made
+        if (make, *arguments) not in self._computed:
+            self._computed[make, *arguments] = make(self, *arguments)
+        value: T = self._computed[make, *arguments]
+        return value
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:

@@ -24,11 +24,8 @@ class RankView:
     gpu: GpuPeaks | None = None
 
     @property
-    def per(self) -> int:
-        """The divisor for sums over the counted steps.
-
-        It is 1 without counted steps; the sums are then over the window.
-        """
+    def step_divisor(self) -> int:
+        """The divisor that turns a sum over the window into a value per step: 1 if no steps are counted."""
         return max(self.counted_steps, 1)
 
     def frame(self, sql: str, **parameters: Any) -> pd.DataFrame:

@@ -40,7 +40,7 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
     used = rank.frame(_SQL["worked_for"], name=kernel, listed=LISTED)
     if crossed_by(kernel) is not None:
         host_link = link(rank, kernel)
-        rows = [_copied(row, host_link, rank.per) for row in used.to_dict("records")]
+        rows = [_copied(row, host_link, rank.step_divisor) for row in used.to_dict("records")]
     else:
         names = list(used["name"].unique())
         operators = rank.frame(_SQL["operators"], names=names) if names else pd.DataFrame()
@@ -51,7 +51,7 @@ def attained(rank: RankView, kernel: str) -> pd.DataFrame:
     table = table.assign(**{c: pd.to_numeric(used[c]).astype(float) for c in ("launches", "bytes")})
     # Inputs with equal text (of two dtypes, for example) become one row. A value that neither has stays missing.
     table = table.groupby(["operator", "shapes"], sort=False, as_index=False)[list(SUMS)].sum(min_count=1)
-    return table.assign(launches=table["launches"] / rank.per, bytes=table["bytes"] / rank.per)
+    return table.assign(launches=table["launches"] / rank.step_divisor, bytes=table["bytes"] / rank.step_divisor)
 
 
 def link(rank: RankView, copy: str) -> Link | None:
@@ -69,19 +69,19 @@ def longest_launch(rank: RankView, kernel: str) -> TimelineSpan | None:
     return TimelineSpan(int(rows[0][0]), int(rows[0][1])) if rows else None
 
 
-def _copied(row: dict[Any, Any], host_link: Link | None, per: int) -> tuple[object, ...]:
-    least_ms = row["bytes"] / host_link.gb_s / 1e6 / per if host_link is not None and row["bytes"] else None
-    return row["name"], shapes_text(row["input_dims"]), row["ns"] / 1e6 / per, None, None, None, None, least_ms
+def _copied(row: dict[Any, Any], host_link: Link | None, step_divisor: int) -> tuple[object, ...]:
+    least_ms = row["bytes"] / host_link.gb_s / 1e6 / step_divisor if host_link is not None and row["bytes"] else None
+    return row["name"], shapes_text(row["input_dims"]), row["ns"] / 1e6 / step_divisor, None, None, None, None, least_ms
 
 
 def _row(row: dict[Any, Any], roof_row: dict[Any, Any] | None, rank: RankView) -> tuple[object, ...]:
-    kernel_ms, shapes = row["ns"] / 1e6 / rank.per, shapes_text(row["input_dims"])
+    kernel_ms, shapes = row["ns"] / 1e6 / rank.step_divisor, shapes_text(row["input_dims"])
     if roof_row is None or rank.gpu is None:
         return row["name"], shapes, kernel_ms, None, None, None, None, None
     time = _expected(roof_row, rank.gpu)
-    calls = roof_row["gpu_calls"] / rank.per
+    calls = roof_row["gpu_calls"] / rank.step_divisor
     expected = (time.ms * calls, time.low * calls, time.high * calls) if time is not None else (None, None, None)
-    per_ns = 1e6 * rank.per
+    per_ns = 1e6 * rank.step_divisor
     return row["name"], shapes, kernel_ms, roof_row["time_ns"] / per_ns, *expected, roof_row["attainable_ns"] / per_ns
 
 

@@ -54,6 +54,8 @@ def called_from(rank: RankView) -> pd.DataFrame:
     rows = pd.DataFrame({"operator": ops.name[known], "line": facts.python_name[frame[known]], "ns": ns[known]})
     sums = rows.groupby(["operator", "line"], as_index=False).agg(ns=("ns", "sum"), calls=("ns", "size"))
     table = sums.assign(
-        operator=names[sums["operator"].to_numpy()], line=names[sums["line"].to_numpy()], gpu_ms=sums["ns"] / 1e6 / rank.per
+        operator=names[sums["operator"].to_numpy()],
+        line=names[sums["line"].to_numpy()],
+        gpu_ms=sums["ns"] / 1e6 / rank.step_divisor,
     )
     return table[list(COLUMNS)].sort_values(["gpu_ms", "calls", "line"], ascending=[False, False, True], ignore_index=True)

@@ -34,7 +34,7 @@ def kernels(rank: RankView, group: KernelGroup = "name") -> pd.DataFrame:
     else:
         rows = rank.frame(_SQL["kernels_by_operator"], by_shape=group == "shape")
         rows["shapes"] = rows.pop("input_dims").map(shapes_text)
-    return _per_step(rows, rank.per)
+    return _per_step(rows, rank.step_divisor)
 
 
 def _per_step(rows: pd.DataFrame, steps: int) -> pd.DataFrame:

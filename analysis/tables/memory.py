@@ -102,4 +102,4 @@ def driver_calls(rank: RankView) -> pd.DataFrame:
     such calls.
     """
     rows = rank.frame(_SQL["driver_calls"])
-    return rows.assign(calls=rows["calls"] / rank.per, ms=rows["ms"] / rank.per)
+    return rows.assign(calls=rows["calls"] / rank.step_divisor, ms=rows["ms"] / rank.step_divisor)

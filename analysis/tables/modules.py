@@ -33,9 +33,9 @@ def modules(rank: RankView) -> pd.DataFrame:
     rows = rows.iloc[_called_order(rows)].reset_index(drop=True)
     table = rows[["name", "path", "module", "parent"]].copy()
     for column in ("forward", "backward"):
-        table[f"{column}_ms"] = rows[f"{column}_ns"].astype("Float64") / 1e6 / rank.per
-    table["gpu_ms"] = (rows["forward_ns"] + rows["backward_ns"]) / 1e6 / rank.per
-    table["total_gpu_ms"] = (rows["total_forward_ns"] + rows["total_backward_ns"]) / 1e6 / rank.per
+        table[f"{column}_ms"] = rows[f"{column}_ns"].astype("Float64") / 1e6 / rank.step_divisor
+    table["gpu_ms"] = (rows["forward_ns"] + rows["backward_ns"]) / 1e6 / rank.step_divisor
+    table["total_gpu_ms"] = (rows["total_forward_ns"] + rows["total_backward_ns"]) / 1e6 / rank.step_divisor
     return table
 
 

@@ -23,7 +23,8 @@ def causes(rank: RankView, by_estimate: bool) -> pd.DataFrame:
     the cause, missing where the cause cannot be removed).
     """
     return rank.frame(
-        _SQL["causes"].format(lost=LOST_OWNERS, order="unprofiled_ms" if by_estimate else "recorded_ms"), per=rank.per
+        _SQL["causes"].format(lost=LOST_OWNERS, order="unprofiled_ms" if by_estimate else "recorded_ms"),
+        divisor=rank.step_divisor,
     )
 
 
@@ -46,4 +47,4 @@ def places(rank: RankView) -> pd.DataFrame:
     Columns: cause (the owner, for exposed copies and communication without one), place (a Python call, else an operator, else a
     runtime call), ms per step there, its share of the cause (0 to 1), and python_call_id of its longest piece or missing.
     """
-    return rank.frame(_SQL["places"], per=rank.per, weighed=WEIGHED)
+    return rank.frame(_SQL["places"], divisor=rank.step_divisor, weighed=WEIGHED)

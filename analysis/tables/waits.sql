@@ -1,5 +1,5 @@
 -- name: causes
-SELECT coalesce(cause, owner) AS cause, arg_max(owner, ns) AS owner, sum(ns) / 1e6 / $per AS recorded_ms,
+SELECT coalesce(cause, owner) AS cause, arg_max(owner, ns) AS owner, sum(ns) / 1e6 / $divisor AS recorded_ms,
     sum(unprofiled_ns_per_step) / 1e6 AS unprofiled_ms, sum(loses_ns_per_step) / 1e6 AS recoverable_ms
 FROM causes WHERE device = $device AND owner IN {lost} AND (ns > 0 OR unprofiled_ns_per_step > 0)
 GROUP BY 1 ORDER BY {order} DESC NULLS LAST, cause
@@ -33,7 +33,7 @@ placed AS (
         LEFT JOIN (SELECT python_call_id, name FROM named_python_calls
                    WHERE python_call_id IN (SELECT python_call_id FROM g) AND NOT starts_with(name, '<built-in')) p
             ON p.python_call_id = g.python_call_id)
-SELECT lost_to AS cause, place, sum(ns) / 1e6 / $per AS ms, sum(ns) / sum(sum(ns)) OVER (PARTITION BY lost_to) AS share,
+SELECT lost_to AS cause, place, sum(ns) / 1e6 / $divisor AS ms, sum(ns) / sum(sum(ns)) OVER (PARTITION BY lost_to) AS share,
     arg_max(python_call_id, ns) AS python_call_id
 FROM placed GROUP BY lost_to, place
 QUALIFY place IS NOT NULL AND row_number() OVER (PARTITION BY lost_to ORDER BY place IS NULL, sum(ns) DESC, place) = 1

@@ -15,7 +15,7 @@ def missed_tensor_cores(rank: RankView) -> pd.DataFrame:
     Shapes are in readable form.
     """
     table = efficiency.tensor_core_table(rank)
-    times = {f"{name}_ms": table[f"{name}_ns"] / 1e6 / rank.per for name in ("with", "without", "helper", "unknown")}
+    times = {f"{name}_ms": table[f"{name}_ns"] / 1e6 / rank.step_divisor for name in ("with", "without", "helper", "unknown")}
     return table.assign(shapes=table["input_dims"].map(shapes_text), **times)
 
 
@@ -27,6 +27,6 @@ def roofline(rank: RankView) -> pd.DataFrame:
     table = efficiency.roofline_table(rank)
     return table.assign(
         shapes=table["input_dims"].map(shapes_text),
-        ms=table["time_ns"].astype(float) / 1e6 / rank.per,
-        opportunity_ms=table["opportunity_ns"].astype(float) / 1e6 / rank.per,
+        ms=table["time_ns"].astype(float) / 1e6 / rank.step_divisor,
+        opportunity_ms=table["opportunity_ns"].astype(float) / 1e6 / rank.step_divisor,
     )

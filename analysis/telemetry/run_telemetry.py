@@ -119,13 +119,13 @@ def telemetry_evidence(
         return None
     if sampled.profiled:
         return "The samples were taken under the profiler, so they do not show the step time without it."
-    return elsewhere(sampled, profile_ns) or by_telemetry(work, sampled)
+    return other_time_note(sampled, profile_ns) or by_telemetry(work, sampled)
 
 
-def elsewhere(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:
-    """Return a sentence if a device was sampled at least SAME_TIME_NS away from the trace.
+def other_time_note(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:
+    """Return a note if telemetry and trace are at least SAME_TIME_NS apart; else None.
 
-    None if it was not, or if the clocks differ.
+    None also if the clocks cannot be compared.
     """
     if sampled is None or profile_ns is None:
         return None

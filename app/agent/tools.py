@@ -11,7 +11,7 @@ from typing import Any
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.findings.recorded.source_lines import heaviest_function, user_stack
-from sawtooth.analysis.knowledge.frames import spoken
+from sawtooth.analysis.knowledge.frames import readable_frame
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.report import finding_json
@@ -143,7 +143,7 @@ class Tools:
             if not ordered and finding.explains.causes:
                 heaviest = heaviest_function(recording, lead.device, *finding.explains.causes)
                 return [heaviest] if heaviest else []
-        return [spoken(line) for line in ordered[:LINES_MOST]]
+        return [readable_frame(line) for line in ordered[:LINES_MOST]]
 
 
 def _most_frequent(lines: Iterable[str]) -> list[str]:

@@ -52,8 +52,8 @@ class WaterfallBar:
         return self.label if self.resolved else f"{self.label} ({NOT_RESOLVED})"
 
     @property
-    def spoken(self) -> str:
-        """The name in a sentence: the time, not its cause, such as "waiting for the data loader"."""
+    def label_in_sentence(self) -> str:
+        """The label as part of a sentence, such as "waiting for the data loader"."""
         return f"waiting for the {self.label}" if (self.owner, self.cause) == ("idle", "data_wait") else self.label
 
 

@@ -54,11 +54,11 @@ def audit(
         results = [result_of(run.manifest, run.library) for run in runs]
         if len(results) > 1:
             libraries = {result.manifest.id: run.library for result, run in zip(results, runs, strict=True)}
-            made = chain(
+            run_chain = chain(
                 [side_of([result], run.library) for result, run in zip(results, runs, strict=True)],
                 lambda run, times: step_at_batch(run, times, libraries[run.manifest.id]),
             )
-            write(_table(made, chosen), output)
+            write(_table(run_chain, chosen), output)
             return
         lead = results[0].lead
         if lead is None:
@@ -68,12 +68,12 @@ def audit(
     write(_list(results[0], checked, chosen), output)
 
 
-def _table(made: RunChain, chosen: TableFormat) -> str:
+def _table(run_chain: RunChain, chosen: TableFormat) -> str:
     if chosen is TableFormat.md:
-        return report.of_chain(made)
+        return report.of_chain(run_chain)
     if chosen is TableFormat.json:
-        return json_text(_plain(made), 1)
-    return _aligned(chain_words.title(made), [chain_words.heads(made), *chain_words.rows(made)])
+        return json_text(_plain(run_chain), 1)
+    return _aligned(chain_words.title(run_chain), [chain_words.heads(run_chain), *chain_words.rows(run_chain)])
 
 
 def _list(result: RunResult, checked: tuple[Checked, ...], chosen: TableFormat) -> str:
@@ -102,9 +102,9 @@ def _aligned(title: str, rows: list[list[str]]) -> str:
     return printable("\n".join([title, "", *lines]), "\n")
 
 
-def _plain(made: RunChain) -> dict[str, Any]:
+def _plain(run_chain: RunChain) -> dict[str, Any]:
     return {
-        "runs": [{"id": run.manifest.id, "name": run.manifest.name} for run in made.runs],
+        "runs": [{"id": run.manifest.id, "name": run.manifest.name} for run in run_chain.runs],
         "lines": [
             {
                 "key": line.row.key,
@@ -112,7 +112,7 @@ def _plain(made: RunChain) -> dict[str, Any]:
                 "unit": line.row.unit,
                 "values": [reading.value for reading in line.readings],
             }
-            for line in made.lines
+            for line in run_chain.lines
         ],
         "changes": [
             {
@@ -123,6 +123,6 @@ def _plain(made: RunChain) -> dict[str, Any]:
                 "verdict": change.verdict,
                 "work": change.work,
             }
-            for change in made.changes
+            for change in run_chain.changes
         ],
     }

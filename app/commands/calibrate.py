@@ -1,4 +1,4 @@
-"""``sawtooth calibrate``: measures a GPU's dispatch time per kernel, to estimate steps from telemetry."""
+"""``sawtooth calibrate``: measures a GPU's dispatch time, to compute step times from telemetry."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from sawtooth.ingest.errors import UsageError
 
 
 def calibrate(
-    device: Annotated[int, typer.Option(help="Which GPU, as PyTorch counts them.", min=0)] = 0,
-    seconds: Annotated[float, typer.Option(help="How long each of four rates is measured.", min=1.0, max=60.0)] = 3.0,
-    data: Annotated[Path | None, typer.Option(help="Data folder in which the result is kept.")] = None,
+    device: Annotated[int, typer.Option(help="PyTorch's index of the GPU.", min=0)] = 0,
+    seconds: Annotated[float, typer.Option(help="Duration of each of the four measurements.", min=1.0, max=60.0)] = 3.0,
+    data: Annotated[Path | None, typer.Option(help="Data folder that stores the result.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Measure how much longer than its recorded duration a kernel keeps this GPU busy.
+    """Measure the time that this GPU needs to dispatch a kernel.
 
-    The command needs PyTorch, and a GPU that no other program uses.
+    Sawtooth uses it to compute step times from telemetry. The command needs PyTorch and an otherwise idle GPU.
     """
     calibration = measure(TorchBench(device, _torch(device), _module("pynvml", "nvidia-ml-py")), seconds=seconds)
     keep(data_folder(data), calibration.name, (calibration.low_us, calibration.dispatch_us, calibration.high_us))
@@ -35,8 +35,8 @@ def calibrate(
         say(json_text(asdict(calibration), 1))
         return
     say(
-        f"{fmt.clean(calibration.name)}: {calibration.dispatch_us:.2f} µs a kernel ({calibration.low_us:.2f} to {calibration.high_us:.2f}). "
-        "Runs recorded on this model use it from now on."
+        f"{fmt.clean(calibration.name)}: {calibration.dispatch_us:.2f} µs per kernel ({calibration.low_us:.2f} to {calibration.high_us:.2f}). "
+        "From now on, Sawtooth uses this time for runs on this GPU model."
     )
 
 
@@ -47,8 +47,8 @@ def _torch(device: int) -> Any:
     return torch
 
 
-def _module(name: str, called: str) -> Any:
+def _module(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(f"Calibrating needs {called}, which is not installed here.") from error
+        raise UsageError(f"{package} is not installed here. Calibrating needs it.") from error

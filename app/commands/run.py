@@ -1,4 +1,4 @@
-"""``sawtooth run``: records a training command, then says what its GPU waits for."""
+"""``sawtooth run``: records a training command, then prints why its GPU waits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ HEALTH_SECONDS = 0.5  # a server on this machine answers within milliseconds
 
 
 def run(context: typer.Context) -> None:
-    """Run a training command and record why its GPU waits: `sawtooth run train.py --epochs 3`.
+    """Run a training and print why its GPU waits: `sawtooth run train.py --epochs 3`.
 
     `sawtooth run --help` lists the options.
     """
     parser = commands.run_parser()
-    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
+    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder that stores the run")
     set_parser_defaults(parser, "run")
     arguments = parser.parse_args(context.args)
     launched = commands.record(arguments, commands.command_in(parser, arguments))
@@ -31,9 +31,9 @@ def run(context: typer.Context) -> None:
 
 
 def explain(launched: launch.Launched, data: Path | None) -> str | None:
-    """Print what is missing, import the recording, print the verdict and return the run's id.
+    """Ingest the recording, print the verdict and return the run's id.
 
-    A failure changes neither file nor exit code.
+    What the recorder could not do is printed first. If this fails, the recording and the training's exit code remain as they are.
     """
     for sentence in launched.at_end:
         say(f"sawtooth: {sentence}", err=True)
@@ -45,7 +45,7 @@ def explain(launched: launch.Launched, data: Path | None) -> str | None:
         say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
     except ImportError as error:  # a checkout without its packages can record, but not analyse
         say(
-            f"sawtooth: recorded into {launched.bundle}. {error.name} is missing here: open the file where Sawtooth is installed.",
+            f"sawtooth: recorded into {launched.bundle}. {error.name} is not installed here: open the file where all of Sawtooth is.",
             err=True,
         )
     except Exception as error:  # a bug in Sawtooth must not change the training's exit code
@@ -71,10 +71,10 @@ def _explain(launched: launch.Launched, data: Path | None) -> str:
     with Library(folder) as library:
         result = result_of(brought.runs[0], library)
         last = result_of(brought.runs[-1], library)
-        later = compare(side_of([result], library), side_of([last], library)) if len(brought.runs) > 1 else None
+        change = compare(side_of([result], library), side_of([last], library)) if len(brought.runs) > 1 else None
     for line in lines(result):
         say(line, err=True)
-    for line in [words.headline(later), *words.sentences(later)] if later is not None else ():
+    for line in [words.headline(change), *words.sentences(change)] if change is not None else ():
         say(f"sawtooth: {fmt.clean(line)}", err=True)
     say(f"sawtooth: recorded into {launched.bundle}.", err=True)
     served = answering(folder, HEALTH_SECONDS)

@@ -100,7 +100,7 @@ def _list(data: DataFolder, token: str | None) -> None:
     """List the logins; those of another token come last, because the present one does not accept them."""
     now = start.token_of(data, token)
     sessions = sessions_of(data).all()
-    others = [listed for listed in sessions if not listed.session.stands_on(now)]
+    others = [listed for listed in sessions if not listed.session.accepted_with(now)]
     for listed in sessions:
         if listed not in others:
             say("  ".join(row_of(listed)))

@@ -39,7 +39,7 @@ def first_answer(samples: Path = SAMPLES) -> FirstAnswer | None:
     return None
 
 
-def made(samples: Path = SAMPLES) -> FirstAnswer:
+def computed_first_answer(samples: Path = SAMPLES) -> FirstAnswer:
     """Analyse the first bundled recording that has a fix, and return its answer.
 
     Raises SawtoothError if it cannot be read.
@@ -58,6 +58,6 @@ def made(samples: Path = SAMPLES) -> FirstAnswer:
 
 
 if __name__ == "__main__":
-    answer = made()
+    answer = computed_first_answer()
     (SAMPLES / answer.name / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(answer), indent=1) + b"\n")
     sys.exit(0)

@@ -116,14 +116,14 @@ def bring_in(
         unpacked = [edit_run(folder, unpacked[0].id, lambda run: msgspec.structs.replace(run, name=title))]
     refs = _logs_joined(folder, refs, unpacked)
     before = {run.id: run for run in folder.manifests()} if refs else {}
-    made = register_runs(folder, refs, name=name, separate=separate) if refs else []
-    notices += [sentence for run in made if run.id in before for sentence in _known_as(before[run.id], run, file_names)]
-    notices += [sentence for run in made for sentence in misfits(folder, run, {ref.id for ref in refs})]
-    later = {run.id: (run, sentence) for run, sentence in joined_later(folder, made)} if made else {}
-    made = [later[run.id][0] if run.id in later else run for run in made]
+    runs = register_runs(folder, refs, name=name, separate=separate) if refs else []
+    notices += [sentence for run in runs if run.id in before for sentence in _known_as(before[run.id], run, file_names)]
+    notices += [sentence for run in runs for sentence in misfits(folder, run, {ref.id for ref in refs})]
+    later = {run.id: (run, sentence) for run, sentence in joined_later(folder, runs)} if runs else {}
+    runs = [later[run.id][0] if run.id in later else run for run in runs]
     notices += [sentence for _, sentence in later.values()]
     proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
-    return Brought([*unpacked, *made], refused, notices, list(dict.fromkeys(proposals)))
+    return Brought([*unpacked, *runs], refused, notices, list(dict.fromkeys(proposals)))
 
 
 def _logs_joined(folder: DataFolder, refs: list[RecordingRef], unpacked: list[Manifest]) -> list[RecordingRef]:

@@ -55,9 +55,9 @@ def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
     slow = diagnose(whole) if longest > WINDOW_NS else ()
     of_recent = [one for one in diagnose(recent) if not slow or one.kind not in SLOW]
     lately = max((float(gpu.times[-1] - gpu.times[0]) for gpu in recent), default=0.0)
-    made = [LiveFinding(one, f"last {duration(lately / 1e9)}") for one in of_recent]
-    made += [LiveFinding(one, f"last {duration(longest / 1e9)}") for one in slow if one.kind in SLOW]
-    return tuple(sorted(made, key=lambda finding: SEVERITIES.index(finding.observation.severity)))
+    findings = [LiveFinding(one, f"last {duration(lately / 1e9)}") for one in of_recent]
+    findings += [LiveFinding(one, f"last {duration(longest / 1e9)}") for one in slow if one.kind in SLOW]
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.observation.severity)))
 
 
 def _recent(gpu: LiveGpu, last_ns: int) -> DeviceSamples | None:

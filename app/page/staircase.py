@@ -94,9 +94,9 @@ def _measured(result: RunResult, stairs: Staircase | None) -> list[words.Measure
     parts = tuple((part.owner, part.cause, part.share * step_ms) for part in verdict.parts)
     address = f"compare?{urlencode({'a': result.manifest.id, 'b': after.id})}"
     needed = {finding.rule for finding in then.findings}
-    made = list(takewhile(lambda rule: rule not in needed, stairs.changes if stairs is not None else ()))
+    applied = list(takewhile(lambda rule: rule not in needed, stairs.changes if stairs is not None else ()))
     step = StairStep(step_ms, verdict.step.low, verdict.step.high, parts)
-    return [words.Measured(fmt.clean(after.name, 40), address, step, len(made))]
+    return [words.Measured(fmt.clean(after.name, 40), address, step, len(applied))]
 
 
 def _asked(key: str) -> float | None:

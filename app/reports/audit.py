@@ -20,6 +20,6 @@ def of_run(result: RunResult, checked: Sequence[Checked]) -> str:
     return table(head, checklist.COLUMNS, checklist.rows(result, checked), numbers=False)
 
 
-def of_chain(made: RunChain) -> str:
+def of_chain(run_chain: RunChain) -> str:
     """Return the table as GitHub-flavoured Markdown, with its title."""
-    return table(f"## {as_written(chain.title(made))}", chain.heads(made), chain.rows(made))
+    return table(f"## {as_written(chain.title(run_chain))}", chain.heads(run_chain), chain.rows(run_chain))

@@ -73,7 +73,7 @@ def card_of(manifest: Manifest, library: Library) -> Card:
     if (kept := stored_card(manifest, library.folder)) is not None:
         return kept
     try:
-        card = _made(manifest, library)
+        card = _new_card(manifest, library)
     except SawtoothError as error:
         return Card(problem=str(error))
     with contextlib.suppress(OSError):  # a full disk costs time, but not the page
@@ -81,7 +81,7 @@ def card_of(manifest: Manifest, library: Library) -> Card:
     return card
 
 
-def _made(manifest: Manifest, library: Library) -> Card:
+def _new_card(manifest: Manifest, library: Library) -> Card:
     result = result_of(manifest, library)
     lost = [d.sentence for d in result.diagnostics if d.severity in ("data_loss", "error")]
     return Card(

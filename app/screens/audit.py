@@ -80,12 +80,12 @@ def _of_chain(result: RunResult, manifest: Manifest) -> None:
         return
     library = frame.library()
     results = [result, *(result_of(frame.data_folder().read_manifest(run), library) for run in chosen)]
-    made: RunChain = chain(
+    run_chain: RunChain = chain(
         [side_of([each], library) for each in results], lambda run, times: step_at_batch(run, times, library)
     )
-    cards.text(f"{chain_words.title(made)}.")
-    cards.table(chain_words.heads(made), chain_words.rows(made), "The audit of each run and what each change brought")
-    panel.downloads("audit", [("Audit as Markdown", "md", "text/markdown", lambda: report.of_chain(made))], "audit")
+    cards.text(f"{chain_words.title(run_chain)}.")
+    cards.table(chain_words.heads(run_chain), chain_words.rows(run_chain), "The audit of each run and what each change brought")
+    panel.downloads("audit", [("Audit as Markdown", "md", "text/markdown", lambda: report.of_chain(run_chain))], "audit")
 
 
 main()

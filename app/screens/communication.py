@@ -106,7 +106,7 @@ def finding(rows: pd.DataFrame, rank: RankResult) -> tuple[str, str]:
     first = rows.iloc[0]
     share = fmt.share(float(first["exposed_ms_per_step"]) / exposed)
     most = "" if len(rows) == 1 else f", {share} of it in {_called(first)}"
-    return f"{fmt.duration_ms(exposed)} {words.per(rank)} of communication is exposed{most}.", under
+    return f"{fmt.duration_ms(exposed)} {words.per_step_or_window(rank)} of communication is exposed{most}.", under
 
 
 def _called(row: pd.Series) -> str:
@@ -133,7 +133,7 @@ def _kinds(rows: pd.DataFrame, rank: RankResult) -> None:
         )
         for _, row in shown.iterrows()
     ]
-    unit = words.per(rank)
+    unit = words.per_step_or_window(rank)
     cards.ranked(
         ("Collective", f"Exposed {unit}", f"In all {unit}", f"Calls {unit}", "Bus bandwidth"), cells, bars, "Collectives"
     )

@@ -145,7 +145,7 @@ def _placed(rank: RankResult) -> pd.DataFrame:
 
 
 def _missed(rank: RankResult) -> None:
-    rows, per = _tensor_cores(rank), run_words.per(rank)
+    rows, per = _tensor_cores(rank), run_words.per_step_or_window(rank)
     if rows.empty:
         cards.title("No matrix product, convolution or attention ran")
         cards.small("Only these can use tensor cores.")
@@ -200,7 +200,7 @@ def _under_the_roof(rank: RankResult) -> None:
         return
     first = rows.iloc[0]
     title = (
-        f"{fmt.clean(str(first['name']), 40)} could gain most: it takes {fmt.duration_ms(float(first['opportunity_ms']))} {run_words.per(rank)} more than "
+        f"{fmt.clean(str(first['name']), 40)} could gain most: it takes {fmt.duration_ms(float(first['opportunity_ms']))} {run_words.per_step_or_window(rank)} more than "
         f"the roofline allows, {fmt.share(float(first['attained_share']))} attained"
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
@@ -212,7 +212,7 @@ def _under_the_roof(rank: RankResult) -> None:
     cards.table(
         roofline.LARGEST_HEADS,
         roofline.largest(rows),
-        f"The operators with the largest gains, times {run_words.per(rank)}",
+        f"The operators with the largest gains, times {run_words.per_step_or_window(rank)}",
         figures=True,
     )
 

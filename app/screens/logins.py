@@ -37,7 +37,7 @@ def main() -> None:
         return
     sessions = sessions_of(settings().data)
     own = sessions.id_of(st.context.cookies.get(session_cookie_of(token), ""))
-    logged_in = [listed for listed in sessions.all() if listed.session.stands_on(token)]
+    logged_in = [listed for listed in sessions.all() if listed.session.accepted_with(token)]
     cards.headline(
         f"{fmt.many(len(logged_in), 'browser')} {'has' if len(logged_in) == 1 else 'have'} access to this dashboard",
         "Everybody who has access sees and changes all runs. There are no roles.",

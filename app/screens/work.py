@@ -216,7 +216,7 @@ def _table_and_map(
 ) -> str | None:
     """Show both beside each other; return the key of the row that was clicked last."""
     chart = treemap.treemap(
-        work_map.tiles(work, by, rows), f"GPU time by {HEADINGS[by].lower()}", words.per(rank), dark=frame.dark()
+        work_map.tiles(work, by, rows), f"GPU time by {HEADINGS[by].lower()}", words.per_step_or_window(rank), dark=frame.dark()
     )
     cards.legend(chart.legend)
     with st.container(horizontal=True, key="work_both"):

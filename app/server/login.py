@@ -23,7 +23,7 @@ from sawtooth.app.server.flow import TokenBucket
 from sawtooth.app.server.headers import content_security_policy
 from sawtooth.app.server.local_user import user_of
 from sawtooth.app.server.request_body import whole_body
-from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, print_of
+from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, token_hash
 
 log = logging.getLogger("sawtooth")
 LOGIN, LOGOUT = "/login", "/logout"
@@ -111,7 +111,7 @@ class Authentication:
     def __init__(self, token: str, sessions: Sessions) -> None:
         self.sessions = sessions
         self.wrong = WrongTokens()
-        self._token, self._print = token, print_of(token)
+        self._token, self._token_hash = token, token_hash(token)
         self._old_cookie = cookie_of(token)
         self.cookie = session_cookie_of(token)
 
@@ -128,7 +128,7 @@ class Authentication:
     def logged_in(self, caller: Client) -> bool:
         """Return whether the request has a session, or the cookie of an older version."""
         # Not http.cookies: it drops all cookies if another server of this host has set one such as x={"a": 1}.
-        if any(self.sessions.find(secret, caller.user, self._print) for secret in self.secrets(caller)):
+        if any(self.sessions.find(secret, caller.user, self._token_hash) for secret in self.secrets(caller)):
             return True
         name, value = self._old_cookie
         return hmac.compare_digest(cookie_parser(caller.headers.get("cookie", "")).get(name, "").encode(), value.encode())
@@ -187,7 +187,7 @@ class Authentication:
 
     def _welcome(self, scope: Scope, caller: Client, how: str, answer: Response) -> Response:
         agent = caller.headers.get("user-agent", "")
-        secret = self.sessions.open(self.sessions.new(how, agent, caller.address, caller.user, self._print))
+        secret = self.sessions.open(self.sessions.new(how, agent, caller.address, caller.user, self._token_hash))
         answer.set_cookie(
             self.cookie,
             secret,

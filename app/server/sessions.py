@@ -1,8 +1,8 @@
 """Sessions and one-time links, stored as hashes in the data folder.
 
-Every server and command of the folder's owner sees them. A session's cookie and a link's code are random and are never on disk.
-A session can be ended at any time: it is over within a second, and its open pages close with their next message. If the folder
-cannot be written, both are in memory.
+Every server and command of the folder's owner can read them. A session's cookie and a link's code are random; the folder has
+only their hashes. A session can be ended at any time: servers reject it within a second, and its open pages close with their
+next message. If the folder cannot be written, sessions and links are kept in memory.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 SESSION_SECONDS = 30 * 24 * 3600.0  # a session ends after this time without a request
-LINK_SECONDS = 24 * 3600.0  # a link remains in a terminal or a container's log; after a day nobody remembers who saw it
+LINK_SECONDS = 24 * 3600.0  # short, because a link stays readable in a terminal or in a container's log
 SEEN_EVERY_SECONDS = 300.0  # accuracy of "last seen", because each update is a write
-BELIEVED_SECONDS = 1.0  # a session is looked up again after this time, so that an ended one is noticed
+BELIEVED_SECONDS = 1.0  # a session is read from the folder again after this time, which shows whether it was ended
 MOST_SESSIONS = 500  # the oldest unused ones are removed: a script that logs in every minute must not fill the folder
 MOST_LINKS = 100
-TEXT_LENGTH = 300  # characters of a browser's name: the end distinguishes Edge from Chrome
+TEXT_LENGTH = 300  # characters of a browser's name; only its end distinguishes Edge from Chrome
 
 
 class Session(msgspec.Struct, frozen=True):
     """One login: how (``link`` or ``token``), when (Unix seconds), browser, address and user.
 
-    Only ``user`` of this machine may use it; None if the system does not report the user. ``token`` is the hash of the token for
-    which it is valid.
+    Only ``user`` of this machine may use the session; None if the system does not report the user. ``token`` is the hash of the
+    server's token at the login; the session ends when the server gets another token.
     """
 
     how: str
@@ -48,9 +48,9 @@ class Session(msgspec.Struct, frozen=True):
     user: int | None = None
     token: str | None = None
 
-    def stands_on(self, token: str) -> bool:
-        """Return whether a server with the token ``token`` accepts the session."""
-        return self.token in (None, print_of(token))
+    def accepted_with(self, token: str) -> bool:
+        """Return whether a server with this token accepts the session."""
+        return self.token in (None, token_hash(token))
 
 
 class _Link(msgspec.Struct, frozen=True):
@@ -138,7 +138,7 @@ class Sessions:
         names = {path.name for path in self._folder.glob("session-*")} | {n for n in self._memory if n.startswith("session-")}
         now, sessions = self._clock(), []
         for name in names:
-            session = self._session(name, now, looks_only=True)
+            session = self._session(name, now, read_only=True)
             if session is not None:
                 sessions.append(Listed(name.removeprefix("session-"), session, self._seen(name) or session.created))
         return sorted(sessions, key=lambda listed: listed.seen, reverse=True)
@@ -164,7 +164,7 @@ class Sessions:
         except msgspec.MsgspecError:
             return None
 
-    def _session(self, name: str, now: float, *, looks_only: bool = False) -> Session | None:
+    def _session(self, name: str, now: float, *, read_only: bool = False) -> Session | None:
         content, seen = self._read(name), self._seen(name)
         if content is None:
             return None
@@ -175,7 +175,7 @@ class Sessions:
         if now - (seen or session.created) > SESSION_SECONDS:
             self._remove(name)
             return None
-        if not looks_only and seen is not None and now - seen > SEEN_EVERY_SECONDS:
+        if not read_only and seen is not None and now - seen > SEEN_EVERY_SECONDS:
             with contextlib.suppress(OSError):
                 os.utime(self._folder / name, (now, now))
         return session
@@ -216,7 +216,7 @@ class Sessions:
         return True
 
     def _remove_oldest(self, kind: str, most: int) -> None:
-        """Make room for one more, in memory and in the folder."""
+        """Remove the oldest sessions or links until one more can be added without exceeding ``most``."""
         in_memory = [name for name in list(self._memory) if name.startswith(kind)]  # in the order of their creation
         for name in in_memory[: max(0, len(in_memory) - most + 1)]:
             self._memory.pop(name, None)
@@ -230,8 +230,8 @@ def _name(kind: str, secret: str) -> str:
     return f"{kind}-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
 
 
-def print_of(token: str) -> str:
-    """Return the hash that represents a token without revealing it."""
+def token_hash(token: str) -> str:
+    """Return a hash of ``token`` that may be stored in its place."""
     return hashlib.sha256(b"sawtooth token print\0" + token.encode()).hexdigest()[:32]
 
 

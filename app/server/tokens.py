@@ -26,16 +26,16 @@ def stored_token(root: Path, name: str, what: str) -> str:
         if token := _read(path, what):
             return token
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = root / f".{name}.{secrets.token_hex(4)}"
+        draft = root / f".{name}.{secrets.token_hex(4)}"
         fresh = secrets.token_urlsafe(24)
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{fresh}  {_check(fresh)}\n")  # two spaces: if one is damaged, there are still two words
         try:
-            os.link(made, path)  # if two servers start at once, both use the first one's token
+            os.link(draft, path)  # if two servers start at once, both use the first one's token
         except OSError:
             if not path.exists():
-                made.replace(path)
-        made.unlink(missing_ok=True)
+                draft.replace(path)
+        draft.unlink(missing_ok=True)
     return _read(path, what) or fresh
 
 

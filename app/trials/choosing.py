@@ -120,20 +120,20 @@ def _of_finding(finding: Finding, result: RunResult, seen: Seen) -> Iterator[Can
     )
     changes = [change for change in CHANGES.values() if finding.rule in change.rules]
     reasons = []
-    made = False
+    tried = False
     for change in changes:
         values = _values(change.slug, finding, result, seen)
         if isinstance(values, str):
             reasons += [(change.slug, values)] if values not in OF_NO_USE else []
         else:
-            made = True
+            tried = True
             other_advice = change.slug == loader.WORKERS and _advised_workers(finding) is None
             yield (
                 Candidate(change.slug, values, ceiling_ms=finding.gain_ms)
                 if other_advice
                 else replace(of_rule, slug=change.slug, values=values)
             )
-    if made or (finding.severity == "info" and not reasons) or finding.claims == "caution":
+    if tried or (finding.severity == "info" and not reasons) or finding.claims == "caution":
         return
     slug, why = reasons[0] if reasons else (finding.rule, BY_HAND.format(fix=finding.fix))
     yield replace(of_rule, slug=slug, by_hand=why)

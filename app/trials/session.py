@@ -152,11 +152,11 @@ class TrialSession:
                 continue
             beside = [base.measured for base in self.bases[trial.after_base : trial.after_base + 2]]
             measured = scaled(trial.measured, 1 / trial.times_work)
-            made = judge(beside, measured, [base.measured for base in self.bases], self.drift_ms)
-            trial.status = made.word
-            if made.word == "not_shown":
-                within = made.change_ms is not None and made.verdict.shown
-                drift = f"The base run itself drifts by {made.drift_ms:.3g} ms." if within else made.verdict.why
+            judged = judge(beside, measured, [base.measured for base in self.bases], self.drift_ms)
+            trial.status = judged.word
+            if judged.word == "not_shown":
+                within = judged.change_ms is not None and judged.verdict.shown
+                drift = f"The base run itself drifts by {judged.drift_ms:.3g} ms." if within else judged.verdict.why
                 trial.why = drift
 
     @property

@@ -127,8 +127,8 @@ def beside_others(result: RunResult, finding: Finding) -> str | None:
     if finding.pays_later and at == 1 and _named_in(finding.title, result, rules[0]):
         return None  # the title says it
     *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:at]))
-    made = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
-    after = f"After {made} it saves ≈\u00a0{fmt.duration_ms(adds)}"
+    others_in_words = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
+    after = f"After {others_in_words} it saves ≈\u00a0{fmt.duration_ms(adds)}"
     if finding.pays_later or adds <= NOTICEABLE * finding.gain_ms:
         return f"{after}."
     return f"{after}, more than alone: what {'those remove' if others else 'that removes'} hides part of it until then."

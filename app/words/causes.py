@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.knowledge.frames import spoken
+from sawtooth.analysis.knowledge.frames import readable_frame
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE, OWNER_BY_KEY
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
@@ -100,7 +100,8 @@ def place(name: str) -> str:
     PyTorch's name for the wait in a DataLoader, for example, has 50 characters of class names.
     """
     return _BUILT_IN.sub(
-        lambda of: of[1] if of[2] in (None, "type", "module") else f"{of[2]}.{of[1]}", _LOADER.sub(NEXT_BATCH, spoken(name))
+        lambda of: of[1] if of[2] in (None, "type", "module") else f"{of[2]}.{of[1]}",
+        _LOADER.sub(NEXT_BATCH, readable_frame(name)),
     )
 
 

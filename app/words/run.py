@@ -276,8 +276,8 @@ def unit_of(rank: RankResult) -> str:
     return "ms per step" if len(rank.counted) else "ms of the recorded time"
 
 
-def per(rank: RankResult) -> str:
-    """Return the reference of times in a sentence: "a step" if there are steps."""
+def per_step_or_window(rank: RankResult) -> str:
+    """Return "a step" for times per step, or "of the recorded time" if no steps are known."""
     return "a step" if len(rank.counted) else "of the recorded time"
 
 

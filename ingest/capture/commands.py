@@ -1,4 +1,4 @@
-"""The options of `sawtooth run`, and the command line of the recorder without the rest of Sawtooth."""
+"""The options of `sawtooth run`, and the command line of the recorder that is installed by itself."""
 
 from __future__ import annotations
 
@@ -23,74 +23,87 @@ from sawtooth.installation import recorder_version
 
 USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile
        sawtooth attach PID [OPTIONS]              record a training that already runs
-       sawtooth sample [OPTIONS] [-- COMMAND …]   sample the GPUs, here or pushed to a dashboard
-       sawtooth loader MODULE:NAME [OPTIONS]      time a DataLoader by itself
+       sawtooth sample [OPTIONS] [-- COMMAND …]   sample the GPUs into a file, or send the samples to a dashboard
+       sawtooth loader MODULE:NAME [OPTIONS]      time a DataLoader without the training
 
-This is the recorder alone. `pip install sawtooth` (from the repository) brings the dashboard that explains what was recorded."""
+This is only the recorder. `pip install sawtooth` (from the repository) installs the dashboard that explains recordings."""
 
 
 def run_parser() -> argparse.ArgumentParser:
-    """Return the parser of `sawtooth run`; its own options come before the training command."""
+    """Return the parser of `sawtooth run`; options of `sawtooth run` come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth run",
         allow_abbrev=False,  # else the command's own --n could be short for one of ours
-        description="Run a training command as it is, and record why its GPU waits: telemetry, step marks and a short profile.",
+        description="Run a training without changes to its code, and record telemetry, the time of each step and a short profile.",
     )
-    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="where the .sawtooth file goes")
-    parser.add_argument("--name", default="", help="a name for the run (default: the file's of -o, else the script's)")
-    parser.add_argument("--no-profile", action="store_true", help="only telemetry and step marks")
-    parser.add_argument("--no-sample", action="store_true", help="no telemetry")
-    parser.add_argument("--steps", type=int, default=launch.PROFILED_STEPS, help="steps to profile (default %(default)s)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=None, metavar="FILE", help="path of the recording, a .sawtooth file"
+    )
+    parser.add_argument("--name", default="", help="name of the run (default: the name of -o's FILE, else of the script)")
+    parser.add_argument("--no-profile", action="store_true", help="record no profile")
+    parser.add_argument("--no-sample", action="store_true", help="record no telemetry")
+    parser.add_argument(
+        "--steps", type=int, default=launch.PROFILED_STEPS, metavar="N", help="number of steps to profile (default %(default)s)"
+    )
     parser.add_argument(
         "--after",
         type=float,
         default=settings.LEAST_SECONDS,
         metavar="SECONDS",
-        help="profile once the loop has run this long and is steady (default %(default)g)",
+        help="earliest time of the profile; it also waits for a steady loop (default %(default)g)",
     )
     parser.add_argument(
-        "--every", type=int, default=0, metavar="N", help="profile again every N steps, to compare the training with itself"
+        "--every", type=int, default=0, metavar="N", help="profile again every N steps, to compare early and late steps"
     )
-    parser.add_argument("--samples", type=float, default=None, metavar="N", help="samples in a step, for samples a second")
-    parser.add_argument("--flops", type=float, default=None, metavar="F", help="FLOPs of a step on one GPU, for MFU")
+    parser.add_argument(
+        "--samples", type=float, default=None, metavar="N", help="samples per step, to report samples per second"
+    )
+    parser.add_argument("--flops", type=float, default=None, metavar="F", help="FLOPs per step of one GPU, to report MFU")
     parser.add_argument(
         "--push",
         default=None,
         metavar="URL",
-        help="show samples and steps on this dashboard while it trains; the push token in SAWTOOTH_PUSH_TOKEN",
+        help="send samples and steps to this dashboard during the training (push token: SAWTOOTH_PUSH_TOKEN)",
     )
     parser.add_argument(
         "--metrics",
         default=None,
         metavar="[HOST]:PORT",
-        help="serve step times and GPU samples for Prometheus at /metrics, outside the training's process",
+        help="serve step times and GPU samples for Prometheus at /metrics",
     )
     parser.add_argument(
-        "--progress", type=float, default=0.0, metavar="SECONDS", help="print the step's median and 95th percentile so often"
+        "--progress",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="print step times (median, 95th percentile) at this interval",
     )
     parser.add_argument(
         "--tensorboard",
         type=Path,
         default=None,
         metavar="DIR",
-        help="write the same as scalars for TensorBoard, every ten seconds",
+        help="write step times and GPU samples for TensorBoard, every ten seconds",
     )
     parser.add_argument(
         "--stacks",
         action="store_true",
-        help="record Python calls in the profile, which names lines and slows the profiled steps",
+        help="also profile Python calls, to report source lines; slows the profiled steps",
     )
     parser.add_argument(
         "--memory",
         action="store_true",
-        help="write a snapshot of GPU memory allocations during the profile into FILE-memory.pickle; slows the profiled steps",
+        help="also write the profiled steps' GPU memory allocations to FILE-memory.pickle; slows these steps",
     )
-    parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
+    parser.add_argument("--no-loader", action="store_true", help="do not time the DataLoader's workers")
     parser.add_argument(
-        "-m", nargs=argparse.REMAINDER, dest="module", metavar="MODULE", help="run a module: -m rl.train --epochs 3"
+        "-m", nargs=argparse.REMAINDER, dest="module", metavar="MODULE", help="run a Python module: -m rl.train --epochs 3"
     )
     parser.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train.py --epochs 3, python -m …, torchrun …"
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="the training: train.py --epochs 3, python -m …, torchrun …",
     )
     return parser
 
@@ -100,7 +113,7 @@ def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     command = ["-m", *arguments.module, *command] if arguments.module else command
     if not command:
-        parser.error("give the command to run, such as train.py --epochs 3")
+        parser.error("name the command to run, such as train.py --epochs 3")
     return command
 
 
@@ -146,7 +159,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
 def _why_unserved(metrics: str, *, sampled: bool) -> str | None:
     """Return why metrics cannot be served at this address; None if they can."""
     if not sampled:
-        return "--metrics is served by the sampler: leave --no-sample out."
+        return "--metrics needs the sampler: remove --no-sample."
     try:
         host, port = parse_address(metrics)
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:

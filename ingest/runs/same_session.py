@@ -11,14 +11,14 @@ from sawtooth.ingest.runs.telemetry_match import sampled_during
 from sawtooth.ingest.schema import DataFolder
 
 
-def joined_later(folder: DataFolder, made: Sequence[Manifest]) -> Iterator[tuple[Manifest, str]]:
+def joined_later(folder: DataFolder, runs: Sequence[Manifest]) -> Iterator[tuple[Manifest, str]]:
     """Attach what belongs to one session, and yield each changed run with a sentence about it.
 
     Only telemetry that was sampled on the trace's host during the trace is attached. If a host has several such recordings, none of
     them is attached, and the page asks which to use.
     """
     runs = [run for run in folder.manifests() if not run.bundled]
-    new_runs = {run.id for run in made}
+    new_runs = {run.id for run in runs}
     for run in runs:
         if not run.traces or run.telemetry:
             continue

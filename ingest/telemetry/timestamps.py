@@ -73,7 +73,7 @@ class Timestamps:
 
     def _number(self, value: float, text: str) -> int | None:
         if value * self._unit_s < LEAST_UNIX_SECONDS:
-            self._unknown("The file's times count from its own start. Give the start to lay them over a trace.")
+            self._unknown("The file's times count from the start of the log. Enter its start time to show them with a trace.")
             return round(value * self._unit_s * 1e6) * 1000
         for least, ns_per_unit in ((1e17, 1), (1e14, 1_000), (1e11, 1_000_000)):
             if value >= least:
@@ -87,7 +87,7 @@ class Timestamps:
             return day * DAY + of_day - _zone_ns(zone or "UTC")
         self._table.clock = "local"
         if "zone_unknown" not in self._table.diagnostics:
-            note = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
+            note = "The file's times are local and have no time zone. Enter the zone to show them with a trace."
             self._table.note("zone_unknown", "info", note)
         return day * DAY + of_day
 
@@ -95,7 +95,7 @@ class Timestamps:
         """Return the time of a row without a date; each midnight between rows adds a day."""
         if of_day is None:
             return None
-        self._unknown("The file has times without dates. Give the start to lay them over a trace.")
+        self._unknown("The file has times without dates. Enter the date of the start to show them with a trace.")
         time_ns = self._midnights * DAY + of_day
         if self._last >= 0 and time_ns < self._last - HALF_DAY:
             self._midnights += 1

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from sawtooth.ingest.telemetry.table import SampleTable
 
+NO_TIMES = "no_times"  # key of the diagnostic of a file without times
 MIB = 1 << 20
 MOST_CHARACTERS = 1 << 16  # characters of a line; the widest W&B tables have some thousand columns
 EPOCH = datetime(1970, 1, 1)
@@ -99,7 +100,7 @@ class LocalTimes:
     def _to_ns(self, local: datetime) -> int:
         self._table.clock = "local"
         if "zone_unknown" not in self._table.diagnostics:
-            note = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
+            note = "The file's times are local and have no time zone. Enter the zone to show them with a trace."
             self._table.note("zone_unknown", "info", note)
         if self._last is not None and abs(self._last - local - HOUR) < SET_BACK_SLACK:
             self._set_back += HOUR
@@ -109,7 +110,7 @@ class LocalTimes:
 
 
 class CountedTimes:
-    """Times for the samples of a file that has none: ``default_ns`` apart, from 0 on an unknown clock.
+    """Times for the samples of a file without times: ``default_ns`` apart, from 0, on an unknown clock.
 
     A user can enter the true start and interval later.
     """
@@ -118,8 +119,8 @@ class CountedTimes:
         self._interval = default_ns
         table.clock = "unknown"
         table.metadata["assumed_interval_ns"] = default_ns
-        note = f"{tool} wrote no times: samples are counted from 0, {default_ns / 1e9:g} s apart. Give the start to lay them over a trace."
-        table.note("no_times", "info", note)
+        note = f"{tool} wrote no times. Samples are assumed to be {default_ns / 1e9:g} s apart, from 0. Enter the start to show them with a trace."
+        table.note(NO_TIMES, "info", note)
 
     def ns(self, index: int) -> int:
         """Return the time of sample ``index``."""

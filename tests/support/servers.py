@@ -18,7 +18,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from sawtooth.app.server.login import session_cookie_of
-from sawtooth.app.server.sessions import Sessions, print_of
+from sawtooth.app.server.sessions import Sessions, token_hash
 from tests.support.paths import ROOT
 
 START_SECONDS = 60  # A cold start on a busy machine takes up to this time.
@@ -87,7 +87,7 @@ def _log_in(data: Path) -> None:
     """Store the session of COOKIE, unless the folder is not writable."""
     sessions = Sessions(data / "access")
     with mock.patch("sawtooth.app.server.sessions.secrets.token_urlsafe", return_value=COOKIE[1]):
-        sessions.open(sessions.new("token", "the tests", "", None, print_of(TOKEN)))
+        sessions.open(sessions.new("token", "the tests", "", None, token_hash(TOKEN)))
 
 
 def fetch(server: Server, path: str, timeout: float = 120) -> bytes:

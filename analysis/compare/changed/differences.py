@@ -157,7 +157,7 @@ def effects(changes: Sequence[SetupDifference], waterfall: Sequence[RunRow]) -> 
         joined = [d for group in shared for d in group[0]]
         rows = [row for row in moved if row in parts or any(row in group[1] for group in shared)]
         groups = [group for group in groups if group not in shared] + [([*joined, difference], rows)]
-    made = [
+    effects = [
         Effect(
             tuple(sorted(members, key=lambda difference: difference.key == SYMPTOM)),
             tuple(sorted(rows, key=lambda row: -abs(row.change_ms))),
@@ -165,7 +165,7 @@ def effects(changes: Sequence[SetupDifference], waterfall: Sequence[RunRow]) -> 
         )
         for members, rows in groups
     ]
-    return tuple(sorted(made, key=lambda effect: (not effect.differences[0].argument, -(effect.share or 0.0))))
+    return tuple(sorted(effects, key=lambda effect: (not effect.differences[0].argument, -(effect.share or 0.0))))
 
 
 def _share(rows: Sequence[RunRow], change: Fraction) -> float | None:

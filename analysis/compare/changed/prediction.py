@@ -53,20 +53,20 @@ def prediction(
 
     It also names B's other differences: other choices among ``changes``, and ``otherwise``.
     """
-    made = _made(a, measured_ms, fixed, changes)
-    if made is None:
+    predicted = _predicted_for(a, measured_ms, fixed, changes)
+    if predicted is None:
         return None
-    fixes = [finding for finding in a.findings if finding.rule in made.rules]
+    fixes = [finding for finding in a.findings if finding.rule in predicted.rules]
     # A CUDA graph is captured by hand or by torch.compile, which also changes the optimizer's kernels and memory layouts.
     compiled = any({"compile", "compile on"} & set(f.explains.sets) for f in fixes) or (
         any("cuda_graph" in f.explains.topics for f in fixes) and any(d.key == "compile" and d.b == "on" for d in changes)
     )
     choices = SET_UP if compiled else SET_UP | OF_THE_PROGRAM
-    other = [d.what for d in changes if d.finding is None and d.key in choices and not set(d.rules) & set(made.rules)]
-    return replace(made, also_changed=(*other, *otherwise))
+    other = [d.what for d in changes if d.finding is None and d.key in choices and not set(d.rules) & set(predicted.rules)]
+    return replace(predicted, also_changed=(*other, *otherwise))
 
 
-def _made(
+def _predicted_for(
     a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], changes: Sequence[SetupDifference]
 ) -> Prediction | None:
     """Return the prediction that A made for the advice that B follows.

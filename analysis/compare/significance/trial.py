@@ -15,7 +15,7 @@ Word = Literal["kept", "slower", "not_shown"]
 
 @dataclass(frozen=True)
 class Judged:
-    """The word for a trial, its verdict, and its difference to the base runs in ms (negative: faster)."""
+    """The decision about a trial, its verdict, and its change from the base runs (negative: faster)."""
 
     word: Word
     verdict: Verdict
@@ -26,19 +26,18 @@ class Judged:
 def judge(
     neighbours: Sequence[MeasuredSteps], trial: MeasuredSteps, base_runs: Sequence[MeasuredSteps], drift_ms: float = 0.0
 ) -> Judged:
-    """Return the word for ``trial``, against the base runs next to it (``neighbours``).
+    """Decide whether the change of ``trial`` is kept, by the adjacent base runs (``neighbours``).
 
-    ``drift_ms`` is how much the base run changes within its runs. The differences between
-    ``base_runs`` also count as drift.
-    A change is not shown if the trial differs from the nearest base run by no more than the drift: a drifting host may explain
-    such a difference.
+    The drift is ``drift_ms``, the change within a base run, or the difference between ``base_runs`` if that is larger.
+    The result is "not_shown" if the trial differs from the nearest base run by no more than the drift, because a drifting
+    host may explain such a difference.
     """
-    made = verdict(neighbours, [trial])
+    compared = verdict(neighbours, [trial])
     base = mean_of_all([run.best_ms for run in neighbours])
     times = [run.best_ms for run in base_runs if run.best_ms is not None]
     drift = max(drift_ms, max(times) - min(times) if times else 0.0)
     change = trial.best_ms - base if trial.best_ms is not None and base is not None else None
     nearest = min((abs(trial.best_ms - run.best_ms) for run in neighbours if trial.best_ms and run.best_ms), default=0.0)
-    if change is None or not made.shown or nearest <= drift:
-        return Judged("not_shown", made, change, drift)
-    return Judged("kept" if made.word == "faster" else "slower", made, change, drift)
+    if change is None or not compared.shown or nearest <= drift:
+        return Judged("not_shown", compared, change, drift)
+    return Judged("kept" if compared.word == "faster" else "slower", compared, change, drift)

@@ -39,20 +39,20 @@ def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     listed = ", ".join(map(str, launching))
     sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({listed}) ORDER BY start"
     calls = columns_of(con, sql)["start"].astype(np.int64)
-    made = np.searchsorted(calls, steps.ends) - np.searchsorted(calls, steps.starts)
-    usual = int(np.bincount(made).argmax())
-    inner = np.arange(len(made)) % (len(made) - 1) > 0
-    lacking = inner & (made < (1 - LACKING) * usual)
-    others = ~lacking & (made > 0)
-    if not lacking.any() or others.sum() < 2 or (np.abs(made[others & inner] - usual) > ALIKE * usual).any():
+    launches = np.searchsorted(calls, steps.ends) - np.searchsorted(calls, steps.starts)
+    usual = int(np.bincount(launches).argmax())
+    inner = np.arange(len(launches)) % (len(launches) - 1) > 0
+    lacking = inner & (launches < (1 - LACKING) * usual)
+    others = ~lacking & (launches > 0)
+    if not lacking.any() or others.sum() < 2 or (np.abs(launches[others & inner] - usual) > ALIKE * usual).any():
         return no_rows
     places = {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()}
     rows = columns_of(con, _STRETCHES.format(origin=origin), places)
-    longest, start = np.zeros(len(made), np.int64), steps.starts.copy()
+    longest, start = np.zeros(len(launches), np.int64), steps.starts.copy()
     longest[rows["step"].astype(np.int64)], start[rows["step"].astype(np.int64)] = rows["longest"], rows["start"]
-    missing = usual - made[lacking]
+    missing = usual - launches[lacking]
     usually = missing / usual * np.median((steps.ends - steps.starts)[others])
-    silent = made[lacking] == 0
+    silent = launches[lacking] == 0
     if (~silent & (longest[lacking] <= np.maximum(LONGER * longest[others].max(), AS_LONG * usually))).any():
         return no_rows
     return np.repeat(start[lacking], missing)

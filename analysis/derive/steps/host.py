@@ -121,11 +121,11 @@ def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
     """
     rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
     calls = np.sort(events.calls.start)
-    made = np.searchsorted(calls, events.ops.end[rows]) - np.searchsorted(calls, events.ops.start[rows])
+    call_counts = np.searchsorted(calls, events.ops.end[rows]) - np.searchsorted(calls, events.ops.start[rows])
     for turns in range(2, min(MOST_TURNS, len(rows) // 2) + 1):
-        of_turn = [made[turn::turns] for turn in range(turns)]
+        of_turn = [call_counts[turn::turns] for turn in range(turns)]
         alike = all(np.ptp(part) <= CALLS_OFF for part in of_turn)
-        if alike and np.ptp(made) > 2 * CALLS_OFF:
+        if alike and np.ptp(call_counts) > 2 * CALLS_OFF:
             return rows[turns - 1 :: turns]
     turns = _fused_turns(_fused_ns(events, rows))
     return rows[turns - 1 :: turns]

@@ -10,7 +10,9 @@ import numpy as np
 from sawtooth.analysis.derive.events import I64
 from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 
-ALIKE = 0.1  # relative difference in calls between two updates: less in steps of one loop, more in a generator and its critic
+# Largest relative difference between the numbers of calls in two steps of one loop. The steps of a generator and its critic
+# differ by more.
+ALIKE = 0.1
 _ON_GPU = r"SELECT DISTINCT n.name FROM gpu_annotations JOIN names n USING (name_id) WHERE regexp_matches(n.name, '^ProfilerStep#\d+$')"
 
 
@@ -18,21 +20,24 @@ def joined_marks(starts: I64, ends: I64, updates: I64, calls: I64) -> int:
     """Return the number of marks that cover several steps.
 
     ``updates`` are the ends of the optimizer's steps, one for each step of the loop; ``calls`` are the starts of all calls.
-    There are none in a loop that updates several times in every step: all its marks contain the same number of updates.
+    The result is 0 for a loop that updates several times in every step, because all its marks contain equally many updates.
     """
     updates = np.sort(updates)
-    first, behind = np.searchsorted(updates, starts), np.searchsorted(updates, ends)
-    usual = max(int(np.median(behind - first)), 1) if len(starts) > 1 else 1
+    first, after = np.searchsorted(updates, starts), np.searchsorted(updates, ends)
+    usual = max(int(np.median(after - first)), 1) if len(starts) > 1 else 1
     joined = 0
-    for mark in np.flatnonzero(behind - first >= 2 * usual):
-        borders = np.append(starts[mark], updates[first[mark] : behind[mark]])
-        made = np.diff(np.searchsorted(calls, borders))
-        joined += bool((np.abs(np.diff(made)) <= ALIKE * np.maximum(made[1:], made[:-1])).any() and made.min() > 0)
+    for mark in np.flatnonzero(after - first >= 2 * usual):
+        borders = np.append(starts[mark], updates[first[mark] : after[mark]])
+        call_counts = np.diff(np.searchsorted(calls, borders))
+        joined += bool(
+            (np.abs(np.diff(call_counts)) <= ALIKE * np.maximum(call_counts[1:], call_counts[:-1])).any()
+            and call_counts.min() > 0
+        )
     return joined
 
 
 def with_marks_of_gpu(con: duckdb.DuckDBPyConnection, host: HostSteps) -> HostSteps:
-    """Add the marks that only the GPU's annotations have to the number of lost marks."""
+    """Count step marks that exist only among the GPU's annotations as lost marks of ``host``."""
     if host.source != "profiler_step":
         return host
     known = {name.removesuffix(LOST_MARK) for name in host.names}

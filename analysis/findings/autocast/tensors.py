@@ -21,10 +21,10 @@ SPLIT = (1, 2, 3, 4)  # Views of a product's result: queries, keys and values of
 class StepTensors:
     """Results of a step by their number of elements, with the dtype that autocast would give them.
 
-    Values of ``made`` are the position of the result in the step and whether it has 16 bits.
+    Values of ``latest`` are the position of the result in the step and whether it has 16 bits.
     """
 
-    made: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    latest: dict[int, tuple[int, bool]] = field(default_factory=dict)
     # Of results that an addition of two such tensors may read besides the latest one.
     earlier: dict[int, bool] = field(default_factory=dict)
     widened: set[int] = field(default_factory=set)  # Cast to FP32 for an operator: the gradient is cast back.
@@ -33,7 +33,7 @@ class StepTensors:
     def put(self, size: int, half: bool, *, joins: bool = False) -> None:
         """Add a result; ``joins`` is that of two tensors of its size, such as a residual."""
         self.count += 1
-        self.made[size] = self.count, half
+        self.latest[size] = self.count, half
         if joins or size not in self.earlier:
             self.earlier[size] = half
 
@@ -42,7 +42,7 @@ class StepTensors:
 
         None if there is no such result.
         """
-        candidates = [self.made[size * parts] for parts in SPLIT if size * parts in self.made]
+        candidates = [self.latest[size * parts] for parts in SPLIT if size * parts in self.latest]
         return max(candidates)[1] if candidates else None
 
 

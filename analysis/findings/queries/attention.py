@@ -23,7 +23,7 @@ def score_sizes(work: pd.DataFrame) -> set[int]:
 
     A score matrix is the input of a softmax with at least three dimensions, and a batched product has the same element count.
     """
-    made = {_product_size(row.dims) for row in work[work["operator"] == "aten::bmm"].itertuples()}
+    bmm_sizes = {_product_size(row.dims) for row in work[work["operator"] == "aten::bmm"].itertuples()}
     sizes = set()
     for row in work[work["operator"].isin(("aten::_softmax", "aten::_safe_softmax"))].itertuples():
         shape = row.dims[0] if row.dims else None
@@ -32,7 +32,7 @@ def score_sizes(work: pd.DataFrame) -> set[int]:
             and len(shape) >= 3
             and shape[-1] >= SHORTEST_ROW
             and shape[-2] >= SHORTEST_ROW
-            and numel(shape) in made
+            and numel(shape) in bmm_sizes
         ):
             sizes.add(numel(shape))
     return sizes

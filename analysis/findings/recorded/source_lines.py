@@ -15,7 +15,7 @@ from sawtooth.analysis.derive.events import names_of
 from sawtooth.analysis.derive.host import HostFacts, load_host_facts
 from sawtooth.analysis.derive.host_only import own_functions
 from sawtooth.analysis.intervals import union
-from sawtooth.analysis.knowledge.frames import FRAME, is_user_line, spoken, without_line
+from sawtooth.analysis.knowledge.frames import FRAME, is_user_line, readable_frame, without_line
 from sawtooth.analysis.store.library import Recording
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "in_user_code",
     "is_user_line",
     "most_from",
-    "spoken",
+    "readable_frame",
     "stale_lines",
     "user_lines",
     "user_stack",
@@ -92,7 +92,7 @@ def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> 
     stacks = [_frames(recording, device, start) for start in starts_ns]
     shared = set.intersection(*(set(stack) for stack in stacks)) if stacks else set()
     lines = [name for call, name in stacks[0] if (call, name) in shared and is_user_line(name)] if shared else []
-    return spoken(as_known(recording, lines[-1:])[0]) if lines else None
+    return readable_frame(as_known(recording, lines[-1:])[0]) if lines else None
 
 
 def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
@@ -101,7 +101,7 @@ def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
     ``places`` are sorted, longest first. The text says "most" only for the first place.
     """
     at = next((number for number, place in enumerate(places) if is_user_line(str(place["place"]))), None)
-    return None if at is None else f"{'part of it' if at else 'most'} at {spoken(str(places[at]['place']))}"
+    return None if at is None else f"{'part of it' if at else 'most'} at {readable_frame(str(places[at]['place']))}"
 
 
 def heaviest_function(recording: Recording, device: int, *causes: str) -> str | None:
@@ -124,7 +124,7 @@ def heaviest_function(recording: Recording, device: int, *causes: str) -> str | 
     if not functions:
         return None
     name, ns = functions[0]
-    return f"{'most' if 2 * ns > lost.total else 'part of it'} at {spoken(name)}"
+    return f"{'most' if 2 * ns > lost.total else 'part of it'} at {readable_frame(name)}"
 
 
 def _host_facts(recording: Recording) -> tuple[list[str], HostFacts]:
@@ -139,7 +139,11 @@ def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
     lines = user_lines(recording, [int(call) for call in python_calls["id"]])
     ns = python_calls["end_ns"] - python_calls["start_ns"]
     of_line = ns.groupby(python_calls["id"].map(lines)).sum()
-    return spoken(as_known(recording, [str(of_line.idxmax())])[0]) if len(of_line) and 2 * of_line.max() > ns.sum() else None
+    return (
+        readable_frame(as_known(recording, [str(of_line.idxmax())])[0])
+        if len(of_line) and 2 * of_line.max() > ns.sum()
+        else None
+    )
 
 
 def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int, str]]:

@@ -45,12 +45,12 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if operators on the CPU cost a relevant share of the step."""
-    made = copies_of_made_tensors(context).frame["call_id"]
+    made_on_cpu = copies_of_made_tensors(context).frame["call_id"]
     rows = context.recording.rows(
         "SELECT o.call_id, min(o.gpu_op_id), count(DISTINCT g.cpu_op_id), sum(g.end_ns - g.start_ns) AS ns, "
         "o.call_id IN (SELECT unnest(?::BIGINT[])) AS of_made FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
         "WHERE g.device = ? AND g.cause = 'host_compute' AND o.call_id IS NOT NULL GROUP BY o.call_id ORDER BY o.call_id",
-        [made.astype("int64").unique().tolist(), context.rank.device],
+        [made_on_cpu.astype("int64").unique().tolist(), context.rank.device],
     )
     mine = [row for row in rows if not row[4]]
     whole = sum(int(row[3]) for row in rows)

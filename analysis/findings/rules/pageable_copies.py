@@ -64,9 +64,9 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if pageable copies of the input cost a relevant share of the step."""
-    made = set(copies_of_made_tensors(context).frame["call_id"])
+    made_on_cpu = set(copies_of_made_tensors(context).frame["call_id"])
     pageable = copies(context, PAGEABLE_TO_DEVICE)
-    pageable = pageable.where(~pageable.frame["call_id"].isin(made))
+    pageable = pageable.where(~pageable.frame["call_id"].isin(made_on_cpu))
     calls = tuple(int(c) for c in pageable.frame["call_id"].dropna())
     lost = lost_in_calls(context, "blocking_copy", calls)
     if not calls or context.is_trifle(lost):

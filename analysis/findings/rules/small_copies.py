@@ -47,13 +47,15 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if joining at least MANY small copies would save a relevant share of the step."""
     uploads = copies(context, "(?i)HtoD|HostToDevice")
-    made = set(copies_of_made_tensors(context).ids)
+    made_on_cpu = set(copies_of_made_tensors(context).ids)
     sharding = calls_inside(context, SHARDING)["call_id"]
     acts = acting(context)
     if acts is not None:  # An observation is known only when the environment has answered the last action.
         uploads = uploads.where(~uploads.frame["call_id"].isin(acts.calls))
     short = uploads.frame["end_ns"] - uploads.frame["start_ns"] <= SHORT_NS
-    inputs = uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made) & ~uploads.frame["call_id"].isin(sharding)
+    inputs = (
+        uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made_on_cpu) & ~uploads.frame["call_id"].isin(sharding)
+    )
     small = uploads.where(short & inputs)
     if small.count < MANY:
         return

@@ -90,7 +90,7 @@ class StragglerEvidence(Evidence):
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if ranks delay the job (see ``stragglers.blame``), or only under the profiler."""
+    """Yield a finding if ranks delay the job (see ``stragglers.detection``), or only under the profiler."""
     communication = context.run.communication
     if communication is None or context.step_ms is None:
         return

@@ -47,8 +47,8 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if making and copying tensors costs a relevant share of the step."""
-    made = copies_of_made_tensors(context)
-    calls = tuple(int(c) for c in made.frame["call_id"].unique())
+    cpu_tensors = copies_of_made_tensors(context)
+    calls = tuple(int(c) for c in cpu_tensors.frame["call_id"].unique())
     if not calls:
         return
     slower = slower_in_run(context)
@@ -58,22 +58,22 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
     if context.is_trifle(max(gain, lost)):
         return
-    maker = str(made.frame["maker"].mode()[0])
+    maker = str(cpu_tensors.frame["maker"].mode()[0])
     yield Evidence(
         Advice(
-            f"{in_number(made.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
+            f"{in_number(cpu_tensors.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
             Action("Make", "tensors on the GPU", ": with device=…, or once before the loop as a buffer."),
             note=f"Predicted by the replay without the copies and the host's time before each.{SLOWER if slower else ''}",
             risk="Random numbers drawn on the GPU differ from those of the CPU.",
-            changes=(*_of_tensor(context, made.frame, maker), *CHANGES),
+            changes=(*_of_tensor(context, cpu_tensors.frame, maker), *CHANGES),
         ),
         lost_ms=max(gain, lost),
         cost_ms=lost,
         threshold_for="larger",
         edits=edits,
         confidence="medium" if slower else "high",
-        rows=made.rows(),
-        places=made.places(),
+        rows=cpu_tensors.rows(),
+        places=cpu_tensors.places(),
     )
 
 
@@ -90,9 +90,9 @@ def _of_tensor(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[C
     size = ", ".join(map(str, max(sizes, key=math.prod)))
     function = maker.removeprefix("aten::").rstrip("_")
     if function in TRIANGLES:
-        made = f"torch.{function}(torch.ones({size}))"
-        after = f"self.register_buffer('mask', {made}, persistent=False)   # once, in __init__"
-        return (CodeChange("PyTorch", f"mask = {made}.to(device)   # every forward", after, of_run=True),)
+        mask = f"torch.{function}(torch.ones({size}))"
+        after = f"self.register_buffer('mask', {mask}, persistent=False)   # once, in __init__"
+        return (CodeChange("PyTorch", f"mask = {mask}.to(device)   # every forward", after, of_run=True),)
     if function not in FILLED:
         return ()
     return (

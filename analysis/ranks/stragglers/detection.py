@@ -83,7 +83,7 @@ class _ExcessTime:
         return self._reason[1]
 
 
-def blame(
+def find_stragglers(
     job: JointReplay,
     recorded: RecordedJob,
     own: Sequence[OwnTime],
@@ -106,7 +106,7 @@ def blame(
     return tuple(replace(rank, as_recorded=recorded_gain_larger) for rank in stragglers)
 
 
-def blame_recorded(
+def recorded_stragglers(
     recorded: RecordedJob,
     own: Sequence[OwnTime],
     peers: Sequence[Sequence[int]],
@@ -116,7 +116,7 @@ def blame_recorded(
 ) -> tuple[Straggler, ...]:
     """Return the stragglers if not all ranks can be replayed.
 
-    These are the ranks that lose time for which the others wait, apart from the profiler's cost. This works like ``blame``, but
+    These are the ranks that lose time for which the others wait, apart from the profiler's cost. This works like ``find_stragglers``, but
     ``step_ms`` is as recorded, and gains come from the recorded collectives. Short gaps that the profiler slows are ignored,
     because no replay shows how much of them remains without it.
     """

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis import reading_order
-from sawtooth.analysis.findings.recorded.source_lines import FRAME, spoken, user_stack
+from sawtooth.analysis.findings.recorded.source_lines import FRAME, readable_frame, user_stack
 from sawtooth.analysis.knowledge.frames import MODULE
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
@@ -150,7 +150,7 @@ def own_line(result: RunResult, finding: Finding) -> str | None:
         return None
     parsed = [match for name in stack if (match := FRAME.match(name))]
     path = " › ".join(match["function"] for match in parsed[:-1] if match["function"] != MODULE)
-    return ", ".join(filter(None, (spoken(stack[-1]), path)))
+    return ", ".join(filter(None, (readable_frame(stack[-1]), path)))
 
 
 @st.cache_data(max_entries=256, show_spinner=False)

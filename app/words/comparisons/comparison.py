@@ -246,16 +246,16 @@ def why(comparison: Comparison) -> str | None:
     amount, total = fmt.duration_ms(abs(largest.change_ms)), fmt.duration_ms(abs(change))
     done, way = ("saved", "came from") if change < 0 else ("added", "went to")
     if amount == total:
-        return f"All {total} {done} {way} {largest.spoken}."
+        return f"All {total} {done} {way} {largest.label_in_sentence}."
     if abs(largest.change_ms) > abs(change):  # other parts change in the opposite direction
         ways = ("fell", "grew") if change < 0 else ("grew", "fell")
-        label = largest.spoken[0].upper() + largest.spoken[1:]
+        label = largest.label_in_sentence[0].upper() + largest.label_in_sentence[1:]
         opposite = math.fsum(abs(part.change_ms) for part in parts if part.change_ms * change < 0)
         beside = opposite - abs(largest.change_ms) + abs(change)  # other parts that change in the same direction as the largest
         if beside < LEAST_MENTIONED_SHARE * abs(change):
             return f"{label} {ways[0]} by {amount}, and the other parts {ways[1]} by {fmt.duration_ms(opposite)}."
         return f"{label} {ways[0]} by {amount}, other parts {ways[0]} by {fmt.duration_ms(beside)}, and the rest {ways[1]} by {fmt.duration_ms(opposite)}."
-    return f"Of the {total} {done}, {amount} {way} {largest.spoken}."
+    return f"Of the {total} {done}, {amount} {way} {largest.label_in_sentence}."
 
 
 def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:

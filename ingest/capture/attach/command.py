@@ -17,38 +17,42 @@ def attach_parser() -> argparse.ArgumentParser:
     """Return the parser of `sawtooth attach`."""
     parser = argparse.ArgumentParser(
         prog="sawtooth attach",
-        description="Record a training that already runs, and say why its GPU waits. The training goes on. With Python 3.14 or newer its steps are "
-        "marked and a few are profiled, as `sawtooth run` does; elsewhere its GPU and its process are sampled from outside.",
+        description="Record a training that already runs, and print why its GPU waits. The training continues. With Python 3.14 or newer, "
+        "Sawtooth times its steps and profiles some of them, like `sawtooth run`. With older versions, it only samples the GPU and the process.",
     )
     parser.add_argument(
-        "pid", type=int, metavar="PID", help="the training's process, or its launcher's: torchrun, accelerate, a shell"
+        "pid", type=int, metavar="PID", help="the training's process, or that of its launcher (torchrun, accelerate, a shell)"
     )
-    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="where the .sawtooth file goes")
-    parser.add_argument("--name", default="", help="a name for the run (default: the script's)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=None, metavar="FILE", help="path of the recording, a .sawtooth file"
+    )
+    parser.add_argument("--name", default="", help="name of the run (default: the name of the script)")
     parser.add_argument(
         "--seconds",
         type=float,
         default=None,
-        help="record for this long (default: until the profile is taken, or 60 without one)",
+        help="duration of the recording (default: until the profile is taken; 60 without a profile)",
     )
-    parser.add_argument("--no-profile", action="store_true", help="only telemetry and step marks")
-    parser.add_argument("--no-sample", action="store_true", help="no telemetry")
-    parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
-    parser.add_argument("--steps", type=int, default=launch.PROFILED_STEPS, help="steps to profile (default %(default)s)")
+    parser.add_argument("--no-profile", action="store_true", help="record no profile")
+    parser.add_argument("--no-sample", action="store_true", help="record no telemetry")
+    parser.add_argument("--no-loader", action="store_true", help="do not time the DataLoader's workers")
+    parser.add_argument(
+        "--steps", type=int, default=launch.PROFILED_STEPS, metavar="N", help="number of steps to profile (default %(default)s)"
+    )
     parser.add_argument(
         "--after",
         type=float,
         default=settings.LEAST_SECONDS,
         metavar="SECONDS",
-        help="profile once steps were marked for this long and are steady (default %(default)g)",
+        help="earliest time of the profile; it also waits for a steady loop (default %(default)g)",
     )
     parser.add_argument(
-        "--stacks", action="store_true", help="record Python calls in the profile, which slows the profiled steps"
+        "--stacks", action="store_true", help="also profile Python calls, to report source lines; slows the profiled steps"
     )
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print the run's id, the file, what stays in the process and what is missing as JSON",
+        help="print the run's id, the file, what remains in the process and what is missing, as JSON",
     )
     return parser
 
@@ -60,7 +64,7 @@ def plain(launched: Attached, run: str | None = None) -> dict[str, Any]:
 
 
 def record(arguments: argparse.Namespace) -> Attached:
-    """Attach as the parsed options say; exit with code 2 if that is not possible."""
+    """Attach with the parsed options; exit with code 2 if that is not possible."""
     wanted = Wanted(
         name=arguments.name or name_from_file(arguments.output),
         steps=0 if arguments.no_profile else arguments.steps,

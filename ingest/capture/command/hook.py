@@ -25,13 +25,13 @@ from ..in_process.loader_waits import LOADER_WAITS, LoaderWaits
 from ..in_process.postponed import Postponed
 from ..in_process.profile_cost import ProfileCost
 from ..in_process.profilers import PROFILERS
+from ..in_process.rank_agreement import agreed_start
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
 from .call_site import CallSite, CallSites
 from .graphs import GRAPHS
 from .loop_times import LEAST_STEPS, Extent, LoopWatch
 from .parts import check_whole, note_error
-from .rank_agreement import agreed
 from .settings import FOLDER, LOADER, HookSettings
 from .updates import UPDATES
 from .without_optimizer import boundaries, timed_profile
@@ -173,9 +173,9 @@ class Hook:
             return self._chosen()
         first = self.settings.rank == 0
         if self._begin_at is None and (self._chosen() if first else index % LOOK_EVERY == 0):
-            known = agreed(self.settings.folder, index, self._extent if first else None)
-            if known is not None:
-                self._begin_at, self._extent = known
+            agreed = agreed_start(self.settings.folder, index, self._extent if first else None)
+            if agreed is not None:
+                self._begin_at, self._extent = agreed[0], Extent(*agreed[1:])
         return self._begin_at is not None and index >= self._begin_at
 
     def _chosen(self) -> bool:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
-from sawtooth.ingest.capture.command.rank_agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, is_loop, loop_of
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
+from sawtooth.ingest.capture.in_process.rank_agreement import RANKS_LEAD
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
 NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"

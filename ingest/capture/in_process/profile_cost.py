@@ -14,11 +14,11 @@ from pathlib import Path
 
 from ...loop.command import EARLY_END, PAUSED
 from .event_limit import EventLimit
+from .rank_agreement import agreed_end
 
-SLOWED_MARKS = 2  # marks after a profile: of the step in which it is written, and of the next one, where CUPTI detaches
-NOTED_S = 3.0  # A shorter pause is not worth a sentence. The profile of a usual loop is written in one to two seconds.
+SLOWED_MARKS = 2  # steps that a profile slows after its end: it is written in the first, and CUPTI detaches in the second
+NOTED_S = 3.0  # Shorter pauses are not reported. The profile of a usual loop is written in one to two seconds.
 NOTES = "pause-*.json"
-UNTIL = "profile_until"  # the file in which ranks agree on an early end
 EARLY = EARLY_END + " {steps} of {wanted} steps, because the process grew by the memory of about {events:,.0f} operators. "
 PAUSE = PAUSED + " for {seconds:.1f} s to write {what}. No step time includes this."
 
@@ -44,31 +44,14 @@ class ProfileCost:
         full = self._limit.is_reached()
         if self._ranks == 1:
             return full
-        end = self._agreed_end(step + 1 if full else None)
+        end = agreed_end(self._folder, step + 1 if full else None)
         return end is not None and step >= end
-
-    def _agreed_end(self, wish: int | None) -> int | None:
-        """Return the step at which all ranks of the host end the profile early; None if none wishes that.
-
-        The first ``wish`` counts.
-        """
-        note = self._folder / UNTIL
-        if wish is not None:
-            part = note.with_suffix(f".{os.getpid()}")
-            part.write_text(str(wish))
-            with contextlib.suppress(FileExistsError):
-                os.link(part, note)
-            part.unlink()
-        try:
-            return int(note.read_text())
-        except (OSError, ValueError):
-            return None
 
     @contextlib.contextmanager
     def ending(self, optimizers: Iterable[int], wanted: int) -> Iterator[None]:
-        """Time the end of a profile of ``wanted`` steps, which slows the next steps of ``optimizers``.
+        """Time the end of a profile of ``wanted`` steps; it slows the next steps of ``optimizers``.
 
-        Write a note if it takes long, or if the profile has fewer steps.
+        Write a note if the end takes NOTED_S or longer, or if the profile has fewer steps.
         """
         began, events = time.monotonic(), self._limit.events()
         self.slow(optimizers)

@@ -37,15 +37,15 @@ def change_arguments(
             original(its, *positional, **named)  # raises the training's own error
             return
         wanted = dict(bound.arguments)
-        made: list[str] = inside.quietly(change, its, wanted) or []
-        if made:
+        slugs: list[str] = inside.quietly(change, its, wanted) or []
+        if slugs:
             bound.arguments.update(wanted)
             try:
                 original(*bound.args, **bound.kwargs)
             except Exception as error:
                 if type(error).__name__ in MEMORY:
                     raise
-                for slug in made:
+                for slug in slugs:
                     inside.notes.note_refusal(slug, f"{owner.__name__} refused it: {error}"[:300])
                 original(its, *positional, **named)
         else:

@@ -56,8 +56,8 @@ def test_every_grouping_of_a_recording_is_the_ledger_s_time(name: str) -> None:
         ledger_ns = sum(row.ns for row in rank.ledger if row.owner != "idle")
         assert found.rows["own_ns"].sum() == ledger_ns > 0
         for by in GROUPINGS:
-            assert grouped(found, by)["ms"].sum() == pytest.approx(ledger_ns / 1e6 / found.per, rel=1e-12)
-        assert nested(found, "phase", "category")["ms"].sum() == pytest.approx(ledger_ns / 1e6 / found.per, rel=1e-12)
+            assert grouped(found, by)["ms"].sum() == pytest.approx(ledger_ns / 1e6 / found.step_divisor, rel=1e-12)
+        assert nested(found, "phase", "category")["ms"].sum() == pytest.approx(ledger_ns / 1e6 / found.step_divisor, rel=1e-12)
 
 
 def marked_steps() -> ChromeTrace:

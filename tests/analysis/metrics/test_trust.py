@@ -79,11 +79,11 @@ def test_operations_without_a_launch_lower_trust_in_steps(orphan_ns: int, doubte
 def test_single_step_that_decides_a_mean_lowers_trust(ms: list[float], idle_ms: list[float], doubts: set[str]) -> None:
     ends = np.cumsum(ms) * 1_000_000
     steps = pd.DataFrame({"step": range(len(ms)), "start_ns": ends - np.array(ms) * 1_000_000, "end_ns": ends, "counted": True})
-    notes = trust.swayed_by_one(steps, {step: int(idle * 1_000_000) for step, idle in enumerate(idle_ms)}, "telemetry")
+    notes = trust.doubts_of_outlier(steps, {step: int(idle * 1_000_000) for step, idle in enumerate(idle_ms)}, "telemetry")
     assert notes.keys() == doubts
-    of_profile = trust.swayed_by_one(steps, {}, "profile")
+    of_profile = trust.doubts_of_outlier(steps, {}, "profile")
     assert ("step_of_profile" in of_profile) == ("one_step" in of_profile)  # then the step time is that mean
-    after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=False, swayed=notes)
+    after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=False, outlier_doubts=notes)
     low = {key for key, reading in after.items() if reading.trust == "caution"}
     assert low == {key for key, metric in METRICS.items() if doubts.intersection(metric.doubted_by)}
 

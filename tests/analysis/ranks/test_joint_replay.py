@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sawtooth.analysis.ranks.joint_replay import JointReplay, Meetings, Member
+from sawtooth.analysis.ranks.joint_replay import JointReplay, MatchedCollectives, Member
 from tests.support.replay_traces import problem_of
 from tests.support.tiny_trace import TinyTrace
 
@@ -22,14 +22,14 @@ def member(ends: list[float]) -> Member:
 
 def test_a_step_of_the_job_ends_when_its_last_rank_ends_it() -> None:
     # One rank is ahead before the counted steps and level with the other after: its own steps take 190 and 100, the job's 100 each.
-    job = JointReplay([member([10, 200, 300]), member([100, 200, 300])], Meetings(({}, {}), {}, {}))
+    job = JointReplay([member([10, 200, 300]), member([100, 200, 300])], MatchedCollectives(({}, {}), {}, {}))
     assert job.steps_ms() == pytest.approx([0.1, 0.1])
     assert job.waits_ms() == [0.0, 0.0]
 
 
 def test_longest_rank_counts_if_ranks_count_different_steps() -> None:
     short = member([100, 200])
-    job = JointReplay([short, member([100, 250, 400])], Meetings(({}, {}), {}, {}))
+    job = JointReplay([short, member([100, 250, 400])], MatchedCollectives(({}, {}), {}, {}))
     assert job.steps_ms() == pytest.approx([0.15, 0.15])
 
 
@@ -52,7 +52,7 @@ def together(first: list[float], second: list[float], odd: tuple[list[float], li
     first_odd, second_odd = odd or (first, second)
     members = [with_collectives(first, first_odd), with_collectives(second, second_odd)]
     of_op = {int(op): number for number, op in enumerate(members[0].problem.ops.op)}
-    return JointReplay(members, Meetings((of_op, of_op), dict.fromkeys(range(6), 4_000), dict.fromkeys(range(6), 2)))
+    return JointReplay(members, MatchedCollectives((of_op, of_op), dict.fromkeys(range(6), 4_000), dict.fromkeys(range(6), 2)))
 
 
 def test_ranks_that_hold_each_other_up_by_turns_all_wait() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.telemetry.run_telemetry import elsewhere
+from sawtooth.analysis.telemetry.run_telemetry import other_time_note
 
 MINUTE_NS = 60_000_000_000
 
@@ -19,4 +19,4 @@ MINUTE_NS = 60_000_000_000
 def test_time_between_has_no_exponent(minutes: float, words: str) -> None:
     sampled: Any = SimpleNamespace(first_ns=0, last_ns=0)
     begins = round(minutes * MINUTE_NS)
-    assert (elsewhere(sampled, (begins, begins + 1)) or "").startswith(f"The telemetry ends {words} before the trace: ")
+    assert (other_time_note(sampled, (begins, begins + 1)) or "").startswith(f"The telemetry ends {words} before the trace: ")

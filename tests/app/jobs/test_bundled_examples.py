@@ -8,7 +8,7 @@ import pytest
 
 from sawtooth.app.jobs import child
 from sawtooth.app.jobs.bundled_examples import SAMPLES, bundled, first_pair, import_bundled
-from sawtooth.app.jobs.first_answer import FILE, first_answer, made
+from sawtooth.app.jobs.first_answer import FILE, computed_first_answer, first_answer
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.jobs.job_files import JobFile, JobOrder
 from sawtooth.app.jobs.queue import Jobs
@@ -63,7 +63,7 @@ def test_the_first_one_is_read_alone_so_that_its_answer_comes_soon(tmp_path: Pat
 
 
 def test_the_answer_that_ships_is_what_this_analysis_says() -> None:
-    assert first_answer() == made(), "python -m sawtooth.app.jobs.first_answer writes it anew"
+    assert first_answer() == computed_first_answer(), "python -m sawtooth.app.jobs.first_answer writes it anew"
 
 
 def test_a_folder_without_an_answer_or_with_a_damaged_one_has_none(tmp_path: Path) -> None:

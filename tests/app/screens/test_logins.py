@@ -10,7 +10,7 @@ from streamlit.runtime.context import ContextProxy
 from typer.testing import CliRunner
 
 from sawtooth.app.cli import cli
-from sawtooth.app.server.sessions import Session, print_of, sessions_of
+from sawtooth.app.server.sessions import Session, sessions_of, token_hash
 from sawtooth.app.settings import settings
 from sawtooth.ingest.schema import DataFolder
 from tests.support.pages import opened_at, words_of
@@ -82,7 +82,7 @@ def test_browsers_are_known_by_what_a_login_keeps_of_their_name(asked: DataFolde
 def test_a_login_with_an_earlier_token_has_no_access(asked: DataFolder) -> None:
     sessions = sessions_of(asked)
     for token in (TOKEN, "the token of last year"):
-        sessions.open(sessions.new("token", AGENT, "10.0.0.7", None, print_of(token)))
+        sessions.open(sessions.new("token", AGENT, "10.0.0.7", None, token_hash(token)))
     assert "1 browser has access to this dashboard" in words_of(opened_at("logins"))
     lines = CliRunner().invoke(cli, ["serve", "--sessions", "--data", str(asked.root)]).output.splitlines()
     assert len(lines) == 3

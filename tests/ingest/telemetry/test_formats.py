@@ -61,7 +61,7 @@ def test_nvidia_smi_csv(tmp_path: Path) -> None:
     assert row[2] == float(first[8].removesuffix(" W"))
     assert row[4] == float(first[10].removesuffix(" MHz"))
     assert rows(con, "SELECT uuid, name FROM devices") == [(first[2], "NVIDIA H200")]
-    assert "no zone" in diagnostics(con)["zone_unknown"][0]
+    assert "no time zone" in diagnostics(con)["zone_unknown"][0]
     assert rows(con, "SELECT clock FROM recording") == [("local",)]  # never taken as UTC unasked
     (seconds,) = re.findall(r"02:(\d\d):(\d\d)\.(\d\d\d)", text[1])
     assert rows(con, "SELECT min(time_ns) FROM samples") == [

@@ -54,23 +54,23 @@ def _watch(module: ModuleType, inside: Inside) -> None:
     def change(its: Any, arguments: dict[str, Any]) -> list[str]:
         why = refusal(module, arguments)
         arguments["its_refusal"] = why
-        made = []
+        slugs = []
         if (values := inside.values(WORKERS)) is not None and not _refused(inside, WORKERS, why):
-            made += _set(arguments, WORKERS, num_workers=int(values["workers"]))
+            slugs += _set(arguments, WORKERS, num_workers=int(values["workers"]))
         if (
             (values := inside.values(PERSISTENT)) is not None
             and arguments["num_workers"]
             and not _refused(inside, PERSISTENT, why)
         ):
-            made += _set(arguments, PERSISTENT, persistent_workers=True)
+            slugs += _set(arguments, PERSISTENT, persistent_workers=True)
         if (values := inside.values(PREFETCH)) is not None and arguments["num_workers"]:
-            made += _set(arguments, PREFETCH, prefetch_factor=int(values["factor"]))
+            slugs += _set(arguments, PREFETCH, prefetch_factor=int(values["factor"]))
         if inside.values(PINNED) is not None:
-            made += _set(arguments, PINNED, pin_memory=True)
+            slugs += _set(arguments, PINNED, pin_memory=True)
         values = inside.values(BATCH)
         if values is not None and arguments["batch_sampler"] is None and arguments["batch_size"]:
-            made += _set(arguments, BATCH, batch_size=round(arguments["batch_size"] * float(values["times"])))
-        return made
+            slugs += _set(arguments, BATCH, batch_size=round(arguments["batch_size"] * float(values["times"])))
+        return slugs
 
     def after(its: Any, arguments: dict[str, Any]) -> None:
         loaders.append(type(its))

@@ -21,16 +21,16 @@ AFTER = 3  # steps: DDP builds its buckets again after the first step
 
 def _watch(module: ModuleType, inside: Inside) -> None:
     def change(its: Any, arguments: dict[str, Any]) -> list[str]:
-        made = []
+        slugs = []
         if (values := inside.values(BUCKET)) is not None:
             arguments["bucket_cap_mb"] = values["mb"]
-            made.append(BUCKET)
+            slugs.append(BUCKET)
         for slug, name in ((VIEW, "gradient_as_bucket_view"), (STATIC, "static_graph")):
             if inside.values(slug) is not None and name in arguments and not arguments[name]:
                 arguments[name] = True
-                made.append(slug)
+                slugs.append(slug)
         to_channels_last(arguments["module"], inside)
-        return made
+        return slugs
 
     def after(its: Any, arguments: dict[str, Any]) -> None:
         inside.notes.note_seen(

@@ -169,7 +169,7 @@ def test_a_kernel_s_time_that_hardly_moves_is_no_finding():
 
 
 def test_the_time_of_a_part_is_spoken_of_as_time():
-    assert WaterfallBar("idle", "data_wait", 56.3, 0.3).spoken == "waiting for the data loader"
+    assert WaterfallBar("idle", "data_wait", 56.3, 0.3).label_in_sentence == "waiting for the data loader"
     assert WaterfallBar("exposed_comm", "comm_transfer", 20.7, 1.7).label == "communication transfer"
 
 

@@ -25,10 +25,10 @@ from sawtooth.ingest.capture.command.hook import (
     watch_updates,
 )
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
-from sawtooth.ingest.capture.command.rank_agreement import RANKS_LEAD
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
 from sawtooth.ingest.capture.command.settings import BY_ITSELF, HookSettings
 from sawtooth.ingest.capture.in_process.profilers import Profilers
+from sawtooth.ingest.capture.in_process.rank_agreement import RANKS_LEAD
 
 MS = 1_000_000
 
