@@ -18,15 +18,15 @@ class Storing:
         return self
 
     def then(self, store: Callable[..., Any], *arguments: Any) -> None:
-        """Call ``store`` after everything submitted before; raise the error of a finished table."""
+        """Store a table after everything submitted before; raise the error of a table that failed."""
         for done in [job for job in self._stored if job.done()]:
             done.result()
         self._stored.append(self._thread.submit(store, *arguments))
 
     def keep_up(self) -> None:
-        """Wait until everything submitted before the last call of this method is stored.
+        """Wait until everything submitted before the previous call of this method is stored.
 
-        Data that is not stored yet stays in memory, so this limits memory.
+        Data that is not stored yet stays in memory, so this limits the memory.
         """
         for stored in self._due:
             stored.result()
@@ -41,7 +41,7 @@ class Storing:
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         """Wait until everything is stored and raise any error.
 
-        After an error in the block, cancel what is waiting.
+        After an error in the block, tables that are not stored yet are dropped.
         """
         self._thread.shutdown(cancel_futures=error is not None)
         if error is None:

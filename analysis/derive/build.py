@@ -1,4 +1,4 @@
-"""Build the derived file of a recording: steps, ledger, gaps with causes, rollups.
+"""Build the derived file of a recording: steps, ledger, gaps with causes, sums.
 
 A derived file is always rebuilt completely and published by a rename.
 """
@@ -35,13 +35,15 @@ from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
 MOST_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and each one costs a replay of the trace
-MEMORY_MB = 192  # memory limit of DuckDB, which spills to disk beyond it; numpy columns come on top
-# Bytes per GPU operation. DuckDB cannot spill the durations of which it takes a median, and it stores them twice.
+MEMORY_MB = 192  # memory limit of DuckDB, which spills to disk above it; numpy columns are not included
+# Memory per GPU operation for the median of durations. DuckDB stores the durations twice and cannot spill them.
 MEDIAN_BYTES = 80
 SEARCH_BOTH_FILES = (
     "SET search_path = 'd.main,r.main'"  # for the writing connection: views of the derived file read the recording
 )
-MANY_OPERATORS = 500_000  # operators from which memory is limited closely; below, this costs more time than it saves memory
+MANY_OPERATORS = (
+    500_000  # from this number of operators, memory is limited more; below it, this costs more time than it saves memory
+)
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
@@ -61,7 +63,7 @@ def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
                 raise
             raise damaged(recording_id) from error
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
-            if not old.name.startswith(f"{target.stem}."):  # a file with this prefix holds sums of the current version
+            if not old.name.startswith(f"{target.stem}."):  # a file with this prefix has the sums of the current version
                 old.unlink(missing_ok=True)
     return target
 
@@ -74,7 +76,7 @@ def damaged(recording_id: str) -> SawtoothError:
 
 
 def derive(recording_file: Path, target: Path) -> None:
-    """Compute everything that pages need of one recording and publish it at ``target``.
+    """Compute everything that pages need from one recording and publish it at ``target``.
 
     Raises SourceError if the disk is full.
     """
@@ -89,7 +91,7 @@ def _write(recording_file: Path, temporary: Path) -> None:
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
         attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # the views read both databases
-        con.execute("USE r")  # only the writing connection uses the derived file by default
+        con.execute("USE r")  # only the writing connection has the derived file in its search path
         if kind == "trace":
             with con.cursor() as stored, Storing() as storing:
                 _Deriving(con, stored, storing).run()  # frees the computed data before `storing` finishes
@@ -113,7 +115,7 @@ def memory_limit(operations: int) -> str:
 class _Deriving:
     """Derive the data that ``con`` reads and write it to ``stored``.
 
-    The work overlaps: the next part is read while one part is explained, and finished tables are stored in another thread.
+    While one part is explained, the next part is read, and another thread stores finished tables.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing) -> None:
@@ -137,12 +139,12 @@ class _Deriving:
                 del part
             if self._operators:
                 self._then(tables.store_frame, "operators", operator_table(self._operators))
-            # Next to a part in memory, DuckDB gets only its base limit. A higher limit has to wait until no part is in memory.
+            # While a part is in memory, DuckDB gets only its base limit. A higher limit waits until no part is in memory.
             beside_parts = not whole and self._limit == memory_limit(0)
             if beside_parts:
                 self._store_sums(self._limit)
             self._store_gaps()
-        if not whole and not beside_parts:  # no part is in memory any more
+        if not whole and not beside_parts:  # now no part is in memory
             self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
             self._store_sums(self._limit)
         self._then(tables.store_losses, self._losses)
@@ -152,7 +154,7 @@ class _Deriving:
         self._storing.then(store, self._stored, *arguments)
 
     def _make_room(self, *, watched: bool) -> None:
-        """Raise DuckDB's memory limit to what a recording with one part needs."""
+        """Raise DuckDB's memory limit to the need of a recording with one part."""
         if watched:
             self._then(give_up_memory, self._limit)
         else:
@@ -161,7 +163,7 @@ class _Deriving:
     def _derive(self, part: DerivedPart, others: ThreadPoolExecutor, *, watched: bool) -> None:
         """Derive one part and store its tables.
 
-        A thread of ``others`` explains the lost time. Its gaps are stored when the next part reaches the same point.
+        A thread of ``others`` explains the lost time. The resulting gaps are stored when the next part has reached this point.
         """
         work = work_of(part, self._signatures, self._device, self._decided)
         if part.first:
@@ -176,7 +178,7 @@ class _Deriving:
         self._known = added(self._known, facts_of(work))
         if part.parts == 1 and work.modules is not None and part.devices:
             self._then(tables.store_frame, "modules", _modules(work, work.modules))
-        self._store_gaps()  # before the next part is explained, so that at most two parts are in memory
+        self._store_gaps()  # this part waits for the previous one, so that at most two parts are in memory
         self._explained = others.submit(self._losses.explained, part, work.classes.owner, owned)
         self._storing.keep_up()
 
@@ -187,7 +189,7 @@ class _Deriving:
     def _store_sums(self, limit: str | None) -> None:
         """Store the sums over all operations.
 
-        With a ``limit`` (many operations), use all cores and make DuckDB release its memory afterwards.
+        With a ``limit`` (many operations), use all cores, and let DuckDB release its memory afterwards.
         """
         if limit is not None:
             self._storing.then(self._stored.execute, f"SET threads = {CORES}")
@@ -200,7 +202,7 @@ class _Deriving:
 def _analysed(device: np.ndarray) -> tuple[list[int], int]:
     """Return the GPUs to analyse and the number of GPUs left out, from the GPU of each operation.
 
-    A trace with more than MOST_ANALYSED GPUs loses those with the fewest operations.
+    In a trace with more than MOST_ANALYSED GPUs, those with the fewest operations are left out.
     """
     numbers, operations = np.unique(device, return_counts=True)
     busiest = np.argsort(-operations, kind="stable")[:MOST_ANALYSED]

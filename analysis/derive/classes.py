@@ -25,7 +25,7 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Signature:
-    """Inputs of an operator as recorded: shapes, dtypes and scalars, or None where not recorded."""
+    """Inputs of an operator as recorded: shapes, dtypes and scalars, None where not recorded."""
 
     dims: list[object] | None
     types: list[str] | None
@@ -58,9 +58,9 @@ def load_signatures(con: duckdb.DuckDBPyConnection) -> Signatures:
 class Classes:
     """The class of each GPU operation, aligned with gpu_op_id.
 
-    ``operator`` is the innermost operator (not annotation) around the launch, -1 for none. ``owner`` indexes owners.OWNERS.
-    ``table`` has one row per distinct combination: name, operator_name, signature, category, tensor_cores, owner, reason;
-    ``row`` indexes it.
+    ``operator`` is the innermost operator (not annotation) around the launch, -1 if there is none. ``owner`` indexes owners.OWNERS.
+    ``table`` has one row per distinct combination of name, operator_name, signature, category, tensor_cores, owner and reason.
+    ``row`` is the row of each operation in it.
     """
 
     operator: I64
@@ -69,7 +69,7 @@ class Classes:
     table: pd.DataFrame
 
     def among(self, column: str, values: Sequence[str]) -> NDArray[np.bool_]:
-        """Return, for each operation, whether its ``column`` is one of ``values``."""
+        """Return, for each operation, whether its value in ``column`` is one of ``values``."""
         return np.asarray(self.table[column].isin(values), bool)[self.row]
 
     def column(self, name: str) -> pd.Categorical:
@@ -87,7 +87,7 @@ class AllClasses:
         self._owners: list[NDArray[np.int8]] = []
 
     def add(self, classes: Classes, names: NDArray[np.int32], own: NDArray[np.bool_]) -> None:
-        """Add the operations of ``classes`` that ``own`` marks, after those of the earlier parts.
+        """Add the operations of ``classes`` that ``own`` marks.
 
         ``names`` are the name ids of the operations.
         """
@@ -102,7 +102,7 @@ class AllClasses:
     def exceptions(self) -> tuple[I64, NDArray[np.int8]]:
         """Return the operations whose owner differs from the usual owner of their name, and these owners.
 
-        The usual owner is the alphabetically first one among the owners of operations with this name.
+        The usual owner of a name is the alphabetically first owner among its operations.
         """
         table = self.table()
         first: dict[int, str] = {}
@@ -116,7 +116,7 @@ class AllClasses:
 
 
 def innermost_operator(events: TraceEvents, start_at: I64) -> I64:
-    """Return, for each cpu_op_id, the nearest operator: itself or an ancestor; -1 where there is none."""
+    """Return, for each cpu_op_id, the nearest operator: itself or an ancestor; -1 if there is none."""
     current = start_at.copy()
     while True:
         climb = (

@@ -1,8 +1,8 @@
 """One recording's events as numpy columns, indexed by id.
 
 Ids in a recording are dense and ordered by start, so ``events.gpu.start[gpu_op_id]`` is the start of that operation.
-Times are int64 nanoseconds **relative to** ``Events.origin_ns`` (the recording's first time), which keeps them small;
-add the origin for absolute time. A missing foreign key is -1 inside these arrays only.
+Times are int64 nanoseconds **relative to** ``Events.origin_ns`` (the recording's first time), which keeps them small. Add the
+origin for absolute times. Inside these arrays, a missing foreign key is -1.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def columns_of(con: duckdb.DuckDBPyConnection, sql: str, values: dict[str, objec
 def _rows(con: duckdb.DuckDBPyConnection, table: str, key: str, columns: str, where: str | None) -> dict[str, np.ndarray]:
     """Read the columns, ordered by ``key``.
 
-    Rows are sorted only where necessary, because sorting takes as much memory as the columns. With ``where`` they are never
-    sorted, so the selected rows must be in order already.
+    Rows are sorted only if they are not in order, because sorting takes as much memory as the columns. With ``where``, rows are
+    never sorted, so the table must be in order already.
     """
     if where is not None:
         return columns_of(con, f"SELECT {columns} FROM {table} WHERE {where}")

@@ -1,4 +1,4 @@
-"""FLOPs of a trace: which operators count, FLOPs in counted steps and the kernel time they explain."""
+"""FLOPs of a trace: counting operators, FLOPs of counted steps, and the kernel time they explain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN, is_flop_operator, operator_flops, outermost, peak_dtype
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
-LOST_LAUNCHES = 0.05  # if more than 5 % of GPU time has no launch, missing kernels were lost by the profiler
+LOST_LAUNCHES = 0.05  # if more than 5 % of GPU time has no launch, the profiler lost events, and maybe kernels
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 USES = ("no", "unknown", "yes")
 
@@ -46,14 +46,14 @@ class FlopCounts:
 def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: Classes, vendor: str | None) -> FlopCounts:
     """Count each operator's FLOPs once.
 
-    The tensor-core use of an operator's kernels distinguishes FP32 from TF32; the dtype is FP32_UNCERTAIN if it is unknown.
+    An operator's kernels show by their tensor-core use whether it is FP32 or TF32. The dtype is FP32_UNCERTAIN if they do not.
     """
     ops = events.ops
     by_name = np.array([is_flop_operator(name) for name in events.names] or [False])
     counted = by_name[ops.name] & ~ops.annotation if len(ops) else np.zeros(0, bool)
     carrier = outermost(ops.parent, counted)
     carrier_of = nearest(carrier, ops.parent, events.gpu.cpu_op)
-    use = np.zeros(len(ops), np.int8)  # index in USES; the highest of an operator's kernels counts
+    use = np.zeros(len(ops), np.int8)  # index in USES; the maximum over an operator's kernels
     product = (carrier_of >= 0) & classes.among("category", FLOP_CATEGORIES)
     use[carrier_of[product & classes.among("tensor_cores", ("unknown",))]] = USES.index("unknown")
     use[carrier_of[(carrier_of >= 0) & classes.among("tensor_cores", TENSOR_CORES_USED)]] = USES.index("yes")
@@ -98,8 +98,8 @@ def device_flops(
 ) -> dict[str, Any]:
     """Summarise the FLOPs of one device over its counted steps.
 
-    ``counted_ops`` marks the cpu_ops of the counted steps. ``single_device`` means that the trace has one device: if the profiler lost
-    launches, operators without kernels belong to this device too.
+    ``counted_ops`` marks the cpu_ops of the counted steps. ``single_device`` means that the trace has one device. If the profiler lost
+    launches, that device gets operators without kernels too.
     Returns ``flops`` and ``by_dtype`` (of the model, without recomputation), ``recomputed_flops``, ``covered_ns`` and
     ``kernel_ns`` (sums over GEMM, convolution and attention kernels of the counted steps), and ``union_ns`` (those kernels
     inside the steady window).
@@ -113,8 +113,8 @@ def device_flops(
     dur = end - start
     carrier = counts.carrier_of[mine]
     known = (carrier >= 0) & np.isfinite(counts.count[np.maximum(carrier, 0)] if len(counts.count) else np.zeros(len(carrier)))
-    # An operator without a kernel ran on the CPU or on a compiler's fake tensors, so its FLOPs are not the GPU's. The exception
-    # is a trace in which the profiler lost launches: there the operator may have lost its kernels.
+    # An operator without a kernel ran on the CPU or on a compiler's fake tensors, so its FLOPs are not the GPU's. But if the
+    # profiler lost launches, the operator's kernels may be lost.
     orphans = device.status == STATUS_NAMES.index("orphan")
     lost = single_device and bool(dur[orphans].sum() > LOST_LAUNCHES * max(int(dur.sum()), 1))
     ours = np.zeros(len(events.ops), bool)

@@ -1,7 +1,7 @@
-"""Work of the launching threads: their time by cause, and the threads that work in turn.
+"""Work of the launching threads: their time by cause, and the threads that take turns.
 
-The main thread hands over to autograd's threads and back, so these threads form one line of host work. A thread that launches
-at the same time as them forms a line of its own.
+The main thread and autograd's threads take turns, so together they form one line of host work. A thread that launches at the same
+time as they do forms its own line.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
 EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
-LOADS_AT_LEAST_NS = 500_000  # a launch while the queue has room takes this long only to load code …
-LOADS_TIMES_USUAL = 50  # … and is also this many times longer than the usual launch
-PYTHON_CALL_NS = 700  # cost of recording one Python call: measured 0.3 to 1.2 µs, most in compiled code
-FEW_NAMES = 500  # names of a trace without Python calls; all ranks share them, and 40 patterns search each
+LOADS_AT_LEAST_NS = 500_000  # a launch into a queue with room takes this long only if it loads code
+LOADS_TIMES_USUAL = 50  # and it must be this many times longer than the usual launch
+PYTHON_CALL_NS = 700  # cost of recording one Python call: measured 0.3 to 1.2 µs, longest in compiled code
+FEW_NAMES = 500  # usual names of a trace without Python calls; all ranks have the same ones
 CONCURRENT_SHARE = 0.2  # above this share of overlapping launches, a thread works in parallel with the main line
 
 
@@ -37,9 +37,9 @@ CONCURRENT_SHARE = 0.2  # above this share of overlapping launches, a thread wor
 class HostFacts:
     """Host data of a recording that ``TraceEvents`` lacks; times are relative to ``Events.origin_ns``.
 
-    Missing tables are empty arrays. ``sync_call``/``sync_stream`` are the stream that each synchronizing call waited for, by
-    call id, where ``cuda_sync`` was recorded.
-    ``kernels_before`` are the names of kernels that ran before these events, if these are only a part of a recording.
+    Missing tables are empty arrays. ``sync_call`` and ``sync_stream`` are the synchronizing calls, by id, and the streams that they
+    waited for; they need recorded ``cuda_sync`` events. If these events are a part of a recording, ``kernels_before`` has the names
+    of the kernels that ran before them.
     """
 
     overhead_name: I32 = field(default_factory=lambda: np.empty(0, np.int32))
@@ -58,7 +58,7 @@ class HostFacts:
 def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int, where: str = "true") -> HostFacts:
     """Read overheads, Python calls and synchronizations of the recording that ``con`` uses.
 
-    ``where`` selects overheads and Python calls; synchronizations are all read.
+    ``where`` selects overheads and Python calls. Synchronizations are always read completely.
     """
 
     def read(sql: str) -> list[np.ndarray]:
@@ -114,7 +114,7 @@ def matching(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     return np.array([search(pattern, name) for name in names] or [False], dtype=bool)
 
 
-@lru_cache(40 * FEW_NAMES)  # room for 40 patterns
+@lru_cache(40 * FEW_NAMES)  # about 40 patterns search each name
 def _matches(pattern: re.Pattern[str], name: str) -> bool:
     return pattern.search(name) is not None
 
@@ -123,7 +123,7 @@ def _matches(pattern: re.Pattern[str], name: str) -> bool:
 class Lines:
     """The threads that form each line of host work.
 
-    ``of_thread[thread_id]`` is the line: 0 is the main line, -1 a thread that launches nothing.
+    ``of_thread[thread_id]`` is the line: 0 for the main line, -1 for a thread that launches nothing.
     """
 
     of_thread: I32
@@ -136,11 +136,11 @@ class Lines:
 
 
 def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
-    """Group the launching threads into lines: those in turn with the main thread, and parallel ones."""
+    """Group the launching threads into lines: threads that take turns share a line, parallel ones do not."""
     calls, ops = events.calls, events.ops
     threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1), facts.python_thread.max(initial=-1))) + 1
     engine = np.zeros(threads, dtype=bool)
-    if len(ops):  # the calling thread also runs a little of the graph; autograd's own threads run nothing else
+    if len(ops):  # the calling thread runs only a small part of the graph; autograd's own threads run nothing else
         outermost = (ops.parent < 0) & ~ops.annotation
         by_engine = outermost & matching(events.names, ENGINE_OP)[ops.name]
         engine = np.bincount(ops.thread[by_engine], minlength=threads) * 2 > np.bincount(
@@ -177,7 +177,7 @@ def cause_timeline(
 ) -> CauseTimeline:
     """Return the cause of each moment of one line, over the full trace.
 
-    ``calls_of`` marks, by cause, calls whose cause does not follow from their name.
+    ``calls_of`` marks, by cause, the calls whose cause their name does not show.
     """
     calls, ops, names = events.calls, events.ops, events.names
     call_here, op_here = lines.of_thread[calls.thread] == line, lines.of_thread[ops.thread] == line
@@ -185,7 +185,7 @@ def cause_timeline(
     any_line = np.ones(len(facts.overhead_name), bool)
 
     def spans_of(on_host: OnHost) -> list[tuple[I64, I64]]:
-        """Return starts and ends of the events on this line that match a cause's patterns."""
+        """Return the starts and ends of this line's events that match a cause's patterns."""
         sources = (
             (on_host.calls, calls.name, call_here, calls.start, calls.end),
             (on_host.operators, ops.name, op_here, ops.start, ops.end),
@@ -217,7 +217,7 @@ def cause_timeline(
 def _computes(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Return, by operator, whether it computes on the CPU.
 
-    Its name matches, it takes at least COMPUTES_AT_LEAST_NS, and its thread makes no call inside it.
+    This is true if its name matches, it takes at least COMPUTES_AT_LEAST_NS, and its thread makes no call inside it.
     """
     ops, calls = events.ops, events.calls
     fits = ~ops.annotation & (ops.end - ops.start >= COMPUTES_AT_LEAST_NS) & matching(events.names, pattern)[ops.name]
@@ -229,9 +229,9 @@ def _computes(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_
 
 
 def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return those of ``among`` that do not lie completely inside a parent from ``among``.
+    """Return the members of ``among`` that do not lie completely inside a parent from ``among``.
 
-    Their union covers the same time as the union of all ``among``.
+    Together they cover the same time as all of ``among``.
     """
     parent = np.maximum(ops.parent, 0)
     inside = among[parent] if len(among) else among
@@ -243,8 +243,8 @@ def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.boo
 def loads_code(events: TraceEvents, facts: HostFacts) -> NDArray[np.bool_]:
     """Return, by call, whether a launch loaded its kernel's code.
 
-    Such a launch is the first of its kernel in the recording and far longer than other launches. Some traces contain this
-    loading as a driver overhead from CUPTI. Others, and those of AMD GPUs, show only the long call.
+    Such a launch is the first one of its kernel in the recording and far longer than other launches. Some traces also have an
+    overhead event of CUPTI for the loading. Other traces, and those of AMD GPUs, have only the long call.
     """
     calls, gpu = events.calls, events.gpu
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)

@@ -18,15 +18,16 @@ from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.knowledge.frames import is_user_line, without_line
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
-LOADS_INLINE = "_SingleProcessDataLoaderIter"  # Python call inside it when the training process loads the batch itself
-LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # the same when worker processes load it
+LOADS_INLINE = "_SingleProcessDataLoaderIter"  # Python call inside LOADING if the training process loads the batch itself
+LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # Python call inside LOADING if worker processes load the batch
 COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # annotations of the backends, which last as long as the operation
 OPTIMIZER = "Optimizer.step#"  # PyTorch's annotation of an optimizer's step
 TOP = 10  # number of listed operators, which is enough to see where the time goes
-FEWEST_STEPS = 2  # step ends that are needed for one time between them
+FEWEST_STEPS = 2  # ends of steps that give at least one step time
 FEWEST_CALLS = 100  # pairs of Python calls: fewer give no reliable percentile
-FASTEST_PERCENTILE = 10  # of the times between two calls of one function: recording is most of such a time
-RECORDED_SHARE = 0.7  # of such a time: 0.71 to 0.75 in loops over sin, random and ord, timed with and without the profiler
+FASTEST_PERCENTILE = 10  # of the times between consecutive calls of one function; recording takes most of such a time
+# Share of that time that recording takes: 0.71 to 0.75 in loops over sin, random and ord, timed with and without the profiler.
+RECORDED_SHARE = 0.7
 
 
 def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[str, Any] | None:
@@ -34,10 +35,10 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
 
     Without steps, times are those of the full recording. ``step_ns`` are the durations from step end to step end. ``first_ns``
     is the duration of the first step if a profiler marks it, else None.
-    The loop's thread has three times: ``loading_ns`` waits for batches, ``operators_ns`` is inside other operators, ``rest_ns``
-    is outside both. ``communication_ns`` is the part of the rest in which a collective runs; ``collective`` is its name.
-    ``operators`` are name, own time and calls; ``threads`` are id and time inside operators. ``functions`` are the user's own
-    functions with their time outside operators, if Python calls are recorded; the loader's code is included if the loop's own
+    The time of the loop's thread has three parts: ``loading_ns`` (waits for batches), ``operators_ns`` (inside other operators) and
+    ``rest_ns`` (outside both). ``communication_ns`` is the part of the rest in which the collective called ``collective`` runs.
+    ``operators`` has name, own time and calls. ``threads`` has id and time inside operators. If Python calls are recorded,
+    ``functions`` has the user's own functions with their time outside operators; it includes the loader's code if the loop's own
     process runs it. Time between two cycles of the profiler is not counted.
     """
     ops = events.ops
@@ -82,8 +83,8 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
 def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> HostSteps:
     """Return ``steps`` with the last step shortened to the end of its operators, if optimizers mark steps.
 
-    A recorder ends its profile in a hook of the optimizer's step, and the annotation includes that work: 810 ms after 360,000
-    Python calls.
+    A recorder ends its profile in a hook of the optimizer's step, so the annotation includes the end of the profile. This took
+    810 ms after 360,000 Python calls.
     """
     ops = events.ops
     if not (steps.annotation or "").startswith(OPTIMIZER) or len(steps.ends) < FEWEST_STEPS:
@@ -98,9 +99,9 @@ def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> Ho
 def _communication(
     events: TraceEvents, inside: NDArray[np.bool_], host_rest: intervals.Intervals, window: intervals.Intervals
 ) -> tuple[int, str]:
-    """Return the ns of ``host_rest`` in which a collective runs on any thread, and the longest one's name.
+    """Return the ns of ``host_rest`` in which any thread runs a collective, and the longest one's name.
 
-    Both are 0 and "" if none runs.
+    (0, "") if none runs.
     """
     of_backend = np.array([COLLECTIVE.match(name) is not None for name in events.names] or [False], bool)
     chosen = inside & of_backend[events.ops.name]
@@ -111,7 +112,7 @@ def _communication(
 
 
 def _loop_thread(events: TraceEvents, inside: NDArray[np.bool_]) -> int:
-    """Return the loop's thread: the one whose outermost operators and annotations take longest."""
+    """Return the loop's thread: the one with the most time in outermost operators and annotations."""
     ops = events.ops
     outer = inside & (ops.parent < 0)
     time = np.bincount(ops.thread[outer], weights=(ops.end - ops.start)[outer]) if outer.any() else np.zeros(1)
@@ -123,7 +124,7 @@ def _clipped(events: TraceEvents, chosen: NDArray[np.bool_], window: intervals.I
 
 
 def _operators(events: TraceEvents, working: NDArray[np.bool_], divisor: int) -> list[list[Any]]:
-    """Return name, own ns and calls per step of the operators with the most own time."""
+    """Return name, own ns and calls per step for the operators with the most own time."""
     ops = events.ops
     own_ns = ops.end - ops.start
     has_parent = ops.parent >= 0
@@ -139,9 +140,9 @@ def own_functions(
 ) -> list[tuple[str, int]]:
     """Return the user's functions (``file.py(12): name``) with their ns on ``thread``, longest first.
 
-    The time is inside ``window`` and outside ``inside``. Calls to libraries and to Python itself count for the function that
-    makes them, less the cost of recording them. A function that was open when the recording began has the line of its definition,
-    or no line if no later call tells it. Empty if no Python calls were recorded.
+    Only time inside ``window`` and outside ``inside`` counts. Calls of libraries and of Python itself count for the function that
+    makes them, minus the cost of recording them. A function that was open when the recording began gets the line of its
+    definition, or no line if no later call shows it. Empty if no Python calls were recorded.
     """
     calls = np.flatnonzero(host.python_thread == thread)
     if not len(calls) or not len(window.starts):
@@ -176,7 +177,7 @@ def own_functions(
 def _call_cost_ns(host: HostFacts, thread: int) -> float:
     """Return the ns that recording one Python call on ``thread`` costs.
 
-    It follows from the time between consecutive calls of one function.
+    It is derived from the times between consecutive calls of one function.
     """
     calls = np.flatnonzero(host.python_thread == thread)
     calls = calls[np.lexsort((host.python_start[calls], host.python_parent[calls]))]
@@ -189,8 +190,8 @@ def _call_cost_ns(host: HostFacts, thread: int) -> float:
 def _names_with_lines(names: Sequence[str], host: HostFacts, calls: I64) -> dict[int, str]:
     """Return names for the calls that were open when the recording began.
 
-    Their recorded line is where they were at that time, so the line of the definition is taken from later calls, if it is
-    unique.
+    Their recorded line is the line that ran at that time. The line of the definition comes from later calls, if all of them have
+    the same one.
     """
     open_first = calls[host.python_start[calls] < host.python_end[calls].min()]
     if not len(open_first):

@@ -1,7 +1,7 @@
 """Layout of a derived file: sums that only screens read are views.
 
-A large recording has tables for these sums in a second file (``sums``). The first answer does not need them, and storing them takes
-a third of the analysis. Jobs with thousands of ranks consist of small recordings, most of which are never opened.
+For a large recording, a second file (``sums``) has tables with these sums. The first answer does not need them, and storing them
+takes a third of the analysis. Jobs with thousands of ranks have small recordings, most of which nobody opens.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def events_of(prefix: str = "") -> str:
 
 
 def summed() -> dict[str, str]:
-    """Return the SELECT statement of each table of sums, after those of the tables that it reads."""
+    """Return the SELECT statement of each table of sums, after those that it reads."""
     return {"launched": LAUNCHED, "flop_work": FLOP_WORK, **timeline_store.selects()}
 
 

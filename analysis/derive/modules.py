@@ -23,7 +23,7 @@ from sawtooth.analysis.derive.host import HostFacts, matching
 from sawtooth.analysis.derive.operators import innermost, nearest, subtree_sums
 
 MODULE = re.compile(r"^nn\.Module: ")
-NESTED_BACKWARDS = 4  # recomputed forwards have their own backwards; nesting deeper than double backward is not used
+NESTED_BACKWARDS = 4  # deepest nesting of backward passes: a recomputed forward pass has its own, and double backward adds one
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ModuleTree:
 
 @dataclass(frozen=True)
 class ModuleWork:
-    """Owner and phase of each GPU operation, by gpu_op_id.
+    """Owning module and phase of each GPU operation, by gpu_op_id.
 
     ``node`` is the node of the tree that owns the operation (-1 outside every module). ``backward`` is true in the backward
     phase.
@@ -93,7 +93,7 @@ def _tree(events: TraceEvents, facts: HostFacts, is_module: NDArray[np.bool_], i
     is_recomputed = (caller < 0) & (nearest(in_backward, ops.parent, holder) >= 0)
     node = np.full(len(call), -1, np.int64)
     place: dict[tuple[int, int], int] = {}
-    first: dict[int, int] = {}  # the module's node in forward, by name
+    first: dict[int, int] = {}  # by name: the module's node in forward
     for i, (name, above, recomputed) in enumerate(zip(names.tolist(), caller.tolist(), is_recomputed.tolist(), strict=True)):
         if recomputed and name in first:
             node[i] = first[name]
@@ -116,16 +116,16 @@ def _tree(events: TraceEvents, facts: HostFacts, is_module: NDArray[np.bool_], i
 def forward_operators(ops: CpuOps) -> I64:
     """Return, for each backward operator, the operator that made its autograd node; -1 for all others.
 
-    It is also -1 if none is recorded. Sequence numbers count per forward thread, and traces use a separate number for this
-    thread. It is matched with the host thread that contains the largest share of its sequence numbers; the clearest matches
-    come first. If two threads fit equally well (replicas in threads), there is no match.
+    It is also -1 if the trace does not contain that operator. Sequence numbers count separately in each forward thread, and traces
+    number these threads in their own way. Each number is matched with the host thread that has the largest share of its sequence
+    numbers, clearest matches first. If two threads fit equally well (replicas in threads), there is no match.
     """
     made_by = np.full(len(ops), -1, np.int64)
     backward = np.flatnonzero(_is_backward(ops))
     forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0) & ~ops.annotation)
     count = len(ops) + 1
     number = np.unique(ops.sequence, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    twins: dict[tuple[int, int], I64] = {}  # by the trace's number of a forward thread, and host thread
+    twins: dict[tuple[int, int], I64] = {}  # by (trace's number of a forward thread, host thread)
     for thread in np.unique(ops.thread[forward]).tolist():
         mine = forward[ops.thread[forward] == thread]
         keys = np.sort(number[mine] * count + mine)
@@ -186,9 +186,9 @@ def module_table(
 ) -> pd.DataFrame:
     """Return the rows of the derived table ``modules``: each module on each device, and time outside them.
 
-    ``module`` is missing in the row outside modules. ``selected`` marks the counted GPU operations, ``tensor`` those that use
-    tensor cores, ``counted_call`` the counted module calls. Over the rows of a device, forward_ns + backward_ns is exactly the
-    sum of the durations of its selected operations. FLOPs include recomputation.
+    ``module`` is missing in the row for time outside modules. ``selected`` marks the counted GPU operations, ``tensor`` those that
+    use tensor cores, ``counted_call`` the counted module calls. Over all rows of a device, forward_ns + backward_ns equals the
+    durations of its selected operations. FLOPs include recomputation.
     """
     tree, gpu = work.tree, events.gpu
     dur = gpu.end - gpu.start
@@ -214,7 +214,7 @@ def module_table(
 
 
 def _places(tree: ModuleTree, depth: I64, host: dict[str, I64]) -> dict[str, Any]:
-    """Return the columns that are the same on every device; the last row is the time outside modules."""
+    """Return the columns that are equal on all devices; the last row is the time outside modules."""
 
     def column(values: I64) -> Any:
         numbers = pd.array(np.append(values, -1), dtype="Int64")
@@ -233,7 +233,7 @@ def _places(tree: ModuleTree, depth: I64, host: dict[str, I64]) -> dict[str, Any
 def _by_node(work: ModuleWork, chosen: NDArray[np.bool_], values: I64) -> I64:
     """Sum ``values`` by node; the last entry is the sum outside every module."""
     sums = np.zeros(len(work.tree.name) + 1, np.int64)
-    np.add.at(sums, work.node[chosen], values[chosen])  # index -1 is the last row
+    np.add.at(sums, work.node[chosen], values[chosen])  # node -1 (outside modules) is the last row
     return sums
 
 
@@ -248,7 +248,7 @@ def _flops(work: ModuleWork, chosen: NDArray[np.bool_], flops: FlopCounts) -> ND
 
 
 def _host_time(tree: ModuleTree, counted: NDArray[np.bool_]) -> dict[str, I64]:
-    """Return the number of counted calls, the modules' own host time and their host time with callees."""
+    """Return, by module, the counted calls, the own host time, and the host time with callees."""
     length = tree.end - tree.start
     own_ns = length.copy()
     called = tree.caller >= 0

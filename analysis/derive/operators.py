@@ -20,7 +20,7 @@ def depth_of(parent: I64) -> I64:
     ancestor = parent.copy()
     while len(
         rows := np.flatnonzero(ancestor >= 0)
-    ):  # each round climbs twice as far, because a damaged trace may nest every operator in the previous one
+    ):  # each pass doubles the distance, because a damaged trace may nest every operator in the previous one
         ancestor_rows = ancestor[rows]
         depth[rows] += depth[ancestor_rows]
         ancestor[rows] = ancestor[ancestor_rows]
@@ -29,7 +29,7 @@ def depth_of(parent: I64) -> I64:
 
 def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
     """Add to each operator the values of all its descendants."""
-    # Restrict the work to operators with a value and their ancestors, because most operators launch nothing.
+    # Only operators with a value and their ancestors are visited, because most operators launch nothing.
     concerned, rows = values != 0, np.flatnonzero(values)
     while len(rows):
         above = np.unique(parent[rows])
@@ -51,7 +51,7 @@ def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
 
 
 def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
-    """Return, for each operator id, the nearest ``marked`` operator: itself or an ancestor; -1 for none."""
+    """Return, for each operator id, the nearest ``marked`` operator (itself or an ancestor), else -1."""
     ancestor = np.where(marked, np.arange(len(marked)), parent)
     while len(rows := np.flatnonzero((ancestor >= 0) & ~marked[np.maximum(ancestor, 0)])):
         ancestor[rows] = ancestor[ancestor[rows]]
@@ -70,9 +70,9 @@ def operator_sums(
 ) -> list[Sums]:
     """Aggregate the ``counted`` operators by (device, name, signature), separately for each device.
 
-    ``flops`` is aligned with cpu_op_id and NaN where not counted or unknown; ``tensor`` is aligned with gpu_op_id.
-    An operator without GPU work is listed under the first device. If the trace has GPU work, only operators that launched some
-    have FLOPs: a recomputation that needed no kernel computed nothing.
+    ``flops`` is aligned with cpu_op_id and NaN where not counted or unknown. ``tensor`` is aligned with gpu_op_id. Operators without
+    GPU work are listed under the first device. If the trace has GPU work, only operators that launched some have FLOPs, because a
+    recomputation without kernels computed nothing.
     """
     ops, gpu = events.ops, events.gpu
     launched, gpu_dur = gpu.cpu_op >= 0, gpu.end - gpu.start
@@ -93,10 +93,12 @@ def operator_sums(
         groups = _Groups(keys)
         groups.add("calls", np.ones(int(rows.sum()), np.int64))
         groups.add("gpu_calls", busy[rows].astype(np.int64))
-        host = ops.end - ops.start  # computed only here, because it would raise the peak memory of the grouping above
+        host = ops.end - ops.start  # computed only here to keep the peak memory of the grouping above low
         columns = {"host_self_ns": _own_time(ops), "host_total_ns": host, "gpu_self_ns": own_gpu_ns, "gpu_total_ns": total}
         for name, values in columns.items():
-            groups.add(name, values[rows])  # one column at a time, because all of them take as much memory as the trace
+            groups.add(
+                name, values[rows]
+            )  # one column at a time, because all columns together take as much memory as the trace
         groups.add("kernels", np.bincount(gpu.cpu_op[mine], minlength=len(ops))[rows])
         groups.add("tensor_core_ns", _added(gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor], len(ops))[rows])
         groups.add_flops(np.where(busy[rows] | ~launched.any(), flops[rows], np.nan))
@@ -133,7 +135,7 @@ class _Groups:
         self.sums[name] = _added(self._row, values, self._count)
 
     def add_flops(self, flops: NDArray[np.float64]) -> None:
-        """Sum FLOPs by group; NaN for a group in which all are unknown."""
+        """Sum FLOPs by group; NaN if all FLOPs of a group are unknown."""
         known = np.isfinite(flops)
         row = self._row[known]
         sums = np.bincount(row, flops[known], self._count).astype(np.float64)
@@ -156,7 +158,7 @@ def operator_table(parts: list[Sums]) -> pd.DataFrame:
 
 
 def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_thread: NDArray[np.int32], at: I64) -> I64:
-    """Return the id of the innermost interval of a thread that contains each moment; -1 for none.
+    """Return the id of the innermost interval of a thread that contains each moment; -1 if there is none.
 
     Ids must be ordered by start.
     """

@@ -1,15 +1,14 @@
 """Recomputation: forward operators that run a second time inside backward (activation checkpointing).
 
-Their FLOPs count in HFU and not in MFU. An operator is recomputed if all of these are true:
+Their FLOPs count for HFU and not for MFU. An operator is recomputed if all of these are true:
 * It runs inside an autograd node (``autograd::engine::evaluate_function`` or ``…Backward``) of its thread.
-* Autograd records it: the operator, or something between it and the innermost such node, carries a sequence number. The
-  operators of a backward formula itself (the two ``aten::mm`` of ``AddmmBackward0``) run with gradients off and carry none. A
-  checkpoint's second forward runs with gradients on. This is true for its reentrant form (inside
-  ``CheckpointFunctionBackward``) and for the other form (inside the node that first asks for a saved tensor).
-* An operator of the same name and input shapes ran outside backward. This excludes double backward, which autograd records as
-  well.
-If no operator carries a sequence number, only operators directly inside a node called Checkpoint count. Compiled regions
-recompute inside one fused backward graph, and operators do not show that.
+* Autograd records it: the operator, or something between it and the innermost such node, has a sequence number. The operators of
+  a backward formula (the two ``aten::mm`` of ``AddmmBackward0``) have none, because they run with gradients off. The second
+  forward of a checkpoint runs with gradients on. This holds for its reentrant form (inside ``CheckpointFunctionBackward``) and
+  for the other form (inside the node that first needs a saved tensor).
+* An operator of the same name and input shapes ran outside backward. This excludes double backward, which autograd also records.
+If no operator has a sequence number, only operators directly inside a node called Checkpoint count. Compiled regions recompute
+inside one fused backward graph, so their operators do not show recomputation.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _matching(events: TraceEvents, pattern: re.Pattern[str]) -> NDArray[np.bool_
 def _innermost_node(parent: I64, sequence: I64, node: NDArray[np.bool_], start_at: I64) -> tuple[I64, NDArray[np.bool_]]:
     """Return the innermost autograd node around each operator, and whether autograd recorded it.
 
-    The node is -1 for none. The second value is true if the operator, or anything between it and the node, carries a sequence
+    The node is -1 if there is none. The second value is true if the operator, or anything between it and the node, has a sequence
     number.
     """
     enclosing = parent[start_at].astype(np.int64)

@@ -1,7 +1,7 @@
 """Sums of a large recording that only screens read, in a separate file next to the derived file.
 
-The first answer does not have to wait for them. Its tables have the names of the derived file's views and precede them in the
-search path. A recording without this file gives the same rows, only more slowly.
+The first answer does not wait for them. The tables in this file have the same names as views of the derived file and come first in
+the search path. Without this file, queries give the same rows, but more slowly.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def sums_file(derived: Path) -> Path:
 def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
     """Return the file of a recording's sums, built if it is missing; None if the derived file is enough.
 
-    That is the case for a small recording, and if the file cannot be written. Raises the same errors as ``ensure_derived``.
+    None also if the file cannot be written. Raises the same errors as ``ensure_derived``.
     """
     derived = ensure_derived(folder, recording_id)
     target = sums_file(derived)
@@ -47,7 +47,7 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
         with draft(target.parent) as temporary:
             _write(source, derived, temporary, memory_limit(operations))
             commit(temporary, target)
-        if not source.exists():  # its run was deleted in the meantime: a deletion removes the recording first
+        if not source.exists():  # the run was deleted in the meantime (a deletion removes the recording first)
             target.unlink(missing_ok=True)
     # The disk is full, the folder is read-only, or the recording is gone. A damaged recording is reported by its next reader.
     except (SourceError, duckdb.Error):

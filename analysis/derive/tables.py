@@ -1,4 +1,4 @@
-"""Rows of the derived file, stored as soon as their sources are known.
+"""Rows of the derived file, stored as soon as their inputs are known.
 
 ``con`` has the derived file attached as ``d``.
 """
@@ -20,8 +20,8 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.ingest.database import append
 
-# The profiler rounds its estimate to whole percent, and writes 0 if it cannot estimate (kernels with much shared memory). An SM
-# holds 48 to 64 warps, so one warp is at least 1.6 %. With at least one warp per SM, a 0 is therefore no estimate.
+# The profiler rounds its occupancy estimate to whole percent, and writes 0 if it cannot estimate (kernels with much shared memory).
+# An SM holds 48 to 64 warps, so one warp is at least 1.6 %. If an SM has at least one warp, an occupancy of 0 is not an estimate.
 WARPS_SEEN = 1
 
 _KERNELS = f"""
@@ -49,7 +49,7 @@ def store_classes(con: duckdb.DuckDBPyConnection, classes: AllClasses) -> None:
     names = {"name": "name_id", "operator_name": "cpu_op_name_id", "signature": "signature_id"}
     table = classes.table().rename(columns=names)
     store_frame(con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
-    # Almost all operations of a name have one owner. The others are listed, so that queries need not join all operations.
+    # Almost all operations of a name have the same owner. Only exceptions are listed, so that queries need not join all operations.
     ids, owners = classes.exceptions()
     store_frame(con, "owner_exceptions", pd.DataFrame({"gpu_op_id": ids, "owner": categorical(owners, OWNER_KEYS)}))
 
@@ -60,7 +60,7 @@ def store_kernels(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def store_steps(con: duckdb.DuckDBPyConnection, part: DerivedPart) -> None:
-    """Fill ``steps`` and ``windows`` with all steps of the recording."""
+    """Fill ``steps`` and ``windows``."""
     origin = part.events.origin_ns
     for device, window in zip(part.devices, part.windows, strict=True):
         table = device.table.rename(

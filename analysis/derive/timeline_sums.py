@@ -1,23 +1,23 @@
 """Sums for the timeline of a huge trace: short slices on a time grid, and a table of longer slices.
 
-A slice shorter than a grid cell is only drawn as part of a sum if a view's columns are at least one cell wide. Such views read
-the sums instead of the slices. A closer view reads only the short slices that begin in it, or less than a cell before it.
-Longer slices do not overlap on their row, so there are few, and they have their own table. The totals of a view by owner, cause
-and name are also read from sums, exactly: see ``parts_in_view``.
+If the columns of a view are at least one grid cell wide, slices shorter than a cell are only drawn as parts of sums. Such views
+read the sums instead of the slices. Closer views read the short slices that begin in the view, or less than a cell before it.
+Slices longer than a cell do not overlap in a row, so there are few; they have their own table. The totals of a view by owner,
+cause and name also come from sums and are exact: see ``parts_in_view``.
 """
 
 from __future__ import annotations
 
 import duckdb
 
-CELLS = 32_768  # at most: a tile that reads slices has 1,024 columns of at most half a cell, 1/64 of the recording
-DEEPEST = 999  # Python calls deeper than the interpreter's own limit come from a damaged trace
-NAME_CELLS = 512  # coarser, because each cell has a row per name: 100 names make 25,000 rows
+CELLS = 32_768  # most cells: a tile that reads slices covers at most 1,024 columns of half a cell, or 1/64 of the recording
+DEEPEST = 999  # deeper Python calls exceed the interpreter's own limit and come from a damaged trace
+NAME_CELLS = 512  # fewer, because each cell has a row per name: 100 names make up to 51,200 rows
 
 # Every slice of the timeline: id (in its own table), device, lane (stream or thread), depth (number of enclosing slices), kind,
 # name, start, duration.
-# An operation's owner is the alphabetically first one of its name, except for a short list. Joining five million operations
-# with 200 names takes 70 ms; joining them with themselves takes 700 ms.
+# The owner of an operation is the alphabetically first owner of its name, except for those listed in owner_exceptions. Joining
+# five million operations with 200 names takes 70 ms; joining them with another table of all operations takes 700 ms.
 SLICES = {
     "gpu": """(WITH first_by_alphabet AS (SELECT name_id, min(owner) AS owner FROM kernel_classes GROUP BY name_id)
         SELECT g.gpu_op_id AS id, g.device, g.stream AS lane, 0::USMALLINT AS depth, coalesce(e.owner, u.owner) AS kind, g.name_id,
@@ -56,7 +56,7 @@ _NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns -
 
 
 def selects() -> dict[str, str]:
-    """Return the SELECT of each of the timeline's tables of sums, each after those that it reads."""
+    """Return the SELECT of each table of timeline sums. A table comes after the tables that it reads."""
     origin = "(SELECT coalesce(first_ns, 0) FROM recording)"
     cell, name_cell = cell_sql(CELLS), cell_sql(NAME_CELLS)
     return {
@@ -101,7 +101,7 @@ def _name_sums(origin: str, cell: str) -> dict[str, str]:
 def store_depths(con: duckdb.DuckDBPyConnection) -> None:
     """Store the depth of each Python call: the number of calls of its thread that enclose it.
 
-    The depth is the number of calls that have begun minus those that have ended by then. A query cannot compute it.
+    The depth is the number of calls that have begun minus the number that have ended. SQL cannot compute it efficiently.
     """
     import numpy as np  # imported here: a viewer's query process needs only the SQL above, and pandas takes a second to load
     import pandas as pd
@@ -151,17 +151,16 @@ def parts_in_view(
 ) -> str:
     """Return the SELECT for the rows between two times.
 
-    Its columns are ``keys``, busy_ns (the parts in view), operations and, if wanted, longest_ns.
-    ``sums`` has the rows shorter than a cell, by the cell in which they start. It is used for cells whose pieces must all end
-    in view. At the view's two borders, the pieces themselves are read. Pieces at least as long as a cell are always read from
-    ``long``.
+    Its columns are ``keys``, busy_ns (the parts in view), operations and, if ``longest``, longest_ns. ``sums`` has the rows shorter
+    than a cell, summed by the cell in which they start. It is used for cells whose rows all end in view. At both borders of the
+    view, the rows themselves are read. Rows at least as long as a cell are always read from ``long``.
     """
     first, behind = -(-(start_ns - origin_ns) // cell), (end_ns - origin_ns) // cell - 1
     low, high = (origin_ns + first * cell, origin_ns + behind * cell) if behind > first else (end_ns, end_ns)
     part = f"least(start_ns + dur_ns, {end_ns}) - greatest(start_ns, {start_ns})"
     piece = f"SELECT {keys}, {part} AS busy_ns, 1::BIGINT AS operations{', dur_ns AS longest_ns' if longest else ''}"
     read = f"{piece} FROM {rows} s WHERE {where}"
-    short = f"dur_ns < {cell} AND start_ns + dur_ns > {start_ns}"  # so it starts less than a cell before the view
+    short = f"dur_ns < {cell} AND start_ns + dur_ns > {start_ns}"  # so a row starts less than a cell before the view
     return f"""SELECT {keys}, busy_ns, operations{", longest_ns" if longest else ""} FROM {sums} s WHERE {where}
             AND cell >= {first} AND cell < {behind}
         UNION ALL {piece} FROM {long} s WHERE {where} AND dur_ns >= {cell} AND start_ns < {end_ns} AND start_ns + dur_ns > {start_ns}

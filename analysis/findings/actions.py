@@ -1,4 +1,4 @@
-"""Complete actions: add sentences, and fill code slots with the run's model and optimizer classes."""
+"""Complete a finding's advice: add sentences, and insert the run's own classes into code."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from sawtooth.analysis.knowledge.frames import FRAME, MODULE
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.store.library import Recording
 
-# Texts for the slots of code if the run's own names are not known.
+# Text for the code slot of the model if the run's own class is not known.
 MODEL = (("model", "Net()"),)
 OPTIMIZER = (("optimizer", "AdamW"), ("options", "lr=3e-4"), ("fused", "fused=True"))
-STARTS = (MODULE, "main")  # Functions whose names do not say what they do.
+STARTS = (MODULE, "main")  # Names of functions that say nothing about their purpose.
 WRAPPERS = ("Sequential", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule")
 FUSED_ON_GPU = (
     "Adam",
     "AdamW",
     "SGD",
-)  # PyTorch's optimizers that accept fused=True for parameters on a GPU, in every version since 2.3.
-# PyTorch's optimizers that accept foreach=True. Others (Muon, LBFGS, SparseAdam, and classes from elsewhere) raise TypeError.
+)  # PyTorch's optimizers that accept fused=True for parameters on a GPU, in all versions since 2.3.
+# PyTorch's optimizers that accept foreach=True. Others (Muon, LBFGS, SparseAdam, and classes of other libraries) raise TypeError.
 WITH_FOREACH = (
     "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
 )  # fmt: skip
@@ -33,10 +33,7 @@ _NUMBER = re.compile(r"_\d+$")
 
 
 def optimizers(recording: Recording) -> list[str]:
-    """Return the classes of the optimizers that stepped, such as Adagrad.
-
-    Empty if the trace does not name them.
-    """
+    """Return the classes of the optimizers that made steps, such as Adagrad; empty without names."""
     return recording.once(_stepped)
 
 
@@ -61,7 +58,7 @@ def own_names(recording: Recording) -> dict[str, str]:
 
 
 def with_optimizer(changes: Sequence[CodeChange], name: str | None) -> tuple[CodeChange, ...]:
-    """Return ``changes`` to an optimizer with the run's own optimizer in their slots.
+    """Insert the run's own optimizer into the code slots of ``changes``.
 
     An optimizer without a fused form gets ``foreach``, which updates all tensors at once.
     """
@@ -79,7 +76,7 @@ def followed_by(action: Action, sentences: str) -> Action:
 
 
 def function_of(frame: str) -> str | None:
-    """Return the function of a frame if its name says what it does; None for a script's main function."""
+    """Return the function of a frame; None for a script's main function and the module level."""
     match = FRAME.match(frame)
     return (
         match["function"]

@@ -1,6 +1,6 @@
-"""Evidence of kernels and waits for several rules, and edits that remove reads or freeing.
+"""Evidence that several rules build from kernels or waits, and the edits that predict their gains.
 
-Titles are templates: ``{cost}`` is the time per step. Each function lists its further placeholders.
+Titles are templates: ``{cost}`` is the time per step. Each function lists its other placeholders.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, W
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
-# Used if the gain exceeds the GPU's wait here. The host then also loses its head start on the GPU, so later launches are late.
-HEAD_START_LOST = "which costs it its head start: {cost} of each step"
+# Used if the gain exceeds the GPU's wait here: the host no longer runs ahead of the GPU, so later launches are late too.
+HEAD_START_LOST = "so it no longer runs ahead of the GPU: this costs {cost} of each step"
 # Share of the time lost to waits. Copying a single number takes 1 µs; copying a tensor may take most of the wait.
 LEAST_COPYING_SHARE = 0.05
 # Upper limit per kernel, on a slow host, to free the tensors of its operator and its part of autograd's graph.
@@ -41,8 +41,8 @@ def kernel_evidence(
 ) -> Iterator[Evidence]:
     """Yield the evidence that the kernels ``rows`` (of ``RuleContext.work``) take time.
 
-    The prediction replays ``edits``. If they are None, it removes these kernels; ``host_may_stay`` says that the change may keep their host time.
-    The title may contain ``{cost}`` and ``{kernels}``, their number per step such as "69 kernels".
+    The prediction replays ``edits``. If they are None, it removes these kernels; ``host_may_stay`` means that the change may keep
+    their host time. The title may contain ``{cost}``, and ``{kernels}`` for their number per step, such as "69 kernels".
     """
     steps = context.work_steps
     cost = ms_per_step(rows, steps)
@@ -51,7 +51,7 @@ def kernel_evidence(
 
     yield Evidence(
         replace(advice, title=advice.title.format(cost=in_words(cost), kernels=count_in_words(rows, steps))),
-        lost_ms=cost,  # the cause costs nothing but these kernels
+        lost_ms=cost,  # only the kernels' own time
         cost_ms=cost,
         edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()), host_may_stay=host_may_stay)] if edits is None else edits,
         confidence=confidence,
@@ -63,8 +63,9 @@ def kernel_evidence(
 def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> Iterator[Evidence]:
     """Yield the evidence that the GPU is idle after the host's waits in ``calls``.
 
-    The prediction removes these waits and the work that only serves them. The title may contain ``{times}`` (waits per step
-    in words), ``{place}`` (where most time is lost), ``{cost}``, and ``{cost_clause}`` (a clause on the GPU's lost time).
+    The prediction removes these waits and the GPU operations that are only needed for them. The title may contain ``{times}``
+    (waits per step in words), ``{place}`` (the line that loses most time), ``{cost}``, and ``{cost_clause}`` (a clause about the
+    GPU's lost time).
     """
     lost = lost_in_calls(context, "host_sync", calls)
     if context.is_trifle(lost):
@@ -94,19 +95,19 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
 
 
 def _cost_clause(context: RuleContext, calls: tuple[int, ...], lost: float) -> str:
-    """Return in words what the waits cost the GPU, separating copies for the host from idle time."""
+    """Return a clause about the GPU time that the waits cost, with copies to the host and idle time apart."""
     copying = lost_in_calls(context, "host_sync", calls, owner="exposed_memcpy")
     if copying < LEAST_COPYING_SHARE * lost:
         return f"which then waits {in_words(lost)} for the host"
     if copying > (1 - LEAST_COPYING_SHARE) * lost:
-        return f"which costs {in_words(lost)} of each step: the GPU only copies meanwhile"
-    return f"which costs {in_words(lost)} of each step: {in_words(copying)} of copying and {in_words(lost - copying)} in which the GPU has nothing to do"
+        return f"which costs {in_words(lost)} of each step, in which the GPU only copies"
+    return f"which costs {in_words(lost)} of each step: the GPU copies for {in_words(copying)} and is idle for {in_words(lost - copying)}"
 
 
 def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
-    """Return the edits that remove the host's waits in ``calls`` and the work that only serves them.
+    """Return the edits that remove the host's waits in ``calls`` and the work done only for them.
 
-    This work is the GPU operations that only serve the reads, and the host's computation on data that was copied in bulk.
+    This work is GPU operations whose results only the host reads, and the host's computation on data that it copied in bulk.
     """
     edits: list[Edit] = [WithoutWaits(calls)]
     if served := ops_serving_only(context, calls):
@@ -119,9 +120,9 @@ def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
 def without_freeing(context: RuleContext, removed: Sequence[int]) -> list[Edit]:
     """Return the edit without the time in which Python frees the tensors of the ``removed`` operations.
 
-    A step's graph is freed in one go, outside any operator; the time grows with the number of operators. If the Python time
-    before the other launches is at most FREED_NS per removed operation, it shrinks by the removed share of operations, and
-    never grows. If it is longer, freeing is not its cause and the result is empty.
+    Python frees a step's graph at once, outside any operator, and needs time for each operator in it. The edit therefore reduces
+    the Python time before the other launches by the removed share of operations. If this Python time is longer than FREED_NS per
+    removed operation, freeing is not its cause, and the result is empty.
     """
     rows = context.recording.rows(
         "SELECT o.call_id, sum(g.end_ns - g.start_ns) FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id WHERE g.device = ? "

@@ -32,15 +32,14 @@ NO_SURER = (
     "The recordings do not show whether the run's step is longer than the GPU's own work. If it is not, this brings nothing. "
     + SAMPLE_IT
 )
-ONCE = "The profiled steps capture a CUDA graph. The run does this once, and its later steps launch differently."
-# Multiple of the run's step, the same as in the profiler-distorts rule. Below it, the shape of the profile is still valid.
+ONCE = "The profiled steps capture a CUDA graph. The run captures it only once; its later steps launch differently."
+# Multiple of the run's step, as in the rule profiler-distorts. Below it, the shares of the profiled step still hold.
 SHAPE_FACTOR = 1.3
-DISTORTED = (
-    "The profiled steps take {times:.1f} times as long as the run's: the host's loss by cause is less certain than its sum."
-)
-AS_MUCH = 0.5  # Share of a rank's loss. Balanced ranks lose about equally; in tests with one slow rank, the others lose less than this.
-MOST_NAMED = 4  # Ranks in a title.
-OTHERS_WAIT = "The other ranks wait in collectives meanwhile, which hides how long their own hosts take."
+DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: the host's lost time per cause is less certain than its sum."
+# Share of the analysed rank's loss. Balanced ranks lose about equally; in tests with one slow rank, the others lose less.
+AS_MUCH = 0.5
+MOST_NAMED = 4  # Largest number of ranks in a title.
+OTHERS_WAIT = "The other ranks wait in collectives meanwhile. This hides the time of their own hosts."
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # Errors of a rule's own SQL statement.
 FAILED = "the rule itself failed on this trace; please report it"
 
@@ -69,10 +68,7 @@ class CheckedRules(NamedTuple):
 
 
 def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedRules:
-    """Apply ``rules``, all if None.
-
-    Each rule measures. Its evidence is then judged for the run's own step, and turned into findings.
-    """
+    """Apply ``rules`` (default: all rules): measure, judge for the run's own step, and make findings."""
     rules = all_rules() if rules is None else tuple(rules)
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
@@ -124,10 +120,7 @@ def _advised(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) ->
 
 
 def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
-    """Return the evidence of ``rule``, each with its judgement for the run's own step.
-
-    The judgement is None below the threshold.
-    """
+    """Return the evidence of ``rule``, each with its judgement for the run's step (or None)."""
     measured = [remaining for evidence in rule.measure(context) if (remaining := beside_acting(context, evidence)) is not None]
     return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in measured]
 
@@ -138,16 +131,17 @@ def judgement_of(rule: Rule, evidence: Evidence, step: Step) -> Judgement | None
 
 
 def _with_names_of_the_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str]) -> Finding:
-    """Return the finding with the run's own names in its code, and the rules whose change must come first."""
+    """Insert the run's own names into the finding's code, and add the rules whose change must come first."""
     changes = tuple(change.filled(**names) for change in finding.changes)
     return replace(finding, changes=changes, needs_first=changes_needed_first(finding.rule, rules))
 
 
 def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
-    """Return a finding of a job with the ranks that it concerns; of a run with one rank as it is.
+    """Return a finding with the ranks that it concerns; unchanged for a run with one rank.
 
-    A cause concerns the ranks that lose at least AS_MUCH of the analysed rank's loss to it. Kernels are those of that rank. One
-    rank alone loses time of the host only if it is late: a rank that waits for it in collectives may be as slow.
+    A finding about a cause concerns the ranks that lose at least AS_MUCH of the analysed rank's loss to it. A finding about
+    kernels concerns the analysed rank. If only one rank loses time of the host, the finding names it only if this rank is late,
+    because a rank that waits for it in collectives may be as slow.
     """
     ranks, topics = context.run.ranks, finding.explains.topics
     if len(ranks) < 2 or "late_rank" in topics or "schedule" in topics or "marks_steps" in topics:
@@ -169,7 +163,7 @@ def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
 
 
 def _is_late(context: RuleContext) -> bool:
-    """Return whether the job waits for the analysed rank by its own work."""
+    """Return whether the other ranks wait for the analysed rank because of its own work."""
     communication = context.run.communication
     late = communication.stragglers if communication is not None else ()
     return any(context.run.ranks[position] is context.rank for straggler in late for position in straggler.positions)
@@ -182,7 +176,7 @@ def _name_of(rank: RankResult) -> str:
 def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
     """Lower the confidence of a finding on the host to medium if the profiler distorts the steps.
 
-    This applies from SHAPE_FACTOR times the run's step. The finding then also gets the reason as a note.
+    This applies if a profiled step takes SHAPE_FACTOR times the run's step or more. The finding gets a note with the reason.
     """
     profiled, run = context.rank.best.profiled.value, context.step_ms
     slowed = any(CAUSE_OF[cause].slowed for cause in finding.explains.causes)
@@ -193,9 +187,9 @@ def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
 
 
 def _withheld(rule: Rule, run: RunResult) -> NotChecked | None:
-    """Return why a rule is not checked because of a failed check of the recordings; None if it can be.
+    """Return why a rule is not checked if a check of the recordings failed; None if it can be checked.
 
-    A failed check excludes a rule if it concerns evidence that the rule reads.
+    A failed check excludes the rules that read the evidence which it concerns.
     """
     check = next((check for check in run.failed if not rule.reads.isdisjoint(check.evidence)), None)
     if check is None:
@@ -206,7 +200,7 @@ def _withheld(rule: Rule, run: RunResult) -> NotChecked | None:
 def check_host(result: RunResult) -> tuple[list[Finding], list[NotChecked]]:
     """Return the findings of a run without GPU work, largest gain first, and the rules not checked.
 
-    A rule is not checked if a failed check of the recordings concerns its evidence.
+    A rule is not checked if a check of its evidence failed.
     """
     rules = [rule for rule in all_rules() if rule.of_the_host is not None]
     withheld = {rule.slug: why for rule in rules if (why := _withheld(rule, result)) is not None}
@@ -220,17 +214,17 @@ def _with_note(finding: Finding, note: str) -> Finding:
 
 
 def _is_of_the_store(error: Exception) -> bool:
-    """Return whether the error comes from the data store instead of the rule.
+    """Return whether the error comes from the data store and not from the rule.
 
-    A recording is damaged or missing, memory is short, or the disk fails. In this case no rule can be trusted.
+    The recording is damaged or missing, memory is exhausted, or the disk fails. Then no rule's result can be trusted.
     """
     broken = isinstance(error, duckdb.Error) and not isinstance(error, OWN_SQL)
     return broken or isinstance(error, (SawtoothError, OSError, MemoryError))
 
 
 def _doubted(finding: Finding, why: str) -> Finding:
-    """Return a finding on host speed as uncertain, because something else may limit the run's step.
+    """Return a finding on host speed as uncertain.
 
-    A faster host may then bring nothing.
+    Something else may limit the run's step; then a faster host brings nothing.
     """
     return _with_note(replace(finding, severity="info", confidence="low"), why)

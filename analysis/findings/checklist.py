@@ -1,7 +1,7 @@
 """Techniques of PyTorch's tuning guide and NVIDIA's performance guide, with their state in a run.
 
-A technique names the rules that detect its absence. Without findings, names in the trace show whether it is in use (``done``)
-or has nothing to work on (``needs``).
+A technique lists the rules that detect its absence. If they find nothing, names in the trace show whether the run uses the
+technique (``done``) and whether it has any work for it (``needs``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONVOLUTION, ATTENTION, COMPILED = (
     "Torch-Compiled Region",
 )
 BACKWARD = "^autograd::engine|Backward"
-ENOUGH_STEPS = 20  # In steps. A shorter profile misses most events of every hundredth step, and many of every tenth step.
+ENOUGH_STEPS = 20  # A shorter profile misses many events that occur in every tenth step.
 NAME_SHOWN = 60  # In characters. Kernel names have hundreds.
 PRODUCTS = "aten::.*(mm|matmul|linear|conv)|gemm"
 HALF = "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)"  # Matches kernels with 16-bit products.
@@ -36,12 +36,15 @@ _ABBREVIATION = re.compile(r"\b(tf32|fp8|fp32|cpu|gpu|fsdp)\b")
 class Technique:
     """One technique, with the patterns and rules that show its state.
 
-    ``done`` and ``needs`` are regular expressions over the names in the trace: names that show that it is in use, and names
-    that it works on. ``undone`` matches names that show that it is not in use although ``done`` matches. For example, cuDNN
-    also calls its own kernels after converting a layout. ``hardly`` says why it is not advised even then. ``why_not`` says
-    why no recording can show its state. ``rare`` names an event that is too rare for a short
-    profile. ``apart`` names work that a profile of training steps cannot contain, and what to record for it.
-    ``works_on`` describes the matches of ``needs`` in words.
+    The patterns are regular expressions for names in the trace:
+
+    - ``done``: names that show that the technique is in use.
+    - ``needs``: names of the work that the technique improves; ``works_on`` describes this work in words.
+    - ``undone``: names that show that the technique is not in use although ``done`` matches. For example, cuDNN also calls its
+      channels_last kernels after converting a layout. ``hardly`` says why the technique is not advised then.
+
+    ``why_not`` says why no recording can show the state. ``rare`` is an event that a short profile may miss. ``apart`` says
+    which other work must be profiled, because training steps do not contain it.
     """
 
     title: str
@@ -72,7 +75,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", HALF, works_on="16-bit products"),
     Technique("Sizes that fit tensor cores", NVIDIA, ("misaligned-dimensions",), None, PRODUCTS, works_on="matrix products"),
     Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION, undone="(?i)nchwToNhwc",
-              hardly="with few channels, or group norms between, channels_last is not sure to be quicker", works_on="convolutions"),
+              hardly="with few channels, or with group norms in between, channels_last may not be faster", works_on="convolutions"),
     Technique("cudnn.benchmark, decided once", PYTORCH, ("convolution-search",), None, CONVOLUTION, works_on="convolutions"),
     Technique("No bias before a batch norm", PYTORCH, ("bias-before-norm",), None, "aten::.*batch_norm", works_on="batch norms"),
     Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm", "clipping-by-hand", "norms-one-by-one", "loss-head"), "^triton_"),
@@ -99,7 +102,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Communication beside computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, RANKS, works_on="communication between GPUs"),
     Technique("Accumulation without synchronization (no_sync)", PYTORCH, ("accumulation-syncs",), None, RANKS, works_on="communication between GPUs"),
     Technique("Ranks with equal work", PYTORCH, ("straggling-rank", "pipeline-bubble"), None, RANKS, works_on="communication between GPUs"),
-    Technique("Parameters that are all used (find_unused_parameters off)", PYTORCH, needs=RANKS, why_not="a trace does not tell how the model was wrapped", works_on="communication between GPUs"),
+    Technique("Parameters that are all used (find_unused_parameters off)", PYTORCH, needs=RANKS, why_not="a trace does not show how the model was wrapped", works_on="communication between GPUs"),
     Technique("Full clocks", NVIDIA, ("power-cap", "thermal-slowdown")),
     Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not="neither a trace nor telemetry says on which cores a process runs"),
     Technique("A profile that shows the training as it runs", PROFILER, ("profile-not-representative", "profiler-distorts", "steps-not-marked")),
@@ -108,9 +111,10 @@ TECHNIQUES: tuple[Technique, ...] = (
 
 @dataclass(frozen=True)
 class Checked:
-    """State of a technique in a run: one of its findings, or what else is known of it.
+    """State of a technique in a run, from a finding or else from names in the trace.
 
-    ``sentence`` is the finding's title or the reason. ``rule`` is the finding's rule, or the first rule that was not checked.
+    ``sentence`` is the finding's title or the reason for the state. ``rule`` is the finding's rule, or the first rule that was
+    not checked.
     """
 
     technique: Technique
@@ -154,7 +158,7 @@ def _without_findings(technique: Technique, run: RunResult, recording: Recording
     if technique.why_not is not None:
         return Checked(technique, "not checked", technique.why_not)
     if lacking:
-        qualifier = "" if len(lacking) == len(technique.rules) else "; what can be seen shows nothing"
+        qualifier = "" if len(lacking) == len(technique.rules) else "; the other checks found nothing"
         return Checked(technique, "not checked", f"{next(iter(lacking.values()))}{qualifier}", next(iter(lacking)))
     if (unseen := _unseen(technique, run, recording)) is not None:
         return Checked(technique, "not checked", unseen, technique.rules[0])
@@ -165,13 +169,13 @@ def _without_findings(technique: Technique, run: RunResult, recording: Recording
     looked_for = ", ".join(
         _ABBREVIATION.sub(lambda short: short[0].upper(), rule.replace("-", " ")) for rule in technique.rules
     )
-    return Checked(technique, "nothing", f"{looked_at}looked for {looked_for}: not there")
+    return Checked(technique, "nothing", f"{looked_at}looked for {looked_for} and found none")
 
 
 def named(name: str) -> str:
-    """Return a name of the trace for a sentence, cut if it is long.
+    """Return a name of the trace for a sentence, shortened if it is long.
 
-    For a C++ signature it is only the function.
+    Of a C++ signature, only the function's name remains.
     """
     if "<" in name and "::" in name:
         name = name.partition("<")[0].rsplit("::", 1)[-1].split()[-1]
@@ -179,7 +183,7 @@ def named(name: str) -> str:
 
 
 def _in_part(lacking: dict[str, str]) -> str:
-    return f"; the rest cannot be seen: {next(iter(lacking.values()))}" if lacking else ""
+    return f"; not all of it can be checked: {next(iter(lacking.values()))}" if lacking else ""
 
 
 def _unseen(technique: Technique, run: RunResult, recording: Recording) -> str | None:
@@ -188,12 +192,12 @@ def _unseen(technique: Technique, run: RunResult, recording: Recording) -> str |
     if technique.apart is not None and _name(recording, BACKWARD) is not None:
         return technique.apart
     if technique.rare is not None and steps < ENOUGH_STEPS:
-        return f"the {steps} profiled steps hold no sign of {technique.rare}; profile {ENOUGH_STEPS} or more (`sawtooth run --steps {ENOUGH_STEPS}`)"
+        return f"the {steps} profiled steps show no {technique.rare.removeprefix('a ')}; profile {ENOUGH_STEPS} or more (`sawtooth run --steps {ENOUGH_STEPS}`)"
     return None
 
 
 def _ms_per_step(recording: Recording, pattern: str, run: RunResult) -> float | None:
-    """Return the time of kernels with matching names per counted step on the lead device, ms.
+    """Return the ms per counted step that kernels with matching names take on the lead device.
 
     None if there are no such kernels.
     """
@@ -207,7 +211,7 @@ def _ms_per_step(recording: Recording, pattern: str, run: RunResult) -> float | 
 
 
 def _name(recording: Recording, pattern: str) -> str | None:
-    """Return the shortest name in the trace that matches, readable names first; None if none matches."""
+    """Return the shortest matching name in the trace, preferably not a mangled one; None if none matches."""
     rows = recording.rows(
         "SELECT name FROM names WHERE regexp_matches(name, ?) ORDER BY starts_with(name, '_Z'), length(name), name LIMIT 1",
         [pattern],

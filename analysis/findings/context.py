@@ -1,4 +1,4 @@
-"""Data that a rule may use, and data that it can require of a recording."""
+"""The data that rules use, and the requirements that a rule can make of a recording."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Share of the step. It is below every threshold in ``policy``, even after changes that make the step five times as short.
+# Share of the step below which rules stop measuring. It is less than a fifth of the smallest threshold in ``policy``, so the
+# result stays the same if other changes make the step five times as short.
 TRIFLE = 0.001
 TRITON_SINCE = 7  # major compute capability
-# cuBLAS and cuDNN name single precision by an s (volta_sgemm_64x64_nt, volta_scudnn_128x64_…), by all operands, or by a type.
+# cuBLAS and cuDNN mark single precision in a kernel's name by an s (volta_sgemm_64x64_nt, volta_scudnn_128x64_…), by the types
+# of all operands, or by "float".
 FP32_NAMES = r"sgemm|scudnn|f32f32_f32f32|_engine<float"
 
 _FRAMES = "SELECT DISTINCT python_call_id FROM gaps WHERE device = $device AND list_contains($causes, cause) AND python_call_id IS NOT NULL"
@@ -119,15 +121,12 @@ class RuleContext:
         return uses_estimate(self.rank)
 
     def of_run(self, profiled_ms: float) -> float:
-        """Scale a time of the profiled steps to the run's own step.
-
-        If the run's step is shorter, the time keeps its share of the step.
-        """
+        """Scale a time of the profiled steps down to the run's step, if that is shorter."""
         profiled, run = self.rank.best.profiled.value, self.step_ms
         return profiled_ms * min(run / profiled, 1.0) if profiled and run else profiled_ms
 
     def lost_ms(self, *causes: str, owner: str | None = None, of: RankResult | None = None) -> float:
-        """Return the ms per step that ``of`` (else this rank) loses to any of ``causes``.
+        """Return the ms per step that this rank, or rank ``of``, loses to ``causes`` together.
 
         The values come from the ledger column that represents the run.
         """

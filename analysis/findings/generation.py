@@ -1,4 +1,4 @@
-"""Find the tokens that the steps of a text generation make one after the other."""
+"""Find the tokens that the steps of a text generation produce one after the other."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 
-FEWEST_TOKENS = 4  # Per step. Fewer tokens say little about the time of one.
-# Share of the tokens that must have the usual number of kernels. The last token may end the text, so it may differ.
+FEWEST_TOKENS = 4  # Per step. Fewer tokens do not show the time of one.
+# Share of the tokens that must have the usual number of kernels. The last token may differ, because it may end the text.
 EVEN_SHARE = 0.9
-FEWEST_KERNELS = 5  # Per token. Fewer kernels belong to a loop of calls.
-# Every token is looked up in the embedding and chosen from the logits. The equal layers of an encoder (ViT, BERT) and the
-# denoising passes of a diffusion model do not do both.
+FEWEST_KERNELS = 5  # Per token. A loop with fewer kernels is not a model's forward pass.
+# For every token, the embedding is looked up and the next token is chosen from the logits. The equal layers of an encoder (ViT,
+# BERT) and the denoising passes of a diffusion model do not do both.
 LOOKS_UP = r"^aten::(?:embedding|index_select|gather)$"
 CHOOSES = r"^aten::(?:argmax|multinomial|topk|sort|max)$"
 
 
 @dataclass(frozen=True)
 class Generation:
-    """The tokens of steps that each read a prompt and then make one token after the other.
+    """The tokens of steps that each read a prompt and then produce one token after the other.
 
     ``first`` has the gpu_op_id that begins each token, in all counted steps. ``per_step`` is the average number of tokens per
     step. ``prompt_share`` is the share of the profiled steps' time before the first token.
@@ -36,8 +36,8 @@ def generation(context: RuleContext) -> Generation | None:
     """Return the tokens of a run whose counted steps generate text; None for other runs.
 
     Steps with a backward pass, or without an even rhythm, are not generation. A token begins where an operator with the same
-    inputs repeats, with equally many kernels between repetitions. Each token must choose from the logits and look up the next
-    one. The layers of an encoder repeat as evenly, but they do neither.
+    inputs repeats, with equally many kernels between repetitions. Between repetitions, the model must choose a token from the
+    logits and look up its embedding. The layers of an encoder repeat as evenly, but do neither.
     """
     work = context.work[context.work["signature_id"].notna() & context.work["operator"].notna()]
     if work.empty or len(context.launches.in_backward()):
@@ -61,8 +61,8 @@ def generation(context: RuleContext) -> Generation | None:
 def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
     """Return the positions in one step's work at which tokens begin.
 
-    Of the most regular repetitions, this is the one with the longest period that begins first. None if the repeated parts do
-    not both choose and look up a token.
+    Of the most regular repetitions, take those with the longest period that begin first. None if a repeated part does not both
+    choose and look up a token.
     """
     kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
     rhythms: list[np.ndarray] = []

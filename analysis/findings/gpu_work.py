@@ -32,7 +32,7 @@ NO_OPERATOR = "no operator known"
 # Columns whose values make one row of ``GpuWork.rows``.
 _KEYS = ["kernel", "category", "tensor_cores", "operator", "signature", "flop_operator", "flop_signature", "module", "phase", "owner"]  # fmt: skip
 _SUMS = ["own_ns", "tensor_core_ns", "beside_ns", "launches", "bytes", "roof_ns", "roofed_ns", "flops"]
-KNOWN_ROOF = 0.9  # least time is shown if it is known for at least this share of a row's time
+KNOWN_ROOF = 0.9  # a row's least time is shown if it is known for at least this share of its time
 _SQL = queries_of(__file__)
 
 
@@ -43,10 +43,10 @@ class GpuWork:
     Operations that have the same values in all groupings share a row.
 
     ``rows`` has the columns kernel, category, tensor_cores, operator, shapes, module (its path), class, phase (None if no phase
-    is marked), owner, and sums of the window: own_ns (see ``own_times``), beside_ns (the rest of the durations, in which other work
-    ran too), tensor_core_ns (of own_ns), launches, bytes (copied or set), roof_ns (the least time of the work at the GPU's
-    peaks), roofed_ns (the durations of work with a known roof_ns) and flops. ``changes`` has the positions of the rows that each
-    finding is about, by the finding's position. Sums divided by ``per`` are per step.
+    is marked), owner, and sums over the window: own_ns (see ``own_times``), beside_ns (the part of the durations during which
+    other work ran too), tensor_core_ns (of own_ns), launches, bytes (copied or set), roof_ns (the least time of the work at the
+    GPU's peaks), roofed_ns (the durations of work with a known roof_ns) and flops. ``changes`` has one array per finding: the
+    positions of the rows that the finding is about. Sums divided by ``step_divisor`` are per step.
     """
 
     rows: pd.DataFrame
@@ -57,7 +57,7 @@ class GpuWork:
     changes: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
 
     def knows(self, by: Grouping) -> bool:
-        """Return whether the recording holds what the work is grouped by."""
+        """Return whether the recording has the data for this grouping."""
         operators, modules = self.has_operators, self.has_modules
         known = {"operator": operators, "shape": operators, "module": modules, "class": modules, "phase": self.has_phases}
         return known.get(by, True)
@@ -66,8 +66,8 @@ class GpuWork:
 def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
     """Return the GPU work of a rank.
 
-    A finding is about an operation if its change removes, shortens or moves it, or if its evidence shows it. ``findings`` must
-    be of this rank.
+    A finding is about an operation if its change removes, shortens or moves the operation, or if its evidence shows it.
+    ``findings`` must be about this rank.
     """
     columns = pd.DataFrame(rank.recording.objects(_SQL["operations"], {"device": rank.device, "owners": list(OWNER_KEYS)}))
     starts, ends = np.array(rank.rows(_SQL["window"]), np.int64).reshape(-1, 2).T
@@ -116,7 +116,7 @@ def _touched(finding: Finding, ids: I64, start: I64, end: I64) -> NDArray[np.int
 
 
 def _with_names(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with texts for ids, and with their least time."""
+    """Return the rows with texts in place of ids, and with the least time of each."""
     texts = dict(rank.recording.rows("SELECT name_id, name FROM names"))
     signatures = [int(i) for i in pd.unique(rows["signature"]) if i >= 0]
     shapes = {int(i): shapes_text(dims) for i, dims in rank.recording.rows(_SQL["signatures"], {"ids": signatures})}
@@ -152,12 +152,12 @@ def key_columns(by: Grouping) -> list[str]:
 
 
 def grouped(work: GpuWork, by: Grouping, rows: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return the work by ``by``, longest first; ``rows`` is a selection of ``work.rows``, by default all.
+    """Return the work by ``by``, longest first; ``rows`` is a selection of ``work.rows`` (default: all).
 
     Columns: the key columns, name (the first of them), ms and beside_ms, launches_per_step, share (of all own time),
-    tensor_core_share, category and owner (of most of its time), mean_us of a launch, gb_per_s (of what it copies), roof_share
-    (least time ÷ time, missing if unknown), above_ms (time above the least), tflops, and changes (positions of findings). Values are per
-    step, or of the window without counted steps.
+    tensor_core_share, category and owner (those with most of its time), mean_us (per launch), gb_per_s (of copies), roof_share
+    (least time ÷ time, missing if unknown), above_ms (time above the least), tflops, and changes (positions of findings). Values
+    are per step, or sums over the window without counted steps.
     """
     chosen = work.rows if rows is None else rows
     keys = key_columns(by)
@@ -197,7 +197,7 @@ def nested(work: GpuWork, outer: Grouping, inner: Grouping) -> pd.DataFrame:
 
 
 def _changes(work: GpuWork, chosen: pd.DataFrame, total: pd.DataFrame, keys: list[str]) -> list[tuple[int, ...]]:
-    """Return for each row of ``total`` the findings about it."""
+    """Return for each row of ``total`` the positions of the findings about it."""
     places: dict[tuple[object, ...], list[int]] = {}
     for place, rows in work.changes.items():
         touched = chosen.loc[chosen.index.intersection(rows), keys].drop_duplicates()

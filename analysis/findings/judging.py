@@ -1,4 +1,4 @@
-"""Judge a rule's evidence: how severe it is for the run's step, or for the step after other changes."""
+"""Judge a rule's evidence for the run's step, or for the step after other changes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sawtooth.analysis.replay.worker_limit import Edge
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
-CRITICAL_SHARE = 0.15  # A sixth of every step: no other change should come first.
+CRITICAL_SHARE = 0.15  # About a sixth of every step: this change should come first.
 # A finding is critical only if the low end of its predicted gain reaches this share of the step.
 SURE_CRITICAL_SHARE = CRITICAL_SHARE / 2
-# Multiple of the interval's low end. A prediction with a wider interval has at most medium confidence, however certain its
-# cause is.
+# Largest ratio of the interval's ends for high confidence. A prediction with a wider interval has at most medium confidence,
+# even if its cause is certain.
 SURE_WITHIN = 1.5
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")  # Worst first.
-WARNING_SHARE = 0.03  # Below three percent a gain is lost in the noise of most measurements.
+WARNING_SHARE = 0.03  # Most measurements cannot show a smaller gain.
 
-MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} and {high}, which may be no less than now."
+MAY_BRING_NOTHING = "No gain is predicted: the step would take between {low} and {high}, which may not be less than now."
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Step:
     def of_another_run(
         self, edits: Sequence[Edit], between: tuple[float, float] | None
     ) -> tuple[float, float] | tuple[None, None]:
-        """Widen the interval of this run's step to the interval for another run with the same edits.
+        """Widen the interval for this run's step to that for another run with the same edits.
 
-        (None, None) if there is no interval.
+        (None, None) without an interval.
         """
         if between is None or self.whatif is None:
             return None, None
@@ -83,11 +83,11 @@ class Step:
 
 
 def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgement | None:
-    """Return how severe ``evidence`` is for ``step`` and what its change brings.
+    """Return how severe ``evidence`` is for ``step`` and what its change brings; None below ``threshold``.
 
-    None if it is below ``threshold``. The severity comes from the gain's share of the step, unless the evidence fixes it. Only a
-    gain of at least SURE_CRITICAL_SHARE is critical. There is no prediction if its interval includes today's step. Such a gain,
-    and a prediction without an interval or with a wide one, has at most medium confidence.
+    The severity depends on the gain's share of the step, unless the evidence fixes it. Only a gain of at least
+    SURE_CRITICAL_SHARE is critical. If the interval of the prediction includes today's step, no gain is predicted. The confidence
+    is then at most medium, and also if the interval is wide or missing.
     """
     if threshold is not None and not reaches(evidence, step, threshold):
         return None
@@ -96,10 +96,10 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
     fed_every_ms = step.fed_every_ms(evidence.edits, predicted, "likely")
     if between is not None and step.ms and between[1] >= step.ms and evidence.predicted is None:
         note = MAY_BRING_NOTHING.format(low=in_words(between[0]), high=in_words(between[1]))
-        most_ms = max(step.ms - between[0], 0.0)  # Not more than the short end of the interval in the note.
+        most_ms = max(step.ms - between[0], 0.0)  # Not more than the gain at the low end of the interval.
         cut = lost_ms is not None and lost_ms > most_ms
         fed_every_ms = step.fed_every_ms(evidence.edits, between[0], "least") if cut else None
-        # The loader's speed is not known well enough for the interval, so the likely value decides.
+        # The interval is wide because the loader's speed is uncertain, so the likely value decides.
         counts = fed_every_ms is not None and step.share(step.ms - (predicted or 0.0)) >= WARNING_SHARE
         severity = "warning" if counts else "info"
         lost_ms = min(lost_ms, most_ms) if lost_ms is not None else None
@@ -114,7 +114,7 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
     if evidence.predicted is None:  # The prediction comes from the replay, whose interval is for this run.
         severity = _as_severe_as_sure(severity, between, step)
         low, high = step.of_another_run(evidence.edits, between)
-    if evidence.withholds_gain:  # The gain is known only in combination with another change, not alone.
+    if evidence.withholds_gain:  # The gain is known only together with another change.
         severity, predicted, low, high = evidence.severity or severity, None, None, None
     return Judgement(
         severity=severity,
@@ -136,7 +136,7 @@ def reaches(evidence: Evidence, step: Step, threshold: Threshold) -> bool:
     cost = evidence.cost_ms
     gain = step.gain_ms(evidence.edits) if evidence.threshold_for != "cost" else None
     if cost is None and gain is None:
-        return True  # There is nothing to compare: the evidence is not about time, or it cannot be replayed.
+        return True  # Nothing to compare, because the evidence is not about time or cannot be replayed.
     reaches = [ms is not None and step.share(ms) >= threshold.share for ms in (cost, gain)]
     if evidence.threshold_for == "larger":
         return any(reaches)
@@ -146,10 +146,7 @@ def reaches(evidence: Evidence, step: Step, threshold: Threshold) -> bool:
 
 
 def _by_share(evidence: Evidence, gain_share: float, step: Step) -> Severity:
-    """Return the severity of a gain, limited by the evidence.
-
-    If the evidence is judged by its cost, the cost replaces the gain.
-    """
+    """Return the severity of a gain (or of the cost), within the evidence's limits."""
     severity = severity_of(step.share(evidence.cost_ms or 0.0) if evidence.severity_by_cost else gain_share)
     if evidence.is_choice:  # A choice is not a fault.
         return "warning" if severity == "critical" else "info"
@@ -157,12 +154,9 @@ def _by_share(evidence: Evidence, gain_share: float, step: Step) -> Severity:
 
 
 def _predicted(evidence: Evidence, step: Step) -> tuple[float | None, tuple[float, float] | None]:
-    """Return the step time after the change and its interval, in ms.
-
-    A prediction of the rule itself replaces the replay's.
-    """
+    """Return the step time after the change and its interval (ms), from the rule or from the replay."""
     if evidence.predicted is not None:
-        # After other changes, the rule's own prediction remains the same share of the step as before them.
+        # After other changes, the rule's own prediction keeps its share of the step.
         times = step.ms / step.best.ms if step.applied and step.ms and step.best.ms else 1.0
         ms, between = evidence.predicted
         return ms * times, (between[0] * times, between[1] * times) if between is not None else None
@@ -192,8 +186,8 @@ def as_sure_as_its_interval(
 ) -> Confidence:
     """Return the confidence in a finding, limited by the interval of its prediction.
 
-    ``confidence`` is that of the cause alone. High confidence in a predicted step needs a narrow interval and a measured step.
-    ``estimated`` means that a replay without the profiler's cost gave today's step.
+    ``confidence`` is that of the cause alone. A predicted step has high confidence only with a narrow interval and a measured
+    step. ``estimated`` means that today's step is not measured, but comes from a replay without the profiler's cost.
     """
     if confidence != "high" or predicted_ms is None:
         return confidence

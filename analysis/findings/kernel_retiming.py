@@ -31,24 +31,23 @@ NORMS = {
     "aten::native_group_norm": "aten::native_group_norm",
     "aten::native_group_norm_backward": "aten::native_group_norm_backward",
 }
-SAME_KERNELS = (0.9, 1.1)  # Time of convolutions in NHWC, relative to NCHW without the layout conversions around them.
-# Number of channels that 16-bit tensor-core kernels read at once. For other channel counts, cuDNN uses different kernels in
-# NHWC.
+SAME_KERNELS = (0.9, 1.1)  # Time of a convolution in NHWC ÷ its time in NCHW without layout conversions.
+# 16-bit tensor-core kernels read this many channels at once. For other channel counts, cuDNN uses different kernels in NHWC.
 TILE_CHANNELS = 8
-# Range of those kernels' time ratio: 0.55 to 2.3 for nine of ten of 756 kernels on an H200; a few took 4 to 12 times as long.
+# Range of the time ratio of those kernels. Of 756 kernels on an H200, 90 % had 0.55 to 2.3; a few had 4 to 12.
 OTHER_KERNELS = (0.5, 4.0)
-# PyTorch's own kernels for depthwise convolutions, which it calls in NCHW; in NHWC it calls cuDNN. In PyTorch's benchmark,
+# PyTorch's own kernels for depthwise convolutions. PyTorch calls them in NCHW, and cuDNN's in NHWC. In PyTorch's benchmark,
 # cuDNN reaches 0.64 to 5.8 times their speed, 1.2 to 1.3 times on average (pytorch#91735: four GPUs, forward and backward).
 DEPTHWISE = "conv_depthwise"
 CUDNN_DEPTHWISE = (0.8, 0.17, 1.56)
-# Number of parameters at which an optimizer's launches no longer matter, so that the memory traffic determines its share.
+# From this number of parameters, memory traffic determines an optimizer's time, and its launches no longer matter.
 MANY_VALUES = 1e8
 
 
 def flop_work(row: Any, dtype: str, *, resized: Mapping[int, int] | None = None) -> KernelWork | None:
     """Return the work of a row's FLOP operator in ``dtype``; None if it is unknown.
 
-    ``resized`` has the new value of sizes that change: of products, and of the head size of attention.
+    ``resized`` maps sizes that change (of products, and attention's head size) to their new values.
     """
     operator, dims = row.flop_operator, row.flop_dims
     if not isinstance(operator, str) or not dims:
@@ -62,7 +61,7 @@ def flop_work(row: Any, dtype: str, *, resized: Mapping[int, int] | None = None)
 
 
 def _with_heads(dims: list[Any], resized: Mapping[int, int]) -> list[Any]:
-    """Return the shapes of an attention with its head size, their last dimension, as in ``resized``."""
+    """Return the shapes of an attention with the head size (the last dimension) replaced by ``resized``."""
     return [
         [*shape[:-1], resized.get(shape[-1], shape[-1])] if isinstance(shape, list) and len(shape) == 4 else shape
         for shape in dims
@@ -74,8 +73,8 @@ def retimed_products(
 ) -> TimedOps | None:
     """Return the edit that runs these products, convolutions and attentions in ``dtype``.
 
-    ``resized`` has the new value of sizes that change. A kernel whose new time is not known keeps its time. None becomes
-    slower, because the library would then keep the old kernel. None if nothing is known.
+    ``resized`` maps sizes that change to their new values. A kernel keeps its time if its new time is not known or longer,
+    because the library would then keep the old kernel. None if no new time is known.
     """
 
     def as_wanted(row: Any) -> KernelTimeEstimate | None:
@@ -88,9 +87,9 @@ def retimed_products(
 def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
     """Return the edits that run ``norms`` in NHWC and leave the convolutions as they are.
 
-    The kernels between two layout conversions already are NHWC kernels. Kernels without conversions were fast enough before,
-    except PyTorch's own for depthwise convolutions, which cuDNN's replace. Only if the channels are not a multiple of TILE_CHANNELS
-    may cuDNN choose other kernels.
+    The kernels between two layout conversions already are NHWC kernels. Convolutions without conversions are assumed to be as
+    fast in NHWC. There are two exceptions: cuDNN's kernels replace PyTorch's own for depthwise convolutions, and cuDNN may choose
+    other kernels if the channels are not a multiple of TILE_CHANNELS.
     """
 
     def last(row: Any) -> KernelTimeEstimate | None:
@@ -111,19 +110,13 @@ def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks
 
 
 def _fills_tiles(row: Any) -> bool:
-    """Return whether the input and output channels of a convolution are multiples of TILE_CHANNELS.
-
-    True if they are not known.
-    """
+    """Return whether a convolution's channels are multiples of TILE_CHANNELS; True if they are not known."""
     channels = channels_of(row)
     return channels is None or not any(count % TILE_CHANNELS for count in channels)
 
 
 def channels_of(row: Any) -> tuple[int, int] | None:
-    """Return the input and output channels of the convolution behind a row; None if not known.
-
-    They include all groups.
-    """
+    """Return a convolution's input and output channels, summed over groups; None if not known."""
     dims, of_input = row.flop_dims or [], int(row.flop_operator == "aten::convolution_backward")
     if len(dims) < of_input + 2 or not all(
         isinstance(shape, list) and len(shape) >= 2 for shape in dims[of_input : of_input + 2]
@@ -133,10 +126,7 @@ def channels_of(row: Any) -> tuple[int, int] | None:
 
 
 def fused_optimizer(ops: tuple[int, ...], name: str, gpu: GpuPeaks | None) -> ScaledOps | None:
-    """Return the edit that runs foreach kernels of the optimizer ``name`` fused.
-
-    None for optimizers other than Adam, AdamW and SGD.
-    """
+    """Return the edit that fuses the foreach kernels of ``name``; None unless it is Adam, AdamW or SGD."""
     times = [estimate(optimizer_work(name, kind, MANY_VALUES), gpu) for kind in ("fused", "foreach")] if gpu is not None else []
     if len(times) < 2 or times[0] is None or times[1] is None:
         return None
@@ -149,7 +139,7 @@ def _by_operator(
 ) -> dict[Any, KernelTimeEstimate]:
     """Return the estimate of each operator call in ``rows``, computed once per signature.
 
-    ``prefix`` selects which operator of a row is used.
+    ``prefix`` selects the operator of a row: its own or the one with the FLOPs.
     """
     calls = f"{prefix or 'cpu_'}op_id"
     estimates: dict[Any, KernelTimeEstimate] = {}
@@ -167,7 +157,7 @@ def _by_operator(
 
 
 def _timed(rows: pd.DataFrame, times: dict[Any, KernelTimeEstimate], *, slower: bool, prefix: str = "flop_") -> TimedOps | None:
-    """Return the edit that divides each operator's new time among its kernels in their old proportions."""
+    """Return the edit that divides each operator's new time among its kernels, by their old times."""
     calls = f"{prefix or 'cpu_'}op_id"
     rows = rows[rows[calls].isin(times.keys())]
     if not len(rows):

@@ -1,6 +1,6 @@
-"""The stage that limits the loader, in words, and how far the host's cores let the workers keep up.
+"""The stage that limits the data loader, in words, and the speed that the host's cores allow.
 
-The limit comes from the loader's own times or from samples of the host.
+The limit comes from the measured times of the loader or from samples of the host.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ BUCKETED = CodeChange(
     "DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=pad)",
     "order = sorted(range(len(dataset)), key=lambda i: len(dataset[i]))\nbatches = [order[i:i + 32] for i in range(0, len(order), 32)]\nrandom.shuffle(batches)\nDataLoader(dataset, batch_sampler=batches, collate_fn=pad)",
 )
-# CUDA allocates pinned blocks in powers of two and reuses them for batches of the same size. A driver call for a new block
-# takes milliseconds.
-SAME_SHAPES = "Give batches the same shape, so that pinned memory is used again."
-# Speed at which one thread of the training takes the batches of all workers, pins them and frees them again. Measured: 2.8
-# GB/s on an H100's host, and 157 MB in 53.6 ms on an H200's.
+# PyTorch allocates pinned blocks in powers of two and reuses them for batches of the same size. The driver needs milliseconds
+# to allocate a new block.
+SAME_SHAPES = "Give batches the same shape, so that pinned memory is reused."
+# Speed at which one thread of the training receives, pins and frees the batches of all workers. Measured: 2.8 GB/s on the host
+# of an H100, and 157 MB in 53.6 ms on that of an H200.
 THREAD_BYTES_PER_NS = 2.9
-ALLOCATES = 3.0  # If pinning takes this multiple of that time, most of it is allocation.
-MOSTLY_PINS = 0.5  # Pinning limits the loader if it runs during this share of the loop's waiting.
+ALLOCATES = 3.0  # If pinning is this many times slower than THREAD_BYTES_PER_NS, most of its time is allocation.
+MOSTLY_PINS = 0.5  # Pinning limits the loader if it runs during at least this share of the loop's waits.
 _WAITS = f"SELECT start_ns, start_ns + dur_ns FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')"
-# The trace always has the thread's driver calls, but its operators only if all threads are profiled.
+# A trace always contains the driver calls of the pinning thread, but its operators only if all threads are profiled.
 _PINS = f"""
 WITH loop AS (SELECT DISTINCT thread_id FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')),
 pins AS (
@@ -62,20 +62,20 @@ pins AS (
 SELECT start_ns, start_ns + dur_ns FROM pins ANTI JOIN loop USING (thread_id)"""
 MUCH_PADDING = 0.2  # Share of a batch. Sorting by length saves at most this share of collating, pinning and computing.
 CHEAPER_SAMPLE = Action(
-    "Make", "a sample cheaper", ": decode smaller images, cache what is decoded, read fewer and larger files."
+    "Make", "a sample cheaper", ": decode smaller images, cache decoded samples, read fewer and larger files."
 )
 VECTORISE = Action("Vectorise", "the collate function", ": one operation for the whole batch, not one for each element.")
 FEWER_BYTES = " (uint8 instead of float32, smaller images), and convert them on the GPU"
 ONE_THREAD_PINS = Action(
     "Send",
     "fewer bytes",
-    f"{FEWER_BYTES}: one thread of the training pins what all workers load, so that more of them bring nothing.",
+    f"{FEWER_BYTES}. One thread of the training pins the batches of all workers, so additional workers bring nothing.",
 )
-# Advice if the driver's allocation takes most of the pinning time, and not the copy.
+# The advice if most of the pinning time is the driver's allocation.
 ALLOCATES_PINNED = Action(
     "Set",
     "pin_memory=False",
-    ", or copy each batch into one pinned buffer that is made once: the time goes to allocating pinned memory, not to copying. More workers bring nothing.",
+    ", or copy each batch into a pinned buffer that is allocated only once. Most of the time is spent on allocating pinned memory, not on copying. More workers bring nothing.",
 )
 UNPINNED = CodeChange(
     "PyTorch",
@@ -83,10 +83,10 @@ UNPINNED = CodeChange(
     "DataLoader(dataset, …)   # a pageable copy of a small batch takes less than allocating pinned memory",
 )
 PINS_ALONE = Action("Set", "pin_memory=False", f", or send fewer bytes{FEWER_BYTES}.")
-ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop what else computes on these.")
-LEAST_OF_CORES_PCT = 25.0  # If the loading thread waits for a core for less of the time, its samples wait for something else.
-SHARED_CORES = 0.6  # Share of its speed that a worker has on one of the two hardware threads of a core, as `cores` counts them.
-SHARE_HALVINGS = 7  # Halvings of the search for the loader's wait: the result is precise to 1 % of it.
+ASK_FOR_CORES = Action("Ask", "for more cores", ", or stop other programs that use these cores.")
+LEAST_OF_CORES_PCT = 25.0  # Cores limit the loading thread only if it waits for one for at least this share of the time.
+SHARED_CORES = 0.6  # Relative speed of a worker if two workers share the two hardware threads of a core.
+SHARE_HALVINGS = 7  # Steps of the bisection in ``_remaining_share``; they give a precision of 1 % of the wait.
 
 
 def pins_too_slowly(facts: UserFacts) -> bool:
@@ -125,7 +125,7 @@ def cheaper_advice(facts: UserFacts) -> Action:
 
 @dataclass(frozen=True)
 class PinningLimit:
-    """Why one pinning thread limits the loader: the end of a title, the advice and the code change."""
+    """How the pinning thread limits the loader: the end of a title, the advice and the code change."""
 
     delayed: str
     action: Action
@@ -135,7 +135,7 @@ class PinningLimit:
 def pinning_limit(context: RuleContext) -> PinningLimit | None:
     """Return how the pinning thread limits the loader; None if it does not.
 
-    It is the limit by its measured times, or if the trace shows it at work for most of the loop's waiting.
+    It is the limit if its measured times say so, or if the trace shows that it works during most of the loop's waits.
     """
     facts = context.run.manifest.facts
     waits = context.recording.rows(_WAITS)
@@ -145,7 +145,7 @@ def pinning_limit(context: RuleContext) -> PinningLimit | None:
         pin_ms, delayed, action = 1e3 * cost.pin_s, *limit
     elif waits and pinning.total >= MOSTLY_PINS * waiting.total:
         pin_ms, waits_ms = (part.total / len(waits) / 1e6 for part in (pinning, waiting))
-        delayed = f": one thread pins the batches of all of them, in {in_words(pin_ms)} of each {in_words(waits_ms)} wait"
+        delayed = f": one thread pins the batches of all workers, during {in_words(pin_ms)} of each {in_words(waits_ms)} wait"
         action = followed_by(ONE_THREAD_PINS, SAME_SHAPES)
     else:
         return None
@@ -169,9 +169,9 @@ def _union(rows: Sequence[tuple[int, int]]) -> Intervals:
 
 
 def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Action] | None:
-    """Return the end of a title that names the stage which limits the loader, and the advice.
+    """Return the end of a title about the stage that limits the loader, and the advice.
 
-    None if the loader was not timed, or if no stage stands out. ``host`` tells whether the host has free cores.
+    None if the loader was not timed, or if no stage takes most of the time. ``host`` shows whether cores are free.
     """
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
     stage = stage_of(facts)
@@ -179,8 +179,8 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
         return None
     if stage == "pinning":
         took = in_words(1e3 * cost.pin_s)
-        alone = f"pinning a batch takes {took}, more than making it"
-        return f": {f'one thread pins the batches of all of them, {took} each' if workers else alone}", cheaper_advice(facts)
+        limit = f"one thread pins the batches of all workers, {took} each" if workers else f"pinning a batch takes {took}"
+        return f": {limit}", cheaper_advice(facts)
     if stage == "collate":
         whole_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s + (0.0 if workers else cost.pin_s))
         more = "More workers collate more batches at the same time." if workers else ""
@@ -190,25 +190,25 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
         )
     if cost.limit is None:
         return None
-    # Without workers, the main thread loads. Its wait for a core is measured; the rest of a sample's wait is sleep or reading.
+    # Without workers, the main thread loads. Cores limit it only if it often waits for one, not if it sleeps or reads.
     short = host is not None and (workers > 0 or host.means.get("main_waits_pct", 100.0) >= LEAST_OF_CORES_PCT)
     if cost.limit == "waiting" and host is not None and short and (no_core := host.without_a_free_core()) is not None:
         return f": {no_core}", ASK_FOR_CORES
     if cost.limit == "waiting":
         return (
-            f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network, a lock or a core that others use{_at(facts.loader_sample_code)}",
+            f": a sample waits for {100 * (1 - cost.computes):.0f} % of its time (for a disk, a network, a lock or a busy core){_at(facts.loader_sample_code)}",
             Action(
                 "Give",
                 "the loader more workers",
-                ", so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
+                ", so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or read from a local disk. Cheaper decoding brings nothing.",
             ),
         )
     return (
-        f": a sample computes {100 * cost.computes:.0f} % of its time{_at(facts.loader_sample_code)}",
+        f": a sample computes for {100 * cost.computes:.0f} % of its time{_at(facts.loader_sample_code)}",
         Action(
             "Give",
             "the loader more workers",
-            ", up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
+            ", up to the number of cores, or make a sample cheaper: decode smaller images, cache decoded samples, decode on the GPU (DALI).",
         ),
     )
 
@@ -218,7 +218,7 @@ def _at(place: str | None) -> str:
 
 
 def _grouped(facts: UserFacts) -> str:
-    """Return a sentence on padding if there is much of it, else an empty text."""
+    """Return advice against padding if there is much of it; else an empty text."""
     share = facts.loader_padding or 0.0
     if share < MUCH_PADDING:
         return ""
@@ -226,10 +226,10 @@ def _grouped(facts: UserFacts) -> str:
 
 
 def loader_keeps_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
-    """Return the edit by which the loader keeps up, as far as the host's cores allow.
+    """Return the edit that removes the loader's wait, as far as the host's cores allow.
 
-    Also return a sentence on the limit, empty if the cores do not limit it. ``host`` is only set if the workers compute all
-    the time: their computation per step, divided by all cores, is then the shortest time per batch.
+    Also return a sentence about the cores' limit, empty if there is none. ``host`` is only set if the workers compute all the
+    time. Then the shortest time per batch is their computation per step divided by the number of cores.
     """
     step, free = context.step_ms, context.predict_ms([WithoutHostCause("data_wait")])
     workers, cores, busy = (host.means.get(key, 0.0) if host else 0.0 for key in ("workers", "cores", "workers_cpu_pct"))
@@ -239,14 +239,14 @@ def loader_keeps_up(context: RuleContext, host: HostLoad | None) -> tuple[list[E
     full_share, shared_share = (_remaining_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
     if not shared_share:
         return [WithoutHostCause("data_wait")], ""
-    bound = f" A step's samples take {in_words(core_ms)} on one core: {cores:.0f} cores need {in_words(core_ms / cores)}, or {in_words(core_ms / cores / SHARED_CORES)} if two hardware threads share a core."
+    bound = f" The samples of a step take {in_words(core_ms)} on one core, so {cores:.0f} cores need {in_words(core_ms / cores)}, or {in_words(core_ms / cores / SHARED_CORES)} if these are two hardware threads of each core."
     return [WithoutHostCause("data_wait", full_share, None, shared_share)], bound
 
 
 def _remaining_share(context: RuleContext, wanted_ms: float) -> float:
-    """Return the share of the loader's wait that gives a step of ``wanted_ms``.
+    """Return the share of the loader's wait that must remain for a step of ``wanted_ms``.
 
-    0 if the step takes that long without the wait.
+    0 if the step takes that long without any wait.
     """
     return turning_point(
         lambda share: (context.predict_ms([WithoutHostCause("data_wait", share)]) or 0.0) <= wanted_ms,
@@ -257,7 +257,7 @@ def _remaining_share(context: RuleContext, wanted_ms: float) -> float:
 
 
 def delayed_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
-    """Return what limits the workers, as the end of the title, and the advice."""
+    """Return the end of a title about the workers' limit, and the advice."""
     cpu, worker, cores = host.cpu_pct or 0.0, host.means.get("workers_cpu_pct", 0.0), host.means.get("cores", 0.0)
     read = in_bytes(host.means.get("disk_read_bps", 0.0))
     received = in_bytes(host.means.get("network_received_bps", 0.0))
@@ -268,7 +268,7 @@ def delayed_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
                 Action(
                     "Make",
                     "a sample cheaper",
-                    ": decode smaller images, cache what is decoded, decode on the GPU (DALI). More workers only take turns on these cores.",
+                    ": decode smaller images, cache decoded samples, decode on the GPU (DALI). More workers would only share these cores.",
                 ),
             )
         case "worker":
@@ -282,7 +282,7 @@ def delayed_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
             )
         case "disk":
             return (
-                f": they wait for the disk, which gives {read} a second, and compute {worker:.0f} % of the time",
+                f": they compute for {worker:.0f} % of the time and wait for the disk, which reads {read} a second",
                 Action(
                     "Read",
                     "fewer and larger files",

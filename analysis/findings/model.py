@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 # Parts of a recording that can be missing or wrong independently of each other.
 Source = Literal[
-    "gpu_records",  # Kernels, copies and fills with their times.
-    "launch_links",  # Which host call launched which of these GPU operations.
+    "gpu_records",  # Kernels, copies and fills, with their times.
+    "launch_links",  # The host call that launched each GPU operation.
     "host_records",  # Operators and runtime calls.
     "steps",  # Where each step begins and ends.
     "shapes",  # Sizes and dtypes of operators' inputs.
     "python_stacks",  # Python calls.
     "allocations",  # Blocks that the allocator gave out and took back, and its peaks.
-    "gpu_peaks",  # The hardware table's entry for this GPU, which rules compare with the work of a kernel in its time.
+    "gpu_peaks",  # The GPU's peaks from the hardware table. Rules compare kernels with them.
     "other_ranks",  # The traces of the job's other ranks.
     "telemetry",  # Samples of the GPU.
     "host_telemetry",  # Samples of the host.
@@ -35,13 +35,13 @@ SOURCES: frozenset[Source] = frozenset(get_args(Source))
 # Sources from which idle time is derived.
 OF_TRACE: frozenset[Source] = frozenset({"gpu_records", "launch_links", "host_records", "steps"})
 
-MORE_THAN_LOSS = 1.1  # Multiple of the loss in a title. Above it, a reader asks why the gain is so large.
+MORE_THAN_LOSS = 1.1  # If the gain exceeds the loss in the title by this factor, the title explains the rest.
 MORE_WITH = "{title}; the change also saves {rest}"
-# The first kind of edit among those of a change decides; other edits remove or shorten GPU operations.
+# Words for the rest, by the first kind of edit in a change; other kinds of edits remove or shorten GPU operations.
 BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
     ((AsGraph,), "the host's other work between launches"),
     ((WithoutHostCause, FasterHost), "such time outside the profiled steps"),
-    ((WithoutWaits, WithoutCalls), "later waits, because the host launches ahead again"),
+    ((WithoutWaits, WithoutCalls), "later waits, because the host runs ahead of the GPU again"),
 )
 LAUNCHES = "their launches"
 
@@ -50,7 +50,7 @@ ThresholdFor = Literal["cost", "gain", "larger", "both"]  # What the rule's thre
 
 
 class Predicted(NamedTuple):
-    """A step time that a rule predicts itself, in ms, with its interval if known."""
+    """A step time in ms that a rule predicts without the replay, with its interval if known."""
 
     ms: float
     between_ms: tuple[float, float] | None = None
@@ -71,16 +71,16 @@ class Advice:
 class Evidence:
     """What a rule measured in the recording, before it is judged.
 
-    The rule's threshold is compared with ``cost_ms`` or with the gain of ``edits``, as ``threshold_for`` says: "gain" takes the
-    cost if nothing can be replayed, "larger" takes the larger of the two, and "both" requires both. If the threshold is not a
-    share of the step, ``share`` is compared with it instead. Without any of these, the evidence is always reported.
+    The rule's threshold is compared with ``cost_ms`` or with the gain of ``edits``, depending on ``threshold_for``. "gain" falls
+    back to the cost if nothing can be replayed, "larger" takes the larger of the two, and "both" requires both. If the threshold
+    is not a share of the step, ``share`` is compared with it. Evidence without any of these is always reported.
 
-    ``lost_ms`` is the whole loss to the cause, ms per step. ``predicted`` is the step after the change if the replay of
-    ``edits`` does not give it. ``confidence`` is the confidence in the cause. ``severity`` is set if it does not depend on
-    the gain, and ``at_most`` limits it. ``is_choice`` marks a choice that is not a fault, such as eager code.
-    ``severity_by_cost`` judges ``cost_ms`` instead of the gain. ``withholds_gain`` keeps the edits for the plan, without a
-    gain of its own. ``reword`` returns the advice for a judgement, if its words depend on it. ``rest`` names what the change
-    saves beyond the loss in the title, ``stated_ms`` or else ``cost_ms``, unless its edits tell.
+    ``lost_ms`` is the whole loss to the cause in ms per step. ``predicted`` is the step after the change, if the replay of
+    ``edits`` cannot give it. ``confidence`` is the confidence in the cause. ``severity`` replaces the severity by gain, and
+    ``at_most`` limits it. ``is_choice`` marks a choice that is not a fault, such as eager code. ``severity_by_cost`` judges
+    ``cost_ms`` instead of the gain. ``withholds_gain`` keeps the edits for the plan, but shows no gain for this finding alone.
+    ``reword`` changes the advice after the judgement. ``stated_ms`` is the loss in the title if that is not ``cost_ms``;
+    ``rest`` says what else the change saves, if its edits do not show it.
     """
 
     advice: Advice
@@ -108,9 +108,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How severe evidence is for a step, and what the change brings.
+    """How severe evidence is for a step, and what its change brings.
 
-    The fields are those of a finding. ``note`` says why nothing is predicted.
+    The fields are those of a finding. ``note`` says why there is no prediction.
     """
 
     severity: Severity
@@ -125,7 +125,7 @@ class Judgement:
 
     @property
     def gain_ms(self) -> float:
-        """Gain of the change per step, ms: the prediction, else the upper limit."""
+        """Gain of the change per step, ms: the predicted gain, else the upper limit."""
         if self.predicted_speedup is not None and self.predicted_step_ms is not None:
             return self.predicted_step_ms * (self.predicted_speedup - 1)
         return self.ceiling_ms_per_step or 0.0
@@ -165,7 +165,7 @@ def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explai
 
 
 def title_of(title: str, evidence: Evidence, judgement: Judgement) -> str:
-    """Return ``title``, with the rest of the gain named if the loss in it is clearly smaller."""
+    """Return ``title``, with words for the rest of the gain if the loss in it is clearly smaller."""
     loss_ms = evidence.cost_ms if evidence.stated_ms is None else evidence.stated_ms
     if loss_ms is None or judgement.gain_ms <= MORE_THAN_LOSS * loss_ms or in_words(loss_ms) not in title:
         return title
@@ -177,7 +177,7 @@ def _rest(evidence: Evidence) -> str:
     return next(kinds, LAUNCHES)
 
 
-Condition = Callable[["RuleContext", Finding, Finding], bool]  # Function of the finding that comes first and the later one.
+Condition = Callable[["RuleContext", Finding, Finding], bool]  # Arguments: context, first finding, later finding.
 
 
 def always(_context: RuleContext, _first: Finding, _then: Finding) -> bool:
@@ -194,9 +194,9 @@ def is_advice(_context: RuleContext, first: Finding, _then: Finding) -> bool:
 class Relation:
     """Order between a rule's finding and a finding of the rule ``to``.
 
-    If it ``applies``, the later finding says ``because``, in which ``{title}`` is the title of the first. If it also
-    ``orders``, the first moves up to directly before the later one. With ``behind``, the later one moves down to directly
-    after the first.
+    If it ``applies``, the later finding gets the note ``because``, where ``{title}`` is the title of the first finding. If it
+    also ``orders``, the first finding moves up, directly before the later one. With ``behind``, the later one moves down instead,
+    directly after the first.
     """
 
     to: str
@@ -210,13 +210,13 @@ class Relation:
 class Rule:
     """A rule: its slug (the name of its file), what it measures, and how its findings relate to others.
 
-    ``requires`` is the data without which it is not checked (keys of ``context.REQUIREMENTS``). ``reads`` is the evidence
-    that its findings use: they are only as certain as the least certain of it. ``threshold`` is the smallest share that a
-    finding must reach. ``of_the_host`` checks a run without GPU work.
+    ``requires`` lists data (keys of ``context.REQUIREMENTS``); without it, the rule is not checked. ``reads`` is the evidence
+    that its findings use; they are as certain as the least certain of it. ``threshold`` is the smallest share that a finding must
+    reach. ``of_the_host`` checks a run without GPU work.
 
-    ``comes_before`` names rules whose findings come after this rule's, ``needs`` rules whose change must come before this
-    rule's. ``part_of`` is the rule with the general finding that includes this rule's findings. ``same_work_as`` is "smaller
-    findings" for a choice, such as compiling, that also solves smaller faults and so comes before them.
+    Findings of the rules in ``comes_before`` come after this rule's. The changes of the rules in ``needs`` must be made before
+    this rule's. ``part_of`` is the rule with the general finding that includes this rule's findings. ``same_work_as`` is "smaller
+    findings" for a choice, such as compiling, that also solves smaller faults; it comes before them.
     """
 
     slug: str

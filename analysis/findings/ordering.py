@@ -1,7 +1,8 @@
 """Order findings by severity and gain, and by the relations that their rules declare.
 
-A relation either moves the first finding up to the later one, or puts the later one directly after the first. ``ordered``
-collects the relations, places the findings in one topological pass, and adds to each later one the reason for its place.
+A relation either moves the first finding up, directly before the later one, or moves the later one down, directly after the
+first. ``ordered`` collects the relations, places the findings in one topological pass, and adds to each finding that a relation
+moved the reason for its place.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from sawtooth.analysis.units import in_words
 SAME_CAUSE = 0.5  # Two findings have the same cause if one changes more than this share of the other's operations.
 ANOTHER_WAY = "Another solution for the same cause:"
 SAME_WORK = "The same work as in “{title}”, changed in another way, so the gains do not add up."
-# Fields of a finding whose change needs another one first: it has no gain of its own, and the plan predicts it at its place.
+# Fields of a finding that are cleared if its change needs another one first. It has no gain of its own then; the plan predicts
+# its step time after the other change.
 ONLY_AFTER: dict[str, object] = dict.fromkeys(
     ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "predicted_speedup", "ceiling_ms_per_step")
 ) | {"pays_later": True}
-PART_FIRST = "“{title}” is part of this and has its own remedy, so it comes first."
+PART_FIRST = "“{title}” is part of this and has its own solution, so it comes first."
 
 
 def check_relations(rules: Iterable[Rule]) -> None:
@@ -32,24 +34,24 @@ def check_relations(rules: Iterable[Rule]) -> None:
     known = {rule.slug: rule for rule in rules}
     pairs = [(first, then) for rule in known.values() for first, then in _declared(rule)]
     if unknown := {slug for pair in pairs for slug in pair} - set(known):
-        raise ValueError(f"relations are declared to rules that are not there: {', '.join(sorted(unknown))}")
+        raise ValueError(f"rules declare relations to rules that do not exist: {', '.join(sorted(unknown))}")
     predecessors: dict[str, set[str]] = defaultdict(set)
     for first, then in pairs:
         predecessors[then].add(first)
     try:
         graphlib.TopologicalSorter(predecessors).prepare()
     except graphlib.CycleError as error:
-        raise ValueError(f"each of these rules comes before the next one: {' → '.join(error.args[1])}") from None
+        raise ValueError(f"these relations form a cycle: {' → '.join(error.args[1])}") from None
 
 
 def _declared(rule: Rule) -> list[tuple[str, str]]:
-    """Return the pairs (first, later) of slugs that a rule declares."""
+    """Return the pairs (first, later) of slugs in the relations that a rule declares."""
     parts = [(rule.slug, rule.part_of)] if rule.part_of is not None else []
     return [*((rule.slug, other.to) for other in rule.comes_before), *((other.to, rule.slug) for other in rule.needs), *parts]
 
 
 def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
-    """Return the rules whose change must be made before that of ``slug``, as either side declares it."""
+    """Return the rules whose change must come before that of ``slug``, declared by either rule."""
     by_slug = {rule.slug: rule for rule in rules}
     needed = [other.to for other in by_slug[slug].needs] if slug in by_slug else []
     others = [rule.slug for rule in by_slug.values() for other in rule.comes_before if other.to == slug and not other.behind]
@@ -59,10 +61,9 @@ def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
 def rank(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
     """Return the sort key for findings without a declared relation.
 
-    A late rank comes before its own findings: these repeat the same time, without saying that one rank alone loses it.
-    Findings that reduce launches come before general ones that make launches cheaper. Findings of low confidence come after
-    these, because the change may not be possible. If the loader limits the gain of a faster host, the host's finding does not
-    count as general.
+    A finding about a late rank comes before the other findings of that rank, because those explain the same time. Findings that
+    reduce launches come before general ones that make launches cheaper. Findings of low confidence come last in their group,
+    because the change may not be possible. A finding about the host is not general if the loader limits its gain.
     """
     topics = finding.explains.topics
     general = ("host_pace" in topics and finding.fed_every_ms is None) or (finding.severity == "warning" and "choice" in topics)
@@ -104,10 +105,9 @@ class _Order:
         self.findings[place] = replace(finding, prediction_note=text, **changed)  # type: ignore[arg-type]  # callers pass fields of a finding
 
     def placed(self) -> list[Finding]:
-        """Return the findings in one topological pass.
+        """Return the findings in order of rank, changed by the relations, from one topological pass.
 
-        They are in order of rank, each after the findings that must come before it. Followers come directly after their
-        leader.
+        Each finding comes after those that must come before it. Followers come directly after their leader.
         """
         finished: list[int] = []
         visiting: set[int] = set()
@@ -128,7 +128,7 @@ class _Order:
         for at in range(len(self.findings)):
             if at not in self.leader:
                 place(at)
-        for at in range(len(self.findings)):  # Followers whose leader was placed after their turn.
+        for at in range(len(self.findings)):  # Followers of a leader that was placed later.
             place(at)
         return [self.findings[at] for at in finished]
 
@@ -147,10 +147,10 @@ def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[R
 
 
 def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tuple[str, int]]]) -> set[tuple[int, int]]:
-    """Move a choice, such as compiling the model, before the smaller faults that it also solves.
+    """Move a choice, such as compiling the model, before smaller faults that it also solves.
 
-    Return the pairs. Both change the same work: after the larger change the smaller one is unnecessary. A critical finding
-    takes one changed line, so it stays first.
+    Return the pairs of positions (choice, fault). Both change the same work, so the choice makes the smaller change unnecessary.
+    A critical fault stays first, because one changed line solves it.
     """
     pairs = set()
     for whole, finding in enumerate(order.findings):
@@ -169,7 +169,7 @@ def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tupl
 def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices: set[tuple[int, int]]) -> None:
     """Put a critical finding after another one if both change mostly the same work.
 
-    It is then shown as a second solution for the same cause.
+    The later one is then shown as a second solution for the same cause.
     """
     critical = [at for at, finding in enumerate(order.findings) if finding.severity == "critical"]
 
@@ -224,14 +224,14 @@ def _as_declared(context: RuleContext, order: _Order, known: dict[str, Rule], re
 
 
 def _gains_alone(context: RuleContext, finding: Finding) -> bool:
-    """Return whether the gain of ``finding`` is noticeable and sure, so that it is a change of its own."""
+    """Return whether ``finding`` has a sure and noticeable gain without other changes."""
     return finding.claims == "gain" and not finding.may_gain_nothing and context.share(finding.gain_ms) >= WARNING_SHARE
 
 
 def _parts_first(order: _Order, known: dict[str, Rule]) -> None:
-    """Put a general finding directly after the first finding about a part of it.
+    """Move a general finding directly after the first finding about a part of it.
 
-    The general finding gets at most the severity of that part. If the part covers most of it, it becomes information only.
+    The general finding gets at most the severity of that part. If the part covers most of it, it becomes "info".
     """
     for general, finding in enumerate(order.findings):
         parts = (

@@ -14,10 +14,10 @@ from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep, may_gain_not
 def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Finding]) -> tuple[PlanStep, ...]:
     """Return the fixes in the findings' order, each with the step time after it.
 
-    The first step's time is that of its finding. A fix without a gain is tried once more after the others, which may have
-    removed the reason. The plan leaves out fixes that cannot be replayed, findings of low confidence, and fixes without a
-    sure gain at their place. Only a change that others need may start it with a gain that is not sure. A change that must
-    come before a fix is a separate step, even if the replay finds no gain in it. Empty without a replay.
+    The first step of the plan has the time that its finding predicts. A fix without a gain is tried once more after the others,
+    because they may have removed the reason. The plan omits fixes that cannot be replayed, findings of low confidence, and fixes
+    whose gain at their place is not sure. Only a change that others need may start the plan without a sure gain. A change that
+    must come before a fix is a separate step, even if the replay finds no gain in it. The plan is empty without a replay.
     """
     if whatif is None or best.ms is None:
         return ()
@@ -34,7 +34,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
             after_ms = whatif.predict_ms(best, edits)
             between = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
             if after_ms is None or between is None or between[1] * (1 + RUNS_DIFFER) >= most_ms:
-                remaining.append((rule, its_edits))  # No faster than before, or only at the good end of the interval.
+                remaining.append((rule, its_edits))  # Not faster, or faster only at the low end of the interval.
                 continue
             prediction = whatif.of_another_run(best, edits, between)
             if not steps and rule not in needed and may_gain_nothing(prediction[1], best.ms):  # its finding says so
@@ -49,7 +49,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
 def _with_needed(steps: Sequence[PlanStep], findings: Sequence[Finding]) -> list[PlanStep]:
     """Return the plan with the required changes inserted before the steps that need them.
 
-    A required change that already is a step for its own gain is not repeated.
+    A required change that already is a step of the plan is not repeated.
     """
     planned = {step.rule for step in steps}
     whole: list[PlanStep] = []
@@ -71,8 +71,8 @@ def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding
 def with_doubt(step: PlanStep, earlier: Sequence[PlanStep], least_ms: float) -> PlanStep:
     """Return ``step`` with an interval that is relatively as wide as that of any step before it.
 
-    The interval does not go above the previous step's, and not below ``least_ms``, the GPU's own work after this step. The
-    uncertainty of a change remains after further changes.
+    The interval stays below the previous step's high end, and above ``least_ms``, the GPU's own work after this step. The
+    uncertainty of an earlier change remains after further changes.
     """
     if not earlier:
         return step

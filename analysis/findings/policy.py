@@ -1,4 +1,4 @@
-"""Severity thresholds: the least share of a step that each kind of finding needs, with the reason."""
+"""Severity thresholds: the smallest share of a step that each kind of finding must reach, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Threshold:
     """Smallest share that a rule reports, and the reason for it.
 
-    It is a share of the step, or of what ``of`` names.
+    It is a share of the step, or of the quantity ``of``.
     """
 
     share: float
@@ -17,24 +17,22 @@ class Threshold:
     of: str = "step"
 
 
-# A change costs the reader time and has a risk. The larger both are, the more it must bring.
+# A change costs the reader time and has a risk. The larger these are, the larger the gain must be.
 LINE_TO_DELETE = Threshold(0.005, "one argument to delete: nothing can go wrong")
-ONE_LINE = Threshold(0.01, "one line or argument to change: below 1 % it costs more to read about it than it brings")
+ONE_LINE = Threshold(0.01, "one line or argument to change: below 1 % the gain is too small to read about")
 FEW_LINES = Threshold(0.02, "a few lines to rewrite: below 2 % the gain is within the noise of most step times")
-CALL_TO_LOOK_AT = Threshold(0.03, "a call whose inputs or lengths must be checked by hand: worth it from 3 %")
-OTHER_CODE = Threshold(0.05, "other code for a layer or loop, a graph, or other rounding: worth it from 5 %")
+CALL_TO_LOOK_AT = Threshold(0.03, "a call whose inputs or lengths must be checked by hand: it pays from 3 %")
+OTHER_CODE = Threshold(0.05, "other code for a layer or loop, a graph, or other rounding: it pays from 5 %")
 RARE_EVENTS = Threshold(
     0.03, "pauses between steps: a loop without a problem pauses for 1 to 2 % of its mean step", of="mean step"
 )
-CHOICE = Threshold(0.10, "a choice with costs of its own, such as minutes of compiling: worth it from a tenth")
+CHOICE = Threshold(0.10, "a choice with costs of its own, such as minutes of compiling: it pays from a tenth")
 LARGER_BATCH = Threshold(0.15, "below this share of launches, the batch size does not limit the step")
 HALF_AS_OFTEN = Threshold(0.20, "half as many calls save half of this: a tenth of the step")
-FP8 = Threshold(0.40, "scaling and casting take a few percent: worth trying if matrix products are most of the step")
+FP8 = Threshold(0.40, "scaling and casting take a few percent: it pays if matrix products are most of the step")
 
 # Thresholds relative to something other than the step.
 RECOMPUTED = Threshold(0.10, "below a tenth, checkpointing is selective already", of="the model's FLOPs")
 THERMAL_THROTTLING = Threshold(0.05, "single throttled samples are normal", of="the sampled time")
 POWER_THROTTLING = Threshold(0.20, "below it, the mean clock hardly changes", of="the sampled time")
-DISTORTED = Threshold(
-    1.3, "below it, the profile still shows which parts are large", of="the run's step that a profiled one takes"
-)
+DISTORTED = Threshold(1.3, "below it, the profile still shows which parts are large", of="the run's step")

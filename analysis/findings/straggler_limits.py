@@ -1,4 +1,4 @@
-"""Limit the predicted gain of a straggler's own findings to the gain of removing its lateness."""
+"""Limit the predicted gain of a straggler's own findings to the job's gain without the straggler."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.model import Finding
 
-LEADS = 0.5  # Share of all waiting. A rank that causes less is one of several late ranks.
-# Share of the rank's loss to a cause. If its peers lose at most this, most of the loss belongs to the rank alone.
+LEADS = 0.5  # Share of all waiting that a rank must cause. With less, it is one of several late ranks.
+# If the peers lose at most this share of the rank's loss to a cause, most of the loss belongs to the rank alone.
 ITS_OWN = 0.5
-BOUNDED = "The other ranks hardly lose this time. The job gains at most as much as by “{title}”, which is the same time."
+BOUNDED = "The other ranks hardly lose this time. The job gains at most as much as by “{title}”, which covers the same time."
 
 
 def waited_for_ms(communication: Communication, late: Straggler) -> float:
@@ -30,10 +30,10 @@ def waited_for_ms(communication: Communication, late: Straggler) -> float:
 
 
 def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Finding]:
-    """Return the findings with the gains of a late rank's own losses limited.
+    """Return the findings, with the gains of a late rank's own losses limited.
 
-    The limit is the job's gain if this rank were as fast as its peers. The replay predicts such findings for the late rank
-    alone, but the ranks that wait for it do not get faster.
+    The limit is the job's gain if this rank were as fast as its peers. The replay predicts the findings for the late rank alone,
+    but the ranks that wait for it do not get faster.
     """
     late = _late(findings)
     single = _lost_alone(context) if late is not None else frozenset()
@@ -41,7 +41,7 @@ def bounded_by_late(context: RuleContext, findings: list[Finding]) -> list[Findi
 
 
 def is_seen_to_be_late(context: RuleContext, late: Finding, _host: Finding) -> bool:
-    """Return whether the recording shows other ranks waiting for a rank that is late by itself.
+    """Return whether the recording shows other ranks waiting for a rank that its own work makes late.
 
     The rank does not count if recording may have made it late. An observation is stronger than an estimate, and a slow host
     of all ranks does not explain it.
@@ -59,7 +59,7 @@ def _late(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _lost_alone(context: RuleContext) -> frozenset[str]:
-    """Return the causes that make the rank in ``context`` late and that cost its peers much less."""
+    """Return the causes of the rank's lateness that cost its peers much less."""
     ranks, communication = context.run.ranks, context.run.communication
     mine = (context.rank.recording_id, context.rank.device)
     at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == mine), -1)
@@ -79,7 +79,7 @@ def _lost_alone(context: RuleContext) -> frozenset[str]:
 def _bounded(finding: Finding, late: Finding) -> Finding:
     """Return ``finding`` with at most the severity and gain of ``late``, and without edits.
 
-    Without edits it is not part of joint predictions, because it belongs to one rank only.
+    Joint predictions use edits, but this gain belongs to one rank only.
     """
     if finding is late or late.predicted_step_ms is None or (finding.predicted_step_ms or 0.0) >= late.predicted_step_ms:
         return finding

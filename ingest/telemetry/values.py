@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 
 from sawtooth.ingest.telemetry.table import SampleTable
 
-NO_TIMES = "no_times"  # key of the diagnostic of a file without times
 MIB = 1 << 20
 MOST_CHARACTERS = 1 << 16  # characters of a line; the widest W&B tables have some thousand columns
 EPOCH = datetime(1970, 1, 1)
@@ -120,7 +119,7 @@ class CountedTimes:
         table.clock = "unknown"
         table.metadata["assumed_interval_ns"] = default_ns
         note = f"{tool} wrote no times. Samples are assumed to be {default_ns / 1e9:g} s apart, from 0. Enter the start to show them with a trace."
-        table.note(NO_TIMES, "info", note)
+        table.note("no_times", "info", note)
 
     def ns(self, index: int) -> int:
         """Return the time of sample ``index``."""

@@ -14,14 +14,16 @@ from sawtooth.analysis.findings.queries.passes import in_backward, passes
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
 
-EFFICIENT_ALIGNED = 4  # FP32 elements of one load of 16 bytes. The memory-efficient kernel takes no other head size.
+EFFICIENT_ALIGNED = (
+    4  # FP32 elements in a load of 16 bytes. The memory-efficient kernel needs head sizes that are multiples of it.
+)
 LARGEST_HEAD = 256
 
 
 def under_autocast(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, dtype: str) -> list[Edit]:
     """Return the edits that run the step under autocast to ``dtype``.
 
-    ``products`` are the rows that it would multiply in ``dtype``. Empty if nothing about them is known.
+    ``products`` are the rows that autocast would run in ``dtype``. Empty if their times are not known.
     """
     timed = retimed_products(products, gpu, dtype)
     if timed is None:
@@ -47,10 +49,10 @@ def under_autocast(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, 
 
 
 def _newly_fused(context: RuleContext, gpu: GpuPeaks) -> tuple[list[Edit], set[int]]:
-    """Return the edits, and the operations, of attention that runs unfused only because it is FP32.
+    """Return the edits for attention that runs unfused only because it is FP32, and its operations.
 
-    The memory-efficient kernel is the only fused one for FP32, and it takes head sizes that fill its loads. In 16 bits PyTorch
-    pads the head size for flash attention.
+    For FP32, only the memory-efficient kernel is fused, and it needs head sizes that fill its loads. In 16 bits, PyTorch pads the
+    head size for flash attention.
     """
     calls = context.recording.rows(
         "SELECT o.cpu_op_id, s.input_dims, s.input_types FROM named_cpu_ops o JOIN signatures s USING (signature_id) "

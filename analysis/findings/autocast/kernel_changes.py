@@ -1,7 +1,7 @@
 """Times of a step's kernels under autocast, with the casts that it adds.
 
-Products make 16-bit results; norms and losses make FP32 results. Other operators keep the dtype of their inputs, and FP32 wins
-where both occur (PyTorch's type promotion).
+Products have 16-bit results; norms and losses have FP32 results. Other operators keep the dtype of their inputs, or use FP32 if
+the inputs have both (PyTorch's type promotion).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, estimate
 from sawtooth.analysis.knowledge.kernel_work import moving_work
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 
-# Operators of autocast's FP32 list that move much data. Cross entropy calls log_softmax with the dtype of its input, so that is
-# not one of them. https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
+# Operators of autocast's FP32 list that move much data. Cross entropy is not among them, because it calls log_softmax with the
+# dtype of its input. https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
 IN_FP32 = re.compile(
     r"^aten::(native_layer_norm|native_group_norm|_fused_rms_norm|_softmax|exp|log|log1p|pow|rsqrt|reciprocal|softplus|cumsum|prod|"
     r"linalg_vector_norm|nll_loss2?d?_forward|mse_loss|smooth_l1_loss|huber_loss|kl_div|binary_cross_entropy_with_logits|logsumexp|"
@@ -31,15 +31,17 @@ IN_FP32 = re.compile(
 BACKWARD_IN_FP32 = re.compile(
     r"^aten::(native_layer_norm|native_group_norm|_fused_rms_norm|_softmax|nll_loss2?d?|mse_loss|embedding_dense)_backward(_data)?$"
 )
-FIRST_INPUT = (*NORMS, "aten::copy_", "aten::fill_", "aten::zero_")  # The dtype of the first input alone is that of the result.
+FIRST_INPUT = (*NORMS, "aten::copy_", "aten::fill_", "aten::zero_")  # Their result has the dtype of the first input.
 MOVES = ("elementwise", "copy", "reduction", "softmax", "norm", "pool", "memcpy")
 CAST = "aten::copy_cast"
-CAST_BYTES = 8  # The table of kernel times counts FP32 in and FP32 out for each element of a cast.
-MORE_CASTS = 1.3  # Four loops had 4 to 30 % more casts than are counted here (products without bias, losses).
-# Elementwise kernels without a row in that table gain less than the bytes: 0.6 to 0.7 of the time for half of the bytes on H100
-# and H200 (sums, additions, activations of five loops), as each thread has the same instructions for fewer bytes.
+CAST_BYTES = 8  # The table of kernel times counts a cast as reading and writing 4 bytes per element.
+MORE_CASTS = (
+    1.3  # Upper factor for casts that are not counted here (products without bias, losses). Four loops had 4 to 30 % more.
+)
+# Elementwise kernels that the table lacks gain less than their bytes: with half of the bytes they take 0.6 to 0.7 of the time
+# (sums, additions, activations of five loops on H100 and H200), because each thread runs the same instructions.
 BYTES_POWER = 0.7
-# Share of the gain of elementwise work by which a group of it differed on six pairs of runs (FP32 or TF32, then bf16).
+# Error of the gain of a group of elementwise kernels, as a share of it, on six pairs of runs (FP32 or TF32, then bf16).
 WRONG_DTYPE = 0.4
 
 
@@ -63,9 +65,9 @@ class KernelChange:
 
 @dataclass
 class AutocastWalk:
-    """A walk over the GPU operations of steps in order, which fills ``changes`` (by gpu_op_id).
+    """A walk over the GPU operations of steps in order; it fills ``changes`` (by gpu_op_id).
 
-    ``products`` are the calls of products that autocast runs in ``dtype``, ``backward`` the operations of backward passes.
+    ``products`` are the product calls that autocast runs in ``dtype``. ``backward`` are the operations of backward passes.
     """
 
     gpu: GpuPeaks
@@ -75,7 +77,7 @@ class AutocastWalk:
     changes: dict[int, KernelChange]
     compiled: bool
     tensors: StepTensors = field(default_factory=StepTensors)
-    narrowed: set[Any] = field(default_factory=set)  # Calls whose tensors have 16 bits.
+    narrowed: set[Any] = field(default_factory=set)  # Calls with 16-bit tensors.
 
     def step(self, rows: pd.DataFrame) -> None:
         """Walk over the operations of one step."""
@@ -113,18 +115,18 @@ class AutocastWalk:
             self.tensors.put(size, True)
 
     def _cast_parameters(self, row: Any, sizes: list[int]) -> None:
-        """Add the casts of parameters: forward, and of their gradients."""
+        """Add the casts of parameters in the forward pass, and of their gradients."""
         for size in (size for size in sizes if size):
             self._cast(row, size, 2)
 
     def _cast_input(self, row: Any, size: int) -> None:
-        """Add the casts of an input that is FP32, and of its gradient."""
+        """Add the casts of an FP32 input and of its gradient."""
         half = self.tensors.half(size)
         if not half:
-            self._cast(row, size, 2 if half is False else 1)  # Data of the loader has no gradient.
+            self._cast(row, size, 2 if half is False else 1)  # An input from the loader has no gradient.
 
     def _cast(self, row: Any, size: int, times: int) -> None:
-        if self.compiled:  # The compiler joins casts with the kernels around them.
+        if self.compiled:  # The compiler fuses casts into the kernels around them.
             return
         time = estimate(moving_work(CAST, float(CAST_BYTES * size), "fp32"), self.gpu)
         change = self.changes.setdefault(row.gpu_op_id, KernelChange(row.dur_ns, row.dur_ns, row.dur_ns))
@@ -159,7 +161,7 @@ class AutocastWalk:
         self.tensors.put(largest, half, joins=joins)
 
     def _compiled(self, row: Any) -> None:
-        """Give a kernel of a compiled model a time between all its tensors in 16 bits and none."""
+        """Set a compiled kernel's time between that with all tensors in 16 bits and that with none."""
         half = row.dur_ns * 0.5**BYTES_POWER
         self.changes[row.gpu_op_id] = KernelChange((half + row.dur_ns) / 2, half, row.dur_ns)
 
@@ -177,8 +179,8 @@ class AutocastWalk:
         self.tensors.put(largest, False)
 
     def _narrow(self, row: Any) -> None:
-        """Give a kernel the time that it takes on 16-bit tensors."""
-        in_table = row.category != "softmax"  # For these the table is wrong by up to 40 % where rows are long.
+        """Set a kernel's time to that on 16-bit tensors."""
+        in_table = row.category != "softmax"  # The table is wrong by up to 40 % for softmax over long rows.
         times = [_moving_ms(row, dtype, self.gpu) if in_table else None for dtype in ("fp32", self.dtype)]
         if row.category == "memcpy" and "DtoD" not in row.kernel:
             return
@@ -190,7 +192,7 @@ class AutocastWalk:
 
 
 def _moving_ms(row: Any, dtype: str, gpu: GpuPeaks) -> float | None:
-    """Return the time of the operator of a row by the table of kernel times; None if it has none."""
+    """Return the time of a row's operator from the table of kernel times; None if it is not there."""
     moved = operator_bytes(
         row.operator, row.dims, ["c10::BFloat16" if t == "float" and dtype != "fp32" else t for t in row.types], row.concrete
     )

@@ -1,7 +1,7 @@
 """Dtypes of a step's tensors under autocast, by their number of elements.
 
-A trace records the shapes and dtypes of inputs, but not which tensor an operator reads. So the dtype of a tensor under autocast
-is that of the latest result with as many elements.
+A trace records the shapes and dtypes of an operator's inputs, but not the operator that made them. So a tensor is assumed to be
+the latest result with as many elements, and gets the dtype of that result.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 from sawtooth.analysis.findings.recorded.counted_operations import numel
 from sawtooth.analysis.knowledge.flops import convolution_output
 
-SPLIT = (1, 2, 3, 4)  # Views of a product's result: queries, keys and values of one, or the halves of a gated layer.
+SPLIT = (1, 2, 3, 4)  # Numbers of views into which a product's result is split, such as queries, keys and values.
 
 
 @dataclass
 class StepTensors:
     """Results of a step by their number of elements, with the dtype that autocast would give them.
 
-    Values of ``latest`` are the position of the result in the step and whether it has 16 bits.
+    ``latest`` has the position of the latest result in the step, and whether it has 16 bits.
     """
 
     latest: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    # Of results that an addition of two such tensors may read besides the latest one.
+    # The dtype of an older result of this size. An addition of two tensors (a residual) may read both.
     earlier: dict[int, bool] = field(default_factory=dict)
-    widened: set[int] = field(default_factory=set)  # Cast to FP32 for an operator: the gradient is cast back.
+    widened: set[int] = field(default_factory=set)  # Sizes cast to FP32 for an operator, so that the gradient is cast back.
     count: int = 0
 
     def put(self, size: int, half: bool, *, joins: bool = False) -> None:
-        """Add a result; ``joins`` is that of two tensors of its size, such as a residual."""
+        """Add a result; ``joins`` marks the sum of two tensors of this size, such as a residual."""
         self.count += 1
         self.latest[size] = self.count, half
         if joins or size not in self.earlier:

@@ -12,16 +12,16 @@ WRITTEN = (
 
 
 def larger_batch_code(run: RunResult, times: int) -> tuple[CodeChange, ...]:
-    """Return the change to a batch ``times`` as large in each framework."""
+    """Return the code for a batch ``times`` as large in each framework."""
     size = batch_size(run)
     now, then = (str(size), str(times * size)) if size else ("batch_size", "larger_batch_size")
     return tuple(CodeChange(name, line.format(now), line.format(then)) for name, line in WRITTEN)
 
 
 def batch_size(run: RunResult) -> int | None:
-    """Return the samples of the run's batch, as its loader or its user says; None if not known.
+    """Return the samples per batch, from the loader or from the user; None if not known.
 
-    A number from the user is not used for a run with several ranks, because it may count all of them.
+    A number from the user is not used for a run with several ranks, because it may count all ranks.
     """
     facts = run.manifest.facts
     size = facts.loader_batch or (facts.samples_per_step if len(run.ranks) == 1 else None)

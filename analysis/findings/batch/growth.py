@@ -19,8 +19,9 @@ from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_wor
 from sawtooth.analysis.knowledge.recurrent import RECURRENT, layers_and_directions
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 
-THREADS_OF_SM = 2048  # Fewer elements per SM leave the GPU partly empty, so that more elements take no longer.
-OFF = 0.05  # Exponent of the batch factor for the error of a moving kernel's time: 7 % at 4 times the batch, 15 % at 16 times.
+THREADS_OF_SM = 2048  # With fewer elements per SM, part of the GPU is idle, and more elements take no longer.
+# The error of the time of a kernel that moves tensors is the batch factor to this power: 7 % at 4 times the batch, 15 % at 16.
+OFF = 0.05
 # From this batch factor on, the model's full interval applies; for smaller factors most of the model's error cancels.
 WHOLE_SPREAD = 16.0
 TILE = re.compile(r"(?:tilesize|gemm_)\d+x([1-9]\d*)[x_]")  # Matches the names of cuDNN's own kernels and of CUTLASS.
@@ -39,9 +40,9 @@ class Growth(NamedTuple):
 class Law(NamedTuple):
     """How a kernel's time grows: the factor and interval of ``Growth``, and two limits.
 
-    ``stream_ns`` is the time to move its bytes at the memory's full rate, ns (NaN if not known). ``rounds`` is how many
-    elements each thread processes one after the other (1 if not known). Only the latency of one such round does not grow with
-    the batch.
+    ``stream_ns`` is the time to move the kernel's bytes at the memory's full rate (NaN if not known). ``rounds`` is the number of
+    elements that each thread processes one after the other (1 if not known). The latency of one round does not grow with the
+    batch.
     """
 
     factor: float
@@ -58,7 +59,7 @@ STAYS = Law(1.0, 1.0, 1.0)
 class Scale:
     """Effect of a batch ``times`` as large on a kernel of ``gpu``.
 
-    ``own`` has the shapes of parameters, also transposed.
+    ``own`` has the shapes of the parameters and their transposes.
     """
 
     gpu: GpuPeaks | None
@@ -78,9 +79,9 @@ class Scale:
         return self._moving(row)
 
     def _of_attention(self, row: Any) -> Growth | None:
-        """Return the growth of attention, whose query blocks run in parallel, one on each SM.
+        """Return the growth of attention.
 
-        A larger batch takes no longer while there are fewer blocks than SMs.
+        Its query blocks run in parallel, one per SM. While there are fewer blocks than SMs, a larger batch takes no longer.
         """
         query = row.flop_dims[1 if row.flop_operator.endswith("backward") else 0]
         if self.gpu is None or not self.gpu.sms or not isinstance(query, list) or len(query) != 4:
@@ -91,9 +92,9 @@ class Scale:
     def _of_hidden_product(self, row: Any) -> Growth:
         """Return the growth of a product without recorded shapes, as in recurrent cells or compiled regions.
 
-        Its tiles run in parallel, one on each SM. The kernel has all SMs, or only its share of them while ``row.beside``
-        kernels run at the same time. A smaller batch may have fewer tiles, or as many smaller ones: the time lies between the
-        two. If the batch rows per tile are not known, all tiles are assumed to be full; those of a smaller batch may not be.
+        Its tiles run in parallel, one per SM. If ``row.beside`` kernels run at the same time, it has only its share of the SMs. A
+        smaller batch may have fewer tiles, or as many smaller ones; the interval covers both. If the batch rows per tile are not known,
+        all tiles are assumed to be full.
         """
         sms = (self.gpu.sms or 1) if self.gpu is not None else 1
         more = _more_tiles(row, self.times) or self.times
@@ -125,7 +126,7 @@ class Scale:
     def _larger(self, operator: str, dims: Any) -> list[Any]:
         """Return the shapes with the batch ``times`` as large.
 
-        A product has the batch as its inner dimension if neither operand is a parameter.
+        If neither operand is a parameter, the batch is the inner dimension of the product.
         """
         shapes = [list(shape) if isinstance(shape, list) else shape for shape in dims]
         first = FIRST_OPERAND.get(operator, 0)
@@ -162,7 +163,7 @@ class Scale:
         return Law(*self._about(factor), stream_ns, self._rounds(row, tensors))
 
     def _rounds(self, row: Any, tensors: list[Shape]) -> float:
-        """Return how many elements of the batch each running thread processes one after the other."""
+        """Return the number of elements that each thread processes one after the other."""
         elements = max((numel(list(shape)) for shape in tensors if shape not in self.own), default=0)
         # The grid of a reduction grows with the elements that it reduces.
         if self.gpu is None or not row.blocks > 0 or row.category == "reduction":
@@ -172,11 +173,11 @@ class Scale:
 
 
 def _more_tiles(row: Any, times: float) -> float | None:
-    """Return by which factor the number of tiles of a recurrent layer's product grows.
+    """Return the factor by which the number of tiles of a recurrent layer's product grows.
 
-    Each time step multiplies one row per sample, and a tile may contain all of these rows. One product for several time steps
-    has more rows. None if it is no such product, or if shapes or kernel name are not known. cuDNN stores matrices by columns,
-    as cuBLAS does: the second size of a tile belongs to the batch.
+    Each time step multiplies one row per sample, and a tile may contain all of these rows. A product over several time steps has
+    more rows. None for other products, or if shapes or the kernel's name are not known. cuDNN stores matrices by columns, like
+    cuBLAS, so the second size of a tile belongs to the batch.
     """
     tile = TILE.search(row.kernel)
     layers = layers_and_directions(row.dims) if row.operator in RECURRENT and tile and row.launches > 0 else 0

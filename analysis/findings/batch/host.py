@@ -1,6 +1,6 @@
 """Speed of a run's host, estimated from the difference between the run's step and its replay.
 
-Another batch gives the GPU other work, which may make this difference visible.
+Another batch size changes the GPU's work, which may make this difference visible.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from sawtooth.analysis.replay.edits import FasterHost
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
 
 MOST_HOST_SPEED = 3.0  # The search covers host speeds from a third to three times that of the trace.
-SEARCH_HALVINGS = 10  # Number of halvings of that range: the result is precise to a fifth of a percent.
-# Upper limit of the host's time, relative to the replay, while the GPU hides it: one of nine loops took 1.75 times as long.
+SEARCH_HALVINGS = 10  # Steps of the bisection of that range; they give a precision of 0.2 %.
+# Upper limit of the host's time ÷ its time in the replay, while the GPU hides it. One of nine loops had 1.75.
 SLOWEST_HOST = 1.8
 
 
 def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
-    """Return the host speed at which the replay takes the run's own step.
+    """Return the host speed at which the replayed step equals the run's own step.
 
-    Empty if the replay already takes that step, or if no host speed gives it.
+    Empty if the replay already gives that step, or if no host speed does.
     """
     now = whatif.step_ms()
     if now is None or best.ms is None or not best.represented or abs(best.ms / now - 1) <= RUNS_DIFFER:
@@ -40,10 +40,7 @@ def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
 
 
 def hidden_host(whatif: WhatIf, best: BestStepTime) -> float:
-    """Return the largest factor for the host's time that does not make the step longer than the run's.
-
-    The GPU hides host time up to this factor.
-    """
+    """Return the largest factor for the host's time that the GPU's work hides in the run's step."""
     assert best.ms is not None
     longest = max(best.ms, whatif.step_ms() or 0.0) * (1 + RUNS_DIFFER)
 

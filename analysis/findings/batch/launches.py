@@ -1,4 +1,4 @@
-"""How much larger a batch may be before its step takes longer, if the host's launches limit the step."""
+"""How far the batch can grow before its step takes longer, if the host's launches limit the step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sawtooth.analysis.findings.queries.convolution_searches import searching_co
 from sawtooth.analysis.findings.queries.plan_builds import plan_builds
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 
-LEAST_RATE_FACTOR = 1.3  # Multiple of today's sample rate.
-AS_FAR = 0.9  # Share of the sample rate that launches alone would allow.
-FREE = 0.5  # Share of the GPU's memory. With this much free, a doubled batch certainly fits.
-MORE = 1.1  # Multiple of the sample rate that launches alone would allow. From here on, the predicted step decides.
+LEAST_RATE_FACTOR = 1.3  # Smallest gain in samples per second that is reported.
+AS_FAR = 0.9  # Of the sample rate that launches alone allow. Below it, something else limits the batch.
+FREE = 0.5  # If this share of the GPU's memory is free, a doubled batch fits.
+MORE = 1.1  # Of the sample rate that launches alone allow. Above it, the predicted step decides.
 
 
 class LargerBatch(NamedTuple):
-    """The gain in samples per second of a larger batch, and how in words.
+    """The gain of a larger batch in samples per second, and a clause that explains it.
 
-    ``busy_ms`` is the GPU's need per step, ``free_bytes`` its unused memory, ``predicted`` the steps of larger batches.
+    ``busy_ms`` is the GPU's work per step, ``free_bytes`` its unused memory, ``predicted`` the steps of larger batches.
     """
 
     rate: float
@@ -33,9 +33,9 @@ class LargerBatch(NamedTuple):
 
 @once
 def fills_launches(context: RuleContext) -> LargerBatch | None:
-    """Return the larger batch that the launches of today's step allow; None if they do not limit it.
+    """Return how much larger the batch can be if launches limit the step; None if they do not.
 
-    More samples need more acting where a policy acts, which a larger update does not shorten.
+    If a policy acts in the loop, more samples need more acting; a larger batch for the update does not shorten that.
     """
     use, busy, step_ms = memory_use(context), context.gpu_needs_ms(), context.step_ms
     if (
@@ -53,8 +53,8 @@ def fills_launches(context: RuleContext) -> LargerBatch | None:
         return None
     larger, rate = context.once(larger_batches), step_ms / busy
     best = max(larger, key=lambda at: at.rate, default=None)
-    how = f"up to about {rate:.1f} times as large takes hardly longer"
-    # Something else limits a larger batch (the loader, kernels that grow more than it), or kernels grow less than the batch.
+    how = f"up to about {rate:.1f} times as large hardly takes longer"
+    # The loader or kernels limit the larger batch, or kernels grow less than the batch does.
     if best is not None and (larger[-1].rate < AS_FAR * min(larger[-1].times, rate) or best.rate > MORE * rate):
-        rate, how = best.rate, f"{best.times:g} times as large trains about {best.rate:.2g} times the samples a second"
+        rate, how = best.rate, f"{best.times:g} times as large trains about {best.rate:.2g} times as many samples per second"
     return LargerBatch(rate, how, busy, use[1] - use[0], larger) if rate >= LEAST_RATE_FACTOR else None

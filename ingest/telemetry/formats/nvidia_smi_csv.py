@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.telemetry.delimited import read_delimited
 from sawtooth.ingest.telemetry.find_header import find_header, text_of
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
-from sawtooth.ingest.telemetry.values import NO_TIMES
 
 NAME = "nvidia-smi CSV"
 
@@ -25,7 +25,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     Raises SourceError if there is no timestamp column.
     """
     telemetry = read_delimited(lines, NAME)
-    if any(diagnostic["key"] == NO_TIMES for diagnostic in telemetry.diagnostics):
+    if "assumed_interval_ns" in json.loads(telemetry.metadata):  # the file has no times
         problem = "This nvidia-smi log has no timestamp column, so its samples cannot be placed in time. Record it with nvidia-smi --query-gpu=timestamp,index,utilization.gpu --format=csv -l 1."
         raise SourceError("E-TYPE", problem)
     return telemetry

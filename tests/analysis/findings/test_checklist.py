@@ -94,9 +94,9 @@ def test_every_rule_has_its_technique():
 def test_what_a_technique_works_on_is_said_where_the_trace_has_none_of_it():
     assert all(technique.works_on for technique in TECHNIQUES if technique.needs)
     assert of("gpt_small")["channels_last for convolutions"].sentence == "the trace has no convolutions"
-    assert "looked for TF32 off: not there" in of("gpt_small")["TF32 where FP32 is needed"].sentence
+    assert "looked for TF32 off and found none" in of("gpt_small")["TF32 where FP32 is needed"].sentence
     looked = of("channels_last")["No bias before a batch norm"].sentence
-    assert looked.startswith("the trace has aten::") and "looked for bias before norm: not there" in looked
+    assert looked.startswith("the trace has aten::") and "looked for bias before norm and found none" in looked
 
 
 def test_what_is_in_use_names_what_shows_it_and_what_was_not_looked_at():

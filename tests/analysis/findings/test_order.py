@@ -246,15 +246,15 @@ def test_a_general_finding_stands_behind_its_first_part_wherever_both_were() -> 
     for part_ms, severity in ((6.0, "info"), (4.0, "warning")):  # of 10 ms: more than half, and less
         found = ordered(None, [costs("general", 10.0), costs("other", 8.0), costs("part", part_ms)], rules)
         assert [f.rule for f in found] == ["other", "part", "general"]
-        assert found[2].severity == severity and "has its own remedy" in found[2].prediction_note
+        assert found[2].severity == severity and "has its own solution" in found[2].prediction_note
 
 
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ([rule("a", needs=(Relation("b"),)), rule("b", needs=(Relation("a"),))], "comes before the next one: "),
-        ([rule("a", comes_before=(Relation("b"),)), rule("b", part_of="a")], "comes before the next one: "),
-        ([rule("a", part_of="gone")], "not there: gone"),
+        ([rule("a", needs=(Relation("b"),)), rule("b", needs=(Relation("a"),))], "relations form a cycle: "),
+        ([rule("a", comes_before=(Relation("b"),)), rule("b", part_of="a")], "relations form a cycle: "),
+        ([rule("a", part_of="gone")], "not exist: gone"),
     ],
 )
 def test_relations_that_go_round_or_lead_nowhere_are_refused(rules: list[Rule], says: str) -> None:

@@ -18,7 +18,7 @@ from tests.support.findings_of import library, result_of
 CHECKED = [
     Checked(TECHNIQUES[1], "not checked", "no samples of the host: `sawtooth sample`", "host-swaps"),
     Checked(TECHNIQUES[2], "done", "the trace has a pinned copy"),
-    Checked(TECHNIQUES[3], "nothing", "looked for small copies: not there"),
+    Checked(TECHNIQUES[3], "nothing", "looked for small copies and found none"),
 ]
 
 
@@ -30,7 +30,7 @@ def checked_of(result):
 def test_what_cannot_be_seen_is_no_all_clear():
     assert words.without_finding(CHECKED) == [
         (TECHNIQUES[2].title, "in use", "The trace has a pinned copy."),
-        (TECHNIQUES[3].title, "nothing to gain", "Looked for small copies: not there."),
+        (TECHNIQUES[3].title, "nothing to gain", "Looked for small copies and found none."),
         (TECHNIQUES[1].title, "cannot be seen", "No samples of the host: `sawtooth sample`."),
     ]
     assert (

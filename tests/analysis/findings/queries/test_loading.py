@@ -67,9 +67,9 @@ def test_no_more_workers_are_advised_where_that_thread_is_the_limit():
     pinned = msgspec.structs.replace(facts(10, seen=12), loader_pin_ms=36)
     title, advice = limited_by(pinned)
     assert (
-        title == ": one thread pins the batches of all of them, 36 ms each"
+        title == ": one thread pins the batches of all workers, 36 ms each"
         and "uint8" in advice.how
-        and "more of them bring nothing" in advice.how
+        and "additional workers bring nothing" in advice.how
     )
     assert "computes" in limited_by(msgspec.structs.replace(pinned, loader_workers=4))[0]  # 400
     assert quickest_ms(pinned) == pytest.approx(36)
@@ -145,8 +145,8 @@ def test_nothing_is_said_where_nothing_was_timed():
 
 
 def test_what_a_sample_waits_for_and_what_it_computes_are_told_apart():
-    assert "waits 90 % of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1].how
-    assert "computes 100 % of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1].how
+    assert "waits for 90 % of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1].how
+    assert "computes for 100 % of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1].how
     assert limited_by(facts(6.5)) is None and limited_by(UserFacts()) is None
 
 
