@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.metrics.step_time_evidence import FLOOR_MARGIN
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edges import at_edge
 from sawtooth.analysis.replay.edits import (
@@ -162,12 +163,13 @@ class WhatIf:
     def of_another_run(self, best: BestStepTime, edits: Iterable[Edit], between: tuple[float, float]) -> tuple[float, float]:
         """Return the interval in ms for another run with ``edits``, from ``between``, that of this run.
 
-        A host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. Whether the change gains is a
+        A host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. The GPU's own work may be
+        shorter there by FLOOR_MARGIN, so the interval extends to both sides of every prediction. Whether the change gains is a
         question about one run, so the other's host does not extend the interval beyond the current step.
         """
         edits = tuple(edits)
         likely, slow = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
-        low = max(between[0] * (1 - likely), self.least_ms(best, edits))
+        low = max(between[0] * (1 - likely), FLOOR_MARGIN * self.least_ms(best, edits))
         return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
 
     def fed_every_ms(self, best: BestStepTime, edits: Iterable[Edit], ms: float, edge: Edge) -> float | None:

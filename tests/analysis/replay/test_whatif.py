@@ -175,7 +175,7 @@ def test_of_another_run_so_much_more_is_uncertain_as_the_gpu_waits() -> None:
     )  # two runs differ by that much anyway
     longer = (0.105, 0.110)
     assert hidden().of_another_run(step, [], longer) == pytest.approx((0.105 * 0.97, 0.110 * 1.03))  # it waits for nothing
-    assert hidden().of_another_run(step, [], none)[0] == pytest.approx(0.100)  # which it works, whoever says less
+    assert hidden().of_another_run(step, [], none)[0] == pytest.approx(0.96 * 0.100)  # its work, in a run with quicker kernels
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_the_interval_begins_no_lower_than_the_gpus_work_that_is_left() -> None:
             step = of_step(step_us / 1000, "user")
             low, high = loop.predict_range_ms(step, [edit]) or (0, 0)
             middle, another = loop.predict_ms(step, [edit]) or 0, loop.of_another_run(step, [edit], (low, high))
-            assert least_us / 1000 <= another[0] <= low <= middle <= high <= another[1]
+            assert 0.96 * least_us / 1000 <= another[0] <= 0.97 * low <= low <= middle <= high <= another[1]
     half = ScaledOps((0, 1, 2, 3), 0.5, 0.25, 0.75)
     assert waiting().least_ms(of_step(0.100, "user"), [half]) == pytest.approx(0.010), "40 µs of kernels, at their quickest"
     assert waiting().least_ms(of_step(0.020, "user"), [half]) == pytest.approx(0.005), "of half of the work that was recorded"

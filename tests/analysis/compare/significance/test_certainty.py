@@ -93,11 +93,11 @@ def step(best, half, source="telemetry", steps=3):
 
 
 def test_a_change_much_larger_than_both_intervals_is_shown_by_three_steps():
-    # 37.7 ± 4 → 9 ± 1.5 ms at 90 %: √(16 + 2.25) · 1.96 ÷ 1.645 = 5.1 ms, so at least 23.6 ms of 9 are saved: 262 %.
-    found = verdict([step(37.7, 4.0)], [step(9.0, 1.5)])
+    # 37.7 ± 8 → 9 ± 3 ms at 90 %: half of √(64 + 9) · 1.96 ÷ 1.645 = 5.1 ms, so at least 23.6 ms of 9 are saved: 262 %.
+    found = verdict([step(37.7, 8.0)], [step(9.0, 3.0)])
     assert (found.word, found.confidence) == ("faster", "medium")  # 3.3 to 5.3 × as fast: that is clear, by how much is not
     assert found.ci95_ms == pytest.approx((-28.7 - 5.09, -28.7 + 5.09), abs=0.01)
-    assert verdict([step(37.7, 4.0, "estimate")], [step(9.0, 1.5)]).confidence == "medium"
+    assert verdict([step(37.7, 4.0, "estimate")], [step(9.0, 3.0)]).confidence == "medium"
 
 
 def test_stopwatch_against_telemetry_lowers_confidence():

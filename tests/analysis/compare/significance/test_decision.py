@@ -244,8 +244,8 @@ def test_the_smallest_visible_change_is_found_four_times_of_five():
 
 def test_no_change_leaves_a_step_shorter_than_the_gpu_works():
     # 776 (768 to 784) → 137 ms (55 to 219): B's GPU works 120 ms of a step, so that at most 784 − 120 went.
-    a = MeasuredSteps((776.0,) * 3, 776.0, "telemetry", low_ms=768.0, high_ms=784.0)
-    b = MeasuredSteps((137.0,) * 3, 137.0, "telemetry", low_ms=55.0, high_ms=219.0)
+    a = MeasuredSteps((776.0,) * 3, 776.0, "estimate", low_ms=768.0, high_ms=784.0)
+    b = MeasuredSteps((137.0,) * 3, 137.0, "estimate", low_ms=55.0, high_ms=219.0)
     free, bound = (verdict([a], [replace(b, works_ms=works)]) for works in (None, 120.0))
     assert free.ci95_ms[0] < -700 and bound.ci95_ms == (pytest.approx(-664), free.ci95_ms[1])
     mirrored = verdict([replace(b, works_ms=120.0)], [a])
