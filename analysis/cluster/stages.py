@@ -16,7 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, PERSISTENT
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
+from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT
 from sawtooth.analysis.ranks.stragglers.reasons import MOST_REPLAYED
 from sawtooth.analysis.run.job import Straggler
 

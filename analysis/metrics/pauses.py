@@ -23,6 +23,7 @@ Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
 MOST_DISTANCE_DIFFERENCE = 1  # Distances between pauses may differ by this many steps, because a loop counts from 0 or from 1.
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "stood still"}
+SLOW_RATIO = 1.5  # A step of this many medians contains something that the others do not.
 MAJORITY = 0.5  # As a share of the first steps of rounds, or of the time before them.
 
 
@@ -196,6 +197,13 @@ class Profiled:
     waits_ms: float = 0.0
     loads: bool = False
     floor_ms: float | None = None
+
+
+def slow_steps(steps_ns: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the share of steps much longer than the median, and their mean excess over it in ms."""
+    usual = float(np.median(steps_ns))
+    slow = steps_ns[steps_ns > SLOW_RATIO * usual]
+    return len(slow) / len(steps_ns), float(slow.mean() - usual) / 1e6 if len(slow) else 0.0
 
 
 def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> Round | None:

@@ -49,6 +49,7 @@ class StepTimeEvidence:
     ``before_high_ms`` is the upper end of the interval if slower steps after the profile do not count. It is None without enough
     steps before the profile. ``timed_s`` is the length of the marked steps that count. ``marked_ms`` is the interval of these
     steps alone, if ``low_ms`` and ``high_ms`` also include the drift of the host. ``parts`` are those of the marked steps.
+    ``slow`` is the share of slow steps, and how many ms longer than the median they take (see ``pauses.slow_steps``).
     """
 
     source: StepSource
@@ -63,6 +64,7 @@ class StepTimeEvidence:
     timed_s: float = 0.0
     marked_ms: tuple[float, float] | None = None
     parts: StepParts | None = None
+    slow: tuple[float, float] = (0.0, 0.0)
 
     @property
     def alike(self) -> bool:

@@ -97,7 +97,9 @@ class ReplayedJob:
         kernels = [self.kernels[position] for position in self.included]
         waits = self.communication.ranks
         own_times = [
-            own_time(of_rank, member, waits[position].held_ms, _begins_ns(self.ranks[position]))
+            _with_marks(
+                own_time(of_rank, member, waits[position].held_ms, _begins_ns(self.ranks[position])), self.ranks[position]
+            )
             for of_rank, member, position in zip(kernels, paced.members, self.included, strict=True)
         ]
         late = find_stragglers(
@@ -221,6 +223,13 @@ def _own_times(
             own_time(mine, Member(problem, rank.device, counted, 0), held_ms(mine, counted, shortest), _begins_ns(rank))
         )
     return as_quiet_as_others(own_times)
+
+
+def _with_marks(own: OwnTime, rank: RankResult) -> OwnTime:
+    """Return ``own`` with the slow steps outside the profile, if the rank's loop was marked."""
+    marks = next((evidence for evidence in rank.best.witnesses if evidence.source == "marks"), None)
+    share, slow_ms = marks.slow if marks is not None else (0.0, 0.0)
+    return replace(own, slow_share=share, slow_ns=1e6 * slow_ms)
 
 
 def _begins_ns(rank: RankResult) -> NDArray[np.int64]:

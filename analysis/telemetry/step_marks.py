@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.pauses import Pauses, Round, pauses_of, rare_phases, round_of, stretches
+from sawtooth.analysis.metrics.pauses import Pauses, Round, pauses_of, rare_phases, round_of, slow_steps, stretches
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
@@ -28,8 +28,7 @@ SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, the median 
 CPU_WARM_UP_STEPS = 10  # Without a GPU, warm-up is at most this long. Further slow steps are other load on the host and count.
 PAUSE_RATIO = 20.0  # A step of this many medians contains an evaluation or a wait for the user, unless it recurs.
 WAIT_RATIO = 1.5  # In steps longer than this multiple of the mean, the host waits for work that it launched ahead.
-RARE_STEPS = 100  # Evaluations and checkpoints that are at least this many steps apart are not part of a step.
-RARE_STEPS_CPU = 10  # The same without a GPU, where the host does not launch ahead.
+RARE_STEPS, RARE_STEPS_CPU = 100, 10  # Evaluations and checkpoints this far apart are not part of a step; without a GPU: 10.
 LEAST_PAUSES = 3  # Pauses that recur this often belong to the loop, such as a checkpoint every hundred steps.
 BATCH_MEANS = 10  # The method of batch means gives the error of the mean although neighbouring steps are similar.
 LEAST_HALF_WIDTH = 0.01  # Marks of the host lead the GPU by up to the length of its queue, at the first and the last mark.
@@ -170,6 +169,7 @@ def _mean_evidence(counted: _CountedSteps, pauses: tuple[Pauses, ...], rounds: R
         round=rounds,
         before_high_ms=(mean + half) / 1e6 if counted.enough_before else None,
         timed_s=float(ns.sum()) / 1e9,
+        slow=slow_steps(ns),
     )
 
 

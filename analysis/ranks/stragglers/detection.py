@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.ranks.joint_replay import JointReplay
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, LONG_GAP_NS, UNRECORDED, WORK, OwnTime, OwnTimePart
+from sawtooth.analysis.ranks.stragglers.excess import HIDES, excess_of, hide_waiting, longer_by_gap_ns, longer_ns
+from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, UNRECORDED, WORK, OwnTime, OwnTimePart
 from sawtooth.analysis.ranks.stragglers.reasons import (
     Reason,
     reason_of_work,
@@ -32,11 +31,6 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.job import Straggler
 
 LEAST_SHARE = 0.03  # share of a step: a gain below 3 % is lost in the noise
-OUTLIER_MADS = 6.0  # median absolute deviations above the median; of 1,000 equal ranks, none is above
-FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # peers needed to measure their spread; share of steps in which an excess must occur
-RECURS = 2  # least number of steps with a stall; a loader that stalls every fourth step does it twice in a short profile
-STALL = 0.5  # a stall is at least this share of least_ns × steps, so two stalls raise the mean by least_ns
-HIDES, HIDDEN_TIMES = 0.7, 3.0  # idle peers wait for a rank if idle for this share of its loss, and this many times its own
 
 F64 = NDArray[np.float64]
 
@@ -50,6 +44,7 @@ class _ExcessTime:
     own: OwnTime
     peers: tuple[OwnTime, ...]
     shared_work_ms: float = 0.0  # the part of the excess kernel work that remains if all peers share it
+    times: float = 1.0  # how many such stalls the run has in as many steps as were profiled, if one was profiled
 
     @property
     def own_ms(self) -> float:
@@ -103,7 +98,12 @@ def find_stragglers(
         return _hidden_by_slow_hosts(job, late, ranks, hosts)
     recorded_gain_larger = gain_ms > _replayed_gain(job, late, step_ms)
     stragglers = stragglers_of(late, ranks, hosts, lambda subset: _gain(job, recorded, subset, step_ms))
-    return tuple(replace(rank, as_recorded=recorded_gain_larger) for rank in stragglers)
+    times = {rank.position: rank.times for rank in late}
+    return tuple(
+        replace(rank, own_ms=rank.own_ms * often, gain_ms=rank.gain_ms * often, as_recorded=recorded_gain_larger)
+        for rank in stragglers
+        for often in (times[rank.positions[0]] if len(rank.positions) == 1 else 1.0,)
+    )
 
 
 def recorded_stragglers(
@@ -165,91 +165,20 @@ def _hidden_by_slow_hosts(
 
 def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _ExcessTime:
     mine, others = own[position], tuple(own[p] for p in peers if p != position)
-    excess = {}
+    excess, one_stall = {}, []
     for part in mine.parts:
-        excess_ns = _excess(part, mine, others, least_ns) if others else None
+        excess_ns, once = excess_of(part, mine, others, least_ns) if others else (None, False)
         if excess_ns is not None:
             excess[part] = excess_ns
-        if excess_ns is not None and part.long and not (part.cause == UNRECORDED and _hide_waiting(mine, others, excess_ns)):
-            excess[part] = min(excess_ns, _longer_ns(part.cause, mine, others))
+        if excess_ns is not None and part.long and not (part.cause == UNRECORDED and hide_waiting(mine, others, excess_ns)):
+            excess[part] = min(excess_ns, longer_ns(part.cause, mine, others))
         if part.long and others and CAUSE_OF[part.cause].slowed:
-            single = _longer_by_gap_ns(part.cause, mine, others, least_ns)
+            single, once = longer_by_gap_ns(part.cause, mine, others, least_ns)
             excess[part] = max(excess.get(part, 0.0), min(single, float(part.ns.mean())))
-    return _ExcessTime(position, {part: ns for part, ns in excess.items() if ns > 0}, mine, others)
-
-
-def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
-    """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
-
-    Gaps count even while the GPU has work, because profiling changes where it runs out. It is 0 within the error.
-    """
-    own = mine.long_gaps_ns.get(cause, 0.0)
-    excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
-    return excess if excess > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
-
-
-def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float:
-    """Return by how much single long gaps of ``cause`` exceed those of the peers, in mean ns per step.
-
-    Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in most counted steps and no stall
-    recurs. The profiler's cost is not used, because it is known for a step and not for a gap. A host that is slower everywhere
-    also has longer gaps, so those of the peers are first scaled to its speed.
-    """
-    common = [step for step in mine.steps if all(step in other.steps for other in others)]
-    pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
-    slowdown = max(mine.short_ns / max(float(np.median([other.short_ns for other in others])), 1.0), 1.0)
-    excess = np.zeros(len(common))
-    for (i, step), pause in product(enumerate(common), pauses):
-        gaps = mine.longest_ns[pause][mine.steps.index(step)]
-        theirs = np.zeros((len(others), len(gaps)))
-        for row, other in zip(theirs, others, strict=True):
-            other_gaps = other.longest_ns[pause][other.steps.index(step)][: len(gaps)] if pause in other.longest_ns else ()
-            row[: len(other_gaps)] = other_gaps
-        usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
-        excess[i] += np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
-    if (excess >= STALL * len(excess) * least_ns).sum() >= RECURS:
-        return float(excess.mean())
-    return float(excess.mean()) if len(excess) and (excess >= least_ns).mean() > PERSISTENT else 0.0
-
-
-def _excess(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float | None:
-    """Return by how much ``part`` exceeds that of the peers, in mean ns per step; None if too rarely.
-
-    The excess must occur in most counted steps. For time that the profiler does not affect, ``least_ns`` in several steps and
-    in the mean of all of them is enough.
-    """
-    theirs = [_like(part, other) for other in others]
-    common = [step for step in mine.steps if all(step in other.steps for other in others)]
-    if not common:
-        return None
-    at = [mine.steps.index(step) for step in common]
-    table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)])
-    errors = np.array(
-        [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)]
-    )
-    usual = np.median(table, axis=0)
-    excess: F64 = part.ns[at] - usual
-    limit = np.median(errors, axis=0) if part.cause == WORK else part.error_ns[at] + np.median(errors, axis=0)
-    if len(others) >= FEWEST_TO_SCATTER:
-        limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
-    if part.cause != WORK and not CAUSE_OF[part.cause].slowed:
-        recurs = int((excess > np.maximum(limit, least_ns)).sum()) >= min(RECURS, len(common))
-        return float(excess.mean()) if recurs and excess.mean() >= least_ns else None
-    exceeds = excess > limit
-    return float(np.maximum(excess, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT else None
-
-
-def _like(part: OwnTimePart, other: OwnTime) -> OwnTimePart | None:
-    return next((p for p in other.parts if (p.cause, p.long) == (part.cause, part.long)), None)
-
-
-def _hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bool:
-    """Return whether the others' hosts wait for ``mine`` without a call that shows it.
-
-    ``lost_ns`` is the time that ``mine`` loses per step.
-    """
-    hidden = float(np.median([other.hidden_ns for other in others]))
-    return hidden >= HIDDEN_TIMES * mine.hidden_ns and hidden - mine.hidden_ns >= HIDES * lost_ns
+        one_stall += [part] if once else []
+    excess = {part: ns for part, ns in excess.items() if ns > 0}
+    times = max(mine.expected_stalls, 1.0) if excess and all(part in one_stall for part in excess) else 1.0
+    return _ExcessTime(position, excess, mine, others, times=times)
 
 
 def _wait_instead(late: _ExcessTime) -> bool:
@@ -289,7 +218,7 @@ def _gain(job: JointReplay, recorded: RecordedJob, late: Sequence[_ExcessTime], 
     wait = _wait_before(worst)
     if gain_ms >= LEAST_SHARE * step_ms and not wait:
         return gain_ms
-    if not (wait or _hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
+    if not (wait or hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
         return gain_ms
     seen_ms = min(recorded.gain_ms({rank.position: rank.own_ms * 1e6 for rank in late}), worst.own_ms)
     return max(gain_ms, seen_ms) if wait else seen_ms

@@ -18,7 +18,8 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.ranks.contention import Kernels, Quiet, Shape, held_ms
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, RECURS
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
+from sawtooth.analysis.ranks.stragglers.excess import OUTLIER_MADS, PERSISTENT, RECURS
 from sawtooth.analysis.ranks.stragglers.own_time import LONG_GAP_NS, UNRECORDED, WORK, kernel_work
 from sawtooth.analysis.ranks.stragglers.reasons import reason_of_work, shared_work_ms, shares_work, stragglers_of
 from sawtooth.analysis.run.job import Straggler

@@ -21,6 +21,8 @@ WORK = "work"  # a rank's kernels, without communication
 LONG_GAP_NS = 500_000  # recording one event never makes a gap this long, but a slow host under the profiler does
 COST_ERROR = 0.5  # possible error of the removed profiler's cost: two hosts of one job differ by this share
 HOST_ERROR = 0.35  # of host time: under the profiler, one host of a balanced job was up to 30 % slower than the other
+ALIKE = 2.0  # a stall in the profile and slow steps outside it differ by less: host work takes up to twice as long in a profile
+LEAST_EXPECTED = 0.5  # stalls that the marks' share of slow steps predicts for the profile; one was seen
 DEVICE_ERROR = 0.08  # of kernel time: GPUs of one model with equal work differed by up to 6 %
 
 UNRECORDED = "python_host"  # the cause of host time in which nothing was recorded
@@ -52,6 +54,8 @@ class OwnTime:
     ``held_ms`` is the time for which single kernels of a step are interrupted (of ``contention.held_ms``). ``longest_ns`` has
     single long gaps by cause and step, longest first. If the starts of steps are known, the part of a gap after one is
     separate: a host does different work at the end of a step and at the start of the next.
+    ``slow_share`` and ``slow_ns`` are the share of slow steps outside the profile, and how much longer they are, from the
+    rank's marks; 0 without marks.
     """
 
     steps: tuple[int, ...]
@@ -65,6 +69,8 @@ class OwnTime:
     hidden_ns: float
     held_ms: float = 0.0
     longest_ns: Mapping[Pause, tuple[F64, ...]] = field(default_factory=dict)
+    slow_share: float = 0.0
+    slow_ns: float = 0.0
 
     @property
     def short_ns(self) -> float:
@@ -83,6 +89,16 @@ class OwnTime:
         """
         of_steps = self.longest_ns.get((cause, started), ())
         return sum(float(gaps.sum()) for gaps in of_steps) / max(len(self.steps), 1)
+
+    def recurs(self, stall_ns: float) -> bool:
+        """Return whether steps outside the profile have stalls of about ``stall_ns`` often enough."""
+        alike = stall_ns / ALIKE <= self.slow_ns <= stall_ns * ALIKE
+        return alike and self.expected_stalls >= LEAST_EXPECTED
+
+    @property
+    def expected_stalls(self) -> float:
+        """How many slow steps the marks predict for the profiled ones."""
+        return self.slow_share * len(self.steps)
 
     def edit_of(self, part: OwnTimePart, keep_share: float) -> Edit:
         """Return the edit that leaves ``keep_share`` of ``part``."""

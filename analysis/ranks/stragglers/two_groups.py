@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
-from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE, OUTLIER_MADS, PERSISTENT
+from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
+from sawtooth.analysis.ranks.stragglers.excess import OUTLIER_MADS, PERSISTENT
 from sawtooth.analysis.run.job import RankGroup, Split
 
 APART = 2.0  # times the spread of either group: with less distance, the ranks are one scattered group

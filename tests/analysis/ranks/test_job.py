@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sawtooth.analysis.derive.lost import estimate
+from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.ranks import job as one_job
 from sawtooth.analysis.ranks.communication import split_communication
-from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
@@ -88,9 +90,27 @@ def test_a_host_that_pauses_in_two_of_eight_steps_is_named(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["loader_us", "host_us"])
-def test_a_rank_late_once_is_chance(tmp_path: Path, kind: str) -> None:
+def test_a_rank_late_once_is_chance_unless_its_marks_show_as_long_steps_elsewhere(tmp_path: Path, kind: str) -> None:
     planted = Planted(**{kind: {1: 2_000.0}}, late_in=frozenset({3}))
-    assert job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers == ()
+    paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, planted, mesh=False, steps=9))]
+    library = Library(DataFolder(tmp_path / "data").create())
+    (run,) = bring_in(library.folder, [(path, path.name) for path in paths]).runs
+    ranks, communication = split_communication(library, analyse(run, library).ranks)
+    assert communication is not None
+
+    def late(*slow: float) -> tuple[Straggler, ...]:
+        """Return the stragglers if marks show this share of steps that are so many ms longer."""
+        marks = StepTimeEvidence("marks", 5.0, 4.9, 5.1, slow=(slow[0], slow[1]))
+        marked = [replace(rank, best=replace(rank.best, witnesses=(marks,))) for rank in ranks]
+        replayed = one_job.replay_job(library, marked, communication, sampled=True)
+        assert replayed is not None
+        return replayed.with_stragglers(None).stragglers
+
+    assert late(0.0, 0.0) == late(0.25, 20.0) == late(0.01, 2.0) == ()
+    (once,), (twice,) = late(0.125, 2.0), late(0.25, 2.0)
+    assert once.ranks == twice.ranks == (1,)
+    assert (twice.own_ms, twice.gain_ms) == pytest.approx((2 * once.own_ms, 2 * once.gain_ms))
+    assert once.own_ms == pytest.approx(2.0 / 8, rel=0.3)
 
 
 def test_pause_in_every_step_of_one_rank_belongs_to_it(tmp_path: Path) -> None:
