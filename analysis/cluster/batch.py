@@ -7,7 +7,6 @@ number.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import islice
@@ -24,8 +23,6 @@ from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
 AT_A_TIME = 16  # parallel reads from an object store, which answers in milliseconds
-NAMED_BY, BY_CONTENT = "sawtooth_named_by", "content"
-FOOTER_BYTES = 1 << 16  # the metadata is near the end of a Parquet file
 ROWS = 256  # per row group: a few MB in memory
 
 
@@ -46,19 +43,14 @@ def gather(place: Storage, folder: DataFolder) -> str:
             tables = _tables(pool, place, names)
             while batch := list(islice(tables, ROWS)):
                 writer.write_table(pa.concat_tables(batch))
-            writer.add_key_value_metadata({NAMED_BY: BY_CONTENT})
         name = _hash_of(temporary)
         commit(temporary, folder.summaries_file(name))
     return name
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a file of ``gather`` is unchanged; files of older versions cannot be checked."""
-    if path.name.startswith(_hash_of(path)):
-        return True
-    with path.open("rb") as file:
-        file.seek(-min(FOOTER_BYTES, path.stat().st_size), os.SEEK_END)
-        return NAMED_BY.encode() not in file.read()
+    """Return whether a file of ``gather`` is unchanged."""
+    return path.name.startswith(_hash_of(path))
 
 
 def _hash_of(path: Path) -> str:

@@ -8,7 +8,7 @@ on the rank's own clock. Lists contain structs, so that a batch of files is one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,8 +17,6 @@ from sawtooth.analysis.cluster.validation import unsound
 from sawtooth.ingest.errors import SawtoothError
 
 SUMMARY_VERSION = 4  # increases with every change of a row: map then makes older files again
-READABLE = (2, 3, 4)  # older versions that reduce still accepts; values that they lack are null
-LATER = ("run_ms", "work_ms")  # columns that READABLE versions may lack; missing fields of a call are null
 ABOUT = "sawtooth_summary"
 # Limits for one source: devices of a host that one process drives, or GPUs of a telemetry file; calls of hours; bytes.
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 4096, 20_000_000, 1 << 30
@@ -97,14 +95,14 @@ def pack(rows: Sequence[Mapping[str, Any]]) -> bytes:
 def unpack(content: bytes) -> pa.Table:
     """Return the rows in ``content``.
 
-    Raises SawtoothError unless it is a summary of a READABLE version with valid values.
+    Raises SawtoothError unless it is a summary of this version with valid values.
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         version = (file.metadata.metadata or {}).get(ABOUT.encode())
-        if version not in [str(readable).encode() for readable in READABLE] or _bomb(file.metadata):
-            _refuse()
-        table = _as_now(file.read())
+        if version != str(SUMMARY_VERSION).encode() or file.schema_arrow.names != SCHEMA.names or _bomb(file.metadata):
+            raise SawtoothError("This is not a summary of a rank that this version of Sawtooth made. Run sawtooth map again.")
+        table = file.read().cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise SawtoothError("This is not a summary of a rank.") from error
     if column := unsound(table):
@@ -125,32 +123,3 @@ def _bomb(metadata: pq.FileMetaData) -> bool:
         or any(column.num_values > MOST_VALUES for column in columns)
         or sum(column.total_uncompressed_size for column in columns) > MOST_BYTES
     )
-
-
-def _as_now(table: pa.Table) -> pa.Table:
-    """Return ``table`` with this version's columns and fields of calls."""
-    if table.num_columns == len(SCHEMA) and table.schema.equals(SCHEMA):
-        return table
-    calls = table["call"].combine_chunks()
-    if not (pa.types.is_list(calls.type) and pa.types.is_struct(calls.type.value_type)):
-        _refuse()
-    fields = [
-        calls.values.field(field.name)
-        if calls.type.value_type.get_field_index(field.name) >= 0
-        else pa.nulls(len(calls.values), field.type)
-        for field in SCHEMA.field("call").type.value_type
-    ]
-    columns = {
-        name: table[name] if name in table.column_names or name not in LATER else pa.nulls(len(table), SCHEMA.field(name).type)
-        for name in SCHEMA.names
-    }
-    columns["call"] = pa.ListArray.from_arrays(
-        calls.offsets,
-        pa.StructArray.from_arrays(fields, fields=list(SCHEMA.field("call").type.value_type)),
-        mask=calls.is_null(),
-    )
-    return pa.table(columns).cast(SCHEMA)
-
-
-def _refuse() -> NoReturn:
-    raise SawtoothError("This is not a summary of a rank that this version of Sawtooth made. Run sawtooth map again.")

@@ -64,7 +64,7 @@ class JobTables:
         a rank, the last one is used.
         """
         rows = self._con.execute(
-            f"SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, {self._later('run_ms', 'work_ms')}, file_row_number "
+            "SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, run_ms, work_ms, file_row_number "
             "FROM summaries WHERE kind = 'trace' AND device IS NOT NULL ORDER BY rank NULLS LAST, id, device, work_ms IS NULL, source, state, file_row_number"
         ).df()
         jobs = rows["job"].dropna().unique()
@@ -110,33 +110,14 @@ class JobTables:
         """Return all communication kernels, ordered by rank and start.
 
         They have the columns that ``ranks.matching``, ``ranks.pipeline`` and ``ranks.groups`` need, and exposed_ns and
-        exposed_from_ns. Values that an older version did not store are null, and sends are then 0.
+        exposed_from_ns.
         """
-        ((kind,),) = self._con.execute("SELECT any_value(typeof(call)) FROM summaries").fetchall()
-        safe_kind = kind.replace('"', " ").replace("(", " ")
-        of_call = {
-            "sends": "coalesce({}, 0)",
-            "forward": "coalesce({}, false)",
-            "bytes": "{}",
-            "description": "{}",
-            "serves": "{}",
-        }
-        defaults = {
-            "sends": "0::SMALLINT",
-            "forward": "false",
-            "bytes": "NULL::BIGINT",
-            "description": "NULL::VARCHAR",
-            "serves": "NULL::VARCHAR",
-        }
-        later = ", ".join(
-            f"{sql.format(f'c.{name}') if f' {name} ' in safe_kind else defaults[name]} AS {name}"
-            for name, sql in of_call.items()
-        )
         frame = (
             self._con.sql(
-                f"""SELECT position, c.name, c.dtype, c."group", c.group_size, c.peer, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
+                """SELECT position, c.name, c.dtype, c."group", c.group_size, c.peer, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
                       steps[c.step + 1].label AS step, coalesce(steps[c.step + 1].counted, false) AS counted,
-                      c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns, {later}
+                      c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns,
+                      coalesce(c.sends, 0) AS sends, coalesce(c.forward, false) AS forward, c.bytes, c.description, c.serves
                FROM (SELECT position, step AS steps, unnest(call) AS c FROM rank) ORDER BY position, c.start_ns"""
             )
             .to_arrow_table()
@@ -145,11 +126,6 @@ class JobTables:
         integers = ("group_size", "peer", "in_elements", "out_elements", "sequence")
         frame = frame.astype({column: "Int64" for column in integers if frame[column].isna().any()})
         return frame.assign(rank=self.ranks["rank"].to_numpy(np.float64, na_value=np.nan)[frame["position"]])
-
-    def _later(self, *columns: str) -> str:
-        """Return the SELECT list of numeric ``columns``, with NULL for those that the summaries lack."""
-        existing = {name for name, *_ in self._con.execute("DESCRIBE summaries").fetchall()}
-        return ", ".join(name if name in existing else f"NULL::DOUBLE AS {name}" for name in columns)
 
     def steps(self) -> pd.DataFrame:
         """Return the counted steps of every rank: position, step (its label), start_ns, end_ns."""

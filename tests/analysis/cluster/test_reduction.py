@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from sawtooth.analysis.cluster.batch import gather
@@ -193,10 +192,6 @@ def test_a_bit_that_flips_in_the_summaries_is_told(tmp_path: Path) -> None:
             JobTables(path)
     path.write_bytes(sound)
     assert len(JobTables(path).ranks) == 2
-    unnamed = path.with_name(f"{0:016x}.summaries.parquet")  # as versions before named it
-    before = pq.read_table(path).drop_columns(["run_ms", "work_ms"])
-    pq.write_table(before, unnamed, store_schema=False)
-    assert len(reduce_job(JobTables(unnamed)).ranks) == 2
 
 
 def test_representatives_are_the_late_the_first_the_waiting_and_the_usual() -> None:

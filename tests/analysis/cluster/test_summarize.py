@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from sawtooth.analysis.cluster.storage import SourceVersion, list_sources
-from sawtooth.analysis.cluster.summary import ABOUT, SCHEMA, pack, unpack
+from sawtooth.analysis.cluster.summary import SCHEMA, pack, unpack
 from sawtooth.analysis.ranks.contention import kernels_of
 from sawtooth.analysis.ranks.stragglers.outliers import RankLosses
 from sawtooth.analysis.run_analysis import analyse
@@ -78,27 +77,6 @@ def test_a_source_that_went_away_fails_and_leaves_nothing(tmp_path: Path) -> Non
     assert outcome.failed is not None
     assert "not there any more" in outcome.failed
     assert not (tmp_path / "summaries").exists()
-
-
-def test_a_summary_of_the_version_before_is_read_and_says_nothing_of_what_is_sent() -> None:
-    call = {"name": "allreduce", "group": "0", "described": True, "step": -1, "sends": 1, "receives": 0}
-    call |= dict.fromkeys(("start_ns", "dur_ns", "exposed_ns", "exposed_from_ns"), 5)
-    row = {"kind": "trace", "source": "a", "call": [call]}
-    table = unpack(pack([row]))
-    fields = [field for field in SCHEMA.field("call").type.value_type if field.name not in ("sends", "receives")]
-    calls = [[{field.name: call[field.name] for field in fields} for call in table["call"][0].as_py()]]
-    column = table.schema.get_field_index("call")
-    old = table.set_column(column, "call", pa.array(calls, pa.list_(pa.struct(fields)))).append_column(
-        "family", pa.nulls(1, pa.string())
-    )
-    content = pa.BufferOutputStream()
-    with pq.ParquetWriter(content, old.schema) as writer:
-        writer.write_table(old)
-        writer.add_key_value_metadata({ABOUT: "2"})
-    now = unpack(content.getvalue().to_pybytes())
-    assert now.schema.equals(SCHEMA)
-    (before,), (after,) = table["call"][0].as_py(), now["call"][0].as_py()
-    assert after == {**before, "sends": None, "receives": None}
 
 
 def test_only_files_of_ours_are_read_as_summaries(tmp_path: Path) -> None:
