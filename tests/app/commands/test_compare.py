@@ -28,6 +28,17 @@ def traces(tmp_path):
     return str(slow), str(fast), str(tmp_path / "data")
 
 
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Return the names of both runs in a data folder, so that each test need not read them in anew."""
+    folder = tmp_path_factory.mktemp("stored")
+    slow = matmul_loop(steps=6).write(folder / "before.json")
+    fast = matmul_loop(steps=6, step_us=800, matmul_us=400).write(folder / "after.json")
+    for file in (slow, fast):
+        assert CliRunner().invoke(cli, ["ingest", str(file), "--data", str(folder / "data")]).exit_code == 0
+    return "before", "after", str(folder / "data")
+
+
 def run(*arguments):
     return CliRunner().invoke(cli, ["compare", *arguments])
 
@@ -54,15 +65,12 @@ def test_without_sides_the_newest_two_runs_of_the_same_work_are_compared(traces)
     assert run(a, "--data", data).exit_code != 0
 
 
-def test_json_is_a_short_form_of_the_format(traces):
-    a, b, data = traces
-    assert run(a, b, "--data", data, "--json").output == run(a, b, "--data", data, "--format", "json").output
+def test_json_holds_the_contract_and_its_waterfall_sums(stored):
+    a, b, data = stored
+    output = run(a, b, "--data", data, "--format", "json").output
+    assert output == run(a, b, "--data", data, "--json").output, "a short form"
     assert "two formats" in str(run(a, b, "--data", data, "--json", "--format", "md").exception)
-
-
-def test_json_holds_the_contract_and_its_waterfall_sums(traces):
-    a, b, data = traces
-    found = json.loads(run(a, b, "--data", data, "--format", "json").output)
+    found = json.loads(output)
     assert sum(row["change_ms"] for row in found["waterfall"]) == pytest.approx(
         found["profile_step_time_ms"]["change_ms"], abs=1e-12
     )
@@ -70,8 +78,8 @@ def test_json_holds_the_contract_and_its_waterfall_sums(traces):
     assert found["a"]["name"] == "before"
 
 
-def test_a_file_against_itself_shows_no_difference(traces):
-    a, _, data = traces
+def test_a_run_against_itself_shows_no_difference(stored):
+    a, _, data = stored
     found = json.loads(run(a, a, "--data", data, "--format", "json").output)
     assert found["best_step_time_ms"]["verdict"] == "no_difference_shown"
     assert {row["change_ms"] for row in found["waterfall"]} == {0.0}
@@ -87,15 +95,15 @@ def test_a_file_against_itself_shows_no_difference(traces):
         (False, "sawtooth_period_s:+1s", 2),  # no telemetry: not known
     ],
 )
-def test_gates_set_the_exit_code(traces, swap, gate, code):
-    a, b, data = traces
+def test_gates_set_the_exit_code(stored, swap, gate, code):
+    a, b, data = stored
     found = run(*((b, a) if swap else (a, b)), "--data", data, "--fail-on", gate)
     assert found.exit_code == code
     assert gate in found.output
 
 
-def test_wrong_usage_exits_2_with_one_sentence(traces, monkeypatch, capsys):
-    a, b, data = traces
+def test_wrong_usage_exits_2_with_one_sentence(stored, monkeypatch, capsys):
+    a, b, data = stored
     for arguments in ([a, b, "--fail-on", "speed:+5%"], [a, "nowhere.json"]):
         monkeypatch.setattr("sys.argv", ["sawtooth", "compare", *arguments, "--data", data])
         with pytest.raises(SystemExit) as stopped:
@@ -104,8 +112,8 @@ def test_wrong_usage_exits_2_with_one_sentence(traces, monkeypatch, capsys):
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-def test_markdown_carries_the_marker_and_html_asks_for_nothing(traces, tmp_path):
-    a, b, data = traces
+def test_markdown_carries_the_marker_and_html_asks_for_nothing(stored, tmp_path):
+    a, b, data = stored
     assert run(a, b, "--data", data, "--format", "md").output.startswith(
         "<!-- sawtooth-report -->\n## after is faster than before, size uncertain"
     )

@@ -318,7 +318,7 @@ def test_many_environments_take_as_long_each_as_a_few() -> None:
 
 def test_runs_are_exported_and_imported_on_the_command_line(tmp_path: Path) -> None:
     a, b, c = (str(tmp_path / name) for name in "abc")
-    files = [str(SAMPLES / "gpt" / name) for name in ("trace.json.gz", "nvml.jsonl")]
+    files = [str(matmul_loop().write(tmp_path / "trace.json")), str(TELEMETRY / "query.csv")]
     run = _run("ingest", *files, "--data", a, "--name", "GPT at /home/alice/x/y").output.split()[-1]
     whole, cleaned = tmp_path / "w.sawtooth", tmp_path / "c.sawtooth"
     assert "1 run," in _run("export", run, "-o", str(whole), "--data", a).output
