@@ -11,7 +11,7 @@ import contextlib
 import msgspec
 
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.reading_order import leading
+from sawtooth.analysis.reading_order import best_ms, leading
 from sawtooth.analysis.result_cache import cached_file, result_of, sealed, unsealed
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
@@ -29,7 +29,7 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # size of recordings that are analysed within 0.2 s; with larger ones, a page would delay all viewers
 CARD_FILE = "card.msgpack"
-FORM = 10  # increased when the content or the wording of cards changes, so that older ones are made again
+FORM = 11  # increased when the content or the wording of cards changes, so that older ones are made again
 READINGS = ("best_step_time_ms", "mfu")
 
 
@@ -105,6 +105,9 @@ def _after_all(result: RunResult) -> tuple[float, float, float] | None:
         last = result.plan[-1]
         return last.predicted_step_ms, last.predicted_low_ms, last.predicted_high_ms
     first = leading(result)
+    step_ms = best_ms(result)
+    if first is not None and step_ms and first.claims == "ceiling" and first.fed_every_ms is None and not first.ends_the_run:
+        return step_ms - first.gain_ms, step_ms - first.gain_ms, step_ms  # it may gain nothing
     if first is None or (ms := first.predicted_step_ms) is None:
         return None
     return ms, first.predicted_low_ms or ms, first.predicted_high_ms or ms

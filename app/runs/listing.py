@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -10,6 +11,7 @@ import pandas as pd
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import ALIASES
+from sawtooth.analysis.run.model import may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.advice import TOO_WIDE
 from sawtooth.ingest.manifest import Manifest
@@ -26,6 +28,9 @@ GROUPS = {"none": "No groups", "tag": "By tag", "loss": "By what they lose most 
 NO_TAG, AT_WORK = "without a tag", "the GPU at work, or no known cause"
 SLOWER = 1.01  # ratio to the step before; a change within 1 % is not reported
 HISTORY = ("best_step_time_ms", "mfu")
+
+_OF_GPU = re.compile(r"\b(?:NVIDIA|AMD|Intel|Tesla|GeForce|Instinct)\s|\s(?:\d+GB|HBM\w*|SXM\d?|PCIe)\b.*")
+_NUMBERS = re.compile(r": (?=up to |the GPU is busy |[\d.,]+.* → )")
 
 Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key
 
@@ -95,6 +100,8 @@ def gain(step_ms: float | None, after: tuple[float, float, float] | None) -> str
     if not step_ms or after is None or after[0] >= step_ms:
         return None
     ms, low, high = after
+    if may_gain_nothing(high, step_ms):
+        return f"up to {fmt.factor(step_ms / low)}"
     if high > TOO_WIDE * low:
         return f"{fmt.number(step_ms / high, 2)} to {fmt.factor(step_ms / low)}"
     return fmt.speedup(step_ms / ms)
@@ -126,11 +133,18 @@ def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, flo
     can = [each for each in can if each[0] < 1]
     if len(can) < 2:
         return None
-    _, name, step_ms, (ms, low, high) = min(can)
-    wide = f"{fmt.duration_ms(step_ms)} → {fmt.span_ms(low, high)}"
-    return (
-        f"{fmt.clean(name, 40)} has the surest gain: {wide if high > TOO_WIDE * low else fmt.step_change(step_ms, ms)} a step"
-    )
+    left, name, step_ms, _ = min(can)
+    return f"{fmt.clean(name, 40)} has the surest gain: at least {fmt.share(1 - left)} of its {fmt.duration_ms(step_ms)} step"
+
+
+def short_gpu(name: str) -> str:
+    """Return a GPU's name for a narrow column: "8 × H100" for "8 × NVIDIA H100 80GB HBM3"."""
+    return _OF_GPU.sub("", name).strip()
+
+
+def to_do(headline: str) -> str:
+    """Return a headline without the numbers that other columns have: the change, or "Healthy"."""
+    return _NUMBERS.split(headline, maxsplit=1)[0]
 
 
 def grouped(manifests: Sequence[Manifest], by: str, lost_to: Mapping[str, str]) -> list[tuple[str, list[Manifest]]]:

@@ -26,7 +26,7 @@ from sawtooth.ingest.manifest import Manifest
 poster = templates.pieces("poster.html")
 LEDGERS: dict[step_parts.Step, str] = {"run": "Steps of the run", "profiled": "Steps under the profiler"}
 LISTS = {"kernels": "Kernels", "operators": "Operators"}
-EXAMPLE = "The newest two runs of the same work. Choose others beside A and B."
+EXAMPLE = "The newest two runs of the same work."
 HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
 
 
@@ -42,9 +42,14 @@ def main() -> None:
         cards.empty_state(here, "Drop the traces of both on the Runs page, or ingest them on the command line.", HOW_TO)
         return
     offered = {manifest.id: manifest for manifest in listed(manifests, (*choice.a, *choice.b, *choice.more))}
-    ways_out = _pickers(choice, offered)
     head = st.container(key=f"compare_head{'_of_two' if choice.a and choice.b else ''}")
-    if not _complete(choice, known, head):
+    ways_out = _pickers(choice, offered)
+    if not choice.a or not choice.b:
+        with head:
+            _unchosen(choice, known)
+        compare_choice.partners(choice, list(offered.values()))
+        return
+    if not compare_choice.complete(choice, known, head):
         return
     a, b = ([known[run] for run in side] for side in (choice.a, choice.b))
     comparison = compare_choice.comparison_of(a, b)
@@ -52,19 +57,20 @@ def main() -> None:
         _head(comparison, choice)
     if words.is_one_run(comparison):
         return
+    with st.container(key="compare_bars"):
+        _both_steps(comparison)
     with ways_out:
         comparison_ways_out.show(comparison)
     if comparison.other_model:
-        _conditions(comparison)
         different_models.show(comparison)
         _audit(comparison)
+        _folded_conditions(comparison)
         return
     first, second = panel.beside()
     with first:
         _ratio(comparison)
-        _changed(comparison)
     with second:
-        _step(comparison)
+        _changed(comparison)
     with st.container(gap="xsmall"):
         _folded(comparison)
     compare_sweep.show(choice, offered)
@@ -72,9 +78,14 @@ def main() -> None:
 
 def _folded(comparison: Comparison) -> None:
     """Show the details behind the answer, each folded; what the address asks for is open."""
-    differing = len(conditions.rows(comparison))
-    with st.expander(f"Conditions: {differing} differ" if differing else "Conditions", icon=":material/rule:"):
-        _conditions(comparison)
+    asked = "ledger" in st.query_params
+    with st.expander(
+        "The change, part by part",
+        icon=":material/waterfall_chart:",
+        expanded=asked or not step_parts.steps_divided(comparison),
+    ):
+        _step(comparison)
+    _folded_conditions(comparison)
     if all(step_parts.gpu_worked(comparison)):
         with st.expander("Steps", icon=":material/bar_chart:"):
             _steps(comparison)
@@ -93,6 +104,20 @@ def _folded(comparison: Comparison) -> None:
         _side_by_side(comparison)
 
 
+def _folded_conditions(comparison: Comparison) -> None:
+    differing = len(conditions.rows(comparison))
+    with st.expander(f"Conditions: {differing} differ" if differing else "Conditions", icon=":material/rule:"):
+        _conditions(comparison)
+
+
+def _unchosen(choice: Choice, known: Mapping[str, Manifest]) -> None:
+    one = next((known[run] for run in (*choice.a, *choice.b) if run in known), None)
+    cards.headline(
+        f"Compare {fmt.clean(one.name, 40)} with which run?" if one is not None else "Which two runs to compare?",
+        "None here is known to do the same work. The most similar are first; a bar is the step.",
+    )
+
+
 def _ratio(comparison: Comparison) -> None:
     """Show A's step time ÷ B's on an axis, with a hollow mark for the earlier prediction."""
     if ratios := intervals.ratios(comparison):
@@ -105,44 +130,10 @@ def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
     """Show the compared runs; return the place next to them for the buttons that share the page."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="compare_sides"):
         compare_choice.picker("a", "A, before", choice.a, choice.b, known)
-        st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
+        if choice.a and choice.b:
+            st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
         compare_choice.picker("b", "B, after", choice.b, choice.a, known)
         return st.container(horizontal=True, width="content", gap="small")
-
-
-def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
-    """Show what is missing and how to provide it; return whether the comparison is complete."""
-    if not choice.a or not choice.b:
-        with head:
-            if choice.a or choice.b:
-                cards.headline("Choose the other run: no run here is known to do the same work.")
-            else:
-                cards.headline("No two runs here are known to do the same work: choose both.")
-        return False
-    fine = True
-    for side, runs in (("A", choice.a), ("B", choice.b)):
-        for run in runs:
-            if run not in known:
-                cards.empty_state(
-                    f"Side {side} is run {fmt.clean(run, 40)}, which this server does not have.",
-                    "The link refers to the same run everywhere. Ask its sender for the run as a .sawtooth file and import it, or drop its trace on "
-                    "the Runs page. This address then shows the comparison.",
-                    f"sawtooth import {fmt.clean(run, 16)}.sawtooth",
-                )
-            elif compare_choice.gone(known[run]):
-                sources = ", ".join(fmt.clean(ref.source_name, 60) for ref in known[run].recordings)
-                cards.empty_state(
-                    f"Side {side} is {fmt.clean(known[run].name, 60)}, whose recording is no longer here.",
-                    f"Drop its files again on the Runs page: {sources}. This address then shows the comparison.",
-                    "sawtooth ingest FILE…",
-                )
-            else:
-                continue
-            fine = False
-    if not fine:
-        with head:
-            cards.headline("This comparison is not complete here.")
-    return fine
 
 
 def _head(comparison: Comparison, choice: Choice) -> None:
@@ -151,14 +142,13 @@ def _head(comparison: Comparison, choice: Choice) -> None:
     cards.headline(head, f"{rest} {words.below(comparison)}".strip())
     for line in filter(None, (words.called(comparison), EXAMPLE if choice.example else "")):
         cards.small(line)
-    _both_steps(comparison)
 
 
 def _conditions(comparison: Comparison) -> None:
     """Show the conditions that differ, and what is known of the others."""
     if rows := conditions.rows(comparison):
         cards.title(conditions.TITLE)
-        cards.table(conditions.COLUMNS, rows, "Conditions that differ between the runs")
+        cards.table(("Condition", *words.names(comparison)), rows, "Conditions that differ between the runs")
     cards.small(conditions.rest(comparison))
 
 
@@ -226,7 +216,7 @@ def _steps(comparison: Comparison) -> None:
     a, b = basis.steps(comparison)
     if top and (a or b):
         cards.title(basis.dots_title(comparison))
-    for (run, lead), name in zip(sides, ("A", "B"), strict=True):
+    for (run, lead), name in zip(sides, words.names(comparison), strict=True):
         if lead is not None and top:
             step_strip.show(run, lead, name=name, longest_ms=top)
     if sides[0][0] != sides[1][0]:
@@ -254,7 +244,7 @@ def _lists(comparison: Comparison) -> None:
     if table.empty:
         cards.small("No name matches." if search else f"Search shows all {fmt.many(len(rows), kind.removesuffix('s'))}.")
         return
-    panel.table(*changes.shown_rows(table), f"compare-{kind}")
+    panel.table(*changes.shown_rows(table, words.names(comparison)), f"compare-{kind}")
     cards.small(
         "Each operation counts in full, also beside others, so the rows may come to more than the step. Matched by name; where names changed, by operator and shapes."
     )
@@ -275,13 +265,15 @@ def _audit(comparison: Comparison) -> None:
     if rows := audit.pair_rows(comparison):
         cards.title("What each run makes of its GPU")
         shown = 3 if comparison.unrelated else 4  # a difference between two models is not a change
-        cards.table(audit.COLUMNS[:shown], [row[:shown] for row in rows], "The audit of both runs")
+        cards.table(
+            (audit.TITLE, *words.names(comparison), "Change")[:shown], [row[:shown] for row in rows], "The audit of both runs"
+        )
 
 
 def _host_operators(comparison: Comparison) -> None:
     if rows := changes.host_operators(comparison):
         cards.title(f"The operator on the host that changed most: {rows[0].what}, {rows[0].change} a profiled step")
-        cards.table(("Operator", "A", "B", "Change"), rows, "Operators of the host on both sides", figures=True)
+        cards.table(("Operator", *words.names(comparison), "Change"), rows, "Operators of the host on both sides", figures=True)
         cards.small(
             "Time in the operator itself, without what it calls, in a profiled step; of those among the ten longest on both sides."
         )
@@ -289,9 +281,8 @@ def _host_operators(comparison: Comparison) -> None:
 
 def _side_by_side(comparison: Comparison) -> None:
     rows, same = changes.changed_rows(comparison)
-    a, b = (f"{side}: {name}".removesuffix(f": {side}") for side, name in zip("AB", words.names(comparison), strict=True))
     with st.expander(f"{fmt.many(len(rows), 'metric')} side by side", icon=":material/table_rows:"):
-        cards.table(("Metric", a, b, "Change"), rows, "Metrics of both sides")
+        cards.table(("Metric", *words.names(comparison), "Change"), rows, "Metrics of both sides")
         if same:
             cards.small(f"{fmt.many(same, 'metric')} without a change: see the report.")
 

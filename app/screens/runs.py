@@ -82,7 +82,7 @@ def _head(manifests: list[Manifest]) -> None:
         answer = listing.most_to_gain(gains) or listing.headline(lost_to) if len(known) == len(manifests) else None
         cards.headline(
             answer or f"{len(manifests)} {runs} on this machine",
-            "Choose one to see why its GPU waits, or select two to compare them.",
+            "Click a run for its Verdict, or select two to compare them.",
         )
 
 

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from sawtooth.analysis.batch_predictions import with_predictions
+from sawtooth.analysis.compare.changed.products import alike
 from sawtooth.analysis.compare.comparison import Comparison, compare
 from sawtooth.analysis.compare.comparison_side import Side, side_of
 from sawtooth.analysis.compare.prediction_record import remember
 from sawtooth.analysis.compare.sweep import Sweep, device_memory, sweep, value_of
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.app.format import clean
-from sawtooth.app.page import current_result, frame
+from sawtooth.app import places
+from sawtooth.app.format import clean, duration_ms
+from sawtooth.app.page import cards, current_result, frame
 from sawtooth.app.page.default_pair import likely_pair
+from sawtooth.app.page.runs import listing, table
+from sawtooth.app.runs.listing import short_gpu
+from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
 CACHED_COMPARISONS = 32  # comparisons in memory: each has a few hundred rows, and viewers of one link share it
 SIDES = ("a", "b")
+PARTNERS = 12  # listed runs: reading the products of each takes milliseconds
 MORE = "more"  # address parameter of further runs, for a sweep
 
 
@@ -98,12 +106,78 @@ def picker(key: str, label: str, chosen: Sequence[str], other: Sequence[str], kn
         key=widget,
         on_change=lambda: write(**{key: st.session_state[widget]}),
         placeholder="Choose a run",
+        select_all=False,
+    )
+
+
+def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
+    """List the runs that the missing side can be; a click makes a run that side.
+
+    The most similar matrix products come first, then the same GPU. Without any side, the run becomes B.
+    """
+    here = next((m for m in manifests if m.id in (*choice.a, *choice.b)), None)
+    others = [(m, listing.known(m, at_once=False)) for m in manifests if m is not here][:PARTNERS]
+    own = listing.known(here, at_once=False) if here is not None else None
+    if here is not None:
+        shapes = frame.products_of_run(here)
+        others.sort(
+            key=lambda each: (-(alike(shapes, frame.products_of_run(each[0])) or 0), own is None or each[1].gpu != own.gpu)
+        )
+    longest = max((table.step_of(card) or 0.0 for _, card in others), default=0.0) or 1.0
+    sides = {"a": ",".join(choice.a), "b": ",".join(choice.b)}
+    missing = "a" if choice.b else "b"
+    cards.narrow_rows(
+        [
+            cards.NarrowRow(
+                name=clean(manifest.name, 60),
+                address=places.address("compare", {key: ids for key, ids in (sides | {missing: manifest.id}).items() if ids}),
+                chosen=False,
+                value=duration_ms(step_ms)
+                if (step_ms := table.step_of(card))
+                else "no step time"
+                if card.gpu
+                else "not analysed yet",
+                bar=f"{(step_ms or 0.0) / longest:.1%}",
+                colour=ACCENT.on(frame.dark()),
+                kind=f"{gpu + ' · ' if (gpu := short_gpu(clean(card.gpu, 40))) else ''}{datetime.fromtimestamp(manifest.created_ns // 10**9, UTC):%d %b %H:%M} UTC",
+            )
+            for manifest, card in others
+        ],
+        "Runs to compare with: step, GPU, and when each was added",
     )
 
 
 def gone(manifest: Manifest) -> bool:
     """Return whether a recording of the run is missing from this data folder."""
     return any(not frame.data_folder().recording_file(ref.id).exists() for ref in manifest.recordings)
+
+
+def complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
+    """Show what is missing and how to provide it; return whether the comparison is complete."""
+    fine = True
+    for side, runs in (("A", choice.a), ("B", choice.b)):
+        for run in runs:
+            if run not in known:
+                cards.empty_state(
+                    f"Side {side} is run {clean(run, 40)}, which this server does not have.",
+                    "The link refers to the same run everywhere. Ask its sender for the run as a .sawtooth file and import it, or drop its trace on "
+                    "the Runs page. This address then shows the comparison.",
+                    f"sawtooth import {clean(run, 16)}.sawtooth",
+                )
+            elif gone(known[run]):
+                sources = ", ".join(clean(ref.source_name, 60) for ref in known[run].recordings)
+                cards.empty_state(
+                    f"Side {side} is {clean(known[run].name, 60)}, whose recording is no longer here.",
+                    f"Drop its files again on the Runs page: {sources}. This address then shows the comparison.",
+                    "sawtooth ingest FILE…",
+                )
+            else:
+                continue
+            fine = False
+    if not fine:
+        with head:
+            cards.headline("This comparison is not complete here.")
+    return fine
 
 
 def comparison_of(a: Sequence[Manifest], b: Sequence[Manifest]) -> Comparison:

@@ -10,10 +10,12 @@ import streamlit as st
 
 from sawtooth.analysis.telemetry.sparkline import SPARKLINE_SECONDS
 from sawtooth.app import format as fmt
+from sawtooth.app import places
 from sawtooth.app.charts import history
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
+from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
 COMPARED_FROM = 3  # runs: two are better compared on the Compare page
@@ -32,14 +34,14 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
-        "run": text("Run", width=140),
+        "run": text("Run", width=130),
         "step_ms": panel.number_column("Step, ms", rows["step_ms"].astype(float)),
-        "busy_share": number("GPU busy", format="%.0f\u00a0%%", width=80),
+        "busy_share": number("GPU busy", format="%.3g\u00a0%%", width=80),
         "mfu_share": number("MFU", format="%.2g\u00a0%%", width=75),
         "gain_share": panel.share_bar("Sure to gain"),
-        "gain": text("Can gain", width=75),
-        "gpu": text("GPU", width=110),
-        "headline": text("What to change, or where the time goes", width=340),
+        "gain": text("Can gain", width=85),
+        "short_gpu": text("GPU", width=80),
+        "headline": text("What to change", width=390),
         "last_change": text("Last change", width=200),
         "utilization": st.column_config.LineChartColumn(
             "Utilization", help=f"Of the last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=90
@@ -47,7 +49,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         "tags": st.column_config.ListColumn("Tags"),
     }
     alike = {
-        "group": group == "none", "gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any(), "last_change": not rows["last_change"].any(),
+        "group": group == "none", "short_gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any(), "last_change": not rows["last_change"].any(),
     }  # fmt: skip
     with st.container(key=f"runs_table_of_{len(rows)}_"):  # has its height before the table is there
         event: Any = st.dataframe(
@@ -67,9 +69,27 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         frame.switch("verdict", run=runs[opened[0]][1].id)
     with st.container(key="compare_bar"):
         bar(list({runs[i][1].id: runs[i][1] for i in event.selection.rows if i < len(runs)}.values()))
-    cards.small("Click into a row to open its Verdict. Select two to compare them.")
-    panel.csv_button(rows.drop(columns="utilization").assign(tags=rows["tags"].map(", ".join)), "runs")
+    _narrow(rows)
+    panel.csv_button(rows.drop(columns=["utilization", "short_gpu"]).assign(tags=rows["tags"].map(", ".join)), "runs")
     _by_busy(rows)
+
+
+def _narrow(rows: pd.DataFrame) -> None:
+    """Show the runs in lines of a name, step, sure gain and change, which only a phone shows."""
+    lines = [
+        cards.NarrowRow(
+            name=f"{row['run']} · {row['headline']}",
+            address=places.address("verdict", {"run": row["id"]}),
+            chosen=False,
+            value=fmt.duration_ms(row["step_ms"]) if pd.notna(row["step_ms"]) else "no step time",
+            bar=f"{row['gain_share']:.1%}" if pd.notna(row["gain_share"]) else "0%",
+            colour=ACCENT.on(frame.dark()),
+            kind=row["gain"],
+        )
+        for row in rows.drop_duplicates("id").to_dict("records")
+    ]
+    with st.container(key="runs_narrow"):
+        cards.narrow_rows(lines, "The runs: step, what is sure to be gained of it, and how many times as fast it can be")
 
 
 def _by_busy(rows: pd.DataFrame) -> None:
@@ -98,10 +118,11 @@ def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float])
         "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
         "gain_share": max(1 - card.after[2] / step_ms, 0.0) if card.after is not None and step_ms else None,
         "gain": listing.gain(step_ms, card.after) or "",
-        "headline": fmt.clean(card.problem or card.headline),
+        "headline": listing.to_do(fmt.clean(card.headline or card.problem or "")),
         "last_change": changed,
         "utilization": [v for v in card.utilization if v is not None] or None,  # the line of this column type cannot have gaps
         "gpu": fmt.clean(card.gpu, 40),
+        "short_gpu": listing.short_gpu(fmt.clean(card.gpu, 40)),
         "tags": [fmt.clean(tag, 40) for tag in manifest.tags],
         "added": pd.Timestamp(manifest.created_ns, tz="UTC"),
     }

@@ -19,7 +19,6 @@ FACTORS: dict[str, tuple[Callable[[float, float], float], str]] = {
     "hours_per_epoch": (lambda hours, ms: hours * 3.6e6 / ms, "{amount} steps × {step}"),
     "throughput": (lambda rate, ms: rate * ms / 1000, "{amount} in {step}"),
 }
-COLUMNS = ("Audit", "A", "B", "Change")
 
 
 def rows(result: RunResult) -> list[tuple[str, str]]:

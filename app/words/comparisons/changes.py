@@ -46,12 +46,21 @@ COLUMNS = {
 # On a screen, the change comes first, because a phone shows only two columns.
 SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
 LEAST_PART, LEAST_MOVED = 0.001, 0.01  # variations of the clock are not changes of a kernel
+SIDE_ON_SCREEN = 24  # characters of a run's name in a heading
 NAME_ON_SCREEN = 46  # characters; the CSV has the full names
 
 
-def shown_rows(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return ``match_rows`` in the form for a screen, with the headings."""
-    return rows.assign(what=[middle(name, NAME_ON_SCREEN) for name in rows["what"]]), {c: COLUMNS[c] for c in SHOWN}
+def shown_rows(rows: pd.DataFrame, names: tuple[str, str]) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return ``match_rows`` in the form for a screen, with headings that have the sides' ``names``."""
+    a, b = (fmt.clean(name, SIDE_ON_SCREEN) for name in names)
+    heads = {
+        **COLUMNS,
+        "ms_a": f"{a}, ms per step",
+        "ms_b": f"{b}, ms per step",
+        "count_a": f"{a}, per step",
+        "count_b": f"{b}, per step",
+    }
+    return rows.assign(what=[middle(name, NAME_ON_SCREEN) for name in rows["what"]]), {c: heads[c] for c in SHOWN}
 
 
 def moved(rows: tuple[Match, ...], comparison: Comparison) -> tuple[Match, ...]:

@@ -169,6 +169,7 @@ def test_a_table_has_a_row_a_run_and_selected_rows_are_compared(four: list[str])
         (776.0, (156.0, 154.0, 205.0), "5.0 ×"),  # 776 ÷ 156 = 4.97
         (27.8, (3.5, 1.5, 5.86), "4.7 to 19 ×"),  # the ends are 3.9 times apart: 27.8 ÷ 5.86 and ÷ 1.5
         (10.0, (10.0, 9.0, 11.0), None),
+        (625.0, (24.4, 24.4, 625.0), "up to 26 ×"),  # a limit: it may gain nothing
         (10.0, None, None),
         (None, (1.0, 1.0, 1.0), None),
     ],
@@ -178,6 +179,25 @@ def test_what_a_run_can_gain(step_ms: float | None, after: tuple[float, float, f
     assert (gained and gained.replace("\u00a0", " ")) == said
 
 
+def test_a_narrow_table_has_short_gpus_and_changes_without_the_numbers_of_other_columns() -> None:
+    names = [
+        "NVIDIA H200",
+        "8 × NVIDIA H100 80GB HBM3",
+        "NVIDIA A100-SXM4-40GB",
+        "AMD Instinct MI300X",
+        "Tesla V100-SXM2-16GB",
+        "",
+    ]
+    assert list(map(listing.short_gpu, names)) == ["H200", "8 × H100", "A100-SXM4-40GB", "MI300X", "V100-SXM2-16GB", ""]
+    lines = [
+        "Train under bf16 autocast: 43.9 → ≈ 9.23 ms",
+        "Pad it: up to 600 ms of each 625 ms step",
+        "Healthy: the GPU is busy 99 %",
+        "Set num_workers: 8",
+    ]
+    assert list(map(listing.to_do, lines)) == ["Train under bf16 autocast", "Pad it", "Healthy", "Set num_workers: 8"]
+
+
 def test_a_measured_change_says_where_it_is_slower() -> None:
     assert listing.change(50.8, 39.0).replace("\u00a0", " ") == "50.8 → 39.0 ms"
     assert listing.change(11.2, 12.6).replace("\u00a0", " ") == "11.2 → 12.6 ms, slower"
@@ -185,9 +205,15 @@ def test_a_measured_change_says_where_it_is_slower() -> None:
 
 def test_the_run_that_is_surest_to_gain_most_is_named() -> None:
     wide, narrow = ("wide", 100.0, (20.0, 10.0, 60.0)), ("narrow", 10.0, (5.0, 4.8, 5.2))  # surely left: 60 % and 52 %
-    assert listing.most_to_gain([wide, narrow]).replace("\u00a0", " ") == "narrow has the surest gain: 10.0 → ≈ 5.00 ms a step"
+    assert (
+        listing.most_to_gain([wide, narrow]).replace("\u00a0", " ")
+        == "narrow has the surest gain: at least 48 % of its 10.0 ms step"
+    )
     worse = ("worse", 100.0, (20.0, 10.0, 30.0))
-    assert listing.most_to_gain([wide, worse]).replace("\u00a0", " ") == "worse has the surest gain: 100 → ≈ 20.0 ms a step"
+    assert (
+        listing.most_to_gain([wide, worse]).replace("\u00a0", " ")
+        == "worse has the surest gain: at least 70 % of its 100 ms step"
+    )
     assert listing.most_to_gain([narrow, ("healthy", 10.0, None), ("slower", 10.0, (9.0, 8.0, 11.0))]) is None
 
 

@@ -80,11 +80,13 @@ def test_strangers_are_not_paired(app_data, tmp_path):
             trace.op("aten::mm", 1000 * k + 10, 1000 * k + 900, [[size, size], [size, size]], ["float", "float"])
         prepared(app_data, trace.write(tmp_path / f"{name}.json"), name=name)
     test = opened()
-    assert "No two runs here are known to do the same work: choose both." in words_of(test)
+    assert "Which two runs to compare?" in words_of(test)
     assert "a" not in test.query_params
     run = app_data.manifests()[0].id
     test = opened(run=run)
-    assert "Choose the other run" in words_of(test)
+    text = words_of(test)
+    assert "Compare resnet with which run?" in text and "llama</b>" in text
+    assert not [button for button in test.button if button.label == "Swap sides"], "there is nothing to swap"
     next(m for m in test.multiselect if m.label == "A, before").set_value([app_data.manifests()[1].id]).run()
     assert "a step" in words_of(test)
 
@@ -181,7 +183,13 @@ def test_what_was_changed_stands_beside_the_waterfall_and_the_rest_is_folded_awa
         < text.index("Profiled steps: ")
     )
     folded = [expander.label for expander in test.expander]
-    assert folded[:4] == ["Conditions", "Steps", "Findings and audit", "Kernels, operators and modules"]
+    assert folded[:5] == [
+        "The change, part by part",
+        "Conditions",
+        "Steps",
+        "Findings and audit",
+        "Kernels, operators and modules",
+    ]
     assert not any(expander.proto.expanded for expander in test.expander)
     asked = {expander.label: expander.proto.expanded for expander in opened(a=pair[0], b=pair[1], changed="Operators").expander}
     assert asked["Kernels, operators and modules"], "a link that asks for a list shows it"
