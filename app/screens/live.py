@@ -276,7 +276,7 @@ def _nothing_yet() -> None:
             "Start the sampler beside your training job.",
         )
     else:
-        cards.headline("No GPU on this machine: watch one elsewhere, or replay a recording.", gpus.why_none)
+        cards.headline("Watch a GPU elsewhere, or replay a recording.", gpus.why_none)
 
 
 main()

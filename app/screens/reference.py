@@ -9,7 +9,7 @@ import streamlit as st
 from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.owners import OWNERS
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.app.format import clean, many
+from sawtooth.app.format import clean
 from sawtooth.app.page import cards
 from sawtooth.app.page.reference import RuleDocumentation, columns, found_in, matching, rules
 
@@ -50,7 +50,7 @@ def _head(wanted: str, counts: Mapping[str, int]) -> None:
         cards.headline(found_in(clean(wanted.strip(), 40), counts.values()))
         return
     cards.headline(
-        f"What each number means: {many(counts[METRIC], 'metric')}, {many(counts[RULE], 'rule')} and {many(counts[COLUMN], 'column')}",
+        "What each number means",
         "Every number of the app, the command line and the JSON report is one of these, as the code defines them.",
     )
 
@@ -86,7 +86,8 @@ def _rules(shown: Sequence[RuleDocumentation]) -> None:
 
 def _table(headers: tuple[str, ...], rows: Rows, caption: str) -> None:
     if rows:
-        cards.table(headers, rows, caption)
+        with st.container(key=f"reference_rows_{headers[0]}"):  # a phone shows the cells of a row below each other
+            cards.table(headers, rows, caption)
     else:
         cards.small("No text matches.")
 

@@ -70,7 +70,8 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
 
 
 def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) -> None:
-    length = f"{'the whole ' if view == whole else ''}{fmt.duration_ns(view.ns)}{'' if view == whole else ' in view'}"
+    length = fmt.duration_ns(view.ns)
+    length = f"the whole {length}" if view == whole else f"the {length} in view"
     if rank is None:
         cards.headline(f"No GPU work was recorded: what the host does in {length}.")
         return

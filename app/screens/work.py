@@ -247,7 +247,7 @@ ALWAYS = ("swatch", "short", "shapes", "ms", "share", "class_of", "change")  # f
 
 
 def _numbers(changes: Sequence[int]) -> str | None:
-    return f"change{'s' if len(changes) > 1 else ''} {', '.join(map(str, changes))}" if changes else None
+    return ", ".join(map(str, changes)) or None
 
 
 def _table(
@@ -262,7 +262,7 @@ def _table(
         "ms": number(words.unit_of(rank), rows["ms"]),
         "share": panel.share_bar("GPU time", rows["share"]),
         "class_of": text("Category" if by == "kernel" else "Mostly", width=110),
-        "change": text("Verdict", help="The changes of the Verdict that are about it", width=84),
+        "change": text("Change", help="The changes of the Verdict that are about it", width=70),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(
             "Beside other work, ms", rows["beside_ms"], help_="Time in which other work runs too, which is counted instead"

@@ -315,7 +315,7 @@ function stepLabel(step2, room) {
   const length = duration(step2.end - step2.start);
   const short = stepName(step2.name.replace(/ \(not counted:.*/, ""));
   const not = step2.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
-  const labels = [`${step2.name} · ${length}`, ...not, `${short} · ${length}`, length];
+  const labels = [...not, `${short} · ${length}`, length];
   return labels.find((label) => label.length * LETTER <= room) ?? [length, short].find((label) => label.length * DIGIT <= room) ?? "";
 }
 function lostLabel(label, ns, room) {
@@ -1267,6 +1267,8 @@ var Drawer = class {
       if (this.seen !== asked2) return;
       const { title, sums } = this.summary(view, sides);
       this.glanced.replaceChildren(element("h3", {}, "In view"), element("p", {}, `${title}.`), ...sums);
+      const rows = [...this.glanced.querySelectorAll("tbody tr")];
+      while (rows.length && this.glanced.scrollHeight > this.glanced.clientHeight) rows.pop().remove();
     } catch {
       this.seen = "";
     }
@@ -1381,7 +1383,7 @@ var Drawer = class {
       table(`${of}Who owned the time`, side.owners.map((o) => part(o, o.ns))),
       table(`${of}Lost time by cause`, side.lost.map((l) => part(l, l.ms * 1e6))),
       table(
-        `${of}GPU operations, ${Math.min(side.operations.length, side.kinds)} of ${side.kinds} names`,
+        `${of}GPU operations, the longest of ${side.kinds} names`,
         side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
       )
     );
@@ -1424,7 +1426,7 @@ var FindingBar = class {
     this.changes.hidden = Boolean(this.rule) || !this.worth.length;
     this.changes.replaceChildren(element("span", { class: "words" }, "What to change:"), element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
       const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
-      change.append(element("span", { class: "title" }, finding.title), element("strong", {}, finding.gain));
+      change.append(element("span", { class: "title" }, finding.action), element("strong", {}, finding.gain));
       return change;
     })));
   }

@@ -38,7 +38,7 @@ def _here() -> None:
 
 def _replay() -> None:
     cards.title("Replay a recording")
-    cards.small("A ResNet-50 on an H200 that waits for its data loader, as it was sampled: the sawtooth in motion.")
+    cards.small("A ResNet-50 on an H200 that waits for its data loader.")
     alone = not gpus_here().count
     if st.button(
         "Replay the bundled recording",
@@ -57,7 +57,7 @@ def _push_how() -> None:
     cards.title("Watch a GPU of another machine")
     if is_loopback(parts.hostname or ""):
         port = parts.port or 8501
-        cards.small("This server answers its own machine alone. From here, open a tunnel (or serve with `--address 0.0.0.0`):")
+        cards.small("Open a tunnel (or serve with `--address 0.0.0.0`):")
         st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
     cards.small("Beside the training job, which is not touched:")
     push_command.show("live")

@@ -37,7 +37,7 @@ def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult, *, alo
     """
     for number, finding in about[:CHANGES_SHOWN]:
         gain = f": {gained}" if (gained := timeline.gain(finding)) else ""
-        label = f"Change {number}: {fmt.markdown(headline.action(finding))}{gain}"
+        label = f"{'First change' if number == 1 else f'Change {number}'}: {fmt.markdown(headline.action(finding))}{gain}"
         frame.link("verdict", label, run=result.manifest.id, icon=":material/arrow_forward:")
     if alone and (before := advice.comes_before(result, [finding for _, finding in about])) is not None:
         cards.small(before)

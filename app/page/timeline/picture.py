@@ -30,6 +30,7 @@ from sawtooth.app.page.timeline.tracks import Beside
 from sawtooth.app.theme import ACCENT, HOST_KINDS, MUTED, STEPS, UNKNOWN, Colour, colour_of_quantity
 from sawtooth.app.words import timeline as words
 from sawtooth.app.words.answer.step import answer_of
+from sawtooth.app.words.headline import action
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
@@ -150,7 +151,14 @@ def _data(
             **{source: _kinds(HOST_KINDS) for source in tracks.HOST_LANES},
         },
         "findings": [
-            {"rule": f.rule, "title": f.title, "gain": words.gain(f), "fix": f.fix, "marks": _marks(f.evidence, whole)}
+            {
+                "rule": f.rule,
+                "action": action(f),
+                "title": f.title,
+                "gain": words.gain(f),
+                "fix": f.fix,
+                "marks": _marks(f.evidence, whole),
+            }
             for f in result.findings
         ],
         "scale": overview.scale(rank),

@@ -46,7 +46,7 @@ def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[s
         "api": f"/api/v1/runs/{result.manifest.id}/timeline",
         "recording": recording_id,
         "device": rank.device if rank else 0,
-        "label": current_result.rank_label(rank) if rank else "",
+        "label": (f"rank {rank.rank}" if rank.rank is not None else f"device {rank.device}") if rank else "",
         "offset": 0,
         "origin": views.extent(recording_id).start_ns,
         "lanes": _lanes(rank, recording_id),

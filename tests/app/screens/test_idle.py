@@ -53,7 +53,7 @@ def test_the_change_about_the_largest_cause_and_its_gain_stand_before_the_causes
     test = opened("idle", run_of(app_data, recording / "trace.json.gz", recording / "nvml.jsonl"))
     text = words_of(test)
     answer = text[: text.index("The GPU waits for")]
-    assert re.search(r"Change 1: .+: \S+ → ≈", answer)
+    assert re.search(r"First change: .+: \S+ → ≈", answer)
     assert "Most of it is " in answer
 
 

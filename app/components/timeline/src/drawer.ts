@@ -156,6 +156,8 @@ export class Drawer {
       if (this.seen !== asked) return;
       const { title, sums } = this.summary(view, sides);
       this.glanced.replaceChildren(element("h3", {}, "In view"), element("p", {}, `${title}.`), ...sums);
+      const rows = [...this.glanced.querySelectorAll("tbody tr")]; // the tables under the picture have the rest
+      while (rows.length && this.glanced.scrollHeight > this.glanced.clientHeight) rows.pop()!.remove();
     } catch {
       this.seen = ""; // the lanes say what is wrong with the server
     }
@@ -265,7 +267,7 @@ export class Drawer {
     return element("div", { class: "columns" },
       table(`${of}Who owned the time`, side.owners.map((o) => part(o, o.ns))),
       table(`${of}Lost time by cause`, side.lost.map((l) => part(l, l.ms * 1e6))),
-      table(`${of}GPU operations, ${Math.min(side.operations.length, side.kinds)} of ${side.kinds} names`,
+      table(`${of}GPU operations, the longest of ${side.kinds} names`,
         side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])));
   }
 

@@ -12,12 +12,12 @@ export function stepName(name: string): string {
   return STEP_PREFIX.test(name) ? `#${name.replace(STEP_PREFIX, "").replace("#", "")}` : name;
 }
 
-/** Return the most that fits of a step's name and length, the length before the name: "ProfilerStep#7 · 753 ms", "#7 · 753 ms", "753 ms", "#7", and that it does not count; a part of a name is none. */
+/** Return the most that fits of a step's short name and length, the length before the name: "#7 · 753 ms", "753 ms", "#7", and that it does not count; a part of a name is none. */
 export function stepLabel(step: Step, room: number): string {
   const length = duration(step.end - step.start);
   const short = stepName(step.name.replace(/ \(not counted:.*/, ""));
   const not = step.counted ? [] : [`${short} (not counted) · ${length}`, `${short}, not counted`];
-  const labels = [`${step.name} · ${length}`, ...not, `${short} · ${length}`, length];
+  const labels = [...not, `${short} · ${length}`, length];
   return labels.find((label) => label.length * LETTER <= room) ?? [length, short].find((label) => label.length * DIGIT <= room) ?? "";
 }
 

@@ -61,6 +61,7 @@ export interface Note extends Mark {
 
 export interface Finding {
   rule: string;
+  action: string;
   title: string;
   gain: string;
   fix: string;

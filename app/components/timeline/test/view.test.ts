@@ -143,8 +143,7 @@ test("what lies outside the counted steps is told from time in which nothing was
 
 test("a label that does not fit is a shorter one or none, and never a part of a name", () => {
   const step = { start: 0, end: 57_500_000, counted: true, name: "Optimizer.step#Adam.step 12" };
-  assert.equal(stepLabel(step, 300), "Optimizer.step#Adam.step 12 · 57.5\u00a0ms");
-  assert.equal(stepLabel(step, 100), "#12 · 57.5\u00a0ms");
+  assert.equal(stepLabel(step, 300), "#12 · 57.5\u00a0ms");
   assert.equal(stepLabel(step, 45), "57.5\u00a0ms");
   assert.equal(stepLabel(step, 20), "#12");
   assert.equal(stepLabel(step, 10), "");
