@@ -1268,7 +1268,11 @@ var Drawer = class {
       const { title, sums } = this.summary(view, sides);
       this.glanced.replaceChildren(element("h3", {}, "In view"), element("p", {}, `${title}.`), ...sums);
       const rows = [...this.glanced.querySelectorAll("tbody tr")];
-      while (rows.length && this.glanced.scrollHeight > this.glanced.clientHeight) rows.pop().remove();
+      while (rows.length && this.glanced.scrollHeight > this.glanced.clientHeight) {
+        const body = rows.at(-1).parentElement;
+        rows.pop().remove();
+        if (!body.childElementCount) body.parentElement.remove();
+      }
     } catch {
       this.seen = "";
     }
@@ -1390,7 +1394,7 @@ var Drawer = class {
   }
   swatch(part) {
     const colour = this.picture.data.dark ? part.dark : part.light;
-    return element("span", {}, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
+    return element("span", { title: part.label }, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
   }
 };
 function raw(ns) {

@@ -157,7 +157,11 @@ export class Drawer {
       const { title, sums } = this.summary(view, sides);
       this.glanced.replaceChildren(element("h3", {}, "In view"), element("p", {}, `${title}.`), ...sums);
       const rows = [...this.glanced.querySelectorAll("tbody tr")]; // the tables under the picture have the rest
-      while (rows.length && this.glanced.scrollHeight > this.glanced.clientHeight) rows.pop()!.remove();
+      while (rows.length && this.glanced.scrollHeight > this.glanced.clientHeight) {
+        const body = rows.at(-1)!.parentElement!;
+        rows.pop()!.remove();
+        if (!body.childElementCount) body.parentElement!.remove();
+      }
     } catch {
       this.seen = ""; // the lanes say what is wrong with the server
     }
@@ -273,7 +277,7 @@ export class Drawer {
 
   private swatch(part: Part): HTMLElement {
     const colour = this.picture.data.dark ? part.dark : part.light;
-    return element("span", {}, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
+    return element("span", { title: part.label }, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
   }
 }
 
