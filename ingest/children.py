@@ -22,6 +22,13 @@ HANDED_DOWN = (
 HANDED_DOWN_FAMILIES = ("CUDA_", "DYLD_", "LC_", "NVIDIA_", "OMP_", "PYTHON", "SAWTOOTH_", "XDG_")
 
 
+def why_not_started(word: str, error: OSError | None = None) -> str:
+    """Return the sentence that the user's command ``word`` does not exist, or why it cannot be run."""
+    if error is None or isinstance(error, FileNotFoundError):
+        return f"There is no command {word!r}."
+    return f"{word!r} cannot be run ({error.strerror})."
+
+
 def command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs ``module`` (its full name).
 

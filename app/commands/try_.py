@@ -23,6 +23,7 @@ from sawtooth.app.trials.running import Ran
 from sawtooth.app.trials.session import Options, TrialSession
 from sawtooth.app.trials.trial import Trial
 from sawtooth.ingest.capture import commands
+from sawtooth.ingest.children import why_not_started
 
 NOTHING, STOPPED = 2, 130
 AGREED = ("y", "yes")
@@ -136,7 +137,7 @@ class _StopSignal:
 def _steps(session: TrialSession, arguments: argparse.Namespace) -> int:
     """Run the base run, list the trials, and run them; return the exit code."""
     if shutil.which(session.words[0]) is None:
-        _note(f"There is no command {session.words[0]!r}.")
+        _note(why_not_started(session.words[0]))
         return NOTHING
     if session.python is not None:
         _note(session.python)

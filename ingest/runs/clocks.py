@@ -81,9 +81,9 @@ def needs(ref: RecordingRef, clock: str) -> str | None:
     if ref.kind != "telemetry" or ref.offset_ns is not None:
         return None
     if clock == "local":
-        return "its times are local and have no time zone, so it cannot be aligned with a trace. Set --time-zone of sawtooth ingest, or choose the zone under Timeline › Telemetry."
+        return "its times are local and have no time zone, so it cannot be aligned with a trace. Choose the zone under Timeline › Telemetry, or set --time-zone of sawtooth ingest."
     if clock == "unknown":
-        return "it does not show when it was recorded, so it cannot be aligned with a trace. Set --start of sawtooth ingest, or enter the start under Timeline › Telemetry."
+        return "it does not show when it was recorded, so it cannot be aligned with a trace. Enter the start under Timeline › Telemetry, or set --start of sawtooth ingest."
     return None
 
 

@@ -141,10 +141,8 @@ def _sample(
     if options.command:
         try:
             child = subprocess.Popen(options.command, env=children.environment_before())
-        except FileNotFoundError:
-            return _refuse(f"There is no command {options.command[0]!r}.")
         except OSError as error:
-            return _refuse(f"{options.command[0]!r} cannot be run ({error.strerror}).")
+            return _refuse(children.why_not_started(options.command[0], error))
     alive = _alive(options.watch_pid, child)
     if host is not None:
         host.follow(options.follow or [pid for pid in (options.watch_pid, child.pid if child else None) if pid])

@@ -128,6 +128,14 @@ def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path, folder, what)
     assert refusal.value.code == "E-TYPE" and left_over(folder) == []
 
 
+def test_binary_data_is_refused_without_showing_it(tmp_path, folder):
+    path = tmp_path / "rnd.json.gz"
+    path.write_bytes(bytes(range(250, -1, -1)) * 12)
+    with pytest.raises(SourceError, match="This is binary data that Sawtooth does not know") as refusal:
+        bring_in(folder, [(path, path.name)])
+    assert refusal.value.code == "E-TYPE"
+
+
 def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
     """Duplicates of two profilers are stored once.
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from sawtooth.ingest.children import why_not_started
+
 NOT_FOUND = 127  # a shell's exit code for a command that does not exist
 NOT_RUNNABLE = 126  # and for one that cannot be executed
 # Schedulers send these before a job's time is over, so that the training saves a checkpoint (Slurm's --signal=USR1@60, for example).
@@ -21,12 +23,9 @@ def run_in_foreground(words: Sequence[str], environment: Mapping[str, str]) -> i
     """Run the command and return its exit code as a shell would."""
     try:
         child = subprocess.Popen(words, env=environment)
-    except FileNotFoundError:
-        print(f"sawtooth run: There is no command {words[0]!r}.", file=sys.stderr)
-        return NOT_FOUND
     except OSError as error:
-        print(f"sawtooth run: {words[0]!r} cannot be run ({error.strerror}).", file=sys.stderr)
-        return NOT_RUNNABLE
+        print(f"sawtooth run: {why_not_started(words[0], error)}", file=sys.stderr)
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_RUNNABLE
     with _signals_to(child):
         code = child.wait()
     return code if code >= 0 else 128 - code

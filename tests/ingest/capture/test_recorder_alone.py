@@ -66,6 +66,6 @@ def test_help_and_version_name_the_recorder(unpacked: Path) -> None:
     command = [sys.executable, "-I", "-S", "-c", code, str(unpacked)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
-    assert "This is the recorder alone." in done.stdout
+    assert "This is only the recorder." in done.stdout
     version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
     assert (version.returncode, version.stdout.split()[0]) == (0, "sawtooth-recorder")

@@ -10,6 +10,8 @@ from sawtooth.ingest.errors import SourceError, as_shown
 from sawtooth.ingest.source import EXPORT, Limits
 
 DEEP_BRACKETS = 500  # An event that fails to decode and has more nested brackets than this is reported as nested too deeply.
+BINARY_BYTES, LEAST_OF_TEXT = 1024, 9  # Text has no smaller byte than that of a tab, unless it is UTF-16.
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 JSON_LINES = re.compile(rb"\{[^\n]*\}\s*\n\s*\{")  # two lines with a JSON object each
 
 
@@ -57,6 +59,12 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
     if not text:
         return SourceError("E-EMPTY", "The file has only blanks. Record or copy it again.")
     if not text.startswith(b"{"):
+        if min(text[:BINARY_BYTES]) < LEAST_OF_TEXT and not text.startswith(UTF_16):
+            return SourceError(
+                "E-TYPE",
+                "This is binary data that Sawtooth does not know, neither a torch.profiler trace nor telemetry. If it was a compressed trace, "
+                "it is damaged: copy or record it again.",
+            )
         return SourceError(
             "E-TYPE",
             "This is neither a torch.profiler trace, which begins with { or [, nor telemetry that Sawtooth knows: it begins with "
