@@ -13,6 +13,7 @@ from sawtooth.analysis.metrics.registry import Reading
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import LedgerRow
 from sawtooth.analysis.run.scaled_ledger import at_best, unseen_ms
+from sawtooth.ingest.loop.step_parts import StepParts
 
 
 def best(ms: float, source: str = "telemetry") -> BestStepTime:
@@ -76,6 +77,15 @@ def test_launch_latency_is_not_scaled_without_other_losses() -> None:
     found = column(rows)
     assert found["launch_latency"] == pytest.approx(0.6)
     assert found["unattributed"] == unseen_ms(rows, step) == pytest.approx(160.4)
+
+
+def test_waits_for_first_batches_of_epochs_are_not_the_host_s_causes() -> None:
+    """Of a step of 70 ms, 30 are work and 15 wait for first batches of epochs: 25 have the host's causes."""
+    parts = StepParts(waiting_ms=16.0, first_ms=15.0, starting_ms=3.0, epochs=4, every=20.0)
+    step = replace(best(70.0), parts=parts)
+    rows = at_best(ledger(), step)
+    assert column(rows)["launch_bound"] + column(rows)["python_host"] == pytest.approx(25.0)
+    assert column(rows)["unattributed"] == unseen_ms(rows, step) == pytest.approx(15.0)
 
 
 def test_lost_time_does_not_grow_if_the_profiled_steps_do_not_represent_the_run() -> None:
