@@ -28,8 +28,8 @@ from sawtooth.analysis.units import in_words
 FORWARD = "DistributedDataParallel.forward"
 # Host work of DistributedDataParallel for each gradient in each pass that reduces gradients.
 REDUCES = ("c10d::allreduce_", "torch::distributed::reducer::mul_out", "torch.distributed.ddp.reducer::copy_bucket_to_grad")
-# Share of the last micro-batch's bytes. From this share on, a micro-batch reduces the same gradients, not only a loss or a
-# norm.
+# Share of the last micro-batch's bytes. A micro-batch that reduces at least this share reduces the gradients again, not only a
+# loss or a norm.
 ALIKE = 0.9
 
 CHANGES = (
@@ -81,10 +81,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Run",
                 "all micro-batches but the last of a step under model.no_sync()",
-                ": their gradients add up before they are sent.",
+                ": they then add up their gradients before sending them.",
             ),
             note="Predicted by the replay without the earlier reductions, including the waits in them, the copies to and from buckets, and the host's time.",
-            risk="Gradients of a whole step are kept in full precision until the last micro-batch, as they are without accumulation.",
+            risk="None: the gradients keep their precision and take no more memory.",
             changes=CHANGES,
         ),
         lost_ms=cost_ms,

@@ -2,16 +2,16 @@
 
 What it checks
     Passes of a policy in a reinforcement learning loop: an observation goes to the GPU, a small forward pass follows, and the
-    host reads the action, without a backward pass or loss between. Their share of the step is the time that the replay saves
-    without them.
+    host reads the action, without a backward pass or a loss in between. Their cost is the time that the replay saves without
+    them.
 Why it costs time
-    A pass over a few observations keeps the GPU busy for microseconds. The time goes to launches, to the read of each action
-    and to the environment's Python. No CUDA graph can contain these reads, because the environment needs each action.
+    A pass over a few observations keeps the GPU busy for microseconds. Most of the time is spent on launches, on reading each
+    action and in the environment's Python code. No CUDA graph can contain these reads, because the environment needs each action.
 What to do
     Run more environments at once, so that one pass serves all of them. Run the policy on the CPU while it is small. A CUDA
-    graph helps the update only.
+    graph only helps the update.
 When it is wrong
-    The environment already runs at its limit and dominates the time: then make the environment faster.
+    The environment takes most of the time. Then make the environment faster.
 References
     https://gymnasium.farama.org/api/vector/ and https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
@@ -58,16 +58,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if updates_ms is None:
         return
     acting_ms = context.step_ms - updates_ms
-    # The environment's Python stays, whatever computes the actions.
+    # The environment's Python code takes the same time, wherever the actions are computed.
     python_ms = context.lost_ms("python_host") * (1 - outside_acting(context, "python_host"))
     yield Evidence(
         Advice(
             f"Acting takes {in_words(acting_ms)} of each step, {context.share(acting_ms):.0%} of the time: {_how_often(acts)}, with "
             f"{in_number(_launches(acts), 'GPU operation')} for each",
             MORE_AT_ONCE,
-            note="Not predicted: steps then hold more samples. The limit is the time of the policy's launches, copies and waits. "
-            f"Python between them, {in_words(python_ms)} of each step, stays: most of it is the environment.",
-            risk="More environments make each round's data larger and older: the learning rate and the number of updates must follow.",
+            note="Not predicted, because each step then contains more samples. The gain is at most the time of the policy's launches, copies and waits. "
+            f"Python code between them still takes {in_words(python_ms)} of each step; most of it is the environment.",
+            risk="More environments make each round's data larger and older, so the learning rate and the number of updates must change.",
             changes=CHANGES,
         ),
         lost_ms=max(acting_ms - python_ms, 0.0),
@@ -82,7 +82,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _how_often(acts: Acting) -> str:
-    """Return in words how many passes there are from one update to the next."""
+    """Return the number of passes between two updates, in words."""
     passes = round(acts.per_round)
     return (
         "one pass of the policy before each update"

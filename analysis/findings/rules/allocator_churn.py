@@ -4,12 +4,12 @@ What it checks
     Driver calls such as ``cudaMalloc`` and ``cudaFree`` in the steady steps, and the GPU time lost to them (cause
     ``allocator``).
 Why it costs time
-    PyTorch's allocator normally reuses memory without the driver. ``empty_cache()`` returns this memory to the driver, so
-    every step must allocate it again. Freeing also waits for the GPU. The same happens if no free block is large enough: the
-    driver refuses more memory, the allocator returns its free blocks, and it asks again.
-    The finding calls memory fragmented ("in pieces") if enough memory was free at that time, by the allocator's events
-    (``profile_memory=True``). Without events, it uses the allocator's counters (recorded by Sawtooth): a tenth of the peak
-    must be free. Otherwise memory is full.
+    PyTorch's allocator normally reuses memory without calling the driver. ``empty_cache()`` returns this memory to the driver,
+    so every step must allocate it again. Freeing also waits for the GPU. The same happens if no free block is large enough. Then
+    the driver refuses more memory, and the allocator returns its free blocks and asks again.
+    The finding says that memory is fragmented if enough memory was free at that time, by the allocator's events
+    (``profile_memory=True``). Without events, it uses the allocator's counters (recorded by Sawtooth): at least a tenth of the
+    peak must be free. Otherwise memory is full.
     Without the caching allocator (``PYTORCH_NO_CUDA_MEMORY_CACHING=1``), each tensor's memory comes from the driver.
 What to do
     Turn the caching allocator on again. Remove ``torch.cuda.empty_cache()`` from the loop. If memory is fragmented, set
@@ -61,8 +61,8 @@ CHANGES = (
 
 
 CACHED = CodeChange("PyTorch", "PYTORCH_NO_CUDA_MEMORY_CACHING=1 python train.py", "python train.py")
-FIT_AGAIN = ", so that freed blocks fit again; no torch.cuda.empty_cache() in the loop."
-EXPAND_ALREADY = f"{FIT_AGAIN} Segments expand already."
+FIT_AGAIN = ", so that freed blocks can be reused; no torch.cuda.empty_cache() in the loop."
+EXPAND_ALREADY = f"{FIT_AGAIN} Expandable segments are already on."
 
 
 class _Why(NamedTuple):
@@ -92,7 +92,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{why.title}, {in_words(max(lost, gain))} lost{' a step' if asked.retried else ''}",
             why.action,
-            note="Predicted by the replay without the driver's calls and their waits.",
+            note="Predicted by the replay without these driver calls and their waits.",
             risk=why.risk,
             changes=why.changes,
         ),
@@ -116,7 +116,7 @@ def _why(asked: DriverCalls) -> _Why:
                 "the caching allocator on",
                 ": unset PYTORCH_NO_CUDA_MEMORY_CACHING, on ROCm also PYTORCH_NO_HIP_MEMORY_CACHING.",
             ),
-            "Tools that check memory, such as compute-sanitizer, see less with it.",
+            "Tools that check memory, such as compute-sanitizer, find fewer errors with it.",
             (CACHED,),
         )
     back = int(asked.all.frame["name"].str.contains(GIVES_BACK).sum())
@@ -126,9 +126,9 @@ def _why(asked: DriverCalls) -> _Why:
             Action(
                 "Take",
                 "torch.cuda.empty_cache() out of the loop",
-                "; where nothing calls it, memory is short or shapes vary: use expandable segments.",
+                ". If nothing calls it, memory is short or shapes vary: use expandable segments.",
             ),
-            "Other processes on the GPU no longer get the memory between steps.",
+            "Other processes on the GPU can no longer use this memory between steps.",
             CHANGES,
         )
     steps = f"in {asked.retried} of {asked.all.steps} profiled steps"
@@ -140,16 +140,16 @@ def _why(asked: DriverCalls) -> _Why:
     if asked.in_pieces and asked.free_bytes is not None and asked.reserved_bytes is not None:
         free = f"{in_bytes(asked.free_bytes)} of {in_bytes(asked.reserved_bytes)} free"
         return _Why(
-            f"Memory is in pieces ({free}): {does}",
+            f"Memory is fragmented ({free}): {does}",
             Action("Pad", "batches to a few lengths", EXPAND_ALREADY)
             if asked.expandable
             else Action("Use", "expandable segments", f"; pad batches to a few lengths{FIT_AGAIN}"),
-            "Padded lengths compute on padding.",
+            "Padding adds computation.",
             (FEW_LENGTHS,) if asked.expandable else (EXPANDABLE, FEW_LENGTHS),
         )
     known = asked.in_pieces is not None
     return _Why(
-        f"Memory is full{'' if known else ' or in pieces'}: {does}",
+        f"Memory is full{'' if known else ' or fragmented'}: {does}",
         Action(
             "Keep",
             "less",

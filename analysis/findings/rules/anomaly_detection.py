@@ -1,8 +1,8 @@
 """Autograd's anomaly detection is left on.
 
 What it checks
-    NaN tests that autograd itself runs after each of its nodes: ``aten::isnan``, ``aten::_is_any_true`` and the read of the
-    result. It also checks how much more host time operators take if autograd records them.
+    NaN tests that autograd runs after each of its nodes: ``aten::isnan``, ``aten::_is_any_true`` and the read of the result. It
+    also checks how much longer operators take on the host if autograd records them.
 Why it costs time
     Each gradient is read once more. The host waits for each result before it launches the next node, so the backward pass
     runs one kernel at a time. The forward pass stores a Python stack trace for every operator, which takes 0.1 ms or more
@@ -33,7 +33,7 @@ from sawtooth.analysis.units import in_words
 
 # A stack trace of a few Python frames takes at least 20 µs, and usually 100 µs or more. Recording without one takes less than 5 µs.
 SHORTEST_TRACE_NS = 20_000
-MOST_TRACE_SHARE = 0.95  # Upper limit of the host's time that stack traces take: some other work always remains.
+MOST_TRACE_SHARE = 0.95  # Largest share of the host's time that stack traces can take, because other work always remains.
 # Own time of operators (without the operators and calls inside them), with and without recording by autograd. The query
 # returns both medians, and the total extra time of the recorded operators.
 _OWN_TIME = """
@@ -67,11 +67,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     predicted = context.predict_ms(edits)
     yield Evidence(
         Advice(
-            f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the answer, {in_words(cost)} of each step"
+            f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the result: {in_words(cost)} of each step"
             + (f", and stack traces take {stacks:.0%} of the rest of the host's time" if stacks else ""),
-            Action("Turn", "anomaly detection off outside the search for a NaN"),
-            note="The replay leaves out the tests, their launches and the waits for them, and the extra host time of operators that autograd records.",
-            risk="A NaN is noticed later, in the loss.",
+            Action("Turn", "anomaly detection off unless you search for a NaN"),
+            note="Predicted by the replay without the tests, their launches and waits, and without the extra host time of recorded operators.",
+            risk="A NaN is only noticed later, in the loss.",
             changes=CHANGES,
         ),
         lost_ms=max(cost, context.step_ms - predicted) if predicted is not None and context.step_ms else cost,
@@ -85,8 +85,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _stack_traces(context: RuleContext, tests: tuple[int, ...]) -> float:
     """Return the share of the host's time outside ``tests`` that stack traces take.
 
-    The whole is the host's time without the profiler's overhead, because stack traces are taken in unprofiled runs too. The
-    result is 0 without a replay, or if operators take no such time.
+    The share is of the host's time without the profiler's overhead, because stack traces are also taken in unprofiled runs. It is
+    0 without a replay, or if operators take no such time.
     """
     rows = context.recording.rows(_OWN_TIME, [context.rank.device, AUTOGRAD_NODE])
     recorded, others, ns = rows[0] if rows else (None, None, None)

@@ -11,7 +11,7 @@ What to do
     a disabled backend. With ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call, PyTorch prints
     the reason as a warning. Choose a head size of 64 or 128.
 When it is wrong
-    The run needs second derivatives through attention, which no fused kernel supports.
+    The run needs second derivatives of attention. No fused kernel supports them.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
 """
@@ -85,7 +85,7 @@ def _finding(context: RuleContext, rows: pd.DataFrame, edits: list[Edit], how: s
             f"scaled_dot_product_attention runs {how}: {in_words(cost)} of each step",
             Action("Find", "out why no fused kernel takes these inputs", ", and change them: dtype, head size, mask."),
             note=note,
-            risk="Fused kernels round differently in the last bits; dropout draws other numbers.",
+            risk="Fused kernels round differently in the last bits, and dropout draws other random numbers.",
             changes=CHANGES,
         ),
         lost_ms=cost,

@@ -1,12 +1,12 @@
 """Batches come in bursts.
 
 What it checks
-    Whether some steps wait long for a loader with workers, while most steps do not wait.
+    Whether some steps wait long for the loader's workers, while most steps do not wait.
 Why it costs time
     Workers that start together finish together: a burst of batches, then a pause. A deep enough queue evens this out.
 What to do
-    Use a deeper queue (prefetch_factor) or samples of more even cost. If the loader is also too slow on average, use more
-    workers.
+    Use a deeper queue (prefetch_factor), or make the cost of samples more even. If the loader is also too slow on average, use
+    more workers.
 When it is wrong
     The workers are too slow on average. A deeper queue then only delays the wait.
 References
@@ -42,7 +42,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     workers = context.recording.named(LOADS_IN_WORKERS)
     lost = context.lost_ms("data_wait")
     if not workers or context.is_trifle(lost) or worker_starts(context).count or of_first_read(context):
-        return  # Other rules cover workers that start again and are therefore late. The first read from disk happens only once.
+        return  # Other rules cover workers that start again, and the first read from disk.
     rows = context.recording.rows(
         "SELECT t.step, t.end_ns - t.start_ns, coalesce(sum(g.end_ns - g.start_ns), 0) FROM steps t LEFT JOIN gaps g ON g.step = t.step AND g.device = t.device "
         "AND g.cause = 'data_wait' WHERE t.device = ? AND t.counted GROUP BY 1, 2 ORDER BY 1",
@@ -54,7 +54,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Batches come in bursts: {len(waits)} of {len(rows)} profiled steps wait up to {in_words(max(r[2] for r in waits) / 1e6)} for the loader, the others hardly",
-            Action("Deepen", "the loader's queue with prefetch_factor", ", so that a burst carries over the pause."),
+            Action(
+                "Deepen",
+                "the loader's queue with prefetch_factor",
+                ", so that the batches of a burst last until the next burst.",
+            ),
             note="Not predicted: a few steps do not show whether the workers keep up on average.",
             risk="Each additional batch in the queue takes host memory.",
             changes=CHANGES,

@@ -9,7 +9,7 @@ Why it costs time
 What to do
     Set ``bias=False`` in these convolutions.
 When it is wrong
-    The norm is frozen in evaluation mode. It then subtracts a fixed mean, so the bias has an effect.
+    The norm is frozen (in evaluation mode). It then subtracts a fixed mean, so the bias has an effect.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
@@ -58,10 +58,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         rows,
         Advice(
-            "Convolutions add a bias that the batch norm after them takes out again: {cost} of each step",
+            "Convolutions add a bias that the next batch norm removes again: {cost} of each step",
             Action("Build", "the convolutions before a batch norm with bias=False"),
             note="Predicted without the kernels that add the bias and sum its gradient.",
-            risk="Checkpoints with the bias no longer load strictly; the norm's running mean takes its place.",
+            risk="Old checkpoints contain the bias, so load them with strict=False.",
             changes=CHANGES,
         ),
         confidence="high",

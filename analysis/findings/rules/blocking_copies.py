@@ -4,13 +4,13 @@ What it checks
     Copies from pinned memory to the GPU whose operator waits for them (``.to(device)`` without ``non_blocking=True``), and
     the idle time that begins in these waits (cause ``blocking_copy``).
 Why it costs time
-    The copy itself does not need the host. But the host launches nothing until the copy has ended, and so loses its head
-    start.
+    The copy does not need the host, but the host launches nothing until the copy has ended. So it no longer runs ahead of the
+    GPU.
 What to do
     Use ``.to(device, non_blocking=True)``. Kernels of the same stream still run after the copy.
 When it is wrong
-    The program changes the batch in place directly after the copy, so it must wait. If there are many very short copies,
-    combine them into one instead.
+    The program changes the batch in place directly after the copy. Then it must wait. Many very short copies are better combined
+    into one.
 References
     https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 """
@@ -46,7 +46,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"The host waits for {in_number(pinned.count, 'copy', 'copies')} a step from pinned memory ({in_bytes(size)}): {in_words(lost)} lost",
             Action("Copy", "without blocking", ": .to(device, non_blocking=True)."),
             note="Predicted with the same copies, without the host's waits for them.",
-            risk="Change a batch in place only after its copy has ended.",
+            risk="Do not change a batch in place before its copy has ended.",
             changes=CHANGES,
         ),
         lost_ms=lost,

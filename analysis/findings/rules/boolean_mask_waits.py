@@ -3,8 +3,8 @@
 What it checks
     Host waits inside ``nonzero``, boolean indexing, ``masked_select`` and ``unique``, and the idle time after them.
 Why it costs time
-    The shape of the result depends on values on the GPU. The host must wait for them before it can allocate the result. So it
-    loses its head start in the middle of the step.
+    The shape of the result depends on values on the GPU. The host must wait for them before it can allocate the result. After
+    that, it no longer runs ahead of the GPU.
 What to do
     Keep the shape: multiply by the mask, or use ``torch.where``. Give the loss an ``ignore_index`` or a weight.
 When it is wrong
@@ -44,7 +44,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": torch.where, masked_fill and a loss with ignore_index keep the shape.",
             ),
             note="Predicted by the replay without the waits; the masking kernels stay.",
-            risk="Work is then done for masked elements too: where few are kept, measure both.",
+            risk="The work then includes masked elements. If few elements are kept, measure both ways.",
             changes=SAME_SHAPE,
         ),
     )

@@ -10,7 +10,7 @@ What to do
     Keep the model in bf16 with FP32 master weights in the optimizer, use autocast for a larger part of the code, or compile
     the model, which fuses casts.
 When it is wrong
-    The casts convert losses and norms to FP32. They are there for accuracy and cost little.
+    The casts convert losses and norms to FP32, for accuracy, and take little time.
 References
     https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
 """
@@ -55,7 +55,7 @@ def is_cast(row: Any) -> bool:
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if casts take a relevant share of the step.
 
-    Autocast adds most casts, and compiling removes those. So the host may take as long as before, as for a compiled model.
+    Autocast adds most casts. Compiling removes them, but the host may take as long as before, as in a compiled model.
     """
     yield from kernel_evidence(
         context,

@@ -1,15 +1,15 @@
 """A checkpoint is written inside the loop.
 
 What it checks
-    Steps that copy many tensors to host memory, or some steps that copy at least two large tensors to pageable memory.
+    Steps that copy many tensors to host memory, or at least two large tensors to pageable memory.
 Why it costs time
     ``torch.save`` copies every parameter with a separate wait, and then writes the file. Meanwhile the GPU has no work.
 What to do
     Save less often. Or copy everything to host memory at once, and write the file in a thread or process
     (``torch.distributed.checkpoint.async_save``).
 When it is wrong
-    The copies serve something else, such as a reference model or statistics of all weights. Without stacks these look the
-    same.
+    The copies have another purpose, such as a reference model or statistics of all weights. Without stacks, these look like a
+    checkpoint.
 References
     https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
 """

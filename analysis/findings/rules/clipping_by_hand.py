@@ -9,7 +9,7 @@ Why it costs time
 What to do
     Use ``torch.nn.utils.clip_grad_norm_`` or ``clip_grad_value_``.
 When it is wrong
-    You clip each tensor to its own norm on purpose. Use ``torch._foreach_norm`` and ``torch._foreach_mul_`` for this.
+    You clip each tensor to its own norm on purpose. Then use ``torch._foreach_norm`` and ``torch._foreach_mul_``.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
 """
@@ -64,8 +64,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Gradients are clipped one by one: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Clip", "all gradients in one call", ": clip_grad_norm_ or clip_grad_value_."),
-            note="Predicted with a few kernels that take as long as all of these together, without the other launches. Another finding covers the reads of the norms.",
-            risk="One norm over all gradients scales them differently than one norm for each.",
+            note="Predicted with the same kernel time in a few launches. Another finding covers the reads of the norms.",
+            risk="One norm over all gradients scales them differently from one norm per gradient.",
             changes=CHANGES,
         ),
         lost_ms=saved,

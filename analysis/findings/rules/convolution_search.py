@@ -1,8 +1,8 @@
 """cuDNN searches for convolution algorithms inside the run.
 
 What it checks
-    Convolutions of the counted steps that launch many kernels, although one operator needs one to four, and in which the host
-    waits for the GPU. In these, cuDNN tries algorithms one after another and times each.
+    Convolutions of the counted steps that launch many kernels (one operator needs one to four), and in which the host waits for
+    the GPU. In these, cuDNN tries algorithms one after another and times each.
 Why it costs time
     With ``cudnn.benchmark``, the search runs for every new input shape. It waits for the GPU after each trial and takes
     hundreds of milliseconds in total.
@@ -10,8 +10,8 @@ What to do
     Keep shapes the same (crop, pad, drop the last partial batch), or turn the search off: ``torch.backends.cudnn.benchmark =
     False``.
 When it is wrong
-    You profile the first steps of a run, which search once for each shape. Profile later steps. A convolution by Fourier
-    transforms also launches many kernels in every step, but does not wait, so it gives no finding.
+    The profiled steps are the first ones of the run, which search once for each shape. Profile later steps. A convolution by
+    Fourier transforms also launches many kernels in every step, but it does not wait, so it gives no finding.
     No rule advises to turn the search on, because a trace cannot show the time of an algorithm that was not tried. With cuDNN
     9, the search changed a ResNet step by 0.1 % on an H200, in bf16 channels-last and in TF32 channels-first.
 References
@@ -57,7 +57,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "input shapes the same from step to step",
                 ", or turn the search off: torch.backends.cudnn.benchmark = False.",
             ),
-            note="Not predicted: without the search cuDNN still plans every new shape, about a millisecond a convolution.",
+            note="Not predicted: without the search, cuDNN still plans each convolution for every new shape, in about a millisecond.",
             risk="Without the search, cuDNN chooses by a heuristic, which is slower for a few shapes.",
             changes=CHANGES,
         ),

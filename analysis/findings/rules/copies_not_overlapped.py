@@ -9,7 +9,7 @@ Why it costs time
 What to do
     Copy the next batch on a second stream during this step's computation, and let the compute stream wait for it.
 When it is wrong
-    The GPU has no memory for one more batch, or the loader is the limit, so that overlap changes nothing.
+    The GPU has no memory for one more batch. Or the loader is the limit; then overlap changes nothing.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams
 """
@@ -63,7 +63,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input{of_the_batch(context, inputs)} that no kernel overlaps",
             Action("Copy", "the next batch on its own stream while this one computes"),
             note="Predicted by the replay without the copies, as if they were fully overlapped.",
-            risk="One more batch is held in GPU memory; without record_stream the allocator may reuse it too early.",
+            risk="One more batch takes GPU memory. Without record_stream, the allocator may reuse its memory too early.",
             changes=CHANGES,
         ),
         lost_ms=min(lost, inputs.ms),

@@ -3,7 +3,7 @@
 What it checks
     GPU idle time in the steady window while the launching thread is inside the DataLoader's ``next`` (cause ``data_wait``).
     The first advice depends on whether the loader works in the training process (``_SingleProcessDataLoaderIter``) or in
-    workers. For a run without GPU work, it checks how long the loop waits for batches, by the trace or the loader's times.
+    workers. For a run without GPU work, the trace or the loader's times show how long the loop waits for batches.
 Why it costs time
     The GPU has finished the step, but the next batch is not ready. With ``num_workers=0``, every sample is read, decoded and
     augmented between two steps. With too few workers, the step waits for the slowest of them.
@@ -11,8 +11,8 @@ What to do
     Load in enough worker processes, so that together they are faster than the step. Keep them alive between epochs. Pin
     memory, so that the copy to the GPU overlaps.
 When it is wrong
-    The storage or the network is the limit, so that more workers only wait there. Telemetry with samples of the host shows this.
-    If the profiled steps used up a full prefetch queue, the trace lacks the wait; telemetry shows it.
+    The storage or the network is the limit. More workers would only wait there. Telemetry with samples of the host shows this.
+    If a full prefetch queue fed the profiled steps, the trace lacks the wait; telemetry shows it.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -65,15 +65,15 @@ FEW_WORKERS = Action(
     "the loader more workers and a deeper prefetch",
     ", or make a sample cheaper: decode smaller images, cache what is decoded.",
 )
-SEVERAL = ", with pinned memory and persistent workers; more only where the host has cores for them."
-LEAST_RATE_FACTOR = 1.1  # Factor by which more workers must raise the sample rate to justify their memory.
+SEVERAL = ", with pinned memory and persistent workers. Use more only if the host has cores for them."
+LEAST_RATE_FACTOR = 1.1  # More workers must raise the sample rate by this factor to justify their memory.
 COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
-PACED = " {workers} {ms} of a step for what was loaded inside it: no other change makes it shorter."
-FED = "Predicted without the wait for batches, limited by how fast the workers deliver samples."
+PACED = " {workers} {ms} to load the samples of a step, so no other change makes the step shorter."
+FED = "Predicted without the wait for batches, but not faster than the workers deliver samples."
 NOT_TIMED = "Samples were not timed (`sawtooth run` does it), so the needed number of workers is unknown."
 NOT_FED = "At the measured time per sample, more workers hardly shorten the step."
 CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
-CROWDED = 2.0  # Upper bound factor: threads wait for the one whose core a worker uses (predicted 70 ms, measured 133 ms).
+CROWDED = 2.0  # Factor for the upper bound, because a worker may slow the thread for which the others wait (predicted 70 ms, measured 133 ms).
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 NOT_PINNED = "Not predicted: the trace does not show how long a batch takes if it is pinned differently or not at all."
 ALWAYS_FED = "Predicted by the replay without the wait for the loader, as if it always kept up."
@@ -156,7 +156,7 @@ def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) ->
 
 
 def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
-    """Return the advice for slow workers, by the host's samples, else by the loader's own times."""
+    """Return the advice for slow workers, from samples of the host or else from the loader's own times."""
     facts, host = context.run.manifest.facts, context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None else None
     timed = limited_by(facts)  # The loader's own times help if a short recording has few samples of the host.
@@ -200,7 +200,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     crowded = no_core or (not inline and crowds_the_training(result))
     if crowded:
         enough = after_ms = None
-    suffice = not inline and enough is not None and enough <= workers  # More workers than these would only share the cores.
+    suffice = not inline and enough is not None and enough <= workers  # additional workers would only share the cores
     changes: tuple[CodeChange, ...]
     if crowded:
         fix, changes = (of_limit, ()) if no_core else (CPU_LIMITS, (cheaper_batch(facts),))

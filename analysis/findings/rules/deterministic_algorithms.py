@@ -1,11 +1,11 @@
 """Deterministic algorithms fill all new memory.
 
 What it checks
-    Fills launched by ``aten::empty`` and similar operators. ``torch.use_deterministic_algorithms(True)`` adds them to every
-    allocated tensor.
+    Kernels that fill new tensors, launched by ``aten::empty`` and similar operators.
+    ``torch.use_deterministic_algorithms(True)`` adds one for every allocated tensor.
 Why it costs time
-    Each result is written twice: first NaN, then the result. The host launches one more kernel for each operator. Operators
-    with a faster form that has no fixed order (scatter, index, backward passes of convolutions) cannot use it.
+    Each result is written twice: first NaN, then the result. The host launches one more kernel for each operator. Some operators
+    (scatter, index, backward passes of convolutions) have a faster form without a fixed order; they cannot use it.
 What to do
     Use deterministic algorithms only for debugging. If results must repeat bit for bit,
     ``torch.utils.deterministic.fill_uninitialized_memory = False`` removes the fills.
@@ -57,7 +57,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ", or at least the fills: torch.utils.deterministic.fill_uninitialized_memory = False.",
             ),
             note="Predicted without the fills. The cost of the slower algorithms is not included.",
-            risk="Without the fills results still repeat; without deterministic algorithms they differ in the last bits from run to run.",
+            risk="Without the fills, results still repeat. Without deterministic algorithms, they differ in the last bits from run to run.",
             changes=CHANGES,
         ),
         confidence="high",

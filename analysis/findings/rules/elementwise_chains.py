@@ -2,17 +2,17 @@
 
 What it checks
     Kernels of the forward and backward pass that are limited by memory (elementwise operators, norms, reductions, copies) and
-    follow one another between two matrix products. The model must not be compiled. In a CUDA graph, which shows no operators, only
-    kernels between the first and the last product of a step count: its optimizer follows them.
+    follow one another between two matrix products. The model must not be compiled. A CUDA graph shows no operators. In it, only
+    kernels between the first and the last product of a step count, because the optimizer's kernels follow after them.
 Why it costs time
     Each kernel reads its inputs from memory and writes its result back. Compiled code reads the inputs once and writes the
     result once.
 What to do
-    Use ``torch.compile(model)``: inductor makes a few Triton kernels of the work between two products. On two of our models
-    these took 0.9 and 1.2 times as long as the longest kernels that they replaced.
+    Use ``torch.compile(model)``. Inductor makes a few Triton kernels of the work between two products. In two test models, these
+    took 0.9 and 1.2 times as long as the longest of the kernels that they replaced.
 When it is wrong
-    Shapes change every step, so that the model is compiled again each time: mark them as dynamic. The first steps take
-    minutes. torch.compile stops at nn.LSTM, nn.GRU and nn.RNN, which cuDNN runs, so only the work around them is counted.
+    Shapes change in every step, so the model is compiled again each time. Then mark them as dynamic. The first steps take
+    minutes. torch.compile stops at nn.LSTM, nn.GRU and nn.RNN, which cuDNN runs, so only the work around them counts.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
 """
@@ -53,14 +53,14 @@ AROUND = (
         "PyTorch", "model = $model.cuda()", "model = $model.cuda()\nmodel.encoder.compile()\nmodel.head.compile()", usual=MODEL
     ),
 )
-# The capture is the user's own code, and compiling comes before it.
+# The user's own code captures the graph; the model must be compiled before that.
 CAPTURED = (
     CodeChange(
         "PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())   # before the graph is captured", usual=MODEL
     ),
 )
 BEFORE_CAPTURE = Action(
-    "Compile", "the model before its CUDA graph is captured", ": what lies between two products becomes a few kernels."
+    "Compile", "the model before its CUDA graph is captured", ": the work between two products becomes a few kernels."
 )
 
 
@@ -91,7 +91,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             BEFORE_CAPTURE if captured.any() else _action(layer),
             note=AFTER_LOADING
             if loading
-            else "The kernels between two products are replaced by one that takes as long as the longest of them. The optimizer's kernels stay.",
+            else "Predicted with one kernel between two products, as long as the longest of the kernels that it replaces. The optimizer does not change.",
             risk="Compilation takes minutes at the start and again when shapes change.",
             changes=CAPTURED if captured.any() else AROUND if layer else CHANGES,
         ),
@@ -105,12 +105,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _action(layer: str | None) -> Action:
-    joined = "what lies between two products becomes a few kernels."
+    joined = "the work between two products becomes a few kernels."
     if layer is None:
         return Action("Compile", "the model", f": {joined}")
     return Action(
         "Compile",
-        f"the parts before and behind {layer}",
+        f"the parts before and after {layer}",
         f", each by itself: torch.compile stops at {layer}. {joined[0].upper()}{joined[1:]}",
     )
 

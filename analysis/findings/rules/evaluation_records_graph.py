@@ -7,7 +7,7 @@ Why it costs time
 What to do
     Run the evaluation under ``torch.inference_mode()`` (or ``no_grad``).
 When it is wrong
-    The backward pass runs outside the profiled steps (accumulation, another thread).
+    The backward pass exists, but runs outside the profiled steps (accumulation, another thread).
 References
     https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html
 """
@@ -55,9 +55,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Put",
                 "the loop under torch.inference_mode()",
-                ": activations are then freed at once, which leaves memory for a larger batch.",
+                ": activations are then freed at once. This leaves memory for a larger batch.",
             ),
-            note="Not predicted: this saves memory first. It saves time only if the host or memory is the limit.",
+            note="Not predicted: this mainly saves memory. It saves time only if the host or memory is the limit.",
             risk="Tensors made in inference mode cannot be used in autograd later; no_grad allows that.",
             changes=CHANGES,
         ),

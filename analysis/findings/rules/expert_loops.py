@@ -10,8 +10,8 @@ What to do
     Sort tokens by expert and multiply them in one grouped product (``torch._grouped_mm``, MegaBlocks, ScatterMoE). Or give
     every expert a fixed capacity and use ``torch.bmm``.
 When it is wrong
-    There are few large experts, each of which keeps the GPU busy. Network branches with inputs of several lengths look the
-    same.
+    There are few large experts, and each keeps the GPU busy. Branches of a network with inputs of several lengths also look like
+    this.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html
 """
@@ -34,8 +34,8 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FEWEST = 4  # Experts in a loop. Three consecutive products with different row counts can be an encoder and a decoder.
-LONGEST = 4  # Products of one expert: gate, up, down and one more.
-UNLIKE = 3  # Minimum of different row counts in a loop.
+LONGEST = 4  # Most products of one expert: gate, up, down and one more.
+UNLIKE = 3  # Fewest different row counts in a loop.
 
 CHANGES = (
     CodeChange(
@@ -72,7 +72,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"{most} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Sort", "tokens by expert and compute all experts in one grouped product"),
             note="Predicted with one iteration of each loop that does all of its work. The other iterations' launches are removed.",
-            risk="Sums run in another order; with a capacity, tokens above it are dropped.",
+            risk="Sums are added in another order. With a fixed capacity, tokens above it are dropped.",
             changes=CHANGES,
         ),
         lost_ms=context.step_ms - predicted,
@@ -85,7 +85,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
     """Return the loops among the forward products of one step, in order.
 
-    Each loop is a list of its bodies, each body the ids of its products.
+    A loop is a list of bodies; a body is the tuple of its products' ids.
     """
     alike: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}  # By operator and inputs, which repeat.
     keys: list[tuple[float, float, float] | None] = []
@@ -115,7 +115,7 @@ def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
 
 
 def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period: int) -> int:
-    """Return how often the ``period`` products from ``at`` on repeat with the same weights.
+    """Return how often the ``period`` products from position ``at`` repeat with weights of the same shape.
 
     All products of one body must have the same number of rows.
     """

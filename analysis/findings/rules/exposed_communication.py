@@ -1,18 +1,18 @@
 """Communication runs while no kernel computes.
 
 What it checks
-    Time in which only collectives run (owner ``exposed_comm``). Waiting for late ranks is left out if the traces of the other
-    ranks show it; else it is included.
+    Time in which only collectives run (owner ``exposed_comm``). If the traces of the other ranks show waiting for late ranks,
+    this waiting is not included.
 Why it costs time
     DDP and FSDP send gradients and weights during the backward pass. Communication that does not overlap makes the step
     longer.
 What to do
     Depends on the job's layout. Data parallel: overlap it with the backward pass (buckets), send fewer bytes, or accumulate
-    with no_sync. FSDP: prefetch. Tensor parallel: shard the sequence too. Pipeline: more micro-batches. If large collectives
-    reach less than a tenth of the link's bandwidth, find out which other path they take.
+    no_sync. FSDP: prefetch. Tensor parallel: shard the sequence too. Pipeline: more micro-batches. If large collectives reach
+    less than a tenth of the link's bandwidth, find out which path they take instead of the link.
 When it is wrong
-    The run waits for a late rank. The traces of all ranks show this waiting separately, and the late rank is then the problem
-    to solve.
+    The run waits for a late rank. With the traces of all ranks, this waiting is a separate cause, and the late rank is the
+    problem to solve.
 References
     https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
@@ -85,7 +85,7 @@ OVERLAP = Action(
     "communication with the backward pass",
     " (buckets), send fewer bytes (bf16), or communicate less often (accumulation with no_sync).",
 )
-# Advice by the purpose of the communication. Each action suits only one kind of parallelism.
+# Advice by the purpose of the communication. Each kind of parallelism needs its own action.
 ACTIONS: dict[Purpose | None, tuple[Action, tuple[CodeChange, ...]]] = {
     "ddp": (OVERLAP, DDP_CHANGES),
     "fsdp": (
@@ -123,7 +123,7 @@ ACTIONS: dict[Purpose | None, tuple[Action, tuple[CodeChange, ...]]] = {
         ASYNC_CHANGES,
     ),
 }
-SLOW_LINK = 0.1  # Share of the link's bandwidth. Large messages reach 75 to 90 %; below a tenth they take another path.
+SLOW_LINK = 0.1  # Share of the link's bandwidth. Large messages reach 75 to 90 %. Below a tenth, they do not use this link.
 SLOW = Action(
     "Find",
     "out why the link is slow",
@@ -142,7 +142,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     action, changes = _advice(context)
     hides = overlap_limit_ms(context)
     bound = (
-        f" Overlap can hide at most {in_words(hides)}, the part of a step that computes without communication."
+        f" Overlap can hide at most {in_words(hides)}, because the rest of the step has no computation to overlap with."
         if hides < transfer
         else ""
     )
@@ -165,7 +165,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _advice(context: RuleContext) -> tuple[Action, tuple[CodeChange, ...]]:
-    """Return what to do, and the code: first about a link far below its bandwidth, else by the layout."""
+    """Return the action and the code: for a link far below its bandwidth, or else for the job's layout."""
     gpu, reached = context.rank.gpu, bus_gb_s(context)
     link = link_of(gpu.name, "gpus") if gpu is not None else None
     if link is not None and reached is not None and reached < SLOW_LINK * link.gb_s:

@@ -8,7 +8,7 @@ Why it costs time
 What to do
     Train under bf16 autocast. If inputs must stay in full FP32, allow TF32: see the rule tf32-off.
 When it is wrong
-    The code needs FP32 accuracy in its products (some physics, some second-order optimizers). Small products do not reach
+    The code needs FP32 accuracy in its products, as in some physics and some second-order optimizers. Small products do not reach
     these rates.
 References
     https://docs.pytorch.org/docs/stable/amp.html
@@ -39,8 +39,8 @@ CHANGES = (
     CodeChange("Lightning", "Trainer()", 'Trainer(precision="bf16-mixed")'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., bf16=True)"),
 )
-# In 16 bits PyTorch may choose cuDNN's attention, which takes tens of milliseconds to plan for a new shape; FP32 attention never
-# runs in it.
+# In 16 bits, PyTorch may choose cuDNN's attention, which needs tens of milliseconds to plan for each new shape. It never chooses
+# it for FP32.
 NO_PLANS = "torch.backends.cuda.enable_cudnn_sdp(False)   # once: lengths vary, and cuDNN would plan for each of them\n"
 FP16_CHANGES = (
     CodeChange(
@@ -53,7 +53,7 @@ FP16_CHANGES = (
     CodeChange("Lightning", "Trainer()", 'Trainer(precision="16-mixed")'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., fp16=True)"),
 )
-# Of the products' time, in convolutions without known shapes: PyTorch before 1.11 names their backward passes otherwise.
+# Largest share of the products' time in convolutions without known shapes (PyTorch before 1.11 names their backward passes differently).
 UNKNOWN_SHARE = 0.5
 BF16_RISK = "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
 FP16_RISK = "fp16 overflows above 65504: use a GradScaler."
@@ -66,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     dtype = "bf16" if gpu.peak_tflops("bf16") else "fp16"
     peak, plain = gpu.peak_tflops(dtype), gpu.peak_tflops("fp32")
-    # The tensor cores are not fast enough to justify the change.
+    # Without much faster tensor cores, the change does not pay.
     if peak is None or (plain is not None and peak < 2.5 * plain):
         return
     work = context.work
@@ -86,7 +86,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(gain):
         return
     in_tf32 = alone < cost / 2  # TF32 may have been chosen for its accuracy, so this is an opportunity, not a fault.
-    # Kernels whose name and rate do not tell may run in TF32 as well.
+    # Kernels whose name and rate do not show their dtype may run in TF32.
     unsure = not in_tf32 and ms_per_step(plain_rows[plain_rows["tensor_cores"] == "no"], steps) < alone / 2
     needed = factorizes(context)
     yield Evidence(
@@ -95,7 +95,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             + (
                 f", most of it in TF32: {dtype} is twice as fast on the same tensor cores"
                 if in_tf32
-                else "; their kernels do not tell whether they use tensor cores"
+                else "; their kernels do not show whether they use tensor cores"
                 if unsure
                 else ", mostly without tensor cores"
                 if (slow["tensor_cores"] != "no").any()
@@ -120,7 +120,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _changes(context: RuleContext, dtype: str, products: pd.DataFrame) -> tuple[CodeChange, ...]:
-    """Return the code; where the shapes of attention vary, it also keeps PyTorch from cuDNN's."""
+    """Return the code; if the shapes of attention vary, it also turns cuDNN's attention off."""
     changes = CHANGES if dtype == "bf16" else FP16_CHANGES
     if not (products["category"] == "attention").any() or unlike_steps(context) is None:
         return changes
@@ -131,7 +131,7 @@ def _changes(context: RuleContext, dtype: str, products: pd.DataFrame) -> tuple[
 def _by_name(context: RuleContext, dtype: str, faster: float) -> Iterator[Evidence]:
     """Yield the evidence that kernels are FP32 by their names, in a trace without shapes.
 
-    ``faster`` is the ratio of the peaks of ``dtype`` and FP32, so the least of the kernels' time is known.
+    ``faster`` is the ratio of the peaks of ``dtype`` and FP32. It gives the shortest possible time of the kernels.
     """
     rows = context.fp32_by_name
     cost = ms_per_step(rows, context.work_steps)
