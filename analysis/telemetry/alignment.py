@@ -1,12 +1,12 @@
-"""The shift between telemetry's clock and a trace's, from matching activity.
+"""The shift between telemetry's clock and a trace's clock, from matching activity.
 
 The trace shows exactly how busy the GPU was at any time, so it predicts the value of each telemetry window for a given shift.
-All shifts that put the trace inside the telemetry are compared. The one with the highest correlation is used if it is clear:
-every other shift that explains the samples nearly as well must be within one window of it. Activity that repeats exactly fits
-at every period, and telemetry of another time fits nowhere clearly. In both cases there is no result.
-With n independent samples and correlation r, (n − 2) / 2 · ln(1 / (1 − r²)) has an exponential tail with mean 1 if the series
-are unrelated. So with many shifts of unrelated telemetry, the best exceeds the next by more than CLEAR_MARGIN once in about e^CLEAR_MARGIN =
-1,100 times.
+All shifts that put the trace inside the telemetry are compared. The one with the highest correlation is the result if it is clear:
+all shifts that explain the samples nearly as well must be within one window of it. Activity that repeats exactly fits at every
+period, and telemetry of another time fits nowhere clearly. In both cases there is no result.
+For unrelated series with n independent samples and correlation r, (n − 2) / 2 · ln(1 / (1 − r²)) has an exponential tail with
+mean 1. So among many shifts of unrelated telemetry, the best exceeds the next by more than CLEAR_MARGIN once in about
+e^CLEAR_MARGIN = 1,100 times.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
 CLEAR_MARGIN = 7.0  # Difference in log-likelihood; see the module's docstring.
-LEAST_CORRELATION = 0.7  # Below it, half of the variance of the samples has another reason.
-LEAST_WINDOWS = 12  # If the trace covers fewer windows, a pattern cannot be distinguished from chance.
-LEAST_SPREAD = 0.03  # As a share of a window. Kernels that fill all windows equally predict nothing.
+LEAST_CORRELATION = 0.7  # Below it, half of the samples' variance has another reason.
+LEAST_WINDOWS = 12  # With fewer windows, a match may be chance.
+LEAST_SPREAD = 0.03  # Least spread of the predicted busy share. Equally busy windows fit every shift.
 SHIFTS_PER_WINDOW = 4
-GAP_WINDOWS = 3.5  # A longer distance between samples is a telemetry gap, as for the sawtooth.
+GAP_WINDOWS = 3.5  # In windows. A longer distance between samples is a telemetry gap, as for the sawtooth.
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first clear one is used
-MOST_CLOCK_DIFFERENCE_NS = 120 * 10**9  # Hosts without time synchronisation drift by seconds a day; two minutes take weeks
+MOST_CLOCK_DIFFERENCE_NS = (
+    120 * 10**9
+)  # Hosts without time synchronisation drift by seconds per day, so by two minutes in weeks.
 ZONE_NS = 15 * 60 * 10**9  # Time zones differ from UTC by multiples of 15 minutes,
 ZONES = range(-12 * 4, 14 * 4 + 1)  # from −12 to +14 hours.
-MOST_SHIFTS = 400_000  # A day at ten samples per second needs more; then only the smallest shifts are tried.
-CHUNK_VALUES = 4_000_000  # So many values are in memory at a time.
+MOST_SHIFTS = 400_000  # A day at ten samples per second has more; then only the smallest shifts are tried.
+CHUNK_VALUES = 4_000_000  # Most values in memory at a time.
 
 
 @dataclass(frozen=True)
 class KernelActivity:
     """GPU activity in a trace.
 
-    It has the ordered (start, end) of the union of its kernels, and the (first, last) time of the trace.
+    It has the ordered (start, end) of the union of the kernels, and the trace's (first, last) time.
     """
 
     starts_ns: I64
@@ -57,8 +59,8 @@ class KernelActivity:
 class Alignment:
     """The result of an alignment.
 
-    ``shift_ns`` is added to the telemetry's times to convert them to the trace's clock; it is None with the reason in
-    ``why_none``. ``within_ns`` bounds the error. ``correlation`` is the best one, even if it is not clear.
+    ``shift_ns`` is added to the telemetry's times to convert them to the trace's clock. If it is None, ``why_none`` says why.
+    ``within_ns`` bounds the error. ``correlation`` is the highest one, even if it is not clear.
     """
 
     shift_ns: int | None
@@ -69,10 +71,10 @@ class Alignment:
 
 
 def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[str, int], clock: SampleClock) -> Alignment:
-    """Find the shift between a trace's device and a telemetry's (recording, device).
+    """Find the shift between a trace's device and a sampled device, both as (recording, device).
 
-    ``clock`` has converted the telemetry's times as far as possible. Absolute times are tried up to two minutes apart, others
-    wherever the trace is inside the telemetry. Raises NotFoundError if a recording is missing.
+    ``clock`` has converted the telemetry's times as far as possible. For absolute times, shifts of up to two minutes are tried; for
+    others, all shifts that put the trace inside the telemetry. Raises NotFoundError if a recording is missing.
     """
     with library.open(trace[0], derived=False) as recording:
         work = recording.cursor.execute(
@@ -96,7 +98,7 @@ def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[st
 
 
 def zones_that_fit(trace: tuple[int, int], sampled: tuple[int, int]) -> list[int]:
-    """Return the time zones, in minutes from UTC, in which a trace is inside telemetry with local times.
+    """Return the time zones (minutes from UTC) that put a trace inside telemetry with local times.
 
     Both are given as (first, last) times.
     """
@@ -162,7 +164,7 @@ def _shifts(trace: KernelActivity, times: I64, window: int, most_shift_ns: int |
 
 
 def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values: F64, window: int) -> tuple[F64, F64]:
-    """Return the log-likelihood of each shift (see the module) and its correlation.
+    """Return the log-likelihood and the correlation of each shift; see the module's docstring.
 
     The log-likelihood is −inf where samples are missing.
     """
@@ -192,10 +194,7 @@ def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values:
 
 
 def _independent(a: F64, b: F64) -> F64:
-    """Return the number of independent pairs in two series (Bartlett).
-
-    Neighbours that are similar count less.
-    """
+    """Return the number of independent pairs in two series (Bartlett): similar neighbours count less."""
     n = len(a)
     lags = np.arange(1, max(2, n // 4))
     autocorrelation = np.array([(a[k:] * a[:-k]).sum() for k in lags]) / (a**2).sum()

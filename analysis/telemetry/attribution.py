@@ -1,8 +1,8 @@
 """Assignment of sampled GPUs to the devices of a trace.
 
 A trace numbers its GPUs as its process sees them, telemetry as the host does. So a device is identified by its UUID if both
-recorded it. Otherwise it is identified by the process that the sampler saw on it, or as the only one left. If several GPUs
-work, none is guessed, because the telemetry of another rank's GPU would be worse than none.
+recorded it. Otherwise it is the GPU on which the sampler saw the process, or the only GPU that remains. If several GPUs work and
+nothing identifies one, none is assigned, because the telemetry of another rank's GPU would be misleading.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.manifest import Manifest
 
 PID = re.compile(r"[0-9]{1,10}")
-MOST_IDLE_RATIO = 0.1  # A GPU with a lower share of the busiest GPU's utilization is idle or only drives a display.
+MOST_IDLE_RATIO = 0.1  # A GPU with less than this share of the busiest GPU's utilization is idle or only drives a display.
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TraceDevice:
 
 
 def process_ids(rows: Iterable[tuple[Any, ...]]) -> set[int]:
-    """Return the process ids among a trace's texts, which also contain names and non-ASCII digits."""
+    """Return the numbers among a trace's process ids, which may also be names or contain non-ASCII digits."""
     return {int(pid) for (pid,) in rows if PID.fullmatch(str(pid))}
 
 
@@ -118,10 +118,7 @@ def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]
 def unknown(
     devices: Sequence[TraceDevice], sampled: Sequence[DeviceTelemetry], owned: Mapping[Key, DeviceTelemetry]
 ) -> str | None:
-    """Return the sentence about devices without known telemetry.
-
-    None if every device has telemetry or nothing was sampled.
-    """
+    """Return a sentence about devices without known telemetry; None if there are none, or no telemetry."""
     missing = sum((d.recording_id, d.device) not in owned for d in devices)
     if not missing or not sampled:
         return None
@@ -164,7 +161,7 @@ def _possible(sampled: Sequence[DeviceTelemetry], mine: TraceDevice) -> list[Dev
 def _only(mine: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[TraceDevice]) -> DeviceTelemetry | None:
     """Return the GPU that remains for ``mine``; None if it is not unique.
 
-    It is the only one, the one of its ordinal if all devices of the job have one, or the only one that works.
+    It is the only free GPU, the one with its ordinal if the job has one GPU for each device, or the only one that works.
     """
     works = [t for t in free if _level(t) > MOST_IDLE_RATIO * max(map(_level, free))] if len(free) > 1 else free
     if len(rivals) == 1:

@@ -1,9 +1,9 @@
 """Conversion of a run's telemetry times to its traces' clock.
 
-The sources are tried in this order: an offset from the user (``RecordingRef.offset_ns``); the same host, so the same clock; the
-difference that a dashboard measured while the telemetry was pushed to it. Otherwise absolute times are used unchanged, because
-NTP keeps the hosts' clocks equal, and a note says that this was not checked. Local times without a time zone, and times counted
-from 0, are on no trace's clock until the user gives an offset.
+The sources are tried in this order: an offset from the user (``RecordingRef.offset_ns``); the same host, which has one clock; the
+difference that a dashboard measured while the telemetry was pushed to it. Otherwise absolute times are used unchanged with a note,
+because NTP keeps hosts' clocks equal, but nobody checked that here. Local times without a time zone, and times counted from an
+unknown start, cannot be compared with a trace.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DAY_NS = 86_400 * 10**9  # a sampler never waits a day between samples
 
 @dataclass(frozen=True)
 class SampleClock:
-    """Conversion from recorded times to the traces' clock: ``stretch`` first, then ``offset_ns``.
+    """Conversion of recorded times to the traces' clock: times ``stretch``, plus ``offset_ns``.
 
-    ``name`` is unix for absolute times, placed if a source above gave an offset, and local or unknown if the times cannot be
-    compared with a trace.
+    ``name`` is "unix" for absolute times, "placed" if one of the sources gave an offset, and "local" or "unknown" if the times
+    cannot be compared with a trace.
     """
 
     name: str = "unix"
@@ -57,10 +57,10 @@ AS_RECORDED = SampleClock()
 
 @dataclass(frozen=True)
 class ClockOrigin:
-    """A telemetry recording's data about its own clock.
+    """What a telemetry recording states about its own clock.
 
-    ``clock`` is the kind, ``host`` the host. ``behind_ns`` is how far a dashboard (``pushed_to``) found that host's clock
-    behind its own.
+    ``clock`` is its kind, ``host`` its host. ``behind_ns`` is the difference that the dashboard ``pushed_to`` measured: positive if
+    the host's clock is behind the dashboard's.
     """
 
     clock: str
@@ -124,9 +124,9 @@ def _clock_of(ref: RecordingRef, origin: ClockOrigin, trace_hosts: set[str], ori
 
 
 def _measured_by_push(origin: ClockOrigin, trace_host: str, origins: Iterable[ClockOrigin]) -> SampleClock | None:
-    """Return the offset that a dashboard measured while the samples were pushed to it.
+    """Return the clock with the offset that a dashboard measured while the samples were pushed to it.
 
-    The dashboard ran on the trace's host, or the trace's host pushed to it too. None without such a measurement.
+    Either the dashboard ran on the trace's host, or that host pushed to it too. None without such a measurement.
     """
     if origin.behind_ns is None or origin.pushed_to is None:
         return None

@@ -1,11 +1,11 @@
 """Step time from utilization, including the dispatch time that CUPTI's kernel durations omit.
 
-NVML counts a kernel from its dispatch to its end. Over a window of steady training, utilization × step = kernel time of a step
-+ dispatch × kernels of a step. A trace gives the right side, because the profiler changes neither. Utilization can be recorded
-without a profiler, so the result is the step time of the unprofiled run. On 54 recordings of an H200, 90 % were within 8 %; the
-replay of the trace alone was within 40 %.
+NVML counts a kernel from its dispatch to its end. So over a window of steady training, utilization × step = kernel time per step
++ dispatch time × kernels per step. A trace gives the right side, because the profiler does not change it. Utilization can be
+recorded without a profiler, so the result is the step time of the unprofiled run. On 54 recordings of an H200, 90 % were within
+8 %; the replay of the trace alone was within 40 %.
 The formula needs a GPU that does not wait for others. NCCL kernels that wait for other ranks count as busy, so with collectives
-it gives only a lower bound.
+the result is only a lower bound.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sawtooth.analysis.units import in_words
 
 COUNTS_KERNELS = "util_pct"
 WITHOUT_COPIES = "gr_active_pct"
-COPIES_SHARE = 0.05  # share of busy time: with more copies, use GPM, which counts none, although it undercounts short bursts
-STEADIER = 2.0  # ratio of scatters: NVML updates its reading every 0.2 s and lags, which scatters if the load comes in bursts
+COPIES_SHARE = 0.05  # share of busy time; with more copies, use GPM, which does not count copies, but undercounts short bursts
+STEADIER = 2.0  # ratio of scatters from which GPM is used: NVML updates every 0.2 s and scatters if the load comes in bursts
 LEAST_SAMPLES = 10  # fewer utilization windows (1/6 to 1 s each) do not represent a run
 LEAST_UTIL_PCT = 1.0  # utilization has whole percents: below 1 %, rounding alone changes the step time by half
-KERNELS = 0.05  # of the step time: difference between the run's kernels and the profiled ones if the GPU never waits
-HOST = 0.06  # of the waiting time, over ENOUGH_S of training: short bursts count too much or too little, and hosts drift
+KERNELS = 0.05  # of the step time: error because the run's kernels differ from the profiled ones, if the GPU never waits
+HOST = 0.06  # of the waiting time, over ENOUGH_S of training: error of counting short bursts, and drift of the host
 FREQUENT_S, ENOUGH_S = 0.25, 4.0  # between samples (5 Hz with jitter), and of training
-BOUND_OFF = 0.08  # of the lower bound on the step time of ranks that wait for each other
+BOUND_OFF = 0.08  # relative error of the lower bound for ranks that wait for each other
 ROUNDING_PCT = 0.3  # of utilization, which the driver rounds to whole percents
 SUSTAINED = 1.08  # under a power cap, the run's kernels may take this factor longer than the profiled ones
-NO_COLLECTIVES = 0.01  # of kernel time: with less communication, waiting for other ranks cannot keep the GPU busy
+NO_COLLECTIVES = 0.01  # share of kernel time; with less communication, waits for other ranks do not matter
 NAMES = {COUNTS_KERNELS: "NVML utilization", WITHOUT_COPIES: "GPU activity (GPM)"}
 
 
@@ -74,18 +74,15 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
 
 
 def _beside_kernels(work: StepWork) -> bool:
-    """Return whether there is much work that NVML counts in part and GPM does not.
-
-    That is copies, and the driver's work for new memory.
-    """
+    """Return whether there are many copies or allocations, which NVML counts in part and GPM does not."""
     other_ns = work.copies_ns + work.allocating_ns
     return other_ns > COPIES_SHARE * (work.occupied_ns + other_ns)
 
 
 def _signal(work: StepWork, sampled: DeviceTelemetry) -> str | None:
-    """Return the best column for the share of time in which kernels run.
+    """Return the column that shows best in which share of the time kernels run.
 
-    It is NVML's utilization. It is GPM if there is much other work than kernels, or if GPM is far steadier.
+    It is NVML's utilization, or GPM if there are many copies or allocations, or if GPM is far steadier.
     """
     util, activity = (sampled.at_work.get(c) for c in (COUNTS_KERNELS, WITHOUT_COPIES))
     if util is None or activity is None:
@@ -94,9 +91,9 @@ def _signal(work: StepWork, sampled: DeviceTelemetry) -> str | None:
 
 
 def far_steadier(activity: Mean, util: Mean) -> bool:
-    """Return whether GPM, which covers all of the time, scatters far less than NVML, which samples parts.
+    """Return whether GPM scatters far less than NVML.
 
-    Then the load has a period close to that of NVML.
+    GPM covers all of the time, NVML samples parts of it. If NVML scatters much more, the load has a period close to NVML's own.
     """
     return _scatter(util) > STEADIER * _scatter(activity)
 
@@ -110,8 +107,8 @@ def interval(
 ) -> tuple[float, float]:
     """Return the ends of the 90 % interval as shares of the step time.
 
-    Independent errors are added in quadrature. The scatter of utilization over the training is measured (``mean``). Utilization
-    does not show two other errors: ``kernels``, and the host's, which is HOST of the time that the GPU waits.
+    Independent errors are added in quadrature. The scatter of utilization (``mean``) is measured. Two other errors do not show in
+    it: ``kernels``, and the host's error, which is HOST times the share in which the GPU waits.
     """
     resident = work.resident_ns
     seen_s = mean.seconds * min(FREQUENT_S / period_s, 1.0)
@@ -135,7 +132,7 @@ def interval(
 
 
 def _bound(work: StepWork, mean: Mean, column: str) -> StepTimeEvidence:
-    """Return the lower bound if the GPU waits in collectives: its own work divided by its utilization."""
+    """Return the lower bound for a GPU that waits in collectives: its own work divided by its utilization."""
     compute_ns = work.occupied_ns - work.communication_ns
     low = compute_ns / mean.value / 1e4 * (1 - BOUND_OFF)
     note = (

@@ -15,24 +15,21 @@ from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.analysis.units import in_number
 from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
-LEAST_SAMPLES = 5  # seconds: fewer samples represent nothing
+LEAST_SAMPLES = 5  # seconds; fewer samples do not represent the run
 
-CORES_FULL_PCT = 90.0  # of all cores: the rest is jitter of the kernel and other programs
-WORKER_FULL_PCT = 80.0  # of one core: a worker that always computes still needs time to hand over batches
-WORKER_WAITS_PCT = 50.0  # of one core: below, a worker waits more than it computes
+CORES_FULL_PCT = 90.0  # of all cores; above it, no core is really free
+WORKER_FULL_PCT = 80.0  # of one core; a worker that always computes also needs time to hand over batches
+WORKER_WAITS_PCT = 50.0  # of one core; below it, a worker waits more than it computes
 BLOCKED_PCT, DISK_FULL_PCT, IO_WAIT_PCT = 20.0, 50.0, 10.0  # signs that the workers wait for a disk
 
-PRESSURE_PCT = 10.0  # of the time in which some task had no core: less is the jitter of a host whose cores are busy
+PRESSURE_PCT = 10.0  # of the time in which a task waited for a core; less is usual on a host with busy cores
 
 Limit = Literal["cores", "worker", "disk", "elsewhere"]
 
 
 @dataclass(frozen=True)
 class HostLoad:
-    """Means by HOST_COLUMNS over ``seconds`` samples of the steady part.
-
-    If the telemetry has no steady part, they cover all of it.
-    """
+    """Means by HOST_COLUMNS over ``seconds`` samples of the steady part (if there is none, of all)."""
 
     means: dict[str, float]
     peaks: dict[str, float]
@@ -60,7 +57,7 @@ class HostLoad:
         return waits >= PRESSURE_PCT or (cores is not None and queue is not None and queue >= cores + 1)
 
     def without_a_free_core(self) -> str | None:
-        """Say that no core is free: "2 cores are busy 99 % of the time, and 5.1 tasks want one"."""
+        """Return a clause if no core is free: "2 cores are busy 99 % of the time, and 5.1 tasks want one"."""
         if not self.has_no_free_core:
             return None
         cores, queue = self.means.get("cores"), self.means.get("run_queue")
@@ -73,9 +70,9 @@ class HostLoad:
     def limit_of_loader(self) -> Limit | None:
         """Return the limit of a loader for which the GPU waits.
 
-        ``cores``: all cores that the training may use are busy. ``worker``: each worker keeps a core busy while others are
-        free. ``disk`` and ``elsewhere`` (for example a network file system): workers wait most of the time. None if the workers
-        were not sampled or are between these cases.
+        ``cores``: all cores that the training may use are busy. ``worker``: each worker keeps a core busy, and other cores are free.
+        ``disk`` and ``elsewhere`` (for example a network file system): workers wait most of the time. None if the workers were not
+        sampled or if none of these applies.
         """
         cpu, worker = self.cpu_pct, self.means.get("workers_cpu_pct")
         if cpu is None or worker is None or self.means.get("workers", 0) < 1:

@@ -1,10 +1,10 @@
 """Step time of a job from the utilization of all its GPUs, using the least waiting GPU at each time.
 
 A GPU that waits inside a collective counts as busy, so each GPU's utilization ÷ its own work is at least 1 ÷ step. The minimum
-over the job's GPUs, sample by sample, is close to it, because the others always wait for some GPU. In a pipeline every stage
-waits at times, so the result is only a lower bound.
-Ranks that delay each other in turn, many times in a step, all wait inside one sample. The waiting time of even the least
-waiting rank, from the joint replay, then counts as busy too. But a rank waits only while another rank's host is late, and that
+over the job's GPUs, at each sample, is close to 1 ÷ step, because at each time the GPU for which the others wait does not wait
+itself. In a pipeline every stage waits at times, so the result is only a lower bound.
+If ranks delay each other in turn, many times in a step, all of them wait inside one sample. Then the waiting time of even the
+least waiting rank, from the joint replay, is also subtracted. But a rank only waits while another rank's host is late, and that
 rank's GPU is idle meanwhile. If the other GPUs are always busy, no rank waits in turn, even if the profile shows it.
 """
 
@@ -35,11 +35,11 @@ from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profi
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 from sawtooth.analysis.units import in_words
 
-MOST_UNKNOWN = 4  # GPUs without a known device: 24 orders to try, most of which give the same result
-IN_TURN_AT_MOST = 1.6  # times the replayed value, like the interval of a replay without the profiler
+MOST_UNKNOWN = 4  # GPUs without a known device; their 24 possible orders are tried
+IN_TURN_AT_MOST = 1.6  # upper bound, as a multiple of the replayed value; a replay without the profiler has the same
 RANKS_OFF = 0.08  # of the step time: the replay does not contain all waits of the rank with the most work
-ROUNDS = 20  # iterations until step time and waiting time agree: each one adds less than the one before
-APART = 1.5  # periods between samples of two GPUs that still belong to one moment
+ROUNDS = 20  # most iterations until step time and waiting time agree; each one changes them less
+APART = 1.5  # largest distance, in periods, of samples of two GPUs that count as one moment
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -56,8 +56,8 @@ class TracedDevice(NamedTuple):
 class _Moments(NamedTuple):
     """The GPUs of a job at each sample time.
 
-    They are the minimum of utilization by work, in percent of the worker with the most work; its ``mean`` over the steady
-    training ``part``; and the other GPUs' idle time in percent (``spare``).
+    ``mean`` is that of the minimum, over the GPUs, of utilization ÷ work, scaled to the worker with the most work. It covers the
+    steady training ``part``. ``spare`` is the idle time of the other GPUs in percent.
     """
 
     times: I64
@@ -66,7 +66,7 @@ class _Moments(NamedTuple):
     mean: Mean
 
     def waited_ns(self, own_ns: float, in_turn_ns: float) -> float:
-        """Return how much of ``in_turn_ns`` even the least waiting rank can have waited per step.
+        """Return the part of ``in_turn_ns`` that even the least waiting rank can have waited per step.
 
         It is at most the time that the other GPUs were idle.
         """
@@ -89,9 +89,9 @@ def by_utilization(
     """Return the step time evidence from the utilization of all GPUs; None if not all were sampled.
 
     ``profiles`` are (first, last) times of the traces on the telemetry's clock; samples that they affect are left out.
-    ``in_turn_ns`` is the time per step that even the least waiting rank waits. It is only replayed, so the interval also
-    contains the step without it. It counts at most for the time that the other GPUs were idle. ``only_bounds`` is the reason
-    why the result is only a lower bound, else None.
+    ``in_turn_ns`` is the time per step that even the least waiting rank waits. It is only replayed, so the interval also contains
+    the step without it, and it counts at most for the time in which the other GPUs were idle. ``only_bounds`` is the reason why
+    the result is only a lower bound, else None.
     """
     orders = _orders(telemetry, workers)
     works = [worker.work for worker in workers]
@@ -135,7 +135,7 @@ def by_utilization(
 def _orders(telemetry: RunTelemetry, workers: Sequence[TracedDevice]) -> list[tuple[DeviceTelemetry, ...]]:
     """Return the possible assignments of sampled GPUs to the workers.
 
-    There is one if it is known, and none if some GPUs were not sampled.
+    One if the assignment is known; none if some GPUs were not sampled.
     """
     worker_devices = [telemetry.of(worker.recording_id, worker.device) for worker in workers]
     measured = tuple(t for t in worker_devices if t is not None and not t.profiled)
@@ -182,7 +182,7 @@ def _lowest_mean(
         return None
     period = float(np.median(np.diff(times)))
     nearest, lowest = np.ones(len(times), bool), np.full(len(times), np.inf)
-    idle, lowest_idle = np.zeros(len(times)), np.zeros(len(times))  # of all GPUs, and of the one that waits least
+    idle, lowest_idle = np.zeros(len(times)), np.zeros(len(times))  # idle time of all GPUs, and of the GPU that waits least
     for (sample_times, values), work in zip(series, works, strict=True):
         if not len(sample_times):
             return None

@@ -1,4 +1,4 @@
-"""Loops in the step marks of a training, which differ by optimizer or by the line that calls its step."""
+"""The loops in the step marks of a training, told apart by optimizer or by the calling line."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sawtooth.ingest.loop.step_parts import StepSpan
 from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS_IN_A_ROW = (
-    10  # A line with fewer consecutive steps on average, such as an epoch's last batch, belongs to the outer loop.
+    10  # A line with fewer consecutive steps on average (such as an epoch's last batch) is part of the outer loop.
 )
 LEAST_STEPS = 10  # Loops with fewer steps are not mentioned.
 TRAINING = frozenset({"train", "eval", "checkpoint"})
-SUPERSEDED = "superseded"  # The phase of profiled steps whose trace was replaced by a later one.
+SUPERSEDED = "superseded"  # Phase of profiled steps whose trace a later profile replaced.
 
 
 class Mark(NamedTuple):
@@ -57,9 +57,9 @@ class Loop(NamedTuple):
 
 
 class ChosenLoop(NamedTuple):
-    """The marks of the analysed loop, in time order, and a sentence on the others ("" if there are none).
+    """The marks of the analysed loop in time order, and a sentence about other loops ("" if none).
 
-    ``line`` is the innermost line that ends its steps, None if unknown.
+    ``line`` is the innermost line that ends the steps, None if unknown.
     """
 
     marks: list[Mark]
@@ -87,7 +87,7 @@ def traced_ns(manifest: Manifest, library: Library, rank: int | None) -> tuple[i
 
 
 def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = None) -> ChosenLoop:
-    """Return the loop that was profiled, else the one that led longest.
+    """Return the loop that was profiled, else the one with the longest time.
 
     ``rows`` are in time order; ``traced_ns`` is the time of the run's trace.
     """
@@ -105,9 +105,9 @@ def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = Non
 
 
 def _sites(rows: Sequence[MarkRow]) -> list[str | None]:
-    """Return the site of each row's loop.
+    """Return, for each row, the line that identifies its loop.
 
-    A line that steps only occasionally belongs to the loop before it, or to the first loop.
+    A line that steps only occasionally belongs to the loop before it, or else to the first loop.
     """
     by_optimizer: dict[int, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
@@ -126,7 +126,7 @@ def _sites(rows: Sequence[MarkRow]) -> list[str | None]:
 
 
 def _mark_superseded(loops: dict[Loop, list[Mark]], traced_ns: tuple[int, int] | None) -> None:
-    """Change the phase of a loop's profiled steps if a longer loop's profile replaced their trace."""
+    """Change the phase of a loop's profiled steps if the profile of a longer loop replaced their trace."""
     profiled = [loop for loop, marks in loops.items() if any(mark.phase == "profile" for mark in marks)]
     if traced_ns is None or len(profiled) < 2:
         return
@@ -150,7 +150,7 @@ def _spans_ns(marks: Iterable[Mark]) -> list[int]:
 def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
     """Return a sentence about the analysed loop and the other ones.
 
-    The other loops are those of the same optimizer, and those of other optimizers that ran completely before or after it.
+    The others are loops of the same optimizer, and loops of other optimizers that ran completely before or after it.
     """
     first_ns, last_ns = loops[chosen][0].end_ns, loops[chosen][-1].end_ns
     others = [
@@ -181,6 +181,6 @@ def _others_in_words(chosen: Loop, loops: dict[Loop, list[Mark]]) -> str:
 
 
 def _name(loop: Loop, other: Loop) -> str | None:
-    """Return the innermost line of ``loop`` that the other lacks, else its innermost; None if unknown."""
+    """Return the innermost line of ``loop`` that ``other`` lacks, else its innermost line, or None."""
     lines, other_lines = lines_of(loop.site), lines_of(other.site)
     return next((line for line in lines if line not in other_lines), next(iter(lines), None))

@@ -1,6 +1,6 @@
 """Phases of a telemetry recording, from its change points.
 
-They are the times outside the loop, warm-up, pauses, checkpoints, level changes and throttling.
+Kinds of phases are the times outside the loop, warm-up, pauses, checkpoints, changes of level and throttling.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sawtooth.ingest.quantities.throttling import BY_LABEL, HOLDING, ReasonKind
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-BLOCK_NS = 1_000_000_000  # levels are compared over blocks of NVML's longest window
-BLOCK_PERIODS = 3  # and over full periods of a sawtooth, which is not a change of level
+BLOCK_NS = 1_000_000_000  # levels are compared over blocks at least as long as NVML's longest window
+BLOCK_PERIODS = 3  # and as this many periods of a sawtooth, because a sawtooth is not a change of level
 LEAST_BLOCKS = 3  # A level must last for this many blocks.
 MOST_BLOCKS = 400  # Longer recordings get longer blocks.
-LEAST_SHIFT = 0.15  # Changes below this share of the usual level are not useful to a reader.
-# Factor of variance × ln n. It is slightly more than the Bayesian information criterion for a mean (2 parameters).
+LEAST_SHIFT = 0.15  # Smaller changes, as a share of the usual level, are not shown.
+# Factor of variance × ln n, slightly more than in the Bayesian information criterion for a mean (2 parameters).
 PENALTY = 3.0
-MOST_SCATTER = 0.25  # Pauses recur regularly up to this relative scatter of the intervals between them.
+MOST_SCATTER = 0.25  # Largest relative scatter of the intervals between pauses that count as regular.
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def throttle_bands(time_ns: I64, mask: F64, clock_sm_mhz: F64) -> list[ThrottleB
 
 
 def _recurring(pauses: tuple[tuple[int, int], ...]) -> bool:
-    """Return whether the pauses come at regular times, like checkpoints and evaluations."""
+    """Return whether the pauses recur at regular intervals, like checkpoints and evaluations."""
     if len(pauses) < 3:
         return False
     spacing = np.diff([start for start, _ in pauses])
@@ -119,7 +119,9 @@ def _levels(times: I64, values: F64, start: int, end: int, period_s: float | Non
     count = int(max(1, (end - start) // block))
     edges = [start + (end - start) * i // count for i in range(count + 1)]
     level = np.array([_level(times, values, a, b) or 0.0 for a, b in pairwise(edges)])
-    noise = float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0  # standard deviation from median
+    noise = (
+        float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0
+    )  # standard deviation, from the median difference
     least_gain = PENALTY * noise**2 * np.log(max(len(level), 2))
     cuts = sorted(_cut(level, 0, len(level), least_gain, LEAST_SHIFT * float(np.median(level))))
     bounds = [0, *cuts, len(level)]

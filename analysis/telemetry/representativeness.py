@@ -1,6 +1,6 @@
-"""Comparison of the profiled steps with the run, which shows whether they are representative.
+"""Whether the profiled steps are representative of the run.
 
-For example, a profile of a few steps may find a full prefetch queue that the run keeps empty.
+A few profiled steps may, for example, find a full prefetch queue that the run keeps empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ StatementState = Literal["confirmed", "corrected", "telemetry alone"]
 
 @dataclass(frozen=True)
 class TelemetryStatement:
-    """A statement of the samples, whether the profile confirms or corrects it, and the reason.
+    """A statement by telemetry, whether the profile confirms or corrects it, and the reason.
 
     ``state`` is "telemetry alone" if the profile cannot show it.
     """
@@ -52,8 +52,8 @@ def judge_profile(
 ) -> Representativeness:
     """Compare the unprofiled step estimate and the profiled step with telemetry's evidence.
 
-    ``telemetry`` may also be the reason why there is no evidence. The estimate is not ``bounded`` if loader workers never
-    waited in the profile.
+    ``telemetry`` may also be the reason why there is no evidence. ``bounded`` is false if the loader's workers never waited in the
+    profile, so that the estimate has no upper bound.
     """
     if isinstance(telemetry, str):
         return Representativeness(None, None, telemetry)

@@ -33,10 +33,10 @@ class Owned(NamedTuple):
 class RunTelemetry:
     """Summaries of every sampled device.
 
-    All times are on the traces' clock if ``clocks`` (by recording) could convert them; ``origins`` have the recordings' own
-    clock data. ``host`` is the host load of the first recording that has one. ``owners`` assign traced devices (recording and
-    ordinal) to ``devices`` by index. ``possible`` are the indices of those that may be a traced device. ``unknown`` is the
-    sentence about devices without an assignment.
+    Times are on the traces' clock where ``clocks`` (by recording) could convert them. ``origins`` are the recordings' own data about
+    their clocks. ``host`` is the host load of the first recording that has one. ``owners`` assign traced devices (recording and
+    ordinal) to ``devices`` by index. ``possible`` are the indices of devices that may be a traced device. ``unknown`` is a sentence
+    about traced devices without an assignment.
     """
 
     devices: tuple[DeviceTelemetry, ...]
@@ -54,10 +54,7 @@ class RunTelemetry:
         )
 
     def profile_ns(self, sampled: DeviceTelemetry | None, trace: RecordingRow) -> tuple[int, int] | None:
-        """Return (first, last) times of a trace's events on the clock of ``sampled``.
-
-        None if they have no common clock.
-        """
+        """Return the (first, last) times of a trace on the clock of ``sampled``; None if they share no clock."""
         clock = self.clocks.get(sampled.recording_id) if sampled is not None else None
         return trace.span_ns if clock is not None and clock.shares(trace.clock) else None
 

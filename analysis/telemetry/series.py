@@ -21,9 +21,9 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
 
-STRETCHES = 10  # The lowest stretch is a tenth of the samples.
+STRETCHES = 10  # The lowest stretch covers a tenth of the samples.
 LEAST_STRETCH_SAMPLES = 5
-TROUGH_RATIO = 0.8  # A stretch with a higher level than this share of the mean is not a trough.
+TROUGH_RATIO = 0.8  # A stretch above this share of the mean level is not a trough.
 MOST_POINTS = 2000  # Points of a line. A screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms.
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
 SAME_TICK_NS = 1_000_000  # One tick of the sampler reads the GPUs and the host.
@@ -34,7 +34,7 @@ DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # q
 class TelemetrySeries:
     """One device of one telemetry recording in a span of time.
 
-    It has samples (time_ns and a column per quantity), telemetry gaps and throttled times.
+    It has the samples (time_ns and a column per quantity), the telemetry gaps and the times of throttling.
     """
 
     device: int
@@ -204,14 +204,14 @@ def one_period(telemetry: TelemetrySeries, period_s: float, low: float, high: fl
     return TimelineSpan(start, end) if end <= telemetry.span.end_ns else None
 
 
-FOLD_BINS = 48  # Bins of one period. Each still contains some samples of most recordings.
-FOLD_BEFORE = 0.15  # This share of a period is shown before the rise, so that the chart contains the rise itself.
+FOLD_BINS = 48  # Bins of one period. In most recordings, each bin has some samples.
+FOLD_BEFORE = 0.15  # Share of a period that the chart shows before the rise.
 
 
 def folded(telemetry: TelemetrySeries, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
     """Return all periods of a sawtooth, aligned at their rises: after_s (from the rise), p10, median, p90.
 
-    They are aligned at each rise instead of multiples of the period, because a loop's period varies. Empty if the signal does not rise.
+    A loop's period varies, so multiples of the mean period would not align. Empty if the signal does not rise.
     """
     rows = telemetry.samples[telemetry.samples[column].notna()]
     time, value = rows["time_ns"].to_numpy(np.int64), rows[column].to_numpy(np.float64)
@@ -241,7 +241,7 @@ def overlap(telemetry: TelemetrySeries, other: TimelineSpan, trace_clock: str) -
 def facts(telemetry: TelemetrySeries, column: str) -> dict[str, float]:
     """Return mean, p5 and p95 of a quantity.
 
-    The mean is weighted by the time of each sample; after a telemetry gap, that is one usual period.
+    In the mean, each sample has the weight of its time, which is one usual period after a telemetry gap.
     """
     rows = telemetry.samples[telemetry.samples[column].notna()]
     if rows.empty:

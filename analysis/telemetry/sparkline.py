@@ -16,15 +16,14 @@ SPARKLINE_SECONDS = 30  # shows a dozen periods of a one-second sawtooth at 10 H
 POINTS = 240  # one per pixel of the thumbnail
 
 CELLS = 240  # of a panorama: one for about four pixels of a laptop's page
-COVERED = 0.5  # share of a cell that samples must describe; with less, the cell is a hole
+COVERED = 0.5  # share of a cell that samples must cover; else the cell is a telemetry gap
 
 
 def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float, float | None]]:
-    """Return ``column`` over the whole recording as at most CELLS spans.
+    """Return ``column`` over the whole recording, as at most CELLS spans.
 
-    A span has its start and end (shares of the recording, 0 to 1) and its mean.
-
-    A sample describes the time since the sample before it. None is a telemetry gap.
+    A span has its start and end (shares of the recording, 0 to 1) and its mean, None in a telemetry gap. A sample covers the time
+    since the sample before it.
     """
     rows = telemetry.samples[telemetry.samples[column].notna()]
     times, values = rows["time_ns"].to_numpy(np.float64), rows[column].to_numpy(np.float64)
@@ -54,8 +53,8 @@ def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float
 def recent_utilization(library: Library, manifest: Manifest, gpu: tuple[str, int] | None = None) -> list[float | None]:
     """Return the run's last SPARKLINE_SECONDS of utilization as shares (0 to 1).
 
-    It is that of ``gpu`` (recording and number), else of the first sampled device. None marks a telemetry gap. Empty without
-    telemetry.
+    It is the utilization of ``gpu`` (recording and number), or else of the first sampled device. None marks a telemetry gap. Empty
+    without telemetry.
     """
     for ref in manifest.telemetry:
         if gpu is not None and ref.id != gpu[0]:

@@ -1,4 +1,4 @@
-"""Step time measured from the step marks that the loop wrote; it is preferred over all estimates."""
+"""Step time measured from the step marks that the loop wrote. It is preferred over all estimates."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
 WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
-SETTLING_STEPS = 3  # The profiler stores its trace in these steps after the profile.
-LEAST_SLOWDOWN = 0.03  # Smaller differences occur between any two parts of one loop.
-NOTED_SLOWDOWN = 1.5  # Without a GPU, a note is shown if steps after the profile are longer by this factor.
-SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, the median is not a typical step.
-CPU_WARM_UP_STEPS = 10  # Without a GPU, warm-up is at most this long. Further slow steps are other load on the host and count.
-PAUSE_RATIO = 20.0  # A step of this many medians contains an evaluation or a wait for the user, unless it recurs.
+SETTLING_STEPS = 3  # Steps after the profile in which the profiler stores its trace.
+LEAST_SLOWDOWN = 0.03  # Smaller differences are usual between two parts of one loop.
+NOTED_SLOWDOWN = 1.5  # Without a GPU, a note says if steps after the profile are longer by this factor.
+SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, a note explains the difference.
+CPU_WARM_UP_STEPS = 10  # Longest warm-up without a GPU. Later slow steps come from other load on the host, and count.
+PAUSE_RATIO = 20.0  # A step this many times the median contains an evaluation or a wait for the user, unless it recurs.
 WAIT_RATIO = 1.5  # In steps longer than this multiple of the mean, the host waits for work that it launched ahead.
 RARE_STEPS, RARE_STEPS_CPU = 100, 10  # Evaluations and checkpoints this far apart are not part of a step; without a GPU: 10.
 LEAST_PAUSES = 3  # Pauses that recur this often belong to the loop, such as a checkpoint every hundred steps.
-BATCH_MEANS = 10  # The method of batch means gives the error of the mean although neighbouring steps are similar.
-LEAST_HALF_WIDTH = 0.01  # Marks of the host lead the GPU by up to the length of its queue, at the first and the last mark.
+BATCH_MEANS = 10  # Batches for the error of the mean. Batch means allow for similar neighbouring steps.
+LEAST_HALF_WIDTH = 0.01  # Error because the first and the last mark precede the GPU by up to the length of its queue.
 NORMAL_90 = 1.645
 
 F64 = npt.NDArray[np.float64]
@@ -64,10 +64,10 @@ def step_mark_evidence(
 def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False) -> StepTimeEvidence | None:
     """Return the mean time between marks of consecutive training steps, with its interval.
 
-    ``marks`` are in time order. Steps before and after the profile count. Steps after the profile that are slower are left out
-    if enough precede it; the interval then includes their mean. They may be slower because an older recorder left the profiler
-    attached, or because the host was busy. Rare evaluations between steps are separated.
-    ``cpu_only`` means that nothing runs on a GPU, so the host is not ahead and no profiler stays attached.
+    ``marks`` are in time order. Steps before and after the profile count. Slower steps after the profile are left out if enough
+    steps precede it; the interval then includes their mean. They may be slow because an older recorder left the profiler attached,
+    or because the host was busy. Rare evaluations between steps are reported separately.
+    ``cpu_only`` means that nothing runs on a GPU. Then the host does not launch ahead, and no profiler stays attached.
     """
     spans, in_profile = spans_between(marks, TRAINING), spans_between(marks, {"profile"})
     profiled = [mark.step for mark in marks if mark.phase == "profile"]
@@ -176,14 +176,14 @@ def _mean_evidence(counted: _CountedSteps, pauses: tuple[Pauses, ...], rounds: R
 def _slowdown(before: Sequence[F64], after: Sequence[F64]) -> float | None:
     """Return the ratio of step times after and before the profile.
 
-    It is None if steps after the profile are not slower, or if there are too few steps before or after it.
+    None if steps after it are not slower, or if there are too few steps on one side.
     """
     if min(sum(map(len, before)), sum(map(len, after))) < 2 * LEAST_STEPS:
         return None
     sides = [_settled_bursts(before), _settled_bursts(after)]
     pauses = [_is_pause(ns) for ns in sides]
     if min(mask.sum() for mask in pauses) < LEAST_PAUSES:
-        # Remove pauses unless they recur on both sides: on one side alone, they would decide which side is slower.
+        # Remove pauses unless they recur on both sides. On one side alone, they would distort the ratio.
         sides = [ns[~mask] for ns, mask in zip(sides, pauses, strict=True)]
     early, late = (float(ns.mean()) for ns in sides)
     return late / early if late > (1 + LEAST_SLOWDOWN) * early else None
@@ -214,7 +214,7 @@ def _is_warm_up(first: F64, later: F64) -> bool:
 
 
 def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
-    """Return at most one sentence: whether unusual first steps count, if that changes the mean."""
+    """Return a sentence on whether unusual first steps count, if they change the mean; else nothing."""
     warm_up = part[: len(part) - len(settled)]
     if len(warm_up):
         mean_with_warm_up = float(np.concatenate([warm_up, counted]).mean())
@@ -238,15 +238,15 @@ def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
 
 
 def _first_true(mask: npt.NDArray[np.bool_]) -> int:
-    """Return the index of the first true value, the length if there is none."""
+    """Return the index of the first true value, or the length if there is none."""
     return int(np.argmax(mask)) if mask.any() else len(mask)
 
 
 def _whole_bursts(ns: F64) -> F64:
     """Return the steps between the ends of the first and the last wait, if the loop waits periodically.
 
-    A host that reads the loss every tenth step launches nine and then waits for all ten. A cut between two waits would count
-    launches without their GPU work, or the reverse.
+    A host that reads the loss every tenth step launches nine steps and then waits for all ten. If the counted steps began between
+    two waits, some launches would count without their GPU work, or some GPU work without its launches.
     """
     waits = _longer_than_mean(ns, 1.0)
     if len(waits) <= LEAST_PAUSES or ns[waits].mean() < WAIT_RATIO * ns.mean():
@@ -274,8 +274,8 @@ def _is_pause(ns: F64) -> npt.NDArray[np.bool_]:
 def _standard_error(ns: F64) -> float:
     """Return the standard error of the mean by batch means; batches end at waits.
 
-    Neighbouring steps are similar, and a wait ends a burst. Batches differ in length, so this is the error of a ratio of two
-    sums.
+    Batches are needed because neighbouring steps are similar. They end at waits, which end bursts, so they differ in length. The
+    result is therefore the error of a ratio of two sums.
     """
     ends = np.linspace(0, len(ns), min(BATCH_MEANS, len(ns) // 2) + 1).astype(int)
     waits = _longer_than_mean(ns, WAIT_RATIO) + 1

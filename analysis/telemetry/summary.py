@@ -1,7 +1,4 @@
-"""Telemetry of a run, per device: means over its steady part, sawtooth, phases, throttling, memory.
-
-It also says which share of the time has samples.
-"""
+"""Telemetry of a run, per device: means over its steady part, sawtooth, phases and throttling."""
 
 from __future__ import annotations
 
@@ -29,15 +26,15 @@ Series = dict[str, tuple[I64, F64]]  # times (ns) and values of each recorded co
 
 
 class UtilizationSignal(NamedTuple):
-    """A signal of the GPU's activity. With ``tiles``, its samples average over all time without gaps."""
+    """A signal of the GPU's activity; ``tiles``: each sample is the mean since the sample before it."""
 
     column: str
     label: str
     tiles: bool
 
 
-# Best first. SM activity shows the sawtooth's period as well as GPU activity does. It says less about the share of time in which
-# the GPU works, because it is a mean over the SMs.
+# Best first. SM activity shows the period of the sawtooth as well as GPU activity does. It is a worse measure of the share of time
+# in which the GPU works, because it is a mean over the SMs.
 ACTIVITY = tuple(
     UtilizationSignal(column, BY_COLUMN[column].label, tile)
     for column, tile in (("gr_active_pct", True), ("sm_active_pct", True), ("util_pct", False))
@@ -53,13 +50,12 @@ SM_ACTIVITY = ACTIVITY[1]
 class DeviceTelemetry:
     """One device of one telemetry recording.
 
-    Means are over the steady part outside the profiles, in the units of the columns. ``at_work`` has, by
-    column, the share of time in which the GPU works, with its confidence interval. ``counted_power_w`` is the mean power by the
-    energy counter, which also covers the time between power samples. ``capped`` means that the power cap reduced clocks in that
-    time. ``profiled`` means that the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are
-    the processes that the sampler saw on the device. ``zeros_at_work`` is the share of samples with utilization 0 among those
-    whose power shows work; if it is above 0, ``at_work`` has no utilization. ``profiles`` is the number of profiles whose time
-    the means leave out.
+    Means are over the steady part outside the profiles, in the units of the columns. ``at_work`` is, by column, the share of time
+    in which the GPU works, with its confidence interval. ``counted_power_w`` is the mean power from the energy counter, which also
+    covers the time between power samples. ``capped`` means that the power cap reduced clocks in that time. ``profiled`` means that
+    the profiler itself took the samples, so all of them are from the profiled time. ``pids`` are the processes that the sampler
+    saw on the device. ``zeros_at_work`` is the share of samples with utilization 0 among those whose power shows work; if it is
+    above 0, ``at_work`` has no utilization. ``profiles`` is the number of profiles whose time is not included in the means.
     """
 
     recording_id: str
@@ -105,9 +101,9 @@ class DeviceTelemetry:
 
 
 def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:
-    """Return times (ns on ``clock``) and recorded values of one column of ``samples``, in order.
+    """Return the times (ns on ``clock``) and recorded values of one column of ``samples``, in order.
 
-    Counters are returned without their dropouts.
+    Values at which a counter dropped out are omitted.
     """
     columns = recording.cursor.execute(
         f'SELECT time_ns, "{column}"::DOUBLE AS value FROM samples WHERE device = ? AND "{column}" IS NOT NULL ORDER BY time_ns',
@@ -128,9 +124,9 @@ def summarize(
 ) -> list[DeviceTelemetry]:
     """Summarize every device of a telemetry recording.
 
-    ``profiles`` are (first, last) times of the run's traces on ``clock``: samples under the profiler do not count in the means.
-    ``marked`` is the time of the marked steps: samples before and after it are not the loop's. Without marks or a profile,
-    the means of a log of several jobs are those of its longest job.
+    ``profiles`` are (first, last) times of the run's traces on ``clock``; the means do not include samples under the profiler.
+    ``marked`` is the time of the marked steps; samples outside it do not belong to the loop. Without marks or a profile, the
+    means of a log of several jobs are those of its longest job.
     """
     devices = recording.rows(
         "SELECT DISTINCT s.device, d.name, d.uuid FROM samples s LEFT JOIN devices d USING (device) ORDER BY 1"
@@ -193,7 +189,7 @@ def _all_series(recording: Recording, device: int, clock: SampleClock) -> Series
 
 
 def _longest_job(series: Series) -> tuple[int, int] | None:
-    """Return the time of the job with the most sampled time; None for a single one."""
+    """Return the time of the longest of several jobs; None if there is only one job."""
     busy = next((column for column in BUSY if column in series), None)
     if busy is None or "mem_used_bytes" not in series:
         return None

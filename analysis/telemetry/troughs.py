@@ -1,9 +1,9 @@
 """The troughs of the sawtooth: the trace's causes inside them, or the number of steps per period.
 
-Under the profile, a trough's idle time has exact causes. Outside it only the period shows something: if it is as long as a
-whole number of steps, there is one wait per that number of steps. If the profiled steps are not representative, the run's step
-time is too uncertain to divide by. Then the work of one period (period × share of time at work) is divided by the kernel time
-of a step, which stays the same.
+Under the profile, a trough's idle time has exact causes. Outside it, only the period gives information: if it is as long as a
+whole number of steps, there is one wait in that number of steps. If the profiled steps are not representative, the run's step
+time is too uncertain for this. Then the work of one period (period × share of time at work) is divided by the kernel time of a
+step, which profiling does not change.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 
-MOST_ERROR = 0.05  # Step times are known to 5 %, so a ratio this close to a whole number of steps counts as one.
-MOST_ERROR_BY_WORK = 0.15  # Activity has whole percents, and its windows round up short work.
-# Above these numbers of steps, the ranges of neighbouring whole numbers touch.
+MOST_ERROR = 0.05  # Step times are known to 5 %, so a ratio this close to a whole number counts as that number.
+MOST_ERROR_BY_WORK = 0.15  # Larger, because activity has whole percents and its windows count short work too much.
+# Above this number of steps, the error ranges of neighbouring whole numbers overlap.
 MOST_STEPS = 9
 MOST_STEPS_BY_WORK = 3
 
 
 @dataclass(frozen=True)
 class Troughs:
-    """The links between a sawtooth and a trace.
+    """What a trace shows about the troughs of a sawtooth.
 
-    ``causes`` are (cause, ns) of the GPU's lost time inside ``count`` troughs under the profile. ``steps`` is the number of
-    steps per period, None if it is not a whole number within the error. ``by_work`` is true if it comes from kernel time.
+    ``causes`` are (cause, ns) of the GPU's lost time inside ``count`` troughs under the profile. ``steps`` is the number of steps
+    per period, None if it is not a whole number within the error. ``by_work`` is true if ``steps`` comes from kernel time.
     """
 
     count: int = 0
@@ -88,7 +88,7 @@ def link(
 def troughs_of(
     sawtooth: Sawtooth, time_ns: NDArray[np.int64], value: NDArray[np.float64], windows: Intervals
 ) -> tuple[int, Intervals]:
-    """Return the number of troughs in ``windows``, and their times inside.
+    """Return the number of troughs in ``windows``, and the times of the troughs inside them.
 
     A trough is a sequence of samples below the middle of the sawtooth's range.
     """

@@ -53,7 +53,8 @@ FP16_CHANGES = (
     CodeChange("Lightning", "Trainer()", 'Trainer(precision="16-mixed")'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., fp16=True)"),
 )
-# Largest share of the products' time in convolutions without known shapes (PyTorch before 1.11 names their backward passes differently).
+# Largest share of the products' time in convolutions without known shapes. PyTorch before 1.11 names their backward passes
+# differently.
 UNKNOWN_SHARE = 0.5
 BF16_RISK = "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
 FP16_RISK = "fp16 overflows above 65504: use a GradScaler."
