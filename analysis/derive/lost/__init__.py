@@ -1,1 +1,1 @@
-"""Lost time: the owner of each nanosecond of the steady window; causes, phases and evidence."""
+"""Lost time: the owner of each nanosecond of the steady window, and causes, phases and evidence."""

@@ -1,4 +1,4 @@
-"""Estimate of the run without the profiler, and the causes of the time it would still lose."""
+"""Estimate of the run without the profiler, and of its lost time by cause."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from sawtooth.analysis.replay.simulation import (
     with_median_latencies,
 )
 
-REPRODUCES_WITHIN = 0.03  # largest replay error with median latencies at which the replay still explains the recording
-DEVICE_BOUND_SHARE = 0.05  # below this share of host-caused idle time, a faster host saves less than the noise of step times
+REPRODUCES_WITHIN = 0.03  # largest error of the replay with median latencies that still counts as reproducing the recording
+DEVICE_BOUND_SHARE = 0.05  # share of a step; if the host causes less idle time, a faster host saves less than step times vary
 
 
 @dataclass(frozen=True)
 class UnprofiledEstimate:
     """The run of one device without the profiler.
 
-    ``step_ns`` is the mean step, or None with ``why_missing`` if the replay does not explain the recording. ``ledger`` has ns
-    per step by (owner, cause); the cause is None for useful time. It sums to the estimated window.
-    ``loses`` has ns per step by cause: the replay minus the replay without that cause. ``median_error`` is the relative error
-    of the recorded step with median latencies.
+    ``step_ns`` is the mean step, or None with ``why_missing`` if the replay does not reproduce the recording. ``ledger`` has ns
+    per step by (owner, cause), where the cause of useful time is None; it sums to the estimated window. ``loses`` has ns per step
+    by cause: the replay minus the replay without that cause. ``median_error`` is the relative error of the recorded step,
+    replayed with median latencies.
     """
 
     step_ns: float | None
@@ -54,10 +54,7 @@ class UnprofiledEstimate:
 
     @property
     def device_bound(self) -> bool | None:
-        """Whether the device waits for its host or input for less than DEVICE_BOUND_SHARE of a step.
-
-        None if nothing was estimated.
-        """
+        """Whether host or input cost less than DEVICE_BOUND_SHARE of a step; None without an estimate."""
         if not self.step_ns or not self.ledger:
             return None
         hosted = sum(ns for (owner, cause), ns in self.ledger.items() if owner == "idle" and cause != "launch_latency")
@@ -192,7 +189,7 @@ class ReplayClock:
     def __call__(self, t: I64) -> I64:
         """Return the replayed time of recorded times.
 
-        Times outside the knots are shifted like the nearest knot.
+        Times outside the knots move by as much as the nearest knot.
         """
         if not len(self.recorded):
             return t

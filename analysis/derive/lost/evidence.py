@@ -1,4 +1,4 @@
-"""Evidence for lost time: proof of the cause, phase, operator, call, Python frame, and one sentence."""
+"""Evidence for lost time: confidence, phase, operator, call, Python frame, and one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.simulation import I64, NEVER
 
 CONFIDENCES = ("high", "medium", "low")
-SYSTEM_CALL = re.compile(r" \(operating system\)$")  # stored with the Python calls, but no frame
+SYSTEM_CALL = re.compile(r" \(operating system\)$")  # stored like a Python call, but not a frame
 
 
 def describe(
@@ -38,8 +38,8 @@ def describe(
     """Return the rows of the derived table ``gaps`` without the device; times are relative to the origin.
 
     Columns: gap, start, end, owner, cause, phase, confidence, step (index in ``step_starts``, -1 outside), next_gpu_op_id,
-    cpu_op_id, call_id, python_call_id (each -1 where there is none) and evidence (only for the ``most_sentences`` longest
-    pieces, else None).
+    cpu_op_id, call_id, python_call_id (-1 if there is none) and evidence (a sentence for the ``most_sentences`` longest pieces,
+    else None).
     """
     place = place_of(events, facts, view, pieces, lost.owner[pieces.gap] != OWNER_KEYS.index("idle"))
     table = pd.DataFrame(
@@ -63,7 +63,7 @@ def _step_of(start: I64, step_starts: I64, step_ends: I64) -> I64:
 def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, pieces: Pieces) -> pd.Categorical:
     """Return the confidence of each piece's cause.
 
-    It is high if events of the host or the queue prove the cause, medium if the cause is inferred, low if it is a remainder.
+    It is high if events of the host or the queue prove the cause, medium if the cause is inferred, and low for remaining time.
     """
     cause = pieces.cause
     linked = (
@@ -74,7 +74,7 @@ def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, piece
     high, medium = CONFIDENCES.index("high"), CONFIDENCES.index("medium")
     level = np.where(linked, high, medium).astype(np.int8)
     if matching(events.names, SYSTEM_CALL)[facts.python_name].all():
-        level[cause == CODE["python_host"]] = medium  # no frames were recorded, so python_host is only the remainder
+        level[cause == CODE["python_host"]] = medium  # without recorded frames, python_host is only the remaining time
     carried = pieces.wait_call >= 0
     is_far = (
         carried
@@ -82,7 +82,7 @@ def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, piece
         if len(events.calls)
         else carried
     )
-    level[is_far] = medium  # the wait ended much earlier, and its lead was used up only here
+    level[is_far] = medium  # the wait ended much earlier than the idle time that it explains
     for row in CAUSES:
         if row.confidence != "high":
             level[cause == CODE[row.key]] = CONFIDENCES.index(row.confidence)

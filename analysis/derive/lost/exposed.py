@@ -57,7 +57,7 @@ def explain_exposed(
 
 
 def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
-    """Return, for each moment, the candidate that runs then and started last, or -1.
+    """Return, for each moment, the running candidate that started last, else -1.
 
     ``candidates`` are ordered by start.
     """
@@ -73,9 +73,9 @@ def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
 
 
 def read_back_calls(events: TraceEvents, schedule: Schedule) -> I64:
-    """Return, by GPU operation, the call that waits for it if it is a copy to the host, else -1.
+    """Return, by GPU operation, the call that waits for it if it is a copy to the host; else -1.
 
-    In such a copy the host reads a value back.
+    Such a call reads a value back.
     """
     to_host = matching(events.names, TO_HOST)[events.gpu.name] & (events.gpu.kind == 1)
     return np.where(to_host, schedule.awaited_by, -1)
@@ -84,7 +84,7 @@ def read_back_calls(events: TraceEvents, schedule: Schedule) -> I64:
 def _split_communication(schedule: Schedule, pieces: Pieces, comm: NDArray[np.bool_], transfer_ns: dict[int, int]) -> Pieces:
     """Split exposed communication into waiting and transfer.
 
-    The transfer is as long as the collective's shortest duration over the ranks; the time before it is waiting.
+    The transfer takes the collective's shortest duration over all ranks; the time before it is waiting.
     """
     op = pieces.next_op
     known = comm & np.array([int(o) in transfer_ns for o in op], dtype=bool)

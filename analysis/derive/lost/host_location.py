@@ -19,10 +19,10 @@ from sawtooth.analysis.replay.simulation import I32, I64
 
 @dataclass(frozen=True)
 class HostLocation:
-    """The host's place for each piece, by id; -1 where there is none.
+    """The host's place for each piece, by id; -1 if there is none.
 
-    It has the operator, the call, the Python frame and the operator that launched the GPU work after the gap. ``around`` is the
-    innermost operator or annotation of the main thread at the same moment.
+    It has the operator, the call, the Python frame, and the operator that launched the GPU work after the gap. ``around`` is the
+    innermost operator or annotation of the main thread at the same time.
     """
 
     op: I64
@@ -35,15 +35,15 @@ class HostLocation:
 def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Pieces, on_gpu: NDArray[np.bool_]) -> HostLocation:
     """Return the host's place for each piece.
 
-    The thread is the one that launched the operation after the gap, else the main thread. A piece that a waiting call explains
-    is placed in this call.
-    ``on_gpu`` marks pieces in which a copy or collective runs. Their place is its launch, unless the host waits for it, because
-    the host's other work at that time is unrelated.
+    The thread is the one that launched the operation after the gap, else the main thread. If a waiting call explains the piece,
+    the place is this call.
+    ``on_gpu`` marks pieces in which a copy or collective runs. Their place is the launch of this operation, because the host's
+    other work at that time is unrelated. If the host waits for the operation, the place is the waiting call.
     """
     calls, none = events.calls, np.full(len(pieces), -1)
     launch = np.where(pieces.next_op >= 0, events.gpu.call[pieces.next_op], -1) if len(events.gpu) else none
     launch_op = np.where(launch >= 0, calls.cpu_op[launch], -1) if len(calls) else none
-    moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle represents the piece
+    moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle of the piece
     launched = on_gpu & (pieces.cause != CODE["host_sync"])
     if len(calls):
         moment = np.where(launched & (launch >= 0), (calls.start[launch] + calls.end[launch]) // 2, moment)
@@ -55,13 +55,13 @@ def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Piec
         op[elsewhere], call[elsewhere], mark[elsewhere] = _doing(events, main[elsewhere], moment[elsewhere])
         thread = np.where(elsewhere & ((op >= 0) | (call >= 0)), main, thread).astype(np.int32)
     fetching = (op < 0) & (call < 0) & (pieces.cause == CODE["data_wait"]) & _fetches(events, mark)
-    # In these two causes, the place is the launch of the operation after the gap.
+    # For these two causes, the place is the launch of the operation after the gap.
     queued = (pieces.cause == CODE["launch_latency"]) | (pieces.cause == CODE["comm_wait"])
     waits = pieces.wait_call >= 0
     call = np.where(waits, pieces.wait_call, np.where(queued | ((call < 0) & ~fetching), launch, call))
     op = np.where(waits, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
     call, op = np.where(launched, launch, call), np.where(launched, launch_op, op)
-    op = np.where(fetching, mark, op)  # the loader's own annotation instead of the launch that follows with the batch
+    op = np.where(fetching, mark, op)  # the loader's annotation, not the later launch that uses the batch
     frame = innermost(
         thread=facts.python_thread, start=facts.python_start, end=facts.python_end, parent=facts.python_parent,
         at_thread=thread, at=moment,
@@ -83,9 +83,9 @@ def _operator_at(events: TraceEvents, thread: I32, moment: I64) -> I64:
 
 
 class _Doing(NamedTuple):
-    """The operator, runtime call and innermost annotation that a thread was in; -1 for none.
+    """The operator, runtime call and innermost annotation that a thread was in; -1 if there is none.
 
-    The annotation is set only if no operator runs inside it.
+    The annotation is only set if no operator runs inside it.
     """
 
     op: I64
@@ -98,7 +98,7 @@ def _doing(events: TraceEvents, thread: I32, moment: I64) -> _Doing:
     op = _operator_at(events, thread, moment)
     marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
     mark = np.where(marks, op, -1)
-    op[marks] = -1  # an annotation around operators is a place, not an activity
+    op[marks] = -1  # an annotation around operators does not say what the thread does
     none = np.full(len(calls), -1, dtype=np.int64)
     call = innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
     return _Doing(op, call, mark)

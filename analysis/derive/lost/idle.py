@@ -1,8 +1,8 @@
-"""Causes of lost time: idle time, exposed copies and communication, cut where the cause changes.
+"""Causes of lost time (idle time, exposed copies and communication), cut where the cause changes.
 
-The same rules explain a recorded schedule and a replayed one. An operation that was launched before its gap began was queued in
-time, so the hardware or another stream caused the gap. Otherwise the host caused it, and the cause is the launching thread's
-work just before the launch. A wait for the GPU also explains idle time after it, at most as long as the wait really lasted.
+The same rules explain recorded and replayed schedules. If an operation was launched before its gap began, it was queued in time,
+so the hardware or another stream caused the gap. Otherwise the host caused it, and the cause is what the launching thread did
+just before the launch. A wait for the GPU also explains idle time after it, but not more than the wait lasted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER
 
-OTHER_STREAM_NS = 20_000  # hardware latencies are below 10 µs: an operation that is 20 µs late waited for another stream
-MOST_LATENCY_NS = 50_000  # queued operations started within 20 µs in all measured traces: a longer delay has an unseen cause
-SHIFT_LIMIT_NS = 10_000  # from launch return to kernel start take 1.5 to 2.5 µs: above 10 µs it is not launch latency
+OTHER_STREAM_NS = 20_000  # hardware latencies are below 10 µs, so an operation that starts 20 µs late waited for another stream
+MOST_LATENCY_NS = 50_000  # in all measured traces, queued operations started within 20 µs: a longer delay has an unknown cause
+SHIFT_LIMIT_NS = 10_000  # a launch returns 1.5 to 2.5 µs before its kernel starts: more than 10 µs is not launch latency
 _NONE = np.empty(0, np.int64)
 REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_host is not None and cause.on_host.runs_ahead]
 
@@ -39,8 +39,8 @@ def explain(
     """Cut ``lost`` by cause; the pieces of each interval sum to it exactly.
 
     ``codes`` is the owner (index in owners.OWNERS) of each GPU operation. ``transfer_ns`` is the shortest duration of a
-    collective over the ranks, by gpu_op_id; a longer duration includes waiting.
-    Without it, exposed communication is unattributed, because one rank cannot separate waiting from transfer.
+    collective over the ranks, by gpu_op_id; the rest of its duration is waiting. Without it, exposed communication is
+    unattributed, because one rank alone does not show which part is waiting.
     """
     idle = lost.owner == OWNER_KEYS.index("idle")
     on_device = np.flatnonzero((events.gpu.device == device) & (schedule.start > NEVER))
@@ -60,7 +60,7 @@ def explain(
         ),
     ]
     pieces = Pieces.joined(explained)
-    if not len(events.ops):  # nothing shows that the host's time between calls is Python's
+    if not len(events.ops):  # without operators, the host's time between calls may not be Python's
         pieces.cause[pieces.cause == CODE["python_host"]] = CODE["unattributed"]
     by_time = np.lexsort((pieces.start, pieces.gap))
     return merged(_charge_waits(pieces.rows(by_time), schedule.waits, schedule.line, lost.window))
@@ -165,11 +165,11 @@ def _waited_for_stream(
 
 
 def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals) -> Pieces:
-    """Assign host work after a wait to the wait, up to the time that the wait lasted.
+    """Assign host work after a wait to the wait, up to the duration of the wait.
 
-    Without the wait the host would have been ahead by that time. The part of a wait that idle pieces have not used up stays
-    available to later pieces of the same part of ``window``; the latest wait is used first.
-    A wait that ended before the window explains nothing in it, because the idle time that used it up was not cut into pieces.
+    Without the wait, the host would have run ahead by that time. The unused rest of a wait's duration may explain later pieces of
+    the same part of ``window``; the latest wait is used first. A wait that ended before the window explains nothing in it, because
+    idle time before the window has already used its duration.
     """
     if not len(waits.start):
         return pieces
@@ -203,7 +203,7 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
 
 
 class _Charged(NamedTuple):
-    """A part of a piece of lost time, and the wait that explains it (-1 for none)."""
+    """A part of a piece of lost time, and the wait that explains it (-1 if there is none)."""
 
     start: int
     end: int
@@ -214,11 +214,11 @@ class _Charged(NamedTuple):
 def _charged(pieces: Pieces, rows: I64, started: I64, mine: I64, waits: Waits) -> list[_Charged]:
     """Return the parts of ``rows`` that waits explain, in order.
 
-    ``mine`` are the possible waits, ``started`` is the number of them that have begun by each row. Rows for which no wait is left
-    are skipped.
+    ``mine`` are the possible waits. ``started`` is, for each row, the number of waits that have begun before it. Rows that no wait
+    explains are skipped.
     """
     cut: list[_Charged] = []
-    unused: list[list[int]] = []  # unused waiting time, and the index of its wait
+    unused: list[list[int]] = []  # pairs of unused waiting time and the index of the wait
     at = known = 0
     while at < len(rows):
         for wait in mine[known : started[at]].tolist():
@@ -243,7 +243,7 @@ def _charged(pieces: Pieces, rows: I64, started: I64, mine: I64, waits: Waits) -
 
 
 def _part_of(window: Intervals, moments: I64) -> I64:
-    """Return the part of the window that contains each moment, -1 for none."""
+    """Return the part of the window that contains each moment, -1 if there is none."""
     if not len(window.starts):
         return np.full(len(moments), -1, np.int64)
     at = np.searchsorted(window.starts, moments, side="right") - 1

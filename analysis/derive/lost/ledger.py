@@ -34,7 +34,7 @@ class Segments:
 
 
 def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -> Segments:
-    """Return the owner of each moment from the operations of one device and their owners, ``codes``.
+    """Return the owner of each moment; ``codes`` are the owners of one device's operations.
 
     The range covers all operations and ``window``.
     """
@@ -59,8 +59,8 @@ def owned(parts: Segments, window: Intervals) -> dict[str, int]:
 def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -> I64:
     """Return the nanoseconds of ``window`` that the ledger counts for each operation of one device.
 
-    Where operations run at the same time, the first owner in the order of owners.OWNERS counts, and of one owner the operation
-    that started first. So the result sums to the window's time without the idle time, exactly.
+    Of operations that run at the same time, the one whose owner comes first in owners.OWNERS counts; of the same owner, the one
+    that started first. So the result sums exactly to the window's time without idle time.
     """
     own_ns = np.zeros(len(start), np.int64)
     owned = EMPTY
@@ -70,7 +70,7 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
             continue
         mine = mine[np.argsort(start[mine], kind="stable")]
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[mine])[:-1]))
-        begin = np.maximum(start[mine], reach)  # what an earlier operation covers is not its own
+        begin = np.maximum(start[mine], reach)  # time that an earlier operation covers does not count
         free = subtract(window, owned)
         own_ns[mine] = _covered(free, np.maximum(end[mine], begin)) - _covered(free, begin)
         owned = union(np.concatenate((owned.starts, start[mine])), np.concatenate((owned.ends, end[mine])))
@@ -78,7 +78,7 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
 
 
 def _covered(part: Intervals, until: I64) -> I64:
-    """Return how much of ``part`` lies before each of the moments ``until``."""
+    """Return the ns of ``part`` before each of the moments ``until``."""
     lengths = np.concatenate(([0], np.cumsum(part.ends - part.starts)))
     place = np.searchsorted(part.starts, until, side="right")
     previous = np.maximum(place - 1, 0)

@@ -33,10 +33,9 @@ from sawtooth.analysis.replay.simulation import ReplayProblem
 class Losses:
     """Lost time of a recording, collected part by part, and the replay without the profiler.
 
-    It has the rows of the tables ``gaps`` and ``causes``, and estimates and phases by device. Replay and estimate use the first
-    part only, which has more steps than a replay needs.
-    A replay that does not explain the trace is stored as ``unexplained``; the host's times between its calls are still valid in
-    it.
+    It has the rows of the tables ``gaps`` and ``causes``, and by device the estimate and the phases. Replay and estimate use only
+    the first part, which has more steps than a replay needs. A replay that does not reproduce the trace is stored as
+    ``unexplained``; its times of the host between calls are still valid.
     """
 
     def __init__(self) -> None:
@@ -96,7 +95,7 @@ class Losses:
         return rows
 
     def _count(self, part: DerivedPart, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:
-        # The keys are in the order of the first part, which is the order of the stored rows.
+        # The keys keep the order of the first part, so the stored rows do too.
         self._owned.setdefault(device.device, Counter()).update(owners)
         self._lost.setdefault(device.device, Counter()).update(lost)
         self._steps[device.device] = int(device.table["counted"].sum()) if len(device.table) else 0
@@ -124,7 +123,7 @@ class Losses:
 def _whole_steps(device: DeviceSteps, among: slice) -> slice:
     """Return the longest sequence of steps among ``among`` with complete GPU records.
 
-    Returns ``among`` itself if none of its steps is complete.
+    ``among`` itself if none of its steps is complete.
     """
     lacks = device.table["lost"].to_numpy()[among] > 0 if len(device.table) else np.zeros(0, bool)
     if not lacks.any() or lacks.all():
@@ -137,7 +136,7 @@ def _whole_steps(device: DeviceSteps, among: slice) -> slice:
 
 
 def _recorded(part: DerivedPart, problem: ReplayProblem) -> ReplayProblem:
-    """Return a part's replay with the recording's ids."""
+    """Return a part's replay problem with the ids of the recording."""
     host, ops = problem.host, problem.ops
     return replace(
         problem, host=replace(host, call=part.recorded("calls", host.call)), ops=replace(ops, op=part.recorded("gpu", ops.op))

@@ -19,7 +19,7 @@ from sawtooth.analysis.replay.simulation import I64
 
 PHASES = ("input", "forward", "backward", "optimizer", "checkpoint", "other")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
-# Names that identify a phase. The first group applies to all operators and annotations, the second to users' annotations only.
+# Names that identify a phase: the first group of operators and annotations, the second only of users' annotations.
 MARKED_PHASES = (
     ("optimizer", re.compile(r"^Optimizer\.(step|zero_grad)#")),
     ("input", DATA_MARK),
@@ -48,7 +48,7 @@ FRAME_PHASES = (
 def phase_of_ops(events: TraceEvents, view: HostView) -> NDArray[np.int8]:
     """Return the phase (index in PHASES) of every operator and annotation.
 
-    It follows from its own name, else from its ancestors; -1 if none has a phase.
+    The phase comes from the own name, or else from an ancestor's; -1 if there is none.
     """
     ops, names = events.ops, events.names
     own_phase = np.full(len(ops), -1, dtype=np.int8)
@@ -66,8 +66,8 @@ def phase_of_ops(events: TraceEvents, view: HostView) -> NDArray[np.int8]:
 def _without_closures(events: TraceEvents, own_phase: NDArray[np.int8]) -> NDArray[np.int8]:
     """Remove the optimizer's phase from a closure that runs inside ``Optimizer.step``.
 
-    That is everything that begins before the closure's backward pass has ended. An annotation of such an optimizer without a
-    backward pass was cut off before it.
+    The closure is everything that begins before its backward pass has ended. If the annotation of such an optimizer contains no
+    backward pass, the recording ended before it.
     """
     ops = events.ops
     nodes = np.flatnonzero(matching(events.names, ENGINE_OP)[ops.name]) if len(ops) else np.zeros(0, np.int64)

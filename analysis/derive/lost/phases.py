@@ -1,4 +1,4 @@
-"""Phases marked by the user or by PyTorch: host time, device time and idle time of each.
+"""Phases marked by the user or by PyTorch, each with its host time, device time and idle time.
 
 Phases can be nested, so their times do not add up to the step.
 """
@@ -25,8 +25,10 @@ from sawtooth.analysis.replay.simulation import I64
 NOT_A_PHASE = re.compile(r"^ProfilerStep#|^nccl:|^rccl:|^## Call CompiledFxGraph|^Torch-Compiled Region|^PyTorch Profiler|^\[")
 COUNTER = re.compile(r"[\s#:_-]*\d+$")
 BACKWARD = "backward (autograd)"
-BACKWARD_JOIN_NS = 1_000_000  # autograd's operators are microseconds apart, so a millisecond without any ends a backward pass
-MAX_PHASES = 40  # a longer table comes from names that change with every call, and is not useful to a reader
+BACKWARD_JOIN_NS = (
+    1_000_000  # a millisecond without autograd's operators ends a backward pass; within one, they are microseconds apart
+)
+MAX_PHASES = 40  # more phases come from names that change with every call
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ WAIT_CODES = np.array([CODE[cause] for cause in WAIT_CAUSES], dtype=np.int8)
 class Waits:
     """Calls in which the host waited for the GPU, ordered by start.
 
-    The columns are the host line, the start, the end of the last operation waited for, the call id and the cause (index in
-    causes.CAUSE_KEYS).
+    The columns are the host line, the start, the end of the last operation that the call waited for, the call id and the cause
+    (index in causes.CAUSE_KEYS).
     """
 
     line: I32
@@ -42,7 +42,7 @@ class Schedule:
     """Start and end of every operation, recorded or replayed, by gpu_op_id.
 
     A value is NEVER if the operation or its launch is not part of the schedule. ``awaited_by`` is the call that waits for the
-    operation, even if the operation was finished by then (-1 for none).
+    operation, also if the operation has already finished then (-1 if there is none).
     """
 
     start: I64
@@ -72,9 +72,8 @@ class Lost:
 class Pieces:
     """Lost time cut by cause, sorted by start.
 
-    ``gap`` indexes ``Lost``. ``next_op`` ended the gap (-1 for none). ``host_at`` is the host time from which the cause
-    follows.
-    ``wait_call`` is the waiting call that explains a ``host_sync`` or ``blocking_copy`` piece, else -1.
+    ``gap`` indexes ``Lost``. ``next_op`` is the operation that ended the gap (-1 if there is none). ``host_at`` is the host time
+    that decides the cause. ``wait_call`` is the waiting call that explains a ``host_sync`` or ``blocking_copy`` piece, else -1.
     """
 
     gap: I64
@@ -161,7 +160,7 @@ def schedule_of(
 
 
 def merged(pieces: Pieces) -> Pieces:
-    """Join neighbours of one gap with the same cause and the same wait, and drop empty pieces."""
+    """Join neighbouring pieces of a gap with the same cause and the same wait; remove empty pieces."""
     nonempty = pieces.rows(pieces.end > pieces.start)
     if not len(nonempty):
         return nonempty

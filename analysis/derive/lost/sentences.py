@@ -1,4 +1,4 @@
-"""Evidence for a piece of lost time as one sentence: its cause's template, filled in."""
+"""Evidence for a piece of lost time as one sentence: the template of its cause with values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.simulation import I64
 from sawtooth.analysis.units import in_words
 
-MAX_SENTENCES = 20_000  # only the longest pieces get a sentence: more are not read, and a million cost seconds
+MAX_SENTENCES = 20_000  # only the longest pieces get a sentence, because a million sentences would take seconds
 DURATIONS = ("took", "lead", "waited")  # fields of sentences that are durations in nanoseconds
-# Cache size. Most durations occur again, also in the next rank, and formatting one takes as long as the rest of its sentence.
+# Cache size. Most durations occur again, also in other ranks, and formatting one takes half of a sentence's time.
 DIFFERENT_DURATIONS = 1 << 15
 NAME_LENGTH = 80  # characters: names of template kernels can be kilobytes long
 SIGNATURE = 40  # characters: a longer signature does not fit into a sentence
@@ -88,7 +88,7 @@ def sentences(
     of_piece = np.full(len(length), -1, np.int32)
     owners, causes = (table[column].cat.codes.to_numpy(np.int64) for column in ("owner", "cause"))
     pairs = owners * len(CAUSE_KEYS) + causes
-    for pair in np.unique(pairs).tolist():  # one template at a time, which takes a tenth of the time
+    for pair in np.unique(pairs).tolist():  # all rows of one template together, which takes a tenth of the time
         owner, cause = divmod(pair, len(CAUSE_KEYS))
         template, keys = _fillable(CAUSE_OF[CAUSE_KEYS[cause]].evidence[OWNER_KEYS[owner]])
         pieces = np.flatnonzero(pairs == pair)

@@ -39,10 +39,12 @@ from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
 from sawtooth.analysis.intervals import Intervals
 
-PART_ROWS = 500_000  # operators, calls and GPU operations: 25 MB of columns, several times that in use, for two parts at a time
-PART_OPERATIONS = 150_000  # GPU operations: lost time is on both sides of each, in several pieces of 100 bytes
+PART_ROWS = (
+    500_000  # operators, calls and GPU operations: 25 MB of columns; two parts and their results need several times that
+)
+PART_OPERATIONS = 150_000  # GPU operations: each may have lost time before and after it, in several pieces of 100 bytes
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
-# Operators that mark steps. Without a profiler's marks, a backward pass shows which optimizer steps belong to one step.
+# Operators that mark steps. Without a profiler's marks, the backward passes show which optimizer steps belong to one step.
 _MARKS = """(kind = 'annotation' OR cpu_op_id = 0 OR (name_id IN (SELECT name_id FROM names WHERE starts_with(name, 'autograd::engine::'))
     AND NOT EXISTS (SELECT 1 FROM names WHERE starts_with(name, 'ProfilerStep#'))))"""
 
@@ -78,9 +80,9 @@ class _Cut:
     borders: list[int]
 
     def stretch(self, number: int) -> PartBounds:
-        """Return the limits of a part, and the wider limits of events that are loaded to explain its own.
+        """Return the limits of a part: its own times, and the wider times of the loaded events.
 
-        The wider limits add one step on each side.
+        The wider times add one step on each side.
         """
         steps = len(self.host.starts)
         first = self.borders[number - 1] if number else 0
@@ -113,14 +115,11 @@ def _interval(start: int, end: int) -> Intervals:
 
 
 def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
-    """Return where to cut; None if the recording stays one part.
-
-    That is the case if it is small or cannot be derived in parts.
-    """
+    """Return where to cut; None if the recording is small or cannot be derived in parts."""
     rows = {table: int(con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]) for table in KEYS}
     total_rows = sum(rows[table] for table in ("gpu_ops", "runtime_calls", "cpu_ops"))
     part_count = max(total_rows // PART_ROWS, rows["gpu_ops"] // PART_OPERATIONS if total_rows > 2 * PART_ROWS else 0)
-    # Up to this number of operations the replay may use all steps, so its result is exact.
+    # Up to this number of operations, the replay uses all steps, so a small recording is not cut.
     if part_count < 2 or rows["gpu_ops"] <= USUAL_EVENTS or _has_modules(con):
         return None
     if not all(in_order(con, table, key) for table, key in KEYS.items()):
@@ -143,7 +142,7 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
 
 
 def _narrow(device: DeviceSteps) -> DeviceSteps:
-    """Return a device's steps in half the memory, because they stay in memory while all parts are derived."""
+    """Return a device's steps in half the memory; they stay in memory while all parts are derived."""
     return replace(device, ops=device.ops.astype(np.int32), op_step=device.op_step.astype(np.int32))
 
 
@@ -176,14 +175,14 @@ def _spine(con: duckdb.DuckDBPyConnection) -> TraceEvents:
 
 
 def _moments(con: duckdb.DuckDBPyConnection, origin: int, table: str, rows: int, count: int) -> I64:
-    """Return the start times of the ``count`` equal parts of a table, without the first."""
+    """Return the times at which the second and later of ``count`` equal parts of a table start."""
     places = ", ".join(str(rows * k // count) for k in range(1, count))
     sql = f"SELECT start_ns - {origin} AS start FROM {table} WHERE {KEYS[table]} IN ({places}) ORDER BY 1"
     return columns_of(con, sql)["start"].astype(np.int64)
 
 
 def _borders(begins: I64, moments: I64) -> list[int]:
-    """Return the steps at which to cut: the next step after each moment.
+    """Return the steps at which to cut: the first step after each moment.
 
     No part has fewer steps than a replay needs.
     """

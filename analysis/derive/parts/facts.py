@@ -17,7 +17,7 @@ from sawtooth.analysis.derive.steps.host_steps import LOST_MARK
 
 
 def facts_of(work: ClassifiedWork) -> dict[str, Any]:
-    """Return the facts of one part; numbers of several parts can be added."""
+    """Return the facts of one part; ``added`` joins those of several parts."""
     part, events = work.part, work.part.events
     counted_ops = part.own_ops & in_counted_steps(part, events.ops.start)
     facts: dict[str, Any] = {"step_source": part.host.source, "step_annotation": part.host.annotation}
@@ -60,8 +60,8 @@ def facts_of(work: ClassifiedWork) -> dict[str, Any]:
 def _lost(device: DeviceSteps, *, first: bool) -> dict[str, int]:
     """Return the numbers of launches without a record on the GPU.
 
-    These are the launches in counted steps (all launches in a trace without steps), those of CUDA graphs there, and all. The
-    numbers are complete in the first part of a recording; later parts return nothing.
+    These are three counts: the launches in counted steps (all launches in a trace without steps), those among them that launch CUDA
+    graphs, and all. They are complete in the first part of a recording; later parts return nothing.
     """
     lost, table = device.lost, device.table
     if not len(lost) or not first:
@@ -120,7 +120,7 @@ def in_counted_steps(part: DerivedPart, start: np.ndarray) -> np.ndarray:
 
 
 def _graph_launched(events: TraceEvents) -> np.ndarray:
-    """Return which GPU operations a graph launch started; these have no operator of their own."""
+    """Return which GPU operations a CUDA graph launched; these have no operator of their own."""
     graph_names = [i for i, name in enumerate(events.names) if "GraphLaunch" in name]
     call = np.maximum(events.gpu.call, 0)
     if not len(events.calls):

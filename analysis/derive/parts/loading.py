@@ -1,4 +1,4 @@
-"""Loading of one part of a recording, with the events to which its own events refer.
+"""Load one part of a recording, with the events to which its own events refer.
 
 References are converted to indices in the part.
 """
@@ -40,7 +40,7 @@ class Spine:
     """Data that all parts of a recording share.
 
     ``longest_ns`` is the duration of the longest GPU operation. ``first_of_name`` is the start of the first operation of each
-    name. ``hulls`` is, by device, the time from the first operation or window start to the last end of either.
+    name. ``hulls`` is, by device, the time from the first start to the last end of its operations and its window.
     """
 
     origin_ns: int
@@ -173,7 +173,9 @@ def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int
     """Read the operators that start in ``view``, the ``wanted`` ones, and all their ancestors."""
     between = _between(con, "cpu_ops", "cpu_op_id", origin, view)
     ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, wanted)
-    while len(others := _absent(ids, ops.parent)):  # one level of nesting per round; few operators cross the part's borders
+    while len(
+        others := _absent(ids, ops.parent)
+    ):  # each pass adds one level of nesting; few operators cross the part's borders
         more_ids, more = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), others)
         order = np.argsort(ids := np.concatenate([ids, more_ids]), kind="stable")
         ids, ops = ids[order], _joined(ops, more, order)
@@ -203,7 +205,7 @@ def _with_others(
 ) -> tuple[I64, Rows]:
     """Read the rows of a range of ids, and the rows of ``wanted`` outside it.
 
-    Returns all ids, ascending, and the rows. An id of -1 in ``wanted`` means none.
+    Returns all ids, ascending, and the rows. Ids of -1 in ``wanted`` are ignored.
     """
     ids = np.arange(*between, dtype=np.int64)
     rows = read(con, origin, f"{key} >= {between[0]} AND {key} < {between[1]}")
@@ -230,7 +232,7 @@ def _places(ids: I64, wanted: I64) -> I64:
     if not len(ids):
         return np.full(len(wanted), -1, np.int64)
     middle = len(ids) // 2
-    at = np.clip(wanted - (ids[middle] - middle), 0, len(ids) - 1)  # the index if no ids are missing, which is the usual case
+    at = np.clip(wanted - (ids[middle] - middle), 0, len(ids) - 1)  # the right index if no ids are missing, as usual
     elsewhere = np.flatnonzero((ids[at] != wanted) & (wanted >= 0))
     at[elsewhere] = np.minimum(np.searchsorted(ids, wanted[elsewhere]), len(ids) - 1)
     return np.where(ids[at] == wanted, at, -1)

@@ -1,7 +1,7 @@
-"""FP32 products that are too fast for the GPU's FP32 units and so used tensor cores (TF32).
+"""FP32 products that are too fast for the GPU's FP32 units, so they used tensor cores (TF32).
 
-Names of Triton's and other own kernels do not tell which units a product used. Its rate can: FLOPs ÷ time above the FP32 peak
-are possible on tensor cores only.
+The names of kernels of Triton and of users do not show which units a product used. Its rate may show it: only tensor cores
+reach more FLOPs per second than the FP32 peak.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Decided = dict[tuple[int, int | None, int | None], TensorCores]  # by kernel, op
 
 
 def by_rate(events: TraceEvents, classes: Classes, counts: FlopCounts, peak: float | None, decided: Decided) -> Classes:
-    """Return the classes with the tensor-core use that rates prove; the same object if they prove nothing.
+    """Return the classes with the tensor-core use that rates prove, or else ``classes`` itself.
 
-    ``peak`` is the GPU's FP32 peak in FLOP/s. ``decided`` holds the decisions of earlier parts of the recording and gets those
-    of this one, so that one kernel has one class.
+    ``peak`` is the GPU's FP32 peak in FLOP/s. ``decided`` has the decisions of earlier parts of the recording and is extended, so
+    that each kernel has one class in all parts.
     """
     table = classes.table
     uncertain = counts.dtypes.index(FP32_UNCERTAIN) if FP32_UNCERTAIN in counts.dtypes else None

@@ -38,7 +38,7 @@ class Device:
 def work_of(part: DerivedPart, signatures: Signatures, device: Device, decided: Decided) -> ClassifiedWork:
     """Classify every GPU operation of ``part``, count FLOPs and assign operations to modules.
 
-    ``decided`` is that of ``by_rate``.
+    ``decided`` is passed on to ``by_rate``.
     """
     classes = classify_operations(part.events, signatures, device.vendor, device.major)
     flops = operator_flop_counts(part.events, signatures, classes, device.vendor)

@@ -1,7 +1,7 @@
-"""Steps that count, and why the others do not.
+"""Which steps count, and why the others do not.
 
-Some steps do not count: a step that lacks GPU records, the first step of a cycle, and warm-up. Steps that the end of the
-profile cut off, and steps beyond the last complete round, do not count either.
+These steps do not count: steps without complete GPU records, the first step of a cycle, warm-up, steps that the end of the
+profile cut off, and steps after the last complete round.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 
-HEAVY_FROM = 1.2  # times the usual number of GPU operations: evaluations and checkpoints add more, lengths and branches less
+HEAVY_FROM = (
+    1.2  # times the usual number of GPU operations; evaluations and checkpoints add more, varying lengths and branches less
+)
 SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal distribution
-SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, even if the MAD is smaller
-RECURS_FROM = 0.5  # share of the excess over the usual step: recurring waits differ by a factor of two, warm-up does not recur
-FEWEST_BORDERED = 2  # complete steps after a complete step: only their begin is known, and a single one shows no spread
+SLOW_SHARE = 0.10  # smaller excess is ordinary jitter, even if the MAD is smaller
+RECURS_FROM = 0.5  # a later step with this share of the excess shows that slow steps recur: recurring waits differ by up to a factor of two
+FEWEST_BORDERED = (
+    2  # fewest complete steps that follow a complete step; only their begin is certain, and one step has no spread
+)
 
 I64 = NDArray[np.int64]
 
@@ -24,7 +28,7 @@ I64 = NDArray[np.int64]
 def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
     """Mark the steps that count, and the reason why the others do not.
 
-    ``orphans`` is the number of GPU operations in each step whose launch is missing. A step with orphans was not cut off by the profile.
+    ``orphans`` is the number of GPU operations in each step whose launch is missing. Such steps are not taken for cut off by the end of the profile.
     """
     why: list[str | None] = [None] * len(table)
     ran = table["gpu_ops"].to_numpy() + orphans
@@ -55,10 +59,10 @@ def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
 
 
 def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
-    """Return the table and which steps lack GPU records; all False if too few are complete.
+    """Return the table, and which steps lack GPU records (none, if too few are complete).
 
-    A step begins where the previous one ends. If the previous step lacks records, this time may be wrong. So the step begins a
-    new cycle, like a step after a pause of the profiler.
+    A step begins where the previous one ends. If the previous step lacks records, this time may be wrong. Therefore the step then
+    begins a new cycle, like a step after a pause of the profiler.
     """
     lacks = table["lost"].to_numpy() > 0 if "lost" in table else np.zeros(len(table), bool)
     bordered = ~lacks[1:] & ~lacks[:-1]
@@ -70,11 +74,10 @@ def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool
 
 
 def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -> I64:
-    """Return the last counted steps that form no complete round.
+    """Return the last counted steps that do not form a complete round.
 
-    A round exists in a loop in which every n-th step launches more, for example for an evaluation or a checkpoint. With an
-    incomplete round, the mean would contain such steps more or less often than the run does. Empty if nothing recurs evenly, or
-    if no complete round is counted.
+    A loop has rounds if every n-th step launches more, for example for an evaluation or a checkpoint. An incomplete round would
+    give such steps the wrong weight in the mean. Empty if nothing recurs evenly, or if no complete round is counted.
     """
     heavy = np.flatnonzero(gpu_ops >= HEAVY_FROM * np.median(gpu_ops)) if len(gpu_ops) else gpu_ops
     rows = np.flatnonzero(counted)
@@ -94,8 +97,8 @@ def _slow_limit(durations: I64) -> float:
 def _warm_up_length(durations: I64) -> int:
     """Return the number of leading slow steps (warm-up).
 
-    It is the longest decreasing sequence of slow steps that does not recur later. A slow step that recurs, or that follows
-    faster ones, belongs to the run's pattern, such as a loader with batches in bursts or a checkpoint.
+    It is the longest decreasing sequence of slow steps that does not recur later. Slow steps that recur, or that follow faster
+    ones, belong to the run, such as waits for a loader with batches in bursts or a checkpoint.
     """
     count = len(durations)
     lengths = np.arange(1, min((count + 1) // 2, count - 2) + 1)
@@ -103,14 +106,12 @@ def _warm_up_length(durations: I64) -> int:
         return 0
     fastest = np.minimum.accumulate(durations)[lengths - 1]  # of the leading steps
     slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # of the remaining steps
-    # If every leading step is slower than all remaining ones, the remaining ones come first in sorted order. Their median is
-    # then in the middle of that part.
+    # If all leading steps are slower than the remaining ones, the remaining ones come first in sorted order, and their median is the
+    # middle of that part.
     ordered, remaining = np.sort(durations), count - lengths
     usual = (ordered[(remaining - 1) // 2] + ordered[remaining // 2]) / 2
     separate = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
-    for at in np.flatnonzero(separate)[
-        ::-1
-    ].tolist():  # few rounds: from one to the next, the excess over the usual step halves
+    for at in np.flatnonzero(separate)[::-1].tolist():  # the excess over the usual step halves with each
         limit = _slow_limit(durations[lengths[at] :])
         if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
             return int(lengths[at])

@@ -27,9 +27,9 @@ class DeviceSteps:
 
     ``table`` has one row per step: step, name, cycle, host_start, host_end, start, end (device clock), counted,
     excluded_because, gpu_ops, lost (launches without a record on the GPU), outlier. ``window`` is the steady window.
-    ``op_step`` is the step of each GPU operation of this device, -1 outside; ``status`` is 0 for linked, 1 for carried over, 2
-    for orphan operations. Both are aligned with ``ops``, the gpu_op_ids of the device.
-    ``lost`` are all launches without a record on the GPU, in any step.
+    ``ops`` are the gpu_op_ids of the device. Aligned with them, ``op_step`` is the step of each operation (-1 outside), and
+    ``status`` is 0 for linked, 1 for carried over and 2 for orphan operations. ``lost`` are all launches without a record on the
+    GPU, in any step.
     """
 
     device: int
@@ -72,8 +72,8 @@ def _step_of(host: HostSteps, moments: I64) -> I64:
 def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps) -> NDArray[np.int8]:
     """Return the status of each operation.
 
-    Unlinked operations before the first linked one of a profiling cycle were launched before the recording: they are carried
-    over.
+    Unlinked operations before the first linked one of a profiling cycle were launched before the recording began; they are
+    "carried over".
     """
     status = np.where(linked, 0, 2).astype(np.int8)
     if not linked.any():
@@ -128,7 +128,7 @@ def _step_table(
     )
     if not gpu_ops.any():
         return table.iloc[0:0].assign(counted=False, excluded_because=None, outlier=False)
-    # An operation without a launch ran before its step ended, and one after the last step's end belongs to that step.
+    # An operation without a launch belongs to the step in which it ended, and after the last step's end to the last step.
     of_orphans = np.bincount(np.minimum(np.searchsorted(ends, orphans, side="right"), count - 1), minlength=count)
     return choose(table, of_orphans)
 

@@ -1,8 +1,8 @@
-"""Launches that were lost together with everything else.
+"""Launches that were lost together with all other events of the same time.
 
-A step lost launches if it launched less than all other steps, and contains a span without any event on host or GPU that is longer than any such span of
-the other steps. Steps that launch less by design, such as those that only accumulate gradients, have no such span. A step
-without any launch lost them in any case, if all other steps launch the same.
+A step lost launches if it launched less than all other steps, and if it has a span without any event on host or GPU that is longer
+than any such span of the other steps. Steps that launch less by design, such as those that only accumulate gradients, have no
+such span. If all other steps launch equally often, a step without any launch lost all of them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from sawtooth.analysis.derive.events import I64, columns_of
 from sawtooth.analysis.intervals import Intervals
 
-FEWEST_STEPS = 3  # one that lacks launches and two that agree
-ALIKE = 0.005  # of the launches: steps that agree may differ by an allocation or an event record
-LACKING = 0.02  # of the launches: above the differences of steps that agree
-LONGER = 1.5  # times the longest span of the other steps, which wait for data or for the GPU
-AS_LONG = 0.5  # of the time that the missing launches take at the usual rate
+FEWEST_STEPS = 3  # one step that lacks launches, and two that agree
+ALIKE = 0.005  # of the launches: largest difference of steps that agree, such as an allocation or an event record
+LACKING = 0.02  # of the launches: a step lacks launches if it has fewer by this share
+LONGER = 1.5  # the span must be this many times the longest one of other steps, which may wait for data or for the GPU
+AS_LONG = 0.5  # the span must have this share of the time that the missing launches usually take
 _STRETCHES = """WITH begun AS (
     SELECT start_ns - {origin} AS start FROM runtime_calls UNION ALL SELECT start_ns - {origin} FROM gpu_ops
     UNION ALL SELECT start_ns - {origin} FROM cpu_ops WHERE kind = 'op'),
@@ -30,8 +30,8 @@ FROM followed f ASOF JOIN steps s ON f.start >= s.begins WHERE f.start < s.ends 
 def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list[int], steps: Intervals) -> I64:
     """Return the start of each step's eventless span, once for each launch that the step lacks.
 
-    ``launching`` are the names of calls that launch, ``steps`` are host intervals relative to ``origin``. The first and the last
-    step are not checked, because the first initializes, and the recording may end within the last.
+    ``launching`` are the ids of names of calls that launch. ``steps`` are host intervals relative to ``origin``. The first step is
+    not checked, because it initializes, and the last one, because the recording may end within it.
     """
     no_rows = np.zeros(0, np.int64)
     if len(steps.starts) < FEWEST_STEPS or not launching:

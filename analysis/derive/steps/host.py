@@ -25,15 +25,17 @@ NOT_A_STEP = re.compile(
 NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d", re.IGNORECASE)
 NUMBER = re.compile(r"\d+")
 
-MOST_TURNS = 8  # optimizers of one class per step: more are parameter groups, which share one backward pass
+MOST_TURNS = 8  # most optimizers of one class that take turns; more are parameter groups, which share one backward pass
 FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # kernels of an optimizer that updates all parameters at once
-ALIKE = 0.1  # relative spread of fused steps of one optimizer, whose kernels do the same work each time
-APART = 1.5  # least ratio of kernel times of two optimizers: the sizes of a generator and its critic differ by more
-LEAST_ROUNDS = 3  # rounds of kernel times: with two, any pattern can be chance
-CALLS_OFF = 2  # driver calls by which steps of one optimizer differ: an event record, a synchronization at the profile's end
-RECORDED = 0.5  # of the calls of a marked step: fewer may be those around a loop
-JOINED = 0.1  # of a step: marks that are closer follow each other, while a schedule that waits skips a whole step
-FEWEST_CALLS = 10  # the profiler itself makes a few calls when it starts and stops: 3 in 171 traces
+ALIKE = 0.1  # largest relative spread of the kernel times of one fused optimizer, which does the same work each time
+APART = 1.5  # least ratio of the kernel times of two optimizers; a generator and its critic differ by more
+LEAST_ROUNDS = 3  # fewest rounds of kernel times; with two, a pattern may be chance
+CALLS_OFF = (
+    2  # largest difference in driver calls of one optimizer's steps: an event record, a synchronization at the profile's end
+)
+RECORDED = 0.5  # of the calls of a marked step; fewer calls may come from outside the loop
+JOINED = 0.1  # of a step: marks with a shorter distance follow each other; a waiting schedule leaves at least a whole step
+FEWEST_CALLS = 10  # more than the profiler's own calls when it starts and stops (3 in 171 traces)
 
 
 def find_host_steps(events: TraceEvents) -> HostSteps:
@@ -58,7 +60,7 @@ def find_host_steps(events: TraceEvents) -> HostSteps:
 def marked_steps(events: TraceEvents) -> HostSteps | None:
     """Return the steps marked by a profiler, an optimizer or the recorder; None if there are none.
 
-    ``ops`` needs only its first row, all annotations and the backward pass.
+    Of ``events.ops``, only the first row, all annotations and the backward pass are needed.
     """
     return _marked(events, _annotations(events))
 
@@ -78,7 +80,7 @@ def _marked(events: TraceEvents, by_name: dict[str, list[int]]) -> HostSteps | N
     if updates is not None:
         return _annotation_steps(events, *updates)
     boundaries = {name: rows for name, rows in by_name.items() if name.startswith(STEP_NAME)}
-    for name, rows in boundaries.items():  # the recorder marks one loop
+    for name, rows in boundaries.items():  # the recorder marks only one loop
         return _annotation_steps(events, name, rows)
     return None
 
@@ -93,9 +95,8 @@ def _updates(events: TraceEvents, by_name: dict[str, list[int]]) -> tuple[str, l
 def _last_of_each_step(events: TraceEvents, rows: list[int]) -> list[int]:
     """Return the optimizer's steps that a backward pass follows, and the last one.
 
-    The steps before them update other parts of the same step: DeepSpeed's ZeRO steps once per parameter group, and two
-    optimizers of one class share a name. If there are no operators of the backward pass, as in a replayed CUDA graph, this
-    cannot be decided and all steps are returned.
+    Earlier steps update other parts of the same step: DeepSpeed's ZeRO steps once per parameter group, and two optimizers of one
+    class share a name. If no operators of the backward pass are recorded, as in a replayed CUDA graph, all steps are returned.
     """
     ops = events.ops
     passes = _backward(events)
@@ -115,9 +116,9 @@ def _backward(events: TraceEvents) -> I64:
 def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
     """Return the last optimizer step of each round if several optimizers of one class take turns.
 
-    Each of them follows its own backward pass, like those of a generator and its critic. They share a name, but differ in the
-    number of driver calls, which depends on their parameters. Fused optimizers make the same number of calls, so the time of
-    their kernels distinguishes them. Optimizers that are equal in both cannot be distinguished.
+    Each of them follows its own backward pass, like the optimizers of a generator and its critic. They share a name, but make
+    different numbers of driver calls, because they have different parameters. Fused optimizers make equally many calls; they are
+    distinguished by the time of their kernels. Optimizers that are equal in both cannot be distinguished.
     """
     rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
     calls = np.sort(events.calls.start)
@@ -134,7 +135,7 @@ def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
 def _fused_turns(took: I64) -> int:
     """Return how many fused optimizers take turns, from the kernel time of each step.
 
-    It is 1 if there is only one, or if the times give no evidence.
+    1 if there is only one, or if the times do not show it.
     """
     for turns in range(2, min(MOST_TURNS, len(took) // LEAST_ROUNDS) + 1):
         of_turn = [took[turn::turns] for turn in range(turns)]
@@ -162,9 +163,9 @@ def _fused_ns(events: TraceEvents, rows: list[int]) -> I64:
 
 
 def _repeated(events: TraceEvents, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Return annotations that one thread repeats; step names that differ only in their numbers are one.
+    """Return annotations that one thread repeats; names that differ only in their numbers count as one.
 
-    Only one thread counts, because a recording may contain several processes that each mark their own steps.
+    Each must repeat on one thread, because a recording may contain several processes that mark their own steps.
     """
     rows_of: dict[str, dict[int, list[int]]] = {}
     for name, rows in by_name.items():
@@ -183,10 +184,10 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
     names = [events.names[events.ops.name[i]] for i in rows]
     numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]  # they were chosen by this pattern
     starts, ends = events.ops.start[rows], events.ops.end[rows]
-    ends = np.append(np.minimum(ends[:-1], starts[1:]), ends[-1:])  # a mark that never ends covers the later ones
+    ends = np.append(np.minimum(ends[:-1], starts[1:]), ends[-1:])  # a mark without an end would cover the later ones
     calls = np.sort(events.calls.start)
     single, others = _lost_marks(numbers, starts, ends, calls)
-    if updates and len(_backward(events)):  # without it, nothing says which updates belong to one step
+    if updates and len(_backward(events)):  # without a backward pass, the updates of one step are not known
         others += joined_marks(starts, ends, events.ops.end[updates], calls)
     if len(single):
         names = np.insert(
@@ -200,12 +201,12 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
 
 
 def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, int]:
-    """Return the steps that follow one lost mark, and the number of other places of lost marks.
+    """Return the steps before which one mark was lost, and the number of other places with lost marks.
 
-    While a schedule waits, nothing is recorded. So a missing number is a lost mark if calls of its step were recorded, and so
-    are many calls before the first mark or after the last. The times of several lost marks in a row are not known, nor is the
-    time of a step that lost its calls too. A number is also missing where one mark covers several steps: then the next mark
-    follows at once.
+    While a schedule waits, nothing is recorded. So a missing number is a lost mark if calls of its step were recorded. Many calls
+    before the first mark or after the last also show a lost mark. The times are not known if several marks in a row were lost, or
+    if the calls of the step were lost too. A number is also missing if one mark covers several steps; then the next mark follows
+    at once.
     """
     in_step = np.median(np.searchsorted(calls, ends) - np.searchsorted(calls, starts))
     borders = np.searchsorted(calls, starts, side="right"), np.searchsorted(calls, ends)
@@ -226,7 +227,7 @@ def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSt
     ends = np.sort(ends)
     first = min(int(events.ops.start[0]) if len(events.ops) else 0, int(events.calls.start[0]) if len(events.calls) else 0)
     if not name.startswith("Optimizer.") and (ends < events.ops.end[rows]).any():
-        first = int(events.ops.start[rows[0]])  # of ranges that were never popped, only the starts are known
+        first = int(events.ops.start[rows[0]])  # a range that was never popped has no known end
     starts = np.concatenate(([min(first, int(ends[0]))], ends[:-1])).astype(np.int64)
     names = [events.names[events.ops.name[i]] for i in rows]
     if name in names or len(set(names)) < len(names):
@@ -237,9 +238,9 @@ def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSt
 
 
 def _ended(starts: I64, ends: I64) -> I64:
-    """Return ``ends``; ranges that were never popped end where the next one begins.
+    """Return ``ends``, corrected for ranges that were never popped: these end where the next range begins.
 
-    A profiler ends all open ranges when it stops, so several ranges of one name end at the same time. Only the last of them
+    A profiler ends all open ranges when it stops. So if several ranges of one name end at the same time, only the last of them
     really ended then.
     """
     closed = ends.copy()

@@ -1,10 +1,9 @@
 """Steps of a trace without marks: the periods of the work that the host repeats.
 
-A step is the smallest period that explains the loop. An operation that occurs once per period begins it. Consecutive periods
+A step is the smallest period that explains the loop. It begins with an operation that occurs once per period. Consecutive periods
 contain the same operations. Most periods contain everything that the loop does (backward, optimizer, an embedding, a read of
-the loss). This last condition excludes a layer or a micro-batch, which also repeat.
-Only counts of operations are compared, not their order or shapes. So branches, other threads and varying lengths do not hide a
-loop.
+the loss). This excludes a layer or a micro-batch, which also repeat. Only counts of operations are compared, not their order or
+shapes, so the loop is found in spite of branches, other threads and varying lengths.
 """
 
 from __future__ import annotations
@@ -20,23 +19,27 @@ from sawtooth.analysis.distinct_rows import distinct_rows
 I64 = NDArray[np.int64]
 
 BACKWARD = ("autograd::engine::evaluate_function",)
-# Updates of parameters: the fused kernels, and the operations of which the other forms of Adam and SGD with momentum consist.
+# Updates of parameters: fused kernels, and the operations in other forms of Adam and SGD with momentum.
 OPTIMIZER = ("_fused_adam", "_fused_sgd", "_fused_adagrad", "_foreach_", "addcdiv", "multi_tensor_apply_kernel")
-MARKED_SHARE = 0.75  # share of periods with a backward pass and an update, if the loop has any: a step may skip its update
-CONTAINED_FROM = 0.75  # share of a period's operations that its longer neighbour must contain too
-# The smallest period with at least this share of the best score is the step. With its own backward pass and update, a period
-# cannot be a layer. Then the limit is lower, because work of every few steps (a checkpoint, an evaluation) makes periods
-# differ. Without them, the limit must exclude layers.
+MARKED_SHARE = (
+    0.75  # share of periods that must have a backward pass and an update, if the loop has any; a step may skip its update
+)
+CONTAINED_FROM = 0.75  # share of a period's operations that the longer neighbouring period must also contain
+# The step is the smallest period with at least this share of the best score. A period with its own backward pass and update cannot
+# be a layer. Its limit is lower, because work of every few steps (a checkpoint, an evaluation) makes periods differ. Without
+# them, the limit must exclude layers.
 AS_GOOD_TRAINING = 0.65
 AS_GOOD = 0.92
-WHOLE_FROM = 0.8  # share of all operation kinds in most periods of an inference: layers lack embedding, head, token selection
-GPU_OPS_FROM = 10  # with fewer GPU operations, a period is one of many calls, and the number of calls per step is unknown
-PRESENT_SHARE = 0.75  # share of the periods that contain an operation of the loop
-EVEN_FROM = 0.2  # smallest distance between two beginnings, relative to the median: work that recurs within a step is below
-BURST_SHARE = 0.5  # share of the largest distance between two occurrences: nearer occurrences form one burst
-PER_COUNT = 6  # beginnings tried among operations with the same count; the earliest ones
-TABLE_CELLS = 5_000_000  # cells (periods times kinds) counted at once, 40 MB: more periods than fit are calls within steps
-COUNTS_TRIED = 48  # different counts that are tried, the commonest first: many operations share the loop's own count
+WHOLE_FROM = 0.8  # share of all kinds of operations that most periods of an inference must have; layers lack embedding, head or token selection
+GPU_OPS_FROM = 10  # fewest GPU operations of a period; smaller periods are calls, and the number of calls per step is unknown
+PRESENT_SHARE = 0.75  # an operation belongs to the loop if this share of the periods contains it
+EVEN_FROM = (
+    0.2  # smallest distance between two beginnings, relative to the median; work that recurs within a step has a smaller one
+)
+BURST_SHARE = 0.5  # share of the largest distance between two occurrences; closer occurrences form one burst
+PER_COUNT = 6  # of the operations with the same count, this many are tried as beginnings, earliest first
+TABLE_CELLS = 5_000_000  # largest table of periods × kinds (40 MB); if there are more periods, they are calls within steps
+COUNTS_TRIED = 48  # number of counts that are tried, most common first, because many operations occur once per step
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def find_periods(events: TraceEvents) -> tuple[I64, I64] | None:
     tokens = top_level(events)
     if len(tokens) < 2:
         return None
-    # Single operations are tried first, because a burst that the start of the recording cuts would count twice.
+    # Single operations are tried first. Bursts are less certain, because the start of the recording may cut one in two.
     for in_bursts in (False, True):
         tried = [p for p in (_periods(tokens, at) for at in _beginnings(tokens, in_bursts)) if p is not None]
         if tried:
@@ -129,10 +132,7 @@ def _first_kernel(events: TraceEvents) -> I64:
 
 
 def _beginnings(tokens: Tokens, in_bursts: bool) -> list[I64]:
-    """Return places (token indices) at which periods could begin.
-
-    These are the occurrences of operations that recur evenly.
-    """
+    """Return token positions at which periods could begin: operations that recur evenly."""
     by_count: dict[int, list[I64]] = {}
     most_rows = TABLE_CELLS // (int(tokens.fine.max()) + 1)
     for kind in (tokens.coarse, tokens.fine):
@@ -152,7 +152,7 @@ def _beginnings(tokens: Tokens, in_bursts: bool) -> list[I64]:
 def _bursts(at: I64) -> I64:
     """Return the first occurrence of each burst of close occurrences.
 
-    Updates of many parameters form such a burst, after several micro-batches.
+    The updates of many parameters after several micro-batches form such a burst.
     """
     distances = np.diff(at)
     return at[np.concatenate(([True], distances > BURST_SHARE * distances.max(initial=0)))]
@@ -168,7 +168,7 @@ def _periods(tokens: Tokens, first: I64) -> _Periods | None:
     contained = low.sum() / np.minimum(count[:-1].sum(axis=1), count[1:].sum(axis=1)).sum()
     if contained < CONTAINED_FROM or not (low > 0).any():
         return None
-    as_often = (low[low > 0] / high[low > 0]).mean()  # a period may contain three others: the same kinds, three times as often
+    as_often = (low[low > 0] / high[low > 0]).mean()  # a period of three steps has the same kinds three times as often
     if not _trains(tokens) and _present(count, 1) < WHOLE_FROM:
         return None
     return _Periods(first, float(contained * as_often) * _present(count, 2) * _present(_counts(tokens, first, tokens.fine), 2))
@@ -203,9 +203,9 @@ def _present(count: I64, at_least: int) -> float:
 
 
 def _from_the_capture_on(tokens: Tokens, first: I64) -> I64:
-    """Move all beginnings back together, as long as the same operation precedes each of them.
+    """Move all beginnings earlier, as long as the same operation precedes each of them.
 
-    A profile that starts between two steps begins with a full step, so the operations before the found beginning belong to its
+    A profile that starts between two steps begins with a full step. So the operations before the first beginning belong to its
     step.
     """
     shift = 0

@@ -1,8 +1,9 @@
 """GPU operations that the profiler lost, by their launches.
 
-Every kernel launch, graph launch and asynchronous copy leaves a record on the GPU. There are two legitimate exceptions:
-launches captured into a CUDA graph do not run, and fills of 0 bytes leave no record (fills are not checked). Where a launch
-was lost too, its operator shows it (``silent_operators``), or the empty time if that was lost as well (``eventless_spans``).
+Every kernel launch, graph launch and asynchronous copy leaves a record on the GPU. There are two exceptions: launches captured
+into a CUDA graph do not run, and fills of 0 bytes leave no record (so fills are not checked). If the launch itself was lost,
+its operator shows this (``silent_operators``). If the operator was lost too, a span without events shows it
+(``eventless_spans``).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from sawtooth.analysis.knowledge.host_names import CAPTURE_BEGINS, CAPTURE_ENDS,
 class LostLaunches:
     """Launches without a record on the GPU.
 
-    ``start`` is the host time of each, ascending, relative to the events' origin. ``graph`` is true if it launched a CUDA
-    graph. ``unseen`` is true if the launch is not in the trace either; then ``start`` is that of its operator.
+    ``start`` is the host time of each, ascending, relative to the events' origin. ``graph`` is true if it launched a CUDA graph.
+    ``unseen`` is true if the launch itself is not in the trace; ``start`` is then that of its operator.
     """
 
     start: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -36,16 +37,16 @@ class LostLaunches:
         return len(self.start)
 
 
-SAME_GRAPH = 0.5  # share of common kernel kinds from which two launches at the same place of their steps launch one graph
-SCATTERED = 0.6  # share of launches at one place with different kernel counts: graphs of several sizes repeat their counts
-FEWEST_LAUNCHES = 2  # launches at one place of the steps: a single one cannot be compared
+SAME_GRAPH = 0.5  # two launches at the same place of their steps launch one graph if they share this share of kernel kinds
+SCATTERED = 0.6  # share of launches at one place with different kernel counts; several graphs would repeat their counts
+FEWEST_LAUNCHES = 2  # fewest launches at one place of the steps, because a single one cannot be compared
 
 
 def lost_launches(con: duckdb.DuckDBPyConnection, origin: int, steps: Intervals | None = None) -> LostLaunches:
     """Return the launches of the recording that ``con`` uses that have no record on the GPU.
 
-    With ``steps`` (host intervals), two more kinds count. Each kernel missing inside a CUDA graph is one more launch at the
-    time of its graph's launch. So is each launch that an operator lacks, compared with the other steps.
+    With ``steps`` (host intervals), two more kinds count. Each kernel that is missing in a CUDA graph counts as one launch at the
+    time of the graph's launch. Each launch that an operator lacks, compared with other steps, also counts as one.
     """
     names = con.execute("SELECT name_id, name FROM names").fetchall()
     launching = [name_id for name_id, name in names if LEAVES_RECORD.match(name)]
