@@ -21,15 +21,15 @@ from sawtooth.app.words.headline import action, first_change, healthy
 from sawtooth.app.words.headline import below as headline_below
 
 NOTICEABLE = 1.1  # ratio of gains: above it, the page explains why the larger change comes later
-# Share of a change's own gain that it adds after the changes before it; above NOTICEABLE it adds more than alone.
+# If a change adds less than this share of its own gain after the changes before it, a note says so.
 LITTLE_LEFT = 0.5
 FOR_EXAMPLE, OF_RUN = (
     "  # for example",
     "  # with this run's names",
 )  # they are comments, so that a copied text remains code
-_APART = re.compile(r"(?<=\S) {2,}#")  # a comment that is aligned with others far from its code: in a narrow card it would wrap
-MORE_IN_PLAN = 0.1  # share of the step after the first change: a plan that saves this much more gets its own bar
-TOO_WIDE = 3.0  # ratio of the ends: the middle of a wider range says little, so the range is shown instead
+_APART = re.compile(r"(?<=\S) {2,}#")  # a comment far from its code, aligned with others; it would wrap in a narrow card
+MORE_IN_PLAN = 0.1  # share of the step after the first change; a plan that saves more than this gets its own bar
+TOO_WIDE = 3.0  # ratio of the ends; a wider range is shown instead of its middle
 
 
 def numbered(result: RunResult) -> list[tuple[int, Finding]]:
@@ -43,8 +43,8 @@ def numbered(result: RunResult) -> list[tuple[int, Finding]]:
 def first(result: RunResult) -> tuple[int, Finding] | None:
     """Return the change to make first, with its number, for every screen and report.
 
-    This is the headline's change, else the first finding that asks for a change. It is None for a healthy run, and if the
-    largest loss has advice of its own (``of_the_loss``).
+    This is the headline's change, or else the first finding that asks for a change. None for a healthy run, and if the largest
+    loss has advice of its own (``of_the_loss``).
     """
     if healthy(result) is not None or of_the_loss(result) is not None:
         return None
@@ -88,7 +88,7 @@ def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
 
 
 def paragraphs(finding: Finding) -> list[str]:
-    """Return what to do; of a finding of samples also what they show, and what to record next."""
+    """Return what to do; for a finding from samples also what they show, and what to record next."""
     if not finding.observed:
         return [finding.fix]
     return [fmt.spaced(fmt.clean(finding.observed)), finding.fix, finding.prediction_note]
@@ -173,7 +173,7 @@ def _is_about(finding: Finding, cause: str | None) -> bool:
 
 
 def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the findings that explain the largest loss without a gain, if nothing else is to change."""
+    """Return the findings that explain the largest loss, if they have no gain and no change is advised."""
     verdict = judge(result.lead) if result.lead is not None else None
     cause = verdict.loss.cause if verdict is not None and verdict.kind in ("starved", "loss") and verdict.loss else None
     return [(number, finding) for number, finding in numbered(result) if cause is not None and cause in finding.explains.causes]

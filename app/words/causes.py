@@ -16,10 +16,10 @@ HELPS = {  # lost time without a known cause, by owner
     # These copies are asynchronous, so their memory is pinned already.
     "exposed_memcpy": "Send fewer bytes, or copy them on a stream of their own, beside computation.",
     "idle": CAUSE_OF["unattributed"].to_do,
-    OUTSIDE_PROFILE: "Profile more steps: what is rare, such as an evaluation or a checkpoint, is in none of these.",
+    OUTSIDE_PROFILE: "Profile more steps: these contain no rare events, such as an evaluation or a checkpoint.",
 }
 OPTIMIZERS_PYTHON = (
-    "The optimizer walks through its parameters in Python: torch.compile of its step, or a CUDA graph, takes that away."
+    "The optimizer walks through its parameters in Python: torch.compile of its step, or a CUDA graph, avoids this."
 )
 ACTIONS = {  # short actions for a headline, by cause or by owner; causes that nobody can change or explain have none
     "data_wait": "Load batches ahead",
@@ -36,7 +36,7 @@ ACTIONS = {  # short actions for a headline, by cause or by owner; causes that n
     "exposed_memcpy": "Copy less",
 }
 COMMUNICATION = ("comm_wait", "comm_transfer", "exposed_comm")
-LEAST_SAID_SHARE = 0.01  # share of a lost time: a smaller part is less than its rounding error
+LEAST_SAID_SHARE = 0.01  # share of a lost time; smaller parts are less than its rounding error
 NEXT_BATCH = "the DataLoader's next batch"
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)(?: of (?:[\w.]*\.)?(\w+) object at 0x[0-9a-f]+)?>")
 _LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
@@ -57,7 +57,7 @@ class Named:
 def of_finding(finding: Finding | None) -> Named | None:
     """Return a finding's name for its time; None if it is about no lost time, or about hidden time.
 
-    Hidden time is time that the profile does not show.
+    The profile does not show hidden time.
     """
     if finding is None or "hidden" in finding.explains.topics or not finding.explains.causes:
         return None

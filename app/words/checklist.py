@@ -29,7 +29,7 @@ REMARK = "worth knowing: no gain is predicted"
 class ToDo:
     """A change with its ``number`` on the Verdict, its gain, the step after it, and the reason.
 
-    ``detail`` is "" if no step time is claimed. ``technique`` is its name in tuning guides. ``overlap`` says if another change
+    ``detail`` is "" without a predicted step time. ``technique`` is the name in tuning guides. ``overlap`` says if another change
     saves the same time.
     """
 
@@ -43,7 +43,7 @@ class ToDo:
 
     @property
     def is_remark(self) -> bool:
-        """Whether it only is worth knowing, so that there is nothing to change."""
+        """Whether this is only a remark, without anything to change."""
         return self.brings == REMARK
 
 

@@ -14,12 +14,12 @@ from sawtooth.app.words import lost_time
 from sawtooth.app.words.causes import COMMUNICATION
 from sawtooth.app.words.run import mfu_peak
 
-SAME_SHARE = 0.01  # share of the MFU: shares that differ by less read the same
-OTHER_DTYPES = 1.05  # ratio to the MFU: above it, the cost of wider dtypes is visible
-LEAST_ROW_SHARE = 0.01  # share of the step: smaller parts are added up in one row
+SAME_SHARE = 0.01  # share of the MFU; values that differ by less look equal
+OTHER_DTYPES = 1.05  # ratio to the MFU above which the cost of wider dtypes is shown
+LEAST_ROW_SHARE = 0.01  # share of the step; smaller parts are added up in one row
 ROUNDING = 1e-9  # share of the step: rounding error of floating-point sums
-LOWER_CLOCK = 0.98  # share of the rated clock: a smaller reduction is not worth a clause
-NOTABLE = 0.005  # share of the clock for which the peak is quoted: a smaller difference is rounding
+LOWER_CLOCK = 0.98  # share of the rated clock; a smaller reduction is not mentioned
+NOTABLE = 0.005  # share of the peak's clock; a smaller difference is rounding
 
 LOSES = {  # the main loss relative to the peak; ``mfu_sentence`` inserts its time
     "idle": "the GPU is idle for {}",
@@ -40,7 +40,7 @@ HELPS = {  # advice for parts that are not lost time
 }
 IN_TF32 = "Compute in bf16 (autocast)."  # TF32 is already in use
 PRECISION_FIRST = "Precision first, which changes what these run as; then larger and aligned shapes, fused attention."
-MOSTLY = 0.5  # share of the FLOPs: if wide dtypes have more, precision is the first advice
+MOSTLY = 0.5  # share of the FLOPs; if wide dtypes have more, lower precision is the first advice
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 # Parts with rows of their own, and operations that are not kernels.
 NO_KERNELS = (*FLOP_CATEGORIES, "communication", "memcpy", "memset")
@@ -48,10 +48,10 @@ NAMED = 2  # categories of kernels
 
 
 def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column) -> list[PeakPart]:
-    """Return a step divided into what keeps it from the peak and what is needed at the peak.
+    """Return the parts of a step: the time needed at the peak, and each loss relative to it.
 
     The parts sum to the step; empty parts are left out. Idle time, copies and communication come from the ledger, as on Idle.
-    ``metrics`` are of the same ``column``. The list is empty if the MFU is not known.
+    ``metrics`` are of the same ``column``. Empty if the MFU is not known.
     """
     mfu, known = metrics["mfu"].value, parts_of(rank, column)
     step = sum(part.ms for part in known)
@@ -81,7 +81,7 @@ def peak_parts(rank: RankResult, metrics: Mapping[str, Reading], column: Column)
 
 
 def beside_idle(rank: RankResult, parts: Sequence[PeakPart], column: Column) -> str | None:
-    """Return why the idle time is not the lost time of the other pages; None if both read the same."""
+    """Return why the idle time differs from the lost time on other pages; None if both look equal."""
     idle = sum(part.ms for part in parts if part.key == "idle")
     lost = lost_time.total_ms(lost_time.rows(rank, column))
     if not idle or fmt.duration_ms(idle) == fmt.duration_ms(lost):
@@ -90,10 +90,7 @@ def beside_idle(rank: RankResult, parts: Sequence[PeakPart], column: Column) -> 
 
 
 def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_time.LostTimeRow, float] | None:
-    """Return the main cause of idle time, exposed copies or communication, with its ms.
-
-    It is None for other parts of a step.
-    """
+    """Return the main cause of idle time, exposed copies or communication, with its ms, else None."""
     if key not in ("idle", "exposed_memcpy", "exposed_comm"):
         return None
     times = {
@@ -106,7 +103,7 @@ def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_t
 
 
 def mostly(rank: RankResult, part: PeakPart, column: Column, largest_operator: str = "") -> tuple[str, str]:
-    """Return what most of a part is, and what helps against it.
+    """Return the largest share of a part in words, and advice against it.
 
     ``largest_operator`` is the product, convolution or attention with the largest time above its minimum.
     """
@@ -187,10 +184,7 @@ def beside_mfu(metrics: Mapping[str, Reading]) -> str:
 
 
 def throttled(result: RunResult) -> str:
-    """Return the clock to which the power limit holds the GPU, as part of a sentence.
-
-    Empty if it does not.
-    """
+    """Return a clause with the clock to which the power limit holds the GPU; "" if it does not."""
     clock = result.metrics["mfu_factor_clock"]
     capped = any("power_limit" in finding.explains.topics for finding in result.findings)
     if not capped or clock.value is None or clock.trust != "ok" or clock.value > LOWER_CLOCK:

@@ -21,7 +21,7 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "bytes": fmt.bytes_,
     "share": fmt.share,
 }
-# Times on the timeline, which a link shows better, and ids of what another column names.
+# Columns without cells: a link shows times better, and other columns name what the ids mean.
 _PLACE = ("start_ns", "end_ns", "devices", "recording")
 _NAMED_BY = ("place", "operator", "flop_operator", "module")  # names to search for in the code, the most reliable first
 _HEADINGS = {"ms": "Time", "share": "Share", "bytes": "Bytes"}
@@ -48,7 +48,7 @@ def where(finding: Finding) -> tuple[str, str] | None:
 
 
 def _heading(key: str) -> str:
-    """Return a heading without its unit, which the cells contain."""
+    """Return a heading without its unit, because the cells have units."""
     name, _, unit = key.rpartition("_")
     return _HEADINGS.get(key) or fmt.heading(name if name and unit in _BY_UNIT and unit != "share" else key)
 
@@ -65,7 +65,7 @@ def _cell(key: str, value: Any) -> str:
 
 
 def about_samples(result: RunResult) -> list[str]:
-    """Return a report's lines: what samples say beside a profile, or what they alone cannot show."""
+    """Return a report's lines: what samples add to a profile, or what samples alone cannot show."""
     if result.statements:
         return ["", telemetry.STATEMENTS, *(f"  {line}" for line in telemetry.statements(result))]
     alone = result.lead is None and result.telemetry.devices and result.not_checked

@@ -16,7 +16,7 @@ from sawtooth.app.words.efficiency import throttled
 from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
-LEAST_SAID_SHARE = 0.01  # share of the step: smallest mean time between steps that is mentioned
+LEAST_SAID_SHARE = 0.01  # share of the step; a shorter mean time between steps is not mentioned
 _FIRST_CLAUSE = re.compile(r"[;.]\s")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
@@ -59,7 +59,7 @@ def _marked(sentence: str, changes: Sequence[Finding], result: RunResult) -> str
 
 
 def _limits(changes: Sequence[Finding]) -> str:
-    """Return a prediction's limits in brackets: low confidence, or a range with the present step."""
+    """Return a prediction's limits in brackets: low confidence, or a range with today's step in it."""
     limits = ["low confidence"] if any(change.confidence == "low" for change in changes) else []
     if len(changes) == 1 and changes[0].may_gain_nothing:
         limits.append("may bring nothing")
@@ -67,7 +67,7 @@ def _limits(changes: Sequence[Finding]) -> str:
 
 
 def named_together(changes: Sequence[Finding]) -> str:
-    """Return a short text for all of ``changes``: two are named; with more, only the first is."""
+    """Return a short text for all of ``changes``: two names, or the first name and a count."""
     first, *others = [action(change) for change in changes]
     return f"{first} + {len(others)} more changes" if len(others) > 1 else " + ".join((first, *others))
 
@@ -169,7 +169,7 @@ def healthy(result: RunResult) -> str | None:
 
 
 def _might_help(result: RunResult) -> str:
-    """Return an unsure change that might still help a healthy run, else what its kernels are."""
+    """Return an unsure change that may still help a healthy run, or else a sentence about its kernels."""
     step_ms, unsure = best_ms(result), [f for f in result.findings if f.confidence == "low" and f.claims == "gain"]
     if not step_ms or not unsure:
         return first_line(result)

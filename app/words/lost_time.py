@@ -16,7 +16,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 
-LEAST_ROW_SHARE = 0.01  # share of the largest cause: smaller ones are added up in one row
+LEAST_ROW_SHARE = 0.01  # share of the largest cause; smaller causes are added up in one row
 NOT_OF_THE_RUN = "profiler"  # a cause that exists only under the profiler, even if a replay leaves a part of it
 REST = "everything else"
 LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own code
@@ -26,7 +26,8 @@ LINE = re.compile(r"\.py:[0-9]+")  # a line of the user's own code
 class LostTimeRow:
     """A cause of lost time: ``ms`` per step on the chosen basis, ``other_ms`` on the other one.
 
-    ``owner`` is "" for the sum of the small causes, ``called`` a finding's own name. The GPU copies or communicates during ``transfer_ms`` of the time.
+    ``owner`` is "" for the sum of the small causes. ``called`` is the name that a finding gives to the time. The GPU copies or
+    communicates during ``transfer_ms`` of it.
     """
 
     owner: str
@@ -61,8 +62,8 @@ class LostTimeRow:
 def rows(rank: RankResult, column: Column, names: Mapping[str, str] = MappingProxyType({})) -> list[LostTimeRow]:
     """Return lost time by cause as the Verdict divides it, largest first; rows sum to ``total_ms``.
 
-    The small causes are one row at the end. No row has 0 ms: if ``column`` has no lost time, there are no rows, even if the
-    other column has some. ``names`` are the first change's own names of causes.
+    Small causes are added up in the last row. Rows with 0 ms are left out, so there are no rows if ``column`` has no lost time,
+    even if the other column has some. ``names`` are the names that the first change gives to causes.
     """
     other: Column = "recorded" if column == "unprofiled" else "unprofiled"
     mine, others = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
@@ -112,7 +113,7 @@ def sentence(rank: RankResult, column: Column, of: Sequence[LostTimeRow], hidden
 
 
 def differ(of: Sequence[LostTimeRow]) -> bool:
-    """Return whether a cause has another time on the other basis, where it is known there."""
+    """Return whether the time of any cause differs between the two bases."""
     return any(row.owner and row.other_ms and abs(row.ms - row.other_ms) > LEAST_ROW_SHARE * row.ms for row in of)
 
 
@@ -126,7 +127,7 @@ def largest_part(place: str, *, with_stack: bool) -> str:
 def busy_meanwhile(of: Sequence[LostTimeRow]) -> str | None:
     """Return how long the GPU copies or communicates during the lost time; None if it hardly does.
 
-    Most other counts call this time busy.
+    Most other tools count this time as busy.
     """
     ms = sum(row.transfer_ms for row in of)
     if ms < LEAST_ROW_SHARE * total_ms(of) or not ms:

@@ -7,11 +7,11 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.words.savings import between_predicted
 
-SAME = 0.05  # share of the lateness: a gain that differs by less needs no explanation
+SAME = 0.05  # share of the straggler's delay; a gain that differs by less needs no explanation
 
 
 def brings(finding: Finding) -> str:
-    """Return the gain of a finding, always in the same unit, such as "saves ≈ 265 ms a step (85 %)"."""
+    """Return the gain of a finding in words, such as "saves ≈ 265 ms a step (85 %)"."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         share = fmt.share(1 - left(finding))
         after = finding.predicted_step_ms
@@ -44,7 +44,7 @@ def detail(finding: Finding) -> str:
 def sureness(finding: Finding) -> str:
     """Return the confidence of a change.
 
-    If the predicted range includes the present step time, the change may bring nothing. Its cause can be certain nevertheless.
+    If the predicted range includes today's step time, the change may bring nothing, even if its cause is certain.
     """
     if finding.may_gain_nothing and finding.confidence != "low":
         return "may bring nothing"
@@ -76,7 +76,7 @@ def caution(finding: Finding) -> str:
 
 
 def delay_and_gain(late: Straggler, gain_ms: float) -> str:
-    """Return why the gain is smaller than the lateness; "" if both are about equal."""
+    """Return why the gain is smaller than the straggler's delay; "" if both are about equal."""
     if late.at_most or gain_ms >= (1 - SAME) * late.own_ms:
         return ""
     gains = f"Of these {fmt.duration_ms(late.own_ms)} a step gains ≈\u00a0{fmt.duration_ms(gain_ms)}"

@@ -101,7 +101,7 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     return f"The GPU is busy {busy} of {per}. {_compute(verdict)}"
 
 
-LEAST_UNKNOWN_SHARE = 0.05  # share of the compute time: a smaller unknown part does not change the answer
+LEAST_UNKNOWN_SHARE = 0.05  # share of the compute time; a smaller unknown part does not change the answer
 
 
 def _compute(verdict: RunJudgement) -> str:
@@ -110,9 +110,9 @@ def _compute(verdict: RunJudgement) -> str:
         return "It only copies data and computes nothing."
     unknown = verdict.tensor_unknown_share
     if unknown == 1:
-        return "The trace does not tell how much of its compute time uses tensor cores."
+        return "The trace does not show how much of its compute time uses tensor cores."
     if share < 0.5 and unknown >= LEAST_UNKNOWN_SHARE:
-        return f"{fmt.share(share)} of its compute time is known to use tensor cores; {fmt.share(unknown)} runs in kernels that do not tell."
+        return f"{fmt.share(share)} of its compute time is known to use tensor cores; for {fmt.share(unknown)} it is unknown."
     if share >= 0.5:
         return f"{fmt.share(share)} of its compute time is tensor-core work: the remaining gains are inside the kernels."
     if share == 0:
@@ -147,7 +147,7 @@ def spread(rank: RankResult) -> str | None:
 
 
 def lost_to(result: RunResult) -> str:
-    """Return the main cause of a step's lost time, as in the first line; "" if the answer is compute."""
+    """Return the main cause of a step's lost time, as in the first line; "" if it is compute."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
         return ""

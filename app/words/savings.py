@@ -14,10 +14,10 @@ from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import is_lower_bound, step_now
 
-HARDLY_PAYS = 1.05  # ratio of samples per second: a smaller gain does not justify another batch size
-KNOWN_ENOUGH = 0.5  # share of the time of products, convolutions and attention, with known FLOPs
+HARDLY_PAYS = 1.05  # ratio of samples per second; a smaller gain does not justify another batch size
+KNOWN_ENOUGH = 0.5  # share of the time of products, convolutions and attention that must have known FLOPs
 A_DAY_MS = 24 * 3.6e6
-WIDE = 2.0  # ratio of an interval's ends, from which on a page shows both instead of the middle
+WIDE = 2.0  # ratio of an interval's ends; from here, a page shows both ends instead of the middle
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,23 @@ def step(result: RunResult) -> Amount | None:
 
 
 def says_mfu(metrics: Mapping[str, Reading]) -> bool:
-    """Return whether the MFU deserves a large number.
+    """Return whether the MFU may be shown as a large number.
 
-    It does not if most FLOPs are unknown, as in an LSTM, because it is then a bound far below the truth.
+    If most FLOPs are unknown, as in an LSTM, the MFU is only a bound far below the true value.
     """
     return not is_lower_bound(metrics) or (metrics["flop_coverage"].value or 0.0) >= KNOWN_ENOUGH
 
 
 def with_known_mfu(forecast: CombinedPrediction, metrics: Mapping[str, Reading]) -> CombinedPrediction:
-    """Return ``forecast``, without an MFU that says little."""
+    """Return ``forecast``, without its MFU if that is only a loose bound."""
     return forecast if says_mfu(metrics) else replace(forecast, mfu_before=None)
 
 
 def by_rhythm(result: RunResult) -> str | None:
-    """Return the step time from the rhythm of GPU utilization, next to an estimate, or None.
+    """Return the step time from the rhythm of GPU utilization next to an estimate, or None.
 
-    An example is "telemetry's rhythm: 752 ms". A rhythm outside the estimate's range belongs to several steps, or to something
-    else, and is ignored.
+    An example is "telemetry's rhythm: 752 ms". A rhythm outside the estimate's range is ignored, because it belongs to several
+    steps or to something else.
     """
     rank = result.lead
     if rank is None or rank.telemetry is None or rank.best.source not in ESTIMATED or not rank.best.ms:
@@ -108,7 +108,7 @@ def _between(low_ms: float | None, high_ms: float | None) -> str:
 
 
 def is_wide(low_ms: float | None, high_ms: float | None) -> bool:
-    """Return whether an interval says more than its middle: its ends are at least WIDE times apart."""
+    """Return whether an interval is too wide to be replaced by its middle."""
     return low_ms is not None and high_ms is not None and high_ms >= WIDE * low_ms > 0
 
 
@@ -133,7 +133,7 @@ def _hours_between(before_h: float, low_h: float, high_h: float) -> str:
 def _saved(
     forecast: CombinedPrediction, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = ""
 ) -> str:
-    """Return the saving at ``per_ms`` for each ms, with the prediction's range, such as "2.1 to 2.3 kWh"."""
+    """Return the saving, ``per_ms`` for each saved ms, as a range such as "2.1 to 2.3 kWh"."""
     low_ms, high_ms = _range(forecast, change)
     most, likely, least = (
         text((forecast.before_ms - after_ms) * per_ms) if after_ms is not None else None
@@ -157,8 +157,8 @@ def lines(
     """Return label and value of what ``forecast`` saves: time, MFU, energy, money.
 
     ``change`` is None for several changes. ``steps`` are the remaining steps; None means as many as take 24 hours today.
-    ``waiting_w`` is the GPU's power in W while it waits, because the saved time is mostly waiting. ``price_per_gpu_hour`` None
-    leaves the money out.
+    ``waiting_w`` is the GPU's power in W while it waits, because most of the saved time is waiting. Without
+    ``price_per_gpu_hour``, there is no row for money.
     """
     before_h, after_h = forecast.hours_of(steps or A_DAY_MS / forecast.before_ms)
     low_ms, high_ms = _range(forecast, change)
@@ -173,7 +173,7 @@ def lines(
         if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
             ends = (fmt.share(forecast.mfu_before * forecast.before_ms / ms) for ms in (high_ms, low_ms))
             rows.append((f"MFU{of}", f"{before} → {' to '.join(ends)}"))
-        elif before != after:  # both read the same if they differ by less than 0.01 %
+        elif before != after:  # equal texts differ by less than 0.01 %
             rows.append((f"MFU{of}", f"{before} → ≈\u00a0{after}"))
     saved_gpu_h = (before_h - after_h) * forecast.gpus
     if saved_gpu_h <= 0:

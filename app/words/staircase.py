@@ -30,9 +30,9 @@ from sawtooth.app.words.answer.title import (
     title,
 )
 
-LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU, or the host without one, only waits
+LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which the GPU (or the host, without a GPU) only waits
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
-# Compute is avoidable if the first change removes so much of it: a share of the change's gain.
+# Compute counts as avoidable if its removal is at least this share of the first change's gain.
 LEAST_AVOIDED = 0.25
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 
@@ -78,10 +78,11 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
 
 
 def _limited(result: RunResult, computed: Staircase | None, change: Finding) -> Staircase | None:
-    """Return the staircase of a change whose limit is known, but not its gain.
+    """Return the staircase of a change with an upper limit, but without a predicted gain.
 
     None if there is a plan, or no such limit.
-    The limit removes the waits that the finding explains, then the longest others; without such waits, the longest compute.
+    The limit removes the waits that the finding explains, then the longest other waits. If there are
+    no such waits, it removes the longest compute.
     """
     if computed is None or computed.planned or change.claims != "ceiling" or result.withdrawn_by is not None:
         return None
@@ -102,9 +103,9 @@ def _limited(result: RunResult, computed: Staircase | None, change: Finding) -> 
 
 
 def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
-    """Return the staircase with the GPU work that the first change removes as a part of its own.
+    """Return the staircase with the GPU work that the first change removes as a separate part.
 
-    Without it, a loss inside busy time, such as products in FP32, would have the colour of good work.
+    Otherwise a loss inside busy time, such as products in FP32, would have the colour of useful work.
     """
     first = first_gain(stairs, first_choice(stairs, result))
     if not first:
@@ -142,7 +143,7 @@ def _host(result: RunResult, step_ms: float) -> Parts:
 
 
 def facts(result: RunResult, stairs: Staircase, choice: int, asked: Asked) -> list[tuple[str, str]]:
-    """Return the quiet line of facts for ``choice``: label and value."""
+    """Return the facts below the chart for ``choice``: label and value."""
     if not choice or stairs.choices[choice].limit:
         repeated = not choice and headline.healthy(result) is not None  # its headline has the MFU
         used = run_words.mfu_fact(result.metrics) if savings.says_mfu(result.metrics) and result.lead and not repeated else None
@@ -217,7 +218,7 @@ def _of_title(shown: Title) -> dict[str, Any]:
 
 
 def _kinds(steps: Sequence[StairStep]) -> list[tuple[Colour, str]]:
-    """Return the colours of all parts of ``steps`` with an owner of each, useful time first."""
+    """Return the colours of all parts of ``steps``, each with an owner, useful time first."""
     keys = {(owner, cause) for step in steps for owner, cause, _ in step.parts}
     ordered = sorted(keys, key=lambda key: place_of(*key))
     return list({colour_of_part(*key): (colour_of_part(*key), key[0]) for key in ordered}.values())

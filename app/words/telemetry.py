@@ -16,10 +16,10 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-IN_USE = 0.95  # share of the time: above this, utilization shows hardly any waiting
+IN_USE = 0.95  # share of the time; above it, utilization shows hardly any waiting
 KWH_FROM_J = 3.6e5  # 0.1 kWh: less is shown in Wh
-MOST_OF_LOG = 0.8  # share of the sampled time: a steady part that is shorter is named
-MOSTLY = 0.5  # share of the time lost in low stretches: a cause with less does not explain them
+MOST_OF_LOG = 0.8  # share of the sampled time; a shorter steady part is mentioned
+MOSTLY = 0.5  # share of the time lost in low stretches that a cause must have to explain them
 
 
 def first_line(result: RunResult) -> str:

@@ -106,12 +106,12 @@ def _warm_up_length(durations: I64) -> int:
         return 0
     fastest = np.minimum.accumulate(durations)[lengths - 1]  # of the leading steps
     slowest = np.maximum.accumulate(durations[::-1])[::-1][lengths]  # of the remaining steps
-    # If all leading steps are slower than the remaining ones, the remaining ones come first in sorted order, and their median is the
-    # middle of that part.
+    # If all leading steps are slower than the remaining ones, the remaining ones come first in sorted order. Their median is
+    # the middle of that part.
     ordered, remaining = np.sort(durations), count - lengths
     usual = (ordered[(remaining - 1) // 2] + ordered[remaining // 2]) / 2
     separate = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
-    for at in np.flatnonzero(separate)[::-1].tolist():  # the excess over the usual step halves with each
+    for at in np.flatnonzero(separate)[::-1].tolist():  # each halves the excess
         limit = _slow_limit(durations[lengths[at] :])
         if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
             return int(lengths[at])

@@ -90,7 +90,7 @@ def test_loss_of_many_causes_is_reported_as_such() -> None:
 def test_unknown_tensor_core_use_is_not_reported_as_none() -> None:
     assert "None of its compute time" in headline(judged(metrics={"tensor_core_time_share": 0.0}))
     unknown = headline(judged(metrics={"tensor_core_time_share": 0.0, "tensor_core_unknown_share": 0.6}))
-    assert "None" not in unknown and "60\u00a0% runs in kernels that do not tell" in unknown
+    assert "None" not in unknown and "for 60\u00a0% it is unknown" in unknown
 
 
 def test_without_steps_the_head_and_the_tail_of_a_capture_count(tmp_path: Path) -> None:
