@@ -1,4 +1,4 @@
-"""Measure the offsets between the ranks' clocks from collectives, which end on all ranks at once.
+"""Measure the offsets between the ranks' clocks from collectives, which end at once on all ranks.
 
 The ends of common collectives give the offset of two ranks' clocks, its drift and its error. Ranks without a common group are
 compared through other ranks, along the pairs with the smallest total error.
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.run.job import SEND_RECEIVE
 
-# A root need not wait for the others, and a sender need not wait for its receiver. Their kernels may end long before the rest.
+# A root may not wait for the others, nor a sender for its receiver, so their kernels may end much earlier.
 ROOTED = ("broadcast", "reduce", SEND_RECEIVE)
-FEWEST_FOR_DRIFT = 8  # pairs of ends: with fewer, the scatter of single ends looks like drift
-LEAST_DRIFT_NS = 20_000  # over the recording: smaller changes are within the ends' own scatter
+FEWEST_FOR_DRIFT = 8  # fewest pairs of ends to measure drift; with fewer, the scatter of single ends looks like drift
+LEAST_DRIFT_NS = 20_000  # over the recording; smaller changes are within the scatter of the ends
 
 I64 = NDArray[np.int64]
 
@@ -29,7 +29,7 @@ I64 = NDArray[np.int64]
 class RankClock:
     """A rank's clock minus the first rank's clock.
 
-    ``offset_ns`` is the difference in the middle of their common collectives, ``drift`` its change per ns, ``error_ns`` the
+    ``offset_ns`` is the difference in the middle of their common collectives, ``drift`` its change per ns, and ``error_ns`` the
     standard error.
     """
 

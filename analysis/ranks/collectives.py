@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 POINT_TO_POINT = re.compile(
     r"^i?(send|recv)|sendrecv|p2p", re.IGNORECASE
 )  # pairs of a sender and a receiver, not one collective
-LEVELS = 6  # the operator with a collective's arguments is within a few calls of the launch
+LEVELS = 6  # the operator with a collective's arguments is at most this many calls above the launch
 DTYPE_BYTES = {
     "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "char": 1, "byte": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complexfloat": 8, "complexdouble": 16,
@@ -39,14 +39,14 @@ BACKWARD = "autograd::engine::evaluate_function"  # prefix of the operators of a
 def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.DataFrame, Intervals]:
     """Return a device's communication kernels, ordered by start, and its exposed communication.
 
-    Exposed communication is limited to the steady window. The columns are gpu_op_id, start_ns, dur_ns, exposed_ns, step (a
-    label that is the same on all ranks, None outside steps), counted, name, launch_ns, blocks (thread blocks of the kernel),
-    dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched
-    before or after all operators of the step's backward pass), sends and receives (their numbers in a point-to-point kernel),
-    serves ("ep" or "cp": what an exchange is for, if operators of the trace show it).
-    Values that the trace does not contain are None. Sends and receives of one other rank are a group of two.
+    Exposed communication is limited to the steady window. The columns are gpu_op_id, start_ns, dur_ns, exposed_ns, step (a label
+    that is the same on all ranks, None outside steps), counted, name, launch_ns, blocks (thread blocks of the kernel), dtype,
+    in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched before or after
+    all operators of the step's backward pass), sends and receives (numbers in a point-to-point kernel), and serves ("ep" or "cp",
+    the purpose of an exchange, if operators of the trace show it).
+    Values that the trace does not contain are None. Two ranks that send to each other are a group of two.
     """
-    # Check this first, because joining the calls of 20 million events takes 100 MB even in a trace without communication.
+    # Most traces have no communication. For them this avoids a join that takes 100 MB for 20 million events.
     any_of_them = recording.rows("SELECT 1 FROM kernel_classes WHERE category = 'communication' LIMIT 1")
     frame = recording.frame(
         f"""WITH RECURSIVE comm AS (
@@ -193,8 +193,8 @@ def _bytes(row: dict[str, Any]) -> int | None:
 def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Intervals]:
     """Split one rank's exposed communication by cause: comm_wait, comm_transfer, unattributed.
 
-    The parts are disjoint and cover all of it. If several collectives run at once, an instant in which any of them transfers is
-    transfer.
+    The parts are disjoint and cover all of it. If several collectives run at once, the time is transfer as soon as one of them
+    transfers.
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)

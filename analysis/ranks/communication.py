@@ -1,8 +1,8 @@
 """Collectives matched across the ranks of a run: waits, transfer times and link speeds.
 
-A collective ends on all its ranks when the last one has arrived. So its shortest duration over the ranks is the transfer, and
-the rest of a rank's duration is waiting. Only durations are compared, because hosts have different clocks. One rank's recording
-cannot show this, so the ranks are matched when a run is analysed.
+A collective ends on all its ranks when the last one has arrived. So its shortest duration over the ranks is the transfer time, and
+the rest of a rank's duration is waiting. Only durations are compared, because hosts have different clocks. The recording of one
+rank cannot show this, so the ranks are matched when a run is analysed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Kernels that run during communication, and the time they lose to a waiting collective.
 
-A collective that waits for other ranks takes SMs and memory from kernels that run at the same time. Under the profiler, the
-rank with the faster host waits far longer than in the run, so its kernels are recorded longer than they are. The loss is the
-difference to the same kernels without communication, on this rank or another. The transfer itself slows kernels in the run as well,
-so its part is not subtracted.
+A collective that waits for other ranks takes SMs and memory bandwidth from kernels that run at the same time. Under the profiler,
+the rank with the faster host waits far longer than in the run, so its kernels are recorded as too long. The loss is the difference
+from the same kernels without communication, on this rank or another. The transfer itself also slows kernels in the run, so its
+part is not subtracted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sawtooth.analysis.intervals import Intervals, overlaps, union
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
-SLOWED_TIMES = 2.0  # limit of the slowdown: the few SMs of a communication kernel slow no other kernel more than this
-CONTENTION_NS = 500_000  # longer than elsewhere: processes that share a GPU run in turns of about 2 ms
-CONTENTION_FACTOR = 3.0  # times as long as elsewhere
+SLOWED_TIMES = 2.0  # largest slowdown; a communication kernel uses only a few SMs
+CONTENTION_NS = 500_000  # least excess over the same kernel elsewhere: processes that share a GPU take turns of about 2 ms
+CONTENTION_FACTOR = 3.0  # least ratio to the same kernel elsewhere
 
 Shape = tuple[str, str]  # a kernel's name; its grid, block and bytes
 Quiet = Mapping[Shape, tuple[float, int]]  # by shape: median time of its kernels in ns, and their number
@@ -109,9 +109,9 @@ def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Ser
 
 
 def _usual(ops: pd.DataFrame, quiet: Quiet, shortest: Mapping[Shape, float]) -> NDArray[np.float64]:
-    """Return the kernels' times without communication, in ns.
+    """Return the kernels' times in ns without communication.
 
-    They are the times on the same rank, else on the fastest rank; infinity if no kernel of the shape ran without communication.
+    They are those on the same rank, or else on the fastest rank. Infinity if no kernel of the shape ran without communication.
     """
     shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
     return np.array([quiet[s][0] if s in quiet else shortest.get(s, np.inf) for s in shapes], np.float64)

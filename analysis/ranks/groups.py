@@ -1,9 +1,9 @@
 """The process groups of a job: kind of parallelism, bytes, speed and overlap with computation.
 
-If the program gave a group a description or name, it shows the group's purpose. Otherwise the group's collectives show it:
+If the program gave a group a description or name, this shows the group's purpose. Otherwise the group's collectives show it:
 sends without receives pass a pipeline's activations, an all-reduce before the backward pass is tensor parallel, and later
-reductions are gradients. All-to-alls and exchanges serve experts, contexts, embeddings and others. They have a purpose only if
-the trace has operators that choose experts or exchange keys and values.
+reductions are of gradients. All-to-alls and other exchanges may serve experts, contexts or embeddings. Their purpose is only known
+if the trace has operators that choose experts or exchange keys and values.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ COLUMNS = (
     "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
     "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns", "sends", "receives", "serves",
 )  # fmt: skip
-UNSAID = ("default_pg", "undefined")  # descriptions that PyTorch sets by default
+UNSAID = ("default_pg", "undefined")  # PyTorch's default descriptions, which do not show a purpose
 REDUCED = ("allreduce", "reducescatter", "allgather")
-FEWEST_CALLS = 2  # per step before the backward pass: tensor parallelism has one per layer, a loss or metric is reduced once
+FEWEST_CALLS = (
+    2  # per step before the backward pass; tensor parallelism has one per layer, but a loss or metric is reduced once
+)
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,9 @@ def with_parallelism(ranks: Sequence[RankResult], communication: Communication) 
 def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[GroupUse, ...]:
     """Return the work of the job's process groups in a counted step, longest first.
 
-    There is one entry per kind of group, for any number of such groups. ``rows`` are the matched collectives (of
-    ``matching.match``), ``places`` the places of their ranks by position. Times are means over the ranks that take part and
-    their own counted steps: a rank with a cut trace may count fewer steps, or none.
+    There is one entry per kind of group, for all groups of that kind. ``rows`` are the matched collectives (of
+    ``matching.match``), ``places`` the places of their ranks by position. Times are means over the ranks that take part, each over
+    its own counted steps, because a rank with a cut trace may count fewer steps or none.
     """
     counted = rows.loc[rows["counted"].to_numpy(bool)].reindex(columns=list(COLUMNS))
     if counted.empty:
@@ -136,7 +138,7 @@ def parallelisms(collectives: pd.DataFrame) -> pd.Series:
 def _unnamed_parallelism(collectives: pd.DataFrame, does: str, *, tensor: bool) -> Parallelism | None:
     """Return the parallelism that the collectives of a group without a name show.
 
-    ``does`` is the kind with the most time; ``tensor`` says that it reduces in the forward pass as tensor parallelism does.
+    ``does`` is the kind of collective with the most time; ``tensor`` means that the group reduces in the forward pass.
     """
     if does not in ("alltoall", SEND_RECEIVE):
         return "tp" if tensor else "dp" if does in REDUCED else None

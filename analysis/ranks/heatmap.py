@@ -19,12 +19,12 @@ from sawtooth.analysis.run.model import RankResult
 
 Level = Literal["rank", "host", "stage"]
 
-MOST_ROWS = 512  # rows of a heatmap: a screen has hardly more lines for it
-MOST_SQUARES = 2_500  # cells of a heatmap: each one sends about 60 bytes
+MOST_ROWS = 512  # rows of a heatmap; a screen has few more lines for it
+MOST_SQUARES = 2_500  # cells of a heatmap, of about 60 bytes each in the page
 ALWAYS_ROWS = 64  # with up to this number of ranks, each has its own row
 MOST_PARTIES = 32  # hosts or ranks in the matrix of waits between them: more rows cannot be distinguished
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
-# Shares of the rank's largest excess over the other ranks in a step. A step above STALLED is a stall. If other steps exceed
+# Shares of the rank's largest excess over the other ranks in a step. Steps above STALLED are stalls. If any other step is above
 # NOT_STALLED, the stalls are not clear.
 STALLED, NOT_STALLED = 0.5, 0.25
 MOST_NAMED = 4  # steps in a sentence: the heatmap shows all
@@ -110,9 +110,9 @@ def stalls_of(late: Straggler, ranks: Sequence[RankResult], communication: Commu
 def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = None) -> pd.DataFrame:
     """Return ``heat`` with one row per ``level`` and step: label, step, own_ms, wait_ms, rank.
 
-    With more names than ``most_rows``, neighbours share a row. If it is None, the limit follows from the number of steps. Times
-    are the maximum over the ranks in the row, so that no slow rank is averaged away. ``rank`` is the row's first rank. Ranks
-    without a known host or stage are left out.
+    If there are more names than ``most_rows``, neighbours share a row; by default, the limit depends on the number of steps. Times
+    are the maximum over the ranks in the row, so that a slow rank stays visible. ``rank`` is the row's first rank. Ranks without a
+    known host or stage are left out.
     """
     known = heat.dropna(subset=[level])
     names = list(dict.fromkeys(known[level]))
@@ -138,9 +138,9 @@ def _label(level: Level, names: Sequence[object]) -> str:
 def waits_between(ranks: Sequence[RankResult], communication: Communication) -> tuple[Level, pd.DataFrame]:
     """Return the waits between parties: the level, and rows of waiter, late and wait_ms.
 
-    Parties are hosts if the job has several, else ranks. ``wait_ms`` is the mean wait per counted step of a rank of the waiter
-    for ranks of the late party to join collectives. Only waits while its GPU computes nothing count. Only the MOST_PARTIES
-    parties that wait or are waited for the longest are included.
+    Parties are hosts if the job has several, else ranks. ``wait_ms`` is the mean time per counted step that a rank of the waiter
+    waits for ranks of the late party to join collectives, while its GPU computes nothing. Only the MOST_PARTIES parties with the
+    longest waits, on either side, are included.
     """
     hosts = [rank.host or "" for rank in ranks]
     several = len(set(hosts)) > 1 and all(hosts)

@@ -30,7 +30,7 @@ from sawtooth.analysis.run.model import RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
-LEAST_HOST = 0.4  # least factor on the replayed hosts' time; a larger correction means that the estimate is useless
+LEAST_HOST = 0.4  # least factor on the replayed hosts' time; if more correction is needed, the replay is not used
 SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
 HALVINGS = 5  # steps of the bisection for the hosts' speed, which is then exact to 2 %
 NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
@@ -42,8 +42,8 @@ class ReplayedJob:
     """All ranks of a job, replayed together without the profiler.
 
     ``problems`` and ``kernels`` are those of ``ranks``; a rank without a problem cannot be replayed. ``communication`` has the
-    job's step and each rank's waits in the joint replay. ``joint`` is that replay, of the ranks at the positions ``included``,
-    which meet in the collectives of ``rows``; None if it is impossible because others wait for a rank that cannot be replayed.
+    job's step and each rank's waits in the joint replay. ``joint`` replays the ranks at the positions ``included``, which meet in
+    the collectives of ``rows``. It is None if ranks wait for one that cannot be replayed.
     """
 
     library: Library
@@ -118,9 +118,9 @@ def replay_job(
 ) -> ReplayedJob | None:
     """Return the joint replay of ``ranks``; None without matched collectives or with one process.
 
-    One process with several devices is one host, so its replay joins them already.
-    Ranks that cannot be replayed are left out if no rank waits for them in the profile. ``sampled`` says that telemetry may
-    be used, so the time that ranks wait in turn is computed too.
+    A process with several devices has one host, so its own replay already contains all of them. Ranks that cannot be replayed are
+    left out if no rank waits for them in the profile. ``sampled`` means that telemetry exists, so the time in which ranks wait in
+    turn is also computed.
     """
     if communication.rows.empty or len({rank.recording_id for rank in ranks}) < len(ranks):
         return None
@@ -162,7 +162,9 @@ def replay_job(
 
 def _member(rank: RankResult, problem: ReplayProblem, off_ns: pd.Series, waits: RankWaits) -> Member:
     """Return a rank for the joint replay, with its operations shortened by ``off_ns``."""
-    offset_ns = (waits.clock_offset_ns or 0) - (rank.trace.first_ns or 0)  # a replay begins with the recording's first event
+    offset_ns = (waits.clock_offset_ns or 0) - (
+        rank.trace.first_ns or 0
+    )  # times of a replay begin with the recording's first event
     return Member(_quicker(problem, off_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns)
 
 

@@ -1,4 +1,4 @@
-"""The step time of a job: collectives make the steps of all ranks equal."""
+"""The step time of a job. Collectives make the steps of all ranks equal."""
 
 from __future__ import annotations
 
@@ -91,10 +91,7 @@ def _shared(communication: Communication) -> bool:
 
 
 def _may_wait_ms(rank: RankResult) -> float:
-    """Return the exposed communication per step that may be waiting.
-
-    It is all of it if no other rank shows the transfer.
-    """
+    """Return the exposed communication per step that may be waiting (all, if no rank shows the transfer)."""
     rows = (row for row in rank.ledger if row.owner == "exposed_comm" and row.cause in trust.MAY_WAIT)
     return math.fsum(row.ms_per_step or 0.0 for row in rows)
 
@@ -102,8 +99,8 @@ def _may_wait_ms(rank: RankResult) -> float:
 def leading(ranks: Sequence[RankResult], communication: Communication | None) -> RankResult | None:
     """Return the rank that determines the job's step; None without GPU work.
 
-    That is the first straggler whose trace is in the run, else the rank that waits least. Collectives make the ranks' steps equal, so
-    steps alone do not show it. Without a joint replay, profiled waits are used.
+    That is the first straggler whose trace is in the run, else the rank that waits least. The steps do not show it, because
+    collectives make them equal on all ranks. Without a joint replay, the profiled waits decide.
     """
     late = communication.stragglers if communication is not None else ()
     if (first := next((position for straggler in late for position in straggler.positions), None)) is not None:
@@ -174,8 +171,8 @@ def job_step_time(
 def in_job(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """Return a rank's ledger with an unprofiled column that sums to the job's step.
 
-    Time that the rank itself does not need is waiting. A rank replayed alone keeps its collectives as long as recorded,
-    including the profiler's cost on other ranks.
+    Time that the rank itself does not need is waiting. The replay of one rank would keep its collectives as long as recorded, with
+    the profiler's cost on other ranks.
     """
     job_ms, rows = best.estimate.value, list(ledger)
     if job_ms is None or not any(row.ms_per_step_unprofiled_est is not None for row in rows):

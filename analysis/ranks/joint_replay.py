@@ -3,8 +3,8 @@
 A rank's replay pauses at each of its matched collectives until all members have arrived. Then all leave it together, one
 transfer after the last arrival. So the time that one rank loses delays the others as in the job (a max-plus system).
 A replay without this lost time gives the job's gain.
-NCCL requires that the ranks of one communicator launch its collectives in the same order, so pausing at the launch never blocks
-for good. If recorded orders contradict each other, the replay abandons a collective and counts it.
+NCCL requires that all ranks of a communicator launch its collectives in the same order, so the replay cannot block forever. If
+recorded orders contradict each other, the replay abandons a collective and counts it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Member:
 class _Counted(NamedTuple):
     """A rank's operations in counted steps.
 
-    ``at`` is their index in the replay, ``nth`` their step among ``steps`` steps, ``transfer_ns`` the transfer after all
-    members have arrived (-1 if the operation is not a collective).
+    ``at`` is their index in the replay, ``nth`` their step (0 to ``steps`` − 1), and ``transfer_ns`` the transfer after all members
+    have arrived (-1 if the operation is not a collective).
     """
 
     at: I64

@@ -11,8 +11,8 @@ def turning_point(
 ) -> tuple[float, float]:
     """Return the interval that contains the turning point after ``halvings`` bisections.
 
-    ``holds`` is assumed to be true at ``low`` and false at ``high``, and is not called there. Above the turning point, it is
-    false. ``geometric`` splits at √(low · high), for factors.
+    ``holds`` is assumed to be true at ``low`` and false at ``high``; it is not called there. It is true below the turning point and
+    false above it. ``geometric`` splits at √(low · high), for factors.
     """
     for _ in range(halvings):
         middle = math.sqrt(low * high) if geometric else (low + high) / 2

@@ -1,4 +1,4 @@
-"""Edits with the least or the most time that their operations may take."""
+"""Edits at either end of their interval: with the shortest or the longest time of their operations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Literal
 
 from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, TimedOps, WithoutHostCause, WithoutOps
 
-TIMES_OFF = (0.8, 1.25)  # range of new kernel times without an interval of their own
+TIMES_OFF = (0.8, 1.25)  # range of new kernel times whose edit has no interval
 
 
 def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
-    """Return ``edit`` with the least or the most time that its operations may take."""
+    """Return ``edit`` with the shortest or the longest time that its operations may take."""
     slow = edge == "most"
     match edit:
         case ScaledOps(ops, factor, low, high):
@@ -25,5 +25,5 @@ def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
         case WithoutOps(ops, host_may_stay=True) if slow:
             return WithoutOps(ops, host_too=False)
         case AsGraph(first_ops=(), outside_ops=outside) if slow:
-            return AsGraph(waits_stay=True, outside_ops=outside)  # it is unknown whether the read values can be read elsewhere
+            return AsGraph(waits_stay=True, outside_ops=outside)  # the reads may not be movable out of the step
     return edit

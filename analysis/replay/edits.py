@@ -18,16 +18,18 @@ from sawtooth.analysis.replay.simulation import I64, HostNodes, ReplayProblem, w
 
 GRAPH_NODE_GAP_NS = 100  # between two kernels of one CUDA graph on one stream (H200: 459 kernels, 47 µs idle per step)
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
-BETWEEN_CALLS_NS = 50_000  # short Python between operators, or a view, costs the host 5 to 30 µs; longer times are other work
+BETWEEN_CALLS_NS = (
+    50_000  # short Python code between operators, or a view, takes the host 5 to 30 µs; longer times are other work
+)
 
 
 class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
     """The host spends no time on ``cause`` (of HOST_CAUSES), for example if the loader keeps up.
 
-    ``keep_share`` of it stays, between ``keep_at_least`` and ``keep_at_most`` if set. With ``calls``, only the host's time
-    before these calls changes. If nothing stays, calls that wait for this cause (frees, pageable copies) do not wait either,
-    and those of them that launch nothing take no time.
-    ``paced_ms`` is the shortest step in ms that the loader's workers allow, whatever else changes. If the workers' samples were
+    ``keep_share`` of this time stays, between ``keep_at_least`` and ``keep_at_most`` if these are set. With ``calls``, only the
+    host's time before these calls changes. If nothing stays, calls that wait for this cause (frees, pageable copies) do not wait,
+    and calls among them that launch nothing take no time.
+    ``paced_ms`` is the shortest step in ms that the loader's workers allow, with any other change. If the workers' samples were
     timed, it lies between ``paced_at_least`` and ``paced_at_most``.
     """
 
@@ -42,7 +44,7 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):
-    """The host does not wait in ``calls`` (None: all calls). Those that launch nothing take no time."""
+    """The host does not wait in ``calls`` (None: all calls). Calls that launch nothing take no time."""
 
     calls: tuple[int, ...] | None = None
 
@@ -73,14 +75,15 @@ class WithoutOps(msgspec.Struct, frozen=True, tag=True):
 
     ops: tuple[int, ...]
     host_too: bool = True
-    host_may_stay: bool = False  # the longest predicted step keeps the host's time
+    host_may_stay: bool = False  # the upper end of the prediction keeps the host's time
 
 
 class AsGraph(msgspec.Struct, frozen=True, tag=True):
     """Each step is one CUDA graph: one launch, and kernels without delay. Long Python work remains.
 
     With ``waits_stay``, a new graph begins after each wait of the host. With ``first_ops``, a graph begins at each of these
-    operations, and the host waits as before. A step's operations before its first graph, and ``outside_ops``, stay eager.
+    operations, and the host waits as before; a step's operations before its first graph stay eager. ``outside_ops`` always stay
+    eager.
     """
 
     waits_stay: bool = False
@@ -100,7 +103,7 @@ class FasterHost(msgspec.Struct, frozen=True, tag=True):
 class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
     """Remove these calls with their GPU work, their waits and the host's time before them except loading.
 
-    ``slower_in_run`` means that they also explain why the run's step is longer than its replay, so this excess is removed too.
+    ``slower_in_run`` means that these calls also make the run's step longer than its replay, so this excess is removed too.
     """
 
     calls: tuple[int, ...]
@@ -118,7 +121,9 @@ Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | W
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
-    """Return ``problem`` with all ``edits`` applied, removals last so that others find their operations.
+    """Return ``problem`` with all ``edits`` applied.
+
+    Removals are applied last, so that other edits find their operations.
 
     If several edits change an operation's time, the shortest time applies: speedups of one kernel do not add up.
     """
@@ -151,7 +156,9 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
-            loader = np.array([key == "data_wait" for key in HOST_CAUSES])  # the next batch is still requested
+            loader = np.array(
+                [key == "data_wait" for key in HOST_CAUSES]
+            )  # the loader's time stays, because the next batch is still requested
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
             gap, own_ns = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
             quick = replace(host, gap=gap, gap_parts=parts, own=own_ns)
@@ -160,7 +167,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutWaits(calls):
             return _without_waits(problem, _nodes_of_calls(host, calls))
         case ScaledOps() | TimedOps():
-            return problem  # these times are set already
+            return problem  # ``_with_times`` has set these times
         case WithoutOps(which, host_too):
             return _without_ops(problem, np.isin(ops.op, np.array(which)), host_too)
         case AsGraph():
@@ -257,7 +264,7 @@ def _beside_graph(cause: str) -> str | None:
 
 
 def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
-    """Launch each step's operations at once: the first node pays one graph launch, the others nothing."""
+    """Launch each step's operations at once: only the first node takes time, that of a graph launch."""
     host, ops = problem.host, problem.ops
     first_ops, waits_stay = np.array(edit.first_ops, np.int64), edit.waits_stay or bool(edit.first_ops)
     launched = ops.node >= 0
@@ -271,24 +278,24 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
     for step in np.unique(step_of_node[step_of_node >= 0]):
         mine = np.flatnonzero(step_of_node == step)
         if len(first_ops):
-            step_of_node[mine[np.cumsum(first[mine]) == 0]] = -1  # these are launched one by one
+            step_of_node[mine[np.cumsum(first[mine]) == 0]] = -1  # operations before the first graph are launched one by one
         else:
             first[int(mine[0])] = True
     waits = np.diff(host.wait_ptr) > 0
     if waits_stay and not len(first_ops):
         launching = np.flatnonzero(step_of_node >= 0)
-        earlier_waits: I64 = (np.cumsum(waits) - waits)[launching]  # by launch, without its own wait
+        earlier_waits: I64 = (np.cumsum(waits) - waits)[launching]  # number of waits before each launch
         first[launching[1:][np.diff(earlier_waits) > 0]] = True
     inside = (step_of_node >= 0) & ~first & ~(waits & waits_stay)
     if not waits_stay:
-        inside |= waits & (step_of_node < 0)  # waits in calls without a captured launch are removed too
+        inside |= waits & (step_of_node < 0)  # also remove waits in calls without a captured launch
     moving = host.pred >= 0
     # Between two graph launches, the loader and its Python code still run; only captured work is removed.
     stays = [_beside_graph(key) for key in HOST_CAUSES]
     everywhere, between = (np.array([stay == position for stay in stays]) for position in ("all", "between"))
     eager |= (step_of_node < 0) & bool(len(first_ops))
     parts = np.where(everywhere | (between & first[:, None]) | eager[:, None], host.gap_parts, 0)
-    python = HOST_CAUSES.index("python_host")  # time above that of calling the next operator is work that no graph replays
+    python = HOST_CAUSES.index("python_host")  # time above BETWEEN_CALLS_NS is other work, which no graph replays
     parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)
     gap = np.where(moving, parts.sum(axis=1), host.gap)
     own_ns = np.where(first, GRAPH_LAUNCH_NS, np.where((waits & waits_stay) | eager, host.own, 0))

@@ -14,7 +14,7 @@ from sawtooth.analysis.replay.simulation import I32, I64, Replayed, ReplayProble
 
 LATENCY = "launch_latency"
 LAUNCHING = HOST_CAUSES.index("launch_bound")
-NAMES = (*HOST_CAUSES, *(f"wait:{cause}" for cause in WAIT_CAUSES))  # what a host may do while the GPU waits
+NAMES = (*HOST_CAUSES, *(f"wait:{cause}" for cause in WAIT_CAUSES))  # what the host may do while the GPU waits
 
 
 class ReplayedStep(NamedTuple):
@@ -29,9 +29,9 @@ def replayed_step(
 ) -> ReplayedStep | None:
     """Return the mean counted step of ``run`` on ``device``; None if no counted step can be timed.
 
-    ``owner_of`` has the owner of each GPU operation of the recording, by its id. A wait of the GPU belongs to what the host does
-    in it if the next operation waits for its launch, else to the latency between operations. If the host has just waited for
-    the GPU, the wait owns the host's ordinary work after it, because the host would have done that work earlier.
+    ``owner_of`` has the owner of each GPU operation of the recording, by its id. If the next operation waits for its launch, the
+    GPU's wait belongs to the host's work at that time, else to the latency between operations. If the host has just waited for the
+    GPU, its ordinary work after that belongs to the wait, because the host would have done it earlier.
     """
     starts, ends = step_spans(problem, run, device, counted)
     if not len(starts):

@@ -1,9 +1,9 @@
-"""The replay: a simulation of a recorded run, whose parts can be changed before it runs again.
+"""The replay: a simulation of a recorded run. Its parts can be changed before it runs again.
 
 Host nodes are the launch and synchronization calls of the launching threads, in recorded order; the host's time between them is
 a gap. GPU operations run in order on their stream, after their launch and after the operation of another stream on which they
-depend. Waits are not stored: a call that waited has the operations for which it waited, and the duration follows. So an edit (a
-shorter gap, a removed wait, a faster kernel) has its effect wherever the host or the device is late.
+depend. The durations of waits are not stored. A call that waited has the operations for which it waited, and its duration follows
+from them. So an edit (a shorter gap, a removed wait, a faster kernel) has an effect wherever the host or the device is late.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from sawtooth.analysis.distinct_rows import positions_by
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
-NEVER = -(2**60)  # "was ready long ago": smaller than all times, without overflow
-QUEUE_DEPTH = 1021  # launches that one stream holds before the next blocks, where nothing else takes places
+NEVER = -(2**60)  # a time before all others; sums with it do not overflow
+QUEUE_DEPTH = 1021  # launches that a stream can hold before the next one blocks, if it alone uses the queue
 
 
 @dataclass(frozen=True)
 class HostNodes:
     """Launch and synchronization calls in recorded order; arrays of length n unless noted, times in ns.
 
-    ``pred`` is the node after which the host came here (-1: none, then ``gap`` is the start). ``gap_parts`` has shape (n,
-    len(causes.HOST_CAUSES)); its rows sum to ``gap`` (0 if ``pred`` is -1). ``gap_of_operator`` is the share of the gap, 0 to
-    1, inside the operator that makes the call; the time before is other work. ``own`` is time inside the call without waiting.
-    ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for. ``resume`` is the time from
-    that end to the call's return, ``slot_resume`` the same for a launch that waited until less than ``queue_depth`` launches of
-    its stream waited. ``operators``, ``calls`` (no nodes) and ``python_calls`` count recorded events in the gap. ``launches``
-    marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for threads parallel to the main
-    line; the profiler's cost is not removed from their gaps. ``start`` and ``end`` are as recorded.
+    ``pred`` is the node after which the host came here (-1: none; ``gap`` is then the start). ``gap_parts`` has shape (n,
+    len(causes.HOST_CAUSES)); its rows sum to ``gap`` (0 if ``pred`` is -1). ``gap_of_operator`` is the share of the gap, 0 to 1,
+    inside the operator that makes the call; the time before it is other work. ``own`` is the time inside the call without waiting.
+    ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for. ``resume`` is the time from that
+    end to the call's return. ``slot_resume`` is the same for a launch that waited for a place in the queue, which has
+    ``queue_depth`` places for its stream. ``operators``, ``calls`` (that are no nodes) and ``python_calls`` count recorded events
+    in the gap. ``launches`` marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for threads
+    parallel to the main line; their gaps keep the profiler's cost. ``start`` and ``end`` are as recorded.
     """
 
     call: I64
@@ -67,9 +67,9 @@ class HostNodes:
 class DeviceOps:
     """GPU operations in launch order (those launched by one call in order of start); times in ns.
 
-    ``node`` is the launching host node, or -1 for work launched before the replayed part, which stays at ``fixed_start``.
-    ``after_*`` are latencies after the three things for which an operation waits: its stream's previous operation, its launch,
-    and ``dep``, an operation of another stream (-1: none).
+    ``node`` is the launching host node, or -1 for work launched before the replayed part, which stays at ``fixed_start``. An
+    operation waits for three others: the previous operation of its stream, its launch, and ``dep``, an operation of another stream
+    (-1: none). ``after_*`` are the latencies after each of them.
     """
 
     op: I64
@@ -107,8 +107,8 @@ class ReplayProblem:
 class Replayed:
     """Starts and ends of ``problem.host`` nodes and ``problem.ops`` in one replay (ns, recording's clock).
 
-    ``host_submit`` is when a node's work was in the queue; after it, the node only ``waited`` for GPU work (ns). ``queued`` is
-    the time before that in which it waited for a place in the queue.
+    ``host_submit`` is the time at which a node's work is in the queue. ``waited`` is the time in ns that the node then waits for
+    GPU work. ``queued`` is the time before ``host_submit`` in which it waits for a place in the queue.
     """
 
     host_start: I64
@@ -121,23 +121,30 @@ class Replayed:
 
 
 def replay(problem: ReplayProblem) -> Replayed:
-    """Run ``problem`` once, in about 1 µs a node or operation, each after all that it waits for."""
+    """Run ``problem`` once; this takes about 1 µs for each node or operation."""
     try:
         next(stepwise(problem, {}))
     except StopIteration as done:
         run: Replayed = done.value
         return run
-    raise AssertionError("a replay without meetings never pauses")
+    raise AssertionError("a replay without collectives never pauses")
 
 
-_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # fields that determine its start and end
+_LAUNCHED = (
+    "stream",
+    "dur",
+    "dep",
+    "after_stream",
+    "after_launch",
+    "after_dep",
+)  # fields of an operation that determine its start and end
 
 
-def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:
-    """Run ``problem``, and pause where an operation meets those of other ranks.
+def stepwise(problem: ReplayProblem, collectives: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:
+    """Run ``problem``, and pause at the collectives of several ranks.
 
-    ``meetings`` maps indices of ``problem.ops`` to the caller's key. At each of them the run yields (key, start of the
-    operation) and is sent the operation's end. It returns every start and end.
+    ``collectives`` maps indices of ``problem.ops`` to keys. At each of these operations, the generator yields (key, start of the
+    operation) and receives the operation's end. It returns the starts and ends of all operations.
     """
     host, ops = problem.host, problem.ops
     bounds = np.searchsorted(ops.node, np.arange(len(host) + 1))
@@ -149,12 +156,12 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
         free[line] = max(free[line], end)
     launched = zip(*(getattr(ops, name)[fixed:].tolist() for name in _LAUNCHED), strict=True)
     wait_op = host.wait_op.tolist()
-    host_submit, host_end = [], [0]  # the end of node n is at n + 1; a node without a predecessor begins at its own gap
+    host_submit, host_end = [], [0]  # ``host_end[n + 1]`` is the end of node n; a node without a predecessor begins at its gap
     nodes = (
         host.pred + 1, host.gap + host.own, queue_slots(ops, bounds, host.queue_depth), host.slot_resume,
         np.diff(bounds), host.wait_ptr[:-1], host.wait_ptr[1:], host.resume,
     )  # fmt: skip
-    # comparisons instead of max(), whose calls would take half of the time
+    # comparisons instead of max(), because calls of max() would take half of the time
     for predecessor, lead, place, slot_resume, launches, wait, waits_end, resume in zip(
         *(of_each.tolist() for of_each in nodes), strict=True
     ):
@@ -169,8 +176,8 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
                 if dep >= 0 and (other := op_end[dep] + after_dep) > at:
                     at = other
                 end = at + dur
-                if meetings and (i := len(op_end)) in meetings:
-                    end = yield meetings[i], at
+                if collectives and (i := len(op_end)) in collectives:
+                    end = yield collectives[i], at
                 op_start.append(at)
                 op_end.append(end)
                 if end > free[line]:
@@ -189,7 +196,7 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
 
 
 def queue_slots(ops: DeviceOps, bounds: I64, depth: I64) -> I64:
-    """Return, by node, the operation whose start frees the queue place of the node's first one, or -1.
+    """Return, by node, the operation whose start frees a queue place for the node's first launch, or -1.
 
     Operations ``bounds[n]`` to ``bounds[n + 1]`` are those that node n launches. Their stream holds ``depth[n]`` of them.
     """
@@ -218,8 +225,8 @@ def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
 def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> tuple[I64, I64]:
     """Return starts and ends of the ``counted`` steps on ``device``, from step end to step end.
 
-    Steps never span cycles. A step that begins a cycle or the replay has no end before it and is left out, unless there are no
-    others. The trace of a single step is timed from its own start.
+    Steps never span cycles. A step that begins a cycle or the replay has no end before it, so it is left out, unless there are no
+    other steps. The single step of a trace is timed from its own start.
     """
     ends = step_ends(problem, run, device)
     selected = np.isin(problem.steps, counted)
@@ -256,7 +263,7 @@ def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32)
 
 
 def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
-    """Return ``problem`` with each stream's median latencies, which must still explain the steps."""
+    """Return ``problem`` with each stream's median latencies; it should still reproduce the steps."""
     ops = problem.ops
     launched = ops.node >= 0
     columns = {}

@@ -28,24 +28,26 @@ from sawtooth.analysis.replay.remaining import ReplayedStep, replayed_step
 from sawtooth.analysis.replay.simulation import I32, Replayed, ReplayProblem, replay, step_spans
 from sawtooth.analysis.replay.worker_limit import WORKERS_LIMIT, Edge, loader_edits, no_faster_than_workers
 
-GAIN_OFF = 0.2  # share of a predicted gain that the replay misses, on the pairs in tests/recordings,
-STEP_OFF = 0.15  # and at most this share of the remaining step, because removed time is really removed
-READS_MORE = 1.0  # share of the predicted gain that reads may cost in addition: three pairs gained 1.7 to 3.4 times as much
-QUICKEST_HOST = 0.25  # of the replay's: recording slows a host by up to a factor of four
-SEARCH_HALVINGS = 7  # exact to 1 % of that
-HIDDEN_HOST = 1.6  # factor, either way, of host time that the GPU hides: the trace's error on host-limited steps
-HIDDEN_HALVINGS = 3  # exact to 6 % of that
-RUNS_DIFFER = 0.03  # two runs of one GPU-limited program, and the step time before the change
-HOSTS_DIFFER = 0.12  # two host-limited runs: parts of one loop differ by up to 16 % (docs/evidence/accuracy.md)
+GAIN_OFF = 0.2  # share of a predicted gain by which the replay may be wrong, on the pairs in tests/recordings,
+STEP_OFF = 0.15  # limited to this share of the remaining step, because removed time is certainly removed
+READS_MORE = (
+    1.0  # removing reads may gain more by this share of the predicted gain: three pairs gained 1.7 to 3.4 times as much
+)
+QUICKEST_HOST = 0.25  # of the replayed host time: recording slows a host by up to a factor of four
+SEARCH_HALVINGS = 7  # bisection steps, for a precision of 1 %
+HIDDEN_HOST = 1.6  # host time that the GPU hides may be wrong by this factor, as the trace's host time is on host-limited steps
+HIDDEN_HALVINGS = 3  # bisection steps, for a precision of 6 %
+RUNS_DIFFER = 0.03  # relative difference of the steps of two GPU-limited runs of one program
+HOSTS_DIFFER = 0.12  # the same for host-limited runs: parts of one loop differ by up to 16 % (docs/evidence/accuracy.md)
 ROUNDING = 1e-9
 FED = WithoutHostCause("data_wait")  # the loader keeps up
-REACHED = 1.01  # times the step of the fastest host: from there on the GPU limits, and a faster host changes nothing
+REACHED = 1.01  # the GPU limits a step that is at most this many times as long as with the fastest host
 
 
 class MeanStep(NamedTuple):
-    """A replay's mean step and the GPU's work in it, at most the step, in ms.
+    """A replay's mean step, and the GPU's work in it (at most the step), in ms.
 
-    ``dispatched_ms`` is that work with the gaps that the dispatch of consecutive operations leaves.
+    ``dispatched_ms`` is this work including the gaps that dispatching consecutive operations leaves.
     """
 
     ms: float
@@ -90,20 +92,20 @@ class WhatIf:
     def predict_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float | None:
         """Return the run's step time in ms with all ``edits``; None if it is unknown or cannot be replayed.
 
-        The replay's change is applied to ``best``, but the result is at least the GPU's remaining work, including dispatch:
-        only waits can be shorter in the run than in the replay. The run's time beyond the replay is waiting too and shrinks
-        with it. If the full step is shorter than the recorded GPU work, that work fills it. The result is also at least the
-        time of the loader's workers, unless ``edits`` change them.
+        The replayed change is applied to ``best``. The result is at least the GPU's remaining work, including dispatch, because only
+        waits can be shorter in the run than in the replay. The run's time beyond the replay is also waiting, and shrinks with it. If
+        the whole step is shorter than the recorded GPU work, that work is scaled to the step. The result is also at least the time of
+        the loader's workers, unless ``edits`` change them.
         """
         edits = tuple(edits)
         ms = self._unfed_ms(best, edits, "likely")
         return no_faster_than_workers(best, edits, ms, "likely") if ms is not None else None
 
     def _unfed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float | None:
-        """Return the step with ``edits`` in ms, not yet limited by the workers' known rate.
+        """Return the step in ms with ``edits``, without the limit by the workers' known rate.
 
-        If that rate is unknown, the wait for the workers stays: they do not load faster because the rest of a step is faster.
-        The least step assumes that the GPU's work hides this wait.
+        If that rate is unknown, the wait for the workers stays, because workers do not load faster if the rest of a step is faster.
+        The shortest step assumes that the GPU's work hides this wait.
         """
         ms = self._replayed_ms(best, edits, edge)
         waits = self._waits_for_workers_ms(best, edits, edge) if edge != "least" else 0.0
@@ -123,7 +125,7 @@ class WhatIf:
         now, then = self._step(host_edits), self._step((*host_edits, *edits))
         if best.ms is None or now is None or then is None or not now.ms:
             return None
-        # If the profile is not representative, the rest of the run's step is not in it, and the change cannot shorten it.
+        # If the profile is not representative, it lacks part of the run's step, and the change does not shorten that part.
         carried = _carried(best.ms, now, then) if best.represented else best.ms - (now.ms - then.ms)
         if best.ms > now.ms and _take_the_rest(edits):
             carried = then.ms
@@ -133,8 +135,8 @@ class WhatIf:
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
         """Return the interval in ms of ``predict_ms``; None if that is None.
 
-        Its width comes from uncertain new kernel times, the unknown speed of a host that the GPU hides now, and the replay's
-        error. ``best`` is taken as exact: whether a change gains does not depend on how well the step before it is known.
+        Its width comes from uncertain new kernel times, from the speed of a host that the GPU hides now, and from the replay's error.
+        ``best`` is taken as exact, because whether a change gains does not depend on the accuracy of the step before it.
         """
         edits = tuple(edits)
         middle = self._unfed_ms(best, edits, "likely")
@@ -147,15 +149,15 @@ class WhatIf:
         if any(isinstance(edit, (WithoutWaits, WithoutCalls)) for edit in edits):
             low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, then.work_ms))
         if best.ms > now.ms:
-            # The run's time beyond the replay may disappear completely with the change, if the replay removes too much of the
-            # profiler's cost there. It may also stay. If the change removes the rest, at most the share of the GPU's waiting
-            # stays.
+            # The run's time beyond the replay may disappear with the change, if the replay removed too much of the profiler's cost
+            # there. It may also stay. If the change removes this time too, it stays at most in proportion to the GPU's remaining
+            # waiting.
             stays = _carried(best.ms, now, then) if _take_the_rest(edits) else best.ms - (now.ms - then.ms)
-            elsewhere = not best.represented and not _take_the_rest(edits)  # no change to the profiled steps removes it
+            elsewhere = not best.represented and not _take_the_rest(edits)  # time that is not in the profiled steps stays
             low, high = min(low, stays if elsewhere else then.ms), max(high, stays)
         low, high = max(min(low, middle) - error_ms, self.least_ms(best, edits)), max(high, middle) + error_ms
         if not best.represented and best.estimate.high is None and not loader_edits(edits) and not _take_the_rest(edits):
-            high = max(high, best.ms)  # as far as is known, the loader's workers limit the step
+            high = max(high, best.ms)  # the workers' rate is unknown, so they may limit the step
         if self._waits_for_workers_ms(best, edits, "most"):
             high = max(high, best.ms)
         return no_faster_than_workers(best, edits, low, "least"), no_faster_than_workers(best, edits, high, "most")
@@ -164,8 +166,8 @@ class WhatIf:
         """Return the interval in ms for another run with ``edits``, from ``between``, that of this run.
 
         A host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. The GPU's own work may be
-        shorter there by FLOOR_MARGIN, so the interval extends to both sides of every prediction. Whether the change gains is a
-        question about one run, so the other's host does not extend the interval beyond the current step.
+        shorter there by FLOOR_MARGIN, so the interval extends to both sides of every prediction. Whether a change gains is
+        decided within one run, so the difference between hosts does not extend the interval beyond today's step.
         """
         edits = tuple(edits)
         likely, slow = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
@@ -193,11 +195,11 @@ class WhatIf:
         return max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
 
     def _host_speed_edit(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
-        """Return the edit for the host's speed in the run: likely, least or most time; none for the replay's.
+        """Return the edit that sets the run's host speed (likely, least or most time); none if not needed.
 
-        A run's step may be shorter than its replay. Then too little of the recording's cost was removed, and a change that the
-        slow host would hide may gain. If the GPU limits the step, the host's speed is unknown: it may be faster, or slower
-        while the GPU still hides it.
+        A run's step may be shorter than its replay. Then the replay still contains some of the recording's cost, and a change that a
+        slow host would hide may gain. If the GPU limits the step, the host's speed is unknown: it may be faster, or slower while the
+        GPU still hides it.
         """
         now = self._step(())
         if best.ms is None or not best.represented or now is None or now.work_ms > best.ms * REACHED:
@@ -231,14 +233,14 @@ class WhatIf:
     def parts_of(self, best: BestStepTime, edits: Iterable[Edit], owner_of: NDArray[np.object_]) -> ReplayedStep | None:
         """Return the replayed step with ``edits`` by owner and cause; see ``replayed_step``.
 
-        It is the replay behind ``predict_ms``, not yet applied to the run's own step. Calling it right after ``predict_ms`` with
-        the same edits costs no further replay.
+        It is the replay behind ``predict_ms``, not scaled to the run's own step. After ``predict_ms`` with the same edits, no further
+        replay is needed.
         """
         problem, run = self._run((*self._host_speed_edit(best, "likely"), *edits))
         return replayed_step(problem, run, self.device, self.counted, owner_of)
 
     def _run(self, edits: tuple[Edit, ...]) -> tuple[ReplayProblem, Replayed]:
-        """Return the replay with ``edits``; the last one is kept."""
+        """Return the replay with ``edits``; the last result is cached."""
         if not edits:
             return self.problem, self._unchanged
         if edits not in self._last:
@@ -267,9 +269,9 @@ class WhatIf:
     def _work_ns(self, edited: ReplayProblem, *, dispatched: bool = False) -> float:
         """Return the GPU's work per step with the operations of ``edited`` at their current places.
 
-        No step is shorter. With ``dispatched``, each operation includes its dispatch: its stream's latency, at least that of a
-        CUDA graph. A host that launches late hides dependencies between streams, so a replay with a faster host lets operations
-        overlap.
+        No step is shorter. With ``dispatched``, each operation includes its dispatch: the latency of its stream, but at least
+        that of a CUDA graph. This is needed because a host that launches late hides dependencies between streams, so a replay
+        with a faster host lets operations overlap.
         """
         spans = step_spans(self.problem, self._unchanged, self.device, self.counted)
         on_device = np.array([device == self.device for device, _ in edited.streams], bool)[edited.ops.stream]
@@ -287,8 +289,7 @@ def _take_the_rest(edits: tuple[Edit, ...]) -> bool:
 def _carried(best_ms: float, now: MeanStep, then: MeanStep) -> float:
     """Return a replayed change applied to a run's step, in ms.
 
-    The run's time beyond its replay is the GPU's waiting. The share of it that stays is that of the waiting in the replay, at
-    most 1.
+    The run's time beyond its replay is the GPU's waiting. It changes by the same factor as the waiting in the replay, but at most 1.
     """
     if best_ms <= now.ms or now.waits_ms <= 0:
         return best_ms * then.ms / now.ms

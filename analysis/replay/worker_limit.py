@@ -1,4 +1,4 @@
-"""Limits of a step by the data loader's workers, which no change of the step makes faster."""
+"""Limits of a step by the data loader's workers, which other changes do not speed up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 
-# Share of a step. Workers that make every step wait this long limit the run: their queue is empty each time.
+# Share of a step. If every step waits this long for the workers, their queue is always empty, so they limit the run.
 WORKERS_LIMIT = 0.03
 
 Edge = Literal["least", "likely", "most"]  # edges of a time's range
@@ -15,13 +15,13 @@ PACED: dict[Edge, float] = {
     "least": 0.25,
     "likely": 1.0,
     "most": 2.25,
-}  # of a loader's time: twice the workers at twice the speed (3.2 times in one pair), or shared cores (2.2 times in another)
+}  # ratio of the loader's times: more and faster workers (3.2 times in one pair), or shared cores (2.2 times in another)
 
 
 def no_faster_than_workers(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> float:
     """Return ``ms``, or the time that the loader's workers need for a step if that is longer.
 
-    They need no more than the run's current step. An edit of the loader's cost changes their time too, and may state the new one.
+    They need at most the run's current step. An edit of the loader's cost changes their time, and may contain the new one.
     """
     if loads := loader_edits(edits):
         return max(ms, *(_workers_ms(edit, edge) for edit in loads))
