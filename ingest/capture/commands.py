@@ -50,7 +50,7 @@ def run_parser() -> argparse.ArgumentParser:
         type=float,
         default=settings.LEAST_SECONDS,
         metavar="SECONDS",
-        help="earliest time of the profile; it also waits for a steady loop (default %(default)g)",
+        help="shortest time from the loop's start to the profile; the loop must also be steady (default %(default)g)",
     )
     parser.add_argument(
         "--every", type=int, default=0, metavar="N", help="profile again every N steps, to compare early and late steps"
@@ -83,7 +83,7 @@ def run_parser() -> argparse.ArgumentParser:
         type=Path,
         default=None,
         metavar="DIR",
-        help="write step times and GPU samples for TensorBoard, every ten seconds",
+        help="write step times for TensorBoard, every ten seconds",
     )
     parser.add_argument(
         "--stacks",

@@ -84,7 +84,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": they then add up their gradients before sending them.",
             ),
             note="Predicted by the replay without the earlier reductions, including the waits in them, the copies to and from buckets, and the host's time.",
-            risk="None: the gradients keep their precision and take no more memory.",
+            risk="The gradients of a step stay in memory in full precision until the last micro-batch, as without accumulation.",
             changes=CHANGES,
         ),
         lost_ms=cost_ms,

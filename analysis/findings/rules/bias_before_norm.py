@@ -61,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             "Convolutions add a bias that the next batch norm removes again: {cost} of each step",
             Action("Build", "the convolutions before a batch norm with bias=False"),
             note="Predicted without the kernels that add the bias and sum its gradient.",
-            risk="Old checkpoints contain the bias, so load them with strict=False.",
+            risk="Old checkpoints contain the bias: subtract it from the norm's running mean when you load them.",
             changes=CHANGES,
         ),
         confidence="high",

@@ -44,7 +44,7 @@ def attach_parser() -> argparse.ArgumentParser:
         type=float,
         default=settings.LEAST_SECONDS,
         metavar="SECONDS",
-        help="earliest time of the profile; it also waits for a steady loop (default %(default)g)",
+        help="shortest time from the first marked step to the profile; the loop must also be steady (default %(default)g)",
     )
     parser.add_argument(
         "--stacks", action="store_true", help="also profile Python calls, to report source lines; slows the profiled steps"
