@@ -162,9 +162,8 @@ def replay_job(
 
 def _member(rank: RankResult, problem: ReplayProblem, off_ns: pd.Series, waits: RankWaits) -> Member:
     """Return a rank for the joint replay, with its operations shortened by ``off_ns``."""
-    offset_ns = (waits.clock_offset_ns or 0) - (
-        rank.trace.first_ns or 0
-    )  # times of a replay begin with the recording's first event
+    # The times of a replay begin with the recording's first event.
+    offset_ns = (waits.clock_offset_ns or 0) - (rank.trace.first_ns or 0)
     return Member(_quicker(problem, off_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns)
 
 

@@ -18,9 +18,7 @@ from sawtooth.analysis.replay.simulation import I64, HostNodes, ReplayProblem, w
 
 GRAPH_NODE_GAP_NS = 100  # between two kernels of one CUDA graph on one stream (H200: 459 kernels, 47 µs idle per step)
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
-BETWEEN_CALLS_NS = (
-    50_000  # short Python code between operators, or a view, takes the host 5 to 30 µs; longer times are other work
-)
+BETWEEN_CALLS_NS = 50_000  # Python code between operators, or a view, takes the host 5 to 30 µs; longer times are other work
 
 
 class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
@@ -82,8 +80,7 @@ class AsGraph(msgspec.Struct, frozen=True, tag=True):
     """Each step is one CUDA graph: one launch, and kernels without delay. Long Python work remains.
 
     With ``waits_stay``, a new graph begins after each wait of the host. With ``first_ops``, a graph begins at each of these
-    operations, and the host waits as before; a step's operations before its first graph stay eager. ``outside_ops`` always stay
-    eager.
+    operations, and the host waits as before. A step's operations before its first graph, and ``outside_ops``, stay eager.
     """
 
     waits_stay: bool = False
@@ -121,9 +118,7 @@ Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | W
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
-    """Return ``problem`` with all ``edits`` applied.
-
-    Removals are applied last, so that other edits find their operations.
+    """Return ``problem`` with all ``edits`` applied, removals last (others need the operations).
 
     If several edits change an operation's time, the shortest time applies: speedups of one kernel do not add up.
     """
@@ -156,9 +151,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
-            loader = np.array(
-                [key == "data_wait" for key in HOST_CAUSES]
-            )  # the loader's time stays, because the next batch is still requested
+            loader = np.array([key == "data_wait" for key in HOST_CAUSES])  # its time stays: the next batch is still needed
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
             gap, own_ns = np.where(moving, parts.sum(axis=1), host.gap), np.where(hit, 0, host.own)
             quick = replace(host, gap=gap, gap_parts=parts, own=own_ns)

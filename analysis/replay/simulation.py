@@ -130,14 +130,7 @@ def replay(problem: ReplayProblem) -> Replayed:
     raise AssertionError("a replay without collectives never pauses")
 
 
-_LAUNCHED = (
-    "stream",
-    "dur",
-    "dep",
-    "after_stream",
-    "after_launch",
-    "after_dep",
-)  # fields of an operation that determine its start and end
+_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # fields that determine start and end
 
 
 def stepwise(problem: ReplayProblem, collectives: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:

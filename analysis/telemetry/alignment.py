@@ -33,9 +33,8 @@ LEAST_SPREAD = 0.03  # Least spread of the predicted busy share. Equally busy wi
 SHIFTS_PER_WINDOW = 4
 GAP_WINDOWS = 3.5  # In windows. A longer distance between samples is a telemetry gap, as for the sawtooth.
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first clear one is used
-MOST_CLOCK_DIFFERENCE_NS = (
-    120 * 10**9
-)  # Hosts without time synchronisation drift by seconds per day, so by two minutes in weeks.
+# Hosts without time synchronisation drift by seconds per day, so two minutes take weeks.
+MOST_CLOCK_DIFFERENCE_NS = 120 * 10**9
 ZONE_NS = 15 * 60 * 10**9  # Time zones differ from UTC by multiples of 15 minutes,
 ZONES = range(-12 * 4, 14 * 4 + 1)  # from −12 to +14 hours.
 MOST_SHIFTS = 400_000  # A day at ten samples per second has more; then only the smallest shifts are tried.

@@ -119,9 +119,8 @@ def _levels(times: I64, values: F64, start: int, end: int, period_s: float | Non
     count = int(max(1, (end - start) // block))
     edges = [start + (end - start) * i // count for i in range(count + 1)]
     level = np.array([_level(times, values, a, b) or 0.0 for a, b in pairwise(edges)])
-    noise = (
-        float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0
-    )  # standard deviation, from the median difference
+    # The standard deviation, from the median difference.
+    noise = float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0
     least_gain = PENALTY * noise**2 * np.log(max(len(level), 2))
     cuts = sorted(_cut(level, 0, len(level), least_gain, LEAST_SHIFT * float(np.median(level))))
     bounds = [0, *cuts, len(level)]
