@@ -41,9 +41,8 @@ COLUMNS = (
 )  # fmt: skip
 UNSAID = ("default_pg", "undefined")  # PyTorch's default descriptions, which do not show a purpose
 REDUCED = ("allreduce", "reducescatter", "allgather")
-FEWEST_CALLS = (
-    2  # per step before the backward pass; tensor parallelism has one per layer, but a loss or metric is reduced once
-)
+# Per step before the backward pass; tensor parallelism has one per layer, but a loss or metric is reduced once.
+FEWEST_CALLS = 2
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ import pandas as pd
 from sawtooth.analysis.ranks.clocks import ROOTED, RankClock, align
 from sawtooth.analysis.run.job import SEND_RECEIVE
 
-ENDS_APART_NS = (
-    2_000_000  # ends that differ by more belong to different collectives; aligned clocks differ by far less than 2 ms
-)
+# Ends that differ by more belong to different collectives; aligned clocks differ by far less than 2 ms.
+ENDS_APART_NS = 2_000_000
 ENDS_ALIKE_NS = 200_000  # ends of one group scatter by tens of µs; those of several groups scatter by the waits of their ranks
 NEARLY_ALL = 0.95  # share of matches whose ends must agree
 MOSTLY = 0.5  # if more matches than this end apart, the matching is wrong and none of it is used

@@ -30,9 +30,8 @@ from sawtooth.analysis.replay.worker_limit import WORKERS_LIMIT, Edge, loader_ed
 
 GAIN_OFF = 0.2  # share of a predicted gain by which the replay may be wrong, on the pairs in tests/recordings,
 STEP_OFF = 0.15  # limited to this share of the remaining step, because removed time is certainly removed
-READS_MORE = (
-    1.0  # removing reads may gain more by this share of the predicted gain: three pairs gained 1.7 to 3.4 times as much
-)
+# Removing reads may gain more by this share of the predicted gain: three pairs gained 1.7 to 3.4 times as much.
+READS_MORE = 1.0
 QUICKEST_HOST = 0.25  # of the replayed host time: recording slows a host by up to a factor of four
 SEARCH_HALVINGS = 7  # bisection steps, for a precision of 1 %
 HIDDEN_HOST = 1.6  # host time that the GPU hides may be wrong by this factor, as the trace's host time is on host-limited steps

@@ -17,9 +17,8 @@ from sawtooth.ingest.loop.leading_optimizer import leading
 from sawtooth.ingest.loop.step_parts import StepSpan
 from sawtooth.ingest.manifest import Manifest
 
-LEAST_STEPS_IN_A_ROW = (
-    10  # A line with fewer consecutive steps on average (such as an epoch's last batch) is part of the outer loop.
-)
+# A line with fewer consecutive steps on average (such as an epoch's last batch) is part of the outer loop.
+LEAST_STEPS_IN_A_ROW = 10
 LEAST_STEPS = 10  # Loops with fewer steps are not mentioned.
 TRAINING = frozenset({"train", "eval", "checkpoint"})
 SUPERSEDED = "superseded"  # Phase of profiled steps whose trace a later profile replaced.

@@ -39,9 +39,8 @@ from sawtooth.analysis.derive.steps.lost_launches import lost_launches
 from sawtooth.analysis.derive.unprofiled.problem import FEWEST_STEPS, USUAL_EVENTS
 from sawtooth.analysis.intervals import Intervals
 
-PART_ROWS = (
-    500_000  # operators, calls and GPU operations: 25 MB of columns; two parts and their results need several times that
-)
+# Operators, calls and GPU operations: 25 MB of columns; two parts and their results need several times that.
+PART_ROWS = 500_000
 PART_OPERATIONS = 150_000  # GPU operations: each may have lost time before and after it, in several pieces of 100 bytes
 KEYS = {"gpu_ops": "gpu_op_id", "runtime_calls": "call_id", "cpu_ops": "cpu_op_id", "python_calls": "python_call_id"}
 # Operators that mark steps. Without a profiler's marks, the backward passes show which optimizer steps belong to one step.

@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 
-HEAVY_FROM = (
-    1.2  # times the usual number of GPU operations; evaluations and checkpoints add more, varying lengths and branches less
-)
+# Times the usual number of GPU operations; evaluations and checkpoints add more, varying lengths and branches less.
+HEAVY_FROM = 1.2
 SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal distribution
 SLOW_SHARE = 0.10  # smaller excess is ordinary jitter, even if the MAD is smaller
 RECURS_FROM = 0.5  # a later step with this share of the excess shows that slow steps recur: recurring waits differ by up to a factor of two
-FEWEST_BORDERED = (
-    2  # fewest complete steps that follow a complete step; only their begin is certain, and one step has no spread
-)
+# Fewest complete steps that follow a complete step; only their begin is certain, and one step has no spread.
+FEWEST_BORDERED = 2
 
 I64 = NDArray[np.int64]
 

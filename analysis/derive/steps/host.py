@@ -30,9 +30,8 @@ FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # kernels of an optimizer that
 ALIKE = 0.1  # largest relative spread of the kernel times of one fused optimizer, which does the same work each time
 APART = 1.5  # least ratio of the kernel times of two optimizers; a generator and its critic differ by more
 LEAST_ROUNDS = 3  # fewest rounds of kernel times; with two, a pattern may be chance
-CALLS_OFF = (
-    2  # largest difference in driver calls of one optimizer's steps: an event record, a synchronization at the profile's end
-)
+# Largest difference in driver calls of one optimizer's steps: an event record, a synchronization at the profile's end.
+CALLS_OFF = 2
 RECORDED = 0.5  # of the calls of a marked step; fewer calls may come from outside the loop
 JOINED = 0.1  # of a step: marks with a shorter distance follow each other; a waiting schedule leaves at least a whole step
 FEWEST_CALLS = 10  # more than the profiler's own calls when it starts and stops (3 in 171 traces)

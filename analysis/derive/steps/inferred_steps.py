@@ -21,9 +21,8 @@ I64 = NDArray[np.int64]
 BACKWARD = ("autograd::engine::evaluate_function",)
 # Updates of parameters: fused kernels, and the operations in other forms of Adam and SGD with momentum.
 OPTIMIZER = ("_fused_adam", "_fused_sgd", "_fused_adagrad", "_foreach_", "addcdiv", "multi_tensor_apply_kernel")
-MARKED_SHARE = (
-    0.75  # share of periods that must have a backward pass and an update, if the loop has any; a step may skip its update
-)
+# Share of periods that must have a backward pass and an update, if the loop has any; a step may skip its update.
+MARKED_SHARE = 0.75
 CONTAINED_FROM = 0.75  # share of a period's operations that the longer neighbouring period must also contain
 # The step is the smallest period with at least this share of the best score. A period with its own backward pass and update cannot
 # be a layer. Its limit is lower, because work of every few steps (a checkpoint, an evaluation) makes periods differ. Without
@@ -33,9 +32,8 @@ AS_GOOD = 0.92
 WHOLE_FROM = 0.8  # share of all kinds of operations that most periods of an inference must have; layers lack embedding, head or token selection
 GPU_OPS_FROM = 10  # fewest GPU operations of a period; smaller periods are calls, and the number of calls per step is unknown
 PRESENT_SHARE = 0.75  # an operation belongs to the loop if this share of the periods contains it
-EVEN_FROM = (
-    0.2  # smallest distance between two beginnings, relative to the median; work that recurs within a step has a smaller one
-)
+# Smallest distance between two beginnings, relative to the median; work that recurs within a step has a smaller one.
+EVEN_FROM = 0.2
 BURST_SHARE = 0.5  # share of the largest distance between two occurrences; closer occurrences form one burst
 PER_COUNT = 6  # of the operations with the same count, this many are tried as beginnings, earliest first
 TABLE_CELLS = 5_000_000  # largest table of periods × kinds (40 MB); if there are more periods, they are calls within steps
