@@ -25,9 +25,11 @@ def write(values: Mapping[str, str], names: Iterable[str]) -> None:
 def repeat_after_link() -> None:
     """Send the address to the browser again if a link or Back led here.
 
-    A message of the previous page may still have been on its way when the viewer clicked. Streamlit then writes the previous
-    page's parameters into the new address.
+    If a message of the previous page arrives after the viewer's click, Streamlit writes the previous page's parameters into
+    the new address.
     """
     context = get_script_run_ctx()
-    if context is not None and context.is_history_navigation:  # else the browser would add an entry to its history
+    if (
+        context is not None and context.is_history_navigation
+    ):  # only then, because a new write would add an entry to the history
         st.query_params.update({})

@@ -101,7 +101,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *
 
 def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
     """Show a table whose second column ranks the rows and is drawn as bars."""
-    with st.container(key=f"ranked_of_{len(rows)}_"):  # has about its height before the table is there
+    with st.container(key=f"ranked_of_{len(rows)}_"):  # the container reserves the table's approximate height
         st.html(_HTML.ranked(headers, rows, bars, caption))
 
 

@@ -25,7 +25,7 @@ from sawtooth.ingest.runs.manifests import edit_run
 
 NOTES_SHOWN = 300  # characters of the recorder's notes; the run's own notes have the full text
 ASKED_RANK = "asked_rank"
-LOOK_EVERY_SECONDS = 0.7  # between two checks for the child's result
+LOOK_EVERY_SECONDS = 0.7  # time between two checks for the child process's result
 CACHED_RESULTS = 48  # analysed runs in memory: a result has only a few hundred rows, and most viewers share the same ones
 
 
@@ -45,7 +45,7 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
     result = _analysed(str(kept), changed, chosen)
     if manifest is None:
         if frame.remember_gpu_work(chosen.id, worked=result.lead is not None):
-            st.rerun()  # the navigation is already drawn, but only the analysis tells which of its screens are empty
+            st.rerun()  # draw the navigation again, because the analysis shows which screens are empty
         st.set_page_config(page_title=tab_title(result))
     return result
 

@@ -41,7 +41,8 @@ def forget(job: str) -> None:
 def _note_own(key: str) -> None:
     """Note the job that a zone has just started.
 
-    A callback does this, because the value exists in one run of the page only, and another run may end that one before it shows the zone.
+    A callback does this, because the value exists only in one run of the page, and Streamlit may end that run before it shows
+    the zone.
     """
     started = getattr(st.session_state.get(key), "started", None)
     if started and str(started) not in own_jobs():

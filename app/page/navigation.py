@@ -18,7 +18,7 @@ from sawtooth.app.places import address as address_of
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-IF_ANY = ("ranks", "communication")  # views that are no tab for a run without content for them: most runs have one rank
+IF_ANY = ("ranks", "communication")  # views whose tab is hidden if they have no content, because most runs have one rank
 KEPT = ("device", "basis")  # address parameters that mean the same in each view of a place
 _HTML = templates.pieces("navigation.html")
 
@@ -26,7 +26,7 @@ _HTML = templates.pieces("navigation.html")
 def pages() -> list[Any]:
     """Return a page for each place, and the page at ``/``.
 
-    That page is Runs too, but has no link: Streamlit gives a link to it with parameters a wrong address.
+    The page at ``/`` also shows Runs. Nothing links to it, because Streamlit writes a wrong address if such a link has parameters.
     """
     root = st.Page("screens/runs.py", title="Runs", url_path="start", default=True)
     return [root, *(frame.page_of(screen.name) for screen in SCREENS if not screen.of)]
@@ -121,7 +121,7 @@ def _run_label(run: str, names: dict[str, str]) -> str:
 def _follow_choice(about_one: bool) -> None:
     """Show the chosen run.
 
-    Streamlit also calls this when only the options changed: then nobody has chosen.
+    Streamlit also calls this if only the options changed. Then the viewer has not chosen anything.
     """
     chosen = st.session_state["run_choice"]
     if chosen in (None, st.session_state["run"]):

@@ -18,9 +18,9 @@ from sawtooth.app.page import cards, frame
 
 _HTML = templates.pieces("poster.html")
 TALL = 560  # pixels of a screen's main table: it fills a laptop's page below the headline
-# Characters, pixels: limits a column of long names, so that the numbers have room on a narrow page.
+# A column with longer texts (in characters) gets at most this width (in pixels), so that the numbers fit on a narrow page.
 LONG_TEXT, LONG_TEXT_WIDTH = 40, 300
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads a cell as a formula if it begins with one of these
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that a spreadsheet reads as formulas
 PERCENT = "%.1f\u00a0%%"  # for a share that is multiplied by 100
 TABLE_HEIGHT = 320  # pixels, ten rows: enough to check a chart, and the page stays short
 
@@ -38,7 +38,7 @@ def show(
     ``select`` (``box`` or ``points``) makes the chart selectable; without it, the result is None. ``name`` is the file name of
     the CSV, by default ``key``. ``second`` is a figure next to the chart, or below it on a narrow page.
     """
-    if chart.title:  # else the page's headline says it
+    if chart.title:  # without a title, the page's headline is the title
         cards.title(chart.title)
     cards.legend(chart.legend)
     state: Any = None
@@ -130,7 +130,7 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
     known = values.dropna()
     largest = float(known.abs().max()) if len(known) else 0.0
     whole = bool((known == known.round()).all())
-    # So that 9.98 µs do not become 0.0100 ms.
+    # Enough decimals for small times: 9.98 µs must not become 0.0100 ms.
     small = 3 if largest >= 0.1 or not largest else max(5, 2 - math.floor(math.log10(largest)))
     decimals = 0 if whole else small if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)

@@ -60,12 +60,12 @@ from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
 
-# Share of the step, as in the rule for waits. Launches that lag at most twice the waits' cost may lag because of the waits.
+# Share of the step, as in the rule for waits. If launches cost at most twice as much as the waits, the waits may cause it.
 WAITS_FIRST = 0.01
 PYTHON_SHARE = 0.1  # Share of the step.
 SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
-FEWEST_KERNELS = 5  # A step: launching a graph takes the host 5 to 10 µs, as long as two or three kernels.
+FEWEST_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as long as two or three kernels.
 
 STEP_FIX = Action(
     "Launch",
@@ -109,7 +109,7 @@ def _of_tokens(context: RuleContext, tokens: Generation) -> str:
 
 
 def _masks(context: RuleContext) -> str:
-    """Return the sentence on masks whose size the host must read, which no graph can contain; else empty."""
+    """Return a sentence about masks whose size the host must read; empty without such masks."""
     masks = operators(context, MASK_OPERATORS)
     waiting = len(waiting_calls(context, MASK_OPERATORS)) if masks.count else 0
     if not waiting:
@@ -119,7 +119,7 @@ def _masks(context: RuleContext) -> str:
 
 
 def _python(context: RuleContext) -> str:
-    """Return the sentence on Python time between the operators, empty if it is short.
+    """Return a sentence about Python time between the operators; empty if it is short.
 
     Long stretches have a rule of their own, and no graph replays them.
     """

@@ -12,8 +12,8 @@ When it is wrong
     Convolutions over one dimension have no ``channels_last``. You can write them as two-dimensional convolutions of height 1,
     which takes more work.
     Layers without an NHWC kernel convert back: look for them after the change. A network whose batch norms run in NHWC
-    already uses ``channels_last`` and gives no finding. Group norms convert back, so a network with many of them gives no
-    finding either. The same is true for convolutions with few channels, which do not gain.
+    already uses ``channels_last`` and gives no finding. Networks with many group norms give no finding, because these convert
+    back. Convolutions with few channels give none, because they do not gain.
 References
     https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
 """

@@ -34,7 +34,7 @@ LONGEST = 12  # Operators of one repetition. A longer body is a step of a recurr
 SELECT = "aten::select"
 # Elementwise operators of two tensors.
 JOINS = r"^aten::(?:add|sub|rsub|mul|div|pow|maximum|minimum|where|lerp|addcmul|addcdiv)_?$"
-# A body with these operators computes, so it is not an indexing loop.
+# A loop with these operators computes, so it is not an indexing loop.
 HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"
 _SIBLINGS = f"""
 WITH counted AS (SELECT step, host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted),

@@ -65,7 +65,7 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if kernels over the logits, without products, take a relevant share of the step.
 
-    It is information only, unless the log-softmax is written by hand.
+    Its severity is "info", unless the log-softmax is written by hand.
     """
     gpu = context.rank.gpu
     work = context.work

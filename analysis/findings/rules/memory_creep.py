@@ -25,10 +25,10 @@ from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes
 
-LEAST_STEPS = 3  # Two equal growths are needed; a single one may have any reason.
+LEAST_STEPS = 3  # Two equal increases are needed, because a single one may have any reason.
 LEAST_BYTES = 1_000_000  # Per step. Less takes a day to fill a GPU.
 ALIKE = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
-LONG_RUN_STEPS = 100_000  # Usual length of a run. Memory that lasts longer is not a danger.
+LONG_RUN_STEPS = 100_000  # Usual length of a run. If memory suffices for more steps, the growth is no danger.
 
 CHANGES = (
     CodeChange(

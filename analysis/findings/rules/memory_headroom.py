@@ -29,13 +29,13 @@ from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 
 USED = 0.5  # Share of the memory. Below it, a batch twice as large certainly fits.
-PAYS = 1.25  # Multiple of today's samples per second. A smaller gain is not worth a batch 4 times as large and another learning rate.
+PAYS = 1.25  # Multiple of today's samples per second. A smaller gain does not justify a larger batch and another learning rate.
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if less than USED of the memory is in use and a larger batch trains faster.
 
-    Where launches limit the step, the rule for small batches says how much larger, and in a pipeline the rule for its bubble.
+    If launches limit the step, the rule small-batch covers it, and in a pipeline the rule pipeline-bubble.
     """
     use = memory_use(context)
     if use is None or use[0] > USED * use[1] or fills_launches(context) is not None:

@@ -9,7 +9,7 @@ Why it costs time
     slower for 4093 instead of 4096.
 What to do
     Change a model's width to a multiple of 64, and its head size with it (width = heads · head size): the sizes of queries, keys,
-    values and MLP are multiples of the width and follow. Pad a vocabulary alone; the model never samples its added rows.
+    values and MLP are multiples of the width and follow. A vocabulary can be padded separately, because the model never samples its added rows.
 When it is wrong
     The sizes come from the data (ragged batches): pad or bucket them instead. A size that no layer multiplies by is taken
     for the length of a sequence. FP8 needs multiples of 16.
@@ -60,7 +60,7 @@ OTHER_MODEL = "Another width is another model: old checkpoints do not fit. Keep 
 def is_slow(row: Any) -> bool:
     """Return whether a row of ``step_work`` is a 16-bit product that loads misaligned rows.
 
-    A kernel for aligned rows (align8) proves that it does not.
+    A kernel for aligned rows (align8) shows that all rows are aligned.
     """
     if product_dtype(row) not in ("bf16", "fp16") or ALIGNED_KERNEL in row.kernel:
         return False
