@@ -84,7 +84,7 @@ class DeviceFacts:
 
     @property
     def lacking_differ_by(self) -> float:
-        """How far the host's mean time of a counted step is from that of all steps, relative."""
+        """Relative difference between the host's mean time of a counted step and that of all steps."""
         if not self.lacking_steps or not self.counted_host_ns:
             return 0.0
         return abs(self.marked_host_ns / self.counted_host_ns - 1)

@@ -59,7 +59,8 @@ def sm_efficiency(measured: DeviceMeasurements) -> Reading:
     return Reading(min(float(sm_ns) / measured.window_ns, 1.0))  # kernels of several streams may fill it more than once
 
 
-MOSTLY_UNSEEN, HARDLY_UNSEEN = 0.5, 0.05  # of kernel time: a minority does not represent the rest; 5 % makes no difference
+# Share of kernel time without an estimate. Above the first, the mean is missing; up to the second, it needs no note.
+MOSTLY_UNSEEN, HARDLY_UNSEEN = 0.5, 0.05
 
 
 def occupancy(measured: DeviceMeasurements) -> Reading:

@@ -12,7 +12,7 @@ from sawtooth.ingest.loop.loading import LoaderRate, SampleCost, predict
 from sawtooth.ingest.loop.page_cache import FirstRead
 from sawtooth.ingest.manifest import UserFacts
 
-AT_THE_LIMIT = 0.95  # of the step: the workers' time is known to 10 %
+AT_THE_LIMIT = 0.95  # share of the step from which the workers may limit it, because their time is known to 10 %
 
 
 class Floors(NamedTuple):

@@ -9,8 +9,8 @@ from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, missing, worst
 
-FULL_COVERAGE = 0.95  # below it, too many FLOP kernels have unknown shapes for the sum to be the model's
-LEAST_COVERAGE = 0.05  # a lower bound of a twentieth says nothing about the model
+FULL_COVERAGE = 0.95  # with less, the sum of known FLOPs is only a lower bound of the model's
+LEAST_COVERAGE = 0.05  # with less, even a lower bound is useless
 FROM_USER = "FLOPs per step as given by the user."
 APPROXIMATED = (
     "6 × parameters × tokens as given by the user, since the trace hides shapes; attention's own products are not in it."
@@ -21,14 +21,14 @@ RECORD_SHAPES = (
 NO_SHAPES = f"No shapes of matrix products, convolutions or attention are recorded. {RECORD_SHAPES}"
 TOO_FEW = "Shapes are recorded for only {:.2g} % of the time of matrix products, convolutions and attention."
 NARROW = ("fp8", "fp4", "int8")  # dtypes with a peak above the 16-bit one: only they can raise MFU above 1
-MOST = 8.0  # times a peak that the user gave: 4-bit operators reach six times the 16-bit one; above, an input is wrong
+MOST = 8.0  # times the user's peak; 4-bit operators reach six times the 16-bit peak, so above it an input is wrong
 BY_DTYPE = "of the operators' dtypes"  # in the note of an MFU whose peak is not the 16-bit one
 FASTEST_CLOCK = 1.1  # boost clocks are up to 8 % above the clock for which a peak is quoted
 ABOVE_PEAK = "Above the GPU's peak, which is impossible: the FLOPs, the dtypes, the step time or the peak is wrong."
 OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
 LOWER_BOUND = "A lower bound"  # start of a note if FLOPs are missing
 UPPER_BOUND = "An upper bound"
-HARDLY_UNSURE = 0.02  # of the time at the peaks: products with unknown units that take less change no digit that counts
+HARDLY_UNSURE = 0.02  # share of the time at the peaks; products with unknown units below it hardly change the MFU
 UNITS_UNKNOWN = (
     "of the FLOPs are FP32 products whose kernels do not tell whether they ran in TF32; they are compared with the FP32 peak."
 )

@@ -23,8 +23,8 @@ Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
 MOST_DISTANCE_DIFFERENCE = 1  # Distances between pauses may differ by this many steps, because a loop counts from 0 or from 1.
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "stood still"}
-SLOW_RATIO = 1.5  # A step of this many medians contains something that the others do not.
-MAJORITY = 0.5  # As a share of the first steps of rounds, or of the time before them.
+SLOW_RATIO = 1.5  # A step this many times the median contains work that the others do not.
+MAJORITY = 0.5  # Share of the first steps of rounds, or of the time before them, that counts as a majority.
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Pauses:
         return self.ms_per_step / (step_ms if self.in_step else step_ms + self.ms_per_step)
 
     def left_out(self, step_ms: float) -> str:
-        """Return the sentence that they are not in the step time ``step_ms``, and the step time with them."""
+        """Return a sentence that the step time excludes these pauses, with the step time that includes them."""
         per_pause = " each" if len(self.ms) > 1 else ""
         return (
             f"Between its steps it {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{per_pause}: no part of the step time. "

@@ -33,9 +33,9 @@ from sawtooth.analysis.metrics.step_time_evidence import (
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
-AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile is the better number, because it was measured
+AGREES_WITHIN = 0.05  # if the profile is within 5 % of the estimate, it is preferred, because it was measured
 SAME = 0.08  # telemetry's own error: evidence that differs by less agrees
-LOADED_ALIKE = 0.8  # of the profiled steps' own loading: batches differ, and a page cache may be warmer later
+LOADED_ALIKE = 0.8  # share of the profiled steps' own loading time; batches differ, and a page cache may be warmer later
 TOO_WIDE = 2.25  # high ÷ low of the trace's interval for a host-limited run: evidence this wide adds nothing
 NO_STEPS = "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
 OPENING_STEP = (
