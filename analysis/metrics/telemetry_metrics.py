@@ -123,7 +123,7 @@ METRICS = (
     ),
     Metric(
         key="nvml_gpu_util_mean", label="GPU utilization (NVML)", unit="share", better="higher",
-        definition="Time-weighted mean of NVML utilization over the run's steady telemetry; holes in sampling are left out.",
+        definition="Time-weighted mean of NVML utilization over the run's steady telemetry; telemetry gaps are left out.",
         source="Telemetry.",
         compute=utilization,
         high=1,

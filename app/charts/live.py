@@ -77,7 +77,7 @@ def colour_of_line(column: str, dark: bool) -> str:
 
 
 def points_of(line: Line, divisor: float = 1.0) -> list[float | None]:
-    """Return a line's points as alternating x and y, rounded to be short; y is None in a hole."""
+    """Return a line's points as alternating x and y, rounded to be short; y is None in a telemetry gap."""
     both = np.stack([line[0], line[1] / divisor], axis=1)
     return [float(f"{value:.4g}") if value == value else None for value in both.ravel().tolist()]
 

@@ -79,7 +79,7 @@ class LiveSeries:
     def line(self, start_ns: int, points: int = POINTS_MOST) -> tuple[I64, F64]:
         """Return the points to draw from ``start_ns`` on, about ``points`` at most.
 
-        Their lows and highs are those of the samples. A hole in the samples is a NaN, at which the line breaks.
+        Their lows and highs are those of the samples. A telemetry gap is a NaN, at which the line breaks.
         """
         # The recent samples suffice if they reach back to ``start_ns``, or if they are the whole session.
         enough = not self._time or self._time[0] <= start_ns or len(self._bucket) == 0 or self._oldest() >= self._time[0]

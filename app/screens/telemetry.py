@@ -197,7 +197,7 @@ def _under(telemetry: TelemetrySeries) -> str:
     if (used := words.energy(series.energy_of(telemetry))) is not None:
         parts.append(used)
     if len(telemetry.gaps):
-        parts.append(f"{len(telemetry.gaps)} hole{'s' if len(telemetry.gaps) > 1 else ''} in sampling")
+        parts.append(f"{len(telemetry.gaps)} telemetry gap{'s' if len(telemetry.gaps) > 1 else ''}")
     if len(telemetry.throttles):
         reasons = ", ".join(dict.fromkeys(telemetry.throttles["reason"]))
         parts.append(f"throttled by {reasons}")

@@ -205,7 +205,7 @@ def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, 
     test = opened("telemetry", run)
     text = words_of(test)
     assert "Utilization averages" in text
-    assert "1 hole in sampling" in text
+    assert "1 telemetry gap" in text
     assert "power cap" in text
     (lanes,) = charts(test)  # of the whole recording: a second, smaller one would repeat it
     values = _numbers(lanes["data"][0]["y"])
