@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,11 +54,18 @@ def traces(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("ingested")
+    trace = matmul_loop(steps=6).write(place / "first.json")
+    assert run("ingest", str(trace), "--name", "my  first run", "--data", str(place / "data")).exit_code == 0
+    return place / "data"
+
+
 @pytest.fixture
-def data(traces: Path, tmp_path: Path) -> str:
-    folder = str(tmp_path / "data")
-    assert run("ingest", str(traces / "first.json"), "--name", "my  first run", "--data", folder).exit_code == 0
-    return folder
+def data(ingested: Path, tmp_path: Path) -> str:
+    """Return a data folder of the test's own, with one run."""
+    return str(shutil.copytree(ingested, tmp_path / "data"))
 
 
 @pytest.mark.parametrize(

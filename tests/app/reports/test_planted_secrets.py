@@ -25,7 +25,7 @@ from sawtooth.app.page.sharing import slide
 from sawtooth.app.places import SCREENS
 from sawtooth.ingest.schema import DataFolder
 from tests.support.pages import opened_at
-from tests.support.paths import SAMPLES
+from tests.support.paths import RECORDINGS
 
 HOST, USER, VARIABLE, KEY, ARGUMENT = (
     "planted-host",
@@ -48,9 +48,9 @@ FORMS = ["text", "md", "html", "json"]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     place = tmp_path_factory.mktemp("planted")
-    trace = json.loads(gzip.decompress((SAMPLES / "gpt" / "trace.json.gz").read_bytes()))
+    trace = json.loads(gzip.decompress((RECORDINGS / "mlp_4093" / "trace.json.gz").read_bytes()))
     (place / "trace.json").write_text(json.dumps({**trace, **METADATA}))
-    head, *ticks = (SAMPLES / "gpt" / "nvml.jsonl").read_text().splitlines()
+    head, *ticks = (RECORDINGS / "mlp_4093" / "nvml.jsonl").read_text().splitlines()
     (place / "nvml.jsonl").write_text("\n".join([json.dumps({**json.loads(head), **METADATA, "host": HOST}), *ticks]))
     folder = DataFolder(place / "data").create()
     bring_in(folder, [(place / name, name) for name in ("trace.json", "nvml.jsonl")])

@@ -25,17 +25,17 @@ from sawtooth.ingest.runs.proposals import accept, changed, dismiss, proposal_fo
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.pages import opened_at
-from tests.support.paths import SAMPLES
+from tests.support.paths import RECORDINGS
 from tests.support.prepared import prepared
 
-GPT = SAMPLES / "gpt"
+SMALL = RECORDINGS / "mlp_4093"
 
 
 @pytest.fixture
 def known(tmp_path: Path) -> tuple[DataFolder, Manifest]:
     """Return a run with telemetry and its owner's facts."""
     folder = DataFolder(tmp_path / "d").create()
-    run = prepared(folder, GPT / "trace.json.gz", GPT / "nvml.jsonl")
+    run = prepared(folder, SMALL / "trace.json.gz", SMALL / "nvml.jsonl")
     owned = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=100.0, samples_per_step=16.0), notes="mine", tags=["a"])
     folder.write_manifest(owned)
     return folder, owned
@@ -46,10 +46,10 @@ def bundle(tmp_path: Path, *, telemetry: dict[str, Any] | None = None, other: by
 
     ``telemetry`` is its statement about the telemetry's clock, ``other`` a source that is new here.
     """
-    members = {"sources/0001.gz": (GPT / "trace.json.gz").read_bytes()}
+    members = {"sources/0001.gz": (SMALL / "trace.json.gz").read_bytes()}
     recordings = [{"member": "sources/0001.gz", "source_name": "evil.json", "kind": "trace"}]
     if telemetry is not None:
-        members["sources/0002.gz"] = gzip.compress((GPT / "nvml.jsonl").read_bytes())
+        members["sources/0002.gz"] = gzip.compress((SMALL / "nvml.jsonl").read_bytes())
         recordings.append({"member": "sources/0002.gz", "source_name": "n", "kind": "telemetry", **telemetry})
     if other is not None:
         members["sources/0003.gz"] = gzip.compress(other)
@@ -67,7 +67,7 @@ def report_of(folder: DataFolder, run: str) -> bytes:
 
 
 def another_gpu() -> bytes:
-    return (GPT / "nvml.jsonl").read_bytes().replace(b'"util": ', b'"util":  ', 1) + b"\n"
+    return (SMALL / "nvml.jsonl").read_bytes().replace(b'"util": ', b'"util":  ', 1) + b"\n"
 
 
 @pytest.mark.sweep(2)
