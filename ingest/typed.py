@@ -1,8 +1,8 @@
 """Decode JSON and MessagePack into types, in any thread.
 
 msgspec collects information about a type when the type is first decoded, and publishes it before it is complete. If two threads
-decode a type for the first time, the second one crashes the process (msgspec 0.22; two users who opened a new server at once
-crashed it). So decoders are created here, one at a time.
+decode a type for the first time, the second one crashes the process (msgspec 0.22; two users who opened a new server at the same
+time). So decoders are created here, one at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 T = TypeVar("T")
 
 _DECODERS: dict[tuple[Any, Any, Any], Any] = {}
-_ONE_AT_A_TIME = threading.Lock()  # for all types: they share those of their fields
+_ONE_AT_A_TIME = threading.Lock()  # one lock for all types, because types share the types of their fields
 
 
 def from_json(content: bytes | str, kind: type[T]) -> T:

@@ -1,8 +1,8 @@
 """Batch times of PyTorch's DataLoader, measured in its workers.
 
-``watch`` wraps ``fetch`` of the two fetchers, so that workers forked afterwards time each batch. They note wall time, CPU time, the collation's
-share of both, and the bytes read from the disk and from the page cache. Each worker writes one line per batch into its own file, which takes some
-microseconds. ``loop/batch_files.py`` reads these files. Standard library only. Errors in here never reach the training.
+``watch`` wraps ``fetch`` of the two fetchers, so that workers forked afterwards time each batch. They note wall time, CPU time, the
+share of both for collating, and the bytes read from the disk and from the page cache. Each worker writes one line per batch into its own file. This
+takes some microseconds. ``loop/batch_files.py`` reads these files. Standard library only. Errors in here never reach the training.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 
 
 class BatchTimes:
-    """Writes one process's batches into ``folder``. A forked process writes a file of its own."""
+    """Writes one process's batches into ``folder``. A forked process writes its own file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -216,7 +216,7 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
             last = collate.take_last()
             entry = collate.read_since(read) | padding.entry(last)
             for times in watchers:
-                with contextlib.suppress(Exception):  # One watcher may fail to write, and the others still write.
+                with contextlib.suppress(Exception):  # If one watcher cannot write, the others still do.
                     times.note(self.dataset, len(wanted) if self.auto_collation else 1, total, collate, entry)
         return batch
 
@@ -255,7 +255,7 @@ def padding_of(samples: Any, batch: Any) -> float:
 
 
 def _has_sides(shape: tuple[int, ...], samples: int, length: int) -> bool:
-    """Tell whether ``shape`` has a side for each sample and one of ``length``."""
+    """Return whether ``shape`` has one dimension of ``samples`` and another of ``length``."""
     sides = list(shape)
     if samples in sides:
         sides.remove(samples)

@@ -15,16 +15,16 @@ from typing import Any
 
 DETACH = "TEARDOWN_CUPTI"
 LOG_LEVEL = "KINETO_LOG_LEVEL"
-SETTLE_CALLS, SETTLE_S = 3, 0.1  # measured to suffice on an H100; it delays the start of another profiler once
-SILENT = 6  # above Kineto's last level, USDT: PyTorch 2.13 prints two lines of that at each profile
+SETTLE_CALLS, SETTLE_S = 3, 0.1  # these pauses sufficed on an H100; they delay the start of another profiler once
+SILENT = 6  # above Kineto's last level (USDT), at which PyTorch 2.13 prints two lines per profile
 
 
 class Detaching:
     """Controls whether CUPTI is detached when a profile ends.
 
     If it stays attached, every later launch costs more: 48 loops limited by their CPU were 17 % slower (median) for the rest of the
-    process. Where CUDA graphs cannot bear it (before CUDA 12.6), PyTorch sets the variable back to 0 by itself.
-    Kineto detaches with the next calls of CUDA after the profile. A profile that begins before that is done records no kernel.
+    process. If detaching breaks CUDA graphs (before CUDA 12.6), PyTorch sets the variable back to 0 by itself.
+    Kineto detaches during the next CUDA calls after the profile. A profile that begins earlier records no kernel.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Detaching:
     def settle(self, torch: Any) -> None:
         """Let Kineto finish detaching after a profile of ours, because another profiler begins.
 
-        An H100 with PyTorch 2.11 and CUDA 13: a profile that began at once held no kernel, and every kernel after these pauses.
+        On an H100 with PyTorch 2.11 and CUDA 13, a profile that began at once had no kernel. After these pauses it had all kernels.
         """
         pending, self._pending = self._pending, False
         if pending and torch is not None and torch.cuda.is_initialized():
@@ -58,7 +58,7 @@ class Detaching:
 class Silence:
     """Stops Kineto from printing into the training's output during our profiles, but not during others.
 
-    Kineto reads the variable at the first profile of a process. After another profiler has run, PyTorch 2.13 prints two lines at ours as well.
+    Kineto reads the variable at the first profile of a process. After another profiler has run, PyTorch 2.13 also prints two lines for our profile.
     """
 
     def __init__(self) -> None:
@@ -78,6 +78,6 @@ class Silence:
         if os.environ.get(LOG_LEVEL) == str(SILENT):
             del os.environ[LOG_LEVEL]
         with contextlib.suppress(Exception):
-            # Only errors are printed then, as PyTorch does at a process's first profile. Kineto keeps its level in the process: this is
-            # needed too where a forked child has already emptied its environment. It does nothing if the user has set the variable.
+            # After this call, Kineto prints only errors, as by default. The call is also needed if a forked child has already
+            # emptied its environment, because Kineto stores its level in the process. It does nothing if the user set the variable.
             ctypes.CDLL(str(library)).suppressLibkinetoLogMessages()

@@ -32,7 +32,7 @@ class ProfileCost:
     def __init__(self, folder: Path, ranks: int) -> None:
         self._folder, self._ranks = folder, ranks
         self._limit = EventLimit()
-        self._seconds: list[float] = []  # of each profile's end
+        self._seconds: list[float] = []  # duration of each profile's end
         self._slowed: dict[int, int] = {}  # by optimizer: its next marks that the recorder slows
 
     def begins(self, after_first: bool) -> None:
@@ -57,7 +57,7 @@ class ProfileCost:
         self.slow(optimizers)
         yield
         self._seconds.append(time.monotonic() - began)
-        steps = self._limit.steps - 1  # the first one was not whole
+        steps = self._limit.steps - 1  # the first step was not complete
         if max(self._seconds) >= NOTED_S or steps < wanted:
             note = {"seconds": self._seconds, "steps": steps, "wanted": wanted, "events": events}
             with contextlib.suppress(OSError):
@@ -76,9 +76,9 @@ class ProfileCost:
 
 
 def sentences_in(folder: Path) -> list[str]:
-    """Return what the profiles in ``folder`` cost the process that they paused longest.
+    """Return a sentence about the process that the profiles in ``folder`` paused longest.
 
-    The list is empty if every profile was whole and written quickly.
+    Empty if every profile was complete and written quickly.
     """
     notes = []
     for path in folder.glob(NOTES):

@@ -2,9 +2,9 @@
 
 Standard library only.
 
-A global hook would cost microseconds for every module and have compiled code compiled again. So the module is found by looking at the main
-thread's stack now and then, from another thread. Its calls are then noticed through an attribute of this one module, which PyTorch has for compiled
-calls: compiled code does not read it, and copies and pickles of the module leave it out.
+A global hook would take microseconds for every module, and torch.compile would compile again. So another thread looks at the main thread's stack
+from time to time to find the module. The module's calls are then noticed through an attribute that PyTorch has for compiled calls. Compiled code does
+not read it, and copies and pickles of the module do not contain it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-SIGHTINGS = 3  # so many different calls of a module must be seen, because one long call is not a loop
+SIGHTINGS = 3  # this many different calls of a module must be seen, because one long call is not a loop
 ATTRIBUTE = "_compiled_call_impl"
 
 
