@@ -1,8 +1,8 @@
 """Driver calls of PyTorch's caching allocator in the counted steps, and the memory state behind them.
 
-The allocator calls the driver if none of its free blocks can serve a request. In a retry, one operator contains all of this:
-the driver refuses, the allocator returns every free unsplit block, and it asks again. ``empty_cache`` returns blocks outside
-of operators. Memory is fragmented if the allocator has as many free bytes as requested, but no single block of that size.
+The allocator calls the driver if none of its free blocks can serve a request. In a retry, all of this happens inside one
+operator: the driver refuses, the allocator returns every free unsplit block, and it asks again. ``empty_cache`` returns blocks
+outside of operators. Memory is fragmented if the allocator has as many free bytes as requested, but no single block of that size.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ LARGE = 1 << 20  # In bytes. Smaller requests come from a separate pool, which c
 # Share of the reserved peak that must be free at the peak of use. The allocator rounds blocks up to 2 MB, which wastes a few
 # percent in any program.
 WELL_ABOVE = 0.1
-# Of the calls of ``aten::empty`` that ask the driver. The caching allocator serves nearly all from its memory: 0.6 % asked in a
-# loop with ``empty_cache()``.
+# Without the caching allocator, at least this share of the calls of ``aten::empty`` ask the driver. With it, 0.6 % asked in a loop
+# with ``empty_cache()``.
 NEARLY_ALL = 0.5
 
 
@@ -138,9 +138,9 @@ def _memory_state(context: RuleContext, requests: pd.DataFrame) -> tuple[bool, f
 
 
 def _by_counters(notes: dict[str, Any]) -> tuple[bool, float, float] | None:
-    """Return the same from the capture helper's counters.
+    """Return the memory state like ``_memory_state``, but from the capture helper's counters.
 
-    The free bytes are a lower bound: reserved peak minus allocated peak.
+    Its free bytes are a lower bound: the reserved peak minus the allocated peak.
     """
     ended = notes.get("ended")
     known = ended if isinstance(ended, dict) else {}

@@ -60,8 +60,8 @@ def _product_size(dims: Any) -> int:
 def as_fused(moves: pd.DataFrame, products: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:
     """Return the edits that replace these rows by fused attention kernels.
 
-    Each product gets its share, by FLOPs, of a fused kernel's time for these sizes. Forward, one fused kernel replaces two
-    products; backward, it computes five products instead of four.
+    Each product gets its share of a fused kernel's time, by FLOPs. In the forward pass, one fused kernel replaces two products.
+    In the backward pass, it computes five products instead of four.
     """
     times: dict[int, KernelTimeEstimate | None] = {}
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}

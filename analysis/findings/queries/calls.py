@@ -28,8 +28,8 @@ LINEAR_ALGEBRA = (
     r"^aten::_?(linalg_([^mv]|matrix_exp)|cholesky|triangular_solve|lu_solve|svd|inverse|pinverse|logdet|slogdet|ormqr)"
     r"|^(Linalg|Cholesky|TriangularSolve|LuSolve|Svd|Inverse|Logdet|Slogdet|Ormqr)\w*Backward\d*$"
 )
-EVIDENCE_ROWS = 5  # The few largest prove the finding; more rows only lengthen the page.
-PLACES_MOST = 1000  # More marks on a timeline would look like one line.
+EVIDENCE_ROWS = 5  # The largest events are enough evidence; more rows only lengthen the page.
+PLACES_MOST = 1000  # More marks cannot be told apart on a timeline.
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ OVER_ROWS = frozenset(
     ("aten::sum", "aten::amax", "aten::max", "aten::logsumexp")
 )  # Together with an exponential, these make a softmax in separate operators, not an activation.
 LESS = ("aten::sub", "aten::sub_")
-# A fused kernel reads every input and writes the result: it takes little longer than the slowest kernel of its chain.
+# Time of a fused kernel ÷ time of the slowest kernel of its chain. It is little more, because the fused kernel reads each input
+# and writes the result only once.
 FUSED_COST = 1.1
 MOST_FUSED = 64  # Inductor fuses at most this many operations (max_fusion_size).
 # Inductor makes about three kernels of the kernels between two products: 138 kernels for 52 such groups on the mixer of
@@ -33,8 +34,8 @@ MOST_FUSED = 64  # Inductor fuses at most this many operations (max_fusion_size)
 # replace.
 COMPILED_KERNELS = 3
 LEAST_FUSED = 0.8  # Lower bound as a share of FUSED_COST, the same for every predicted kernel time.
-# Share of a chain's longest kernel. A kernel that is at least this long moves as many elements, perhaps in fewer bits. The
-# fused kernel may also need only these fewer bits.
+# Share of the time of a chain's longest kernel. A kernel with at least this time moves as many elements, perhaps in fewer bits.
+# The fused kernel may also need only these fewer bits.
 NARROW = 0.4
 
 
@@ -89,7 +90,7 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Kerne
 def _of_streams(work: pd.DataFrame) -> list[NDArray[np.int64]]:
     """Return the row positions of each stream in each step.
 
-    It does not iterate over pandas groups: that takes 2 ms per group, and there may be thousands of groups.
+    Iterating over pandas groups would take 2 ms per group, and there may be thousands of groups.
     """
     numbers = work.groupby(["step", "stream"], sort=False).ngroup().fillna(-1).to_numpy(np.int64)
     return [places for number, places in positions_by(numbers).items() if number >= 0]
@@ -130,8 +131,8 @@ def between_products(
 
     A group has kernels that only move data and follow one another on a stream. No product, attention or copy to or from the
     host lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator. The rows
-    ``captured`` are those of CUDA graphs, which have none: their groups count only between two products of a step, because
-    an optimizer in the graph follows the last one. A captured group of more than MOST_FUSED rows may be a loop over time,
+    ``captured`` belong to CUDA graphs, which have no operators. Their groups count only between two products of a step, because
+    an optimizer in the graph may follow the last product. A captured group of more than MOST_FUSED rows may be a loop over time,
     where each operation needs the one before, so it does not count either.
     """
     captured = np.zeros(len(work), bool) if captured is None else captured
@@ -162,8 +163,8 @@ def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
 def compiled(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
     """Return the edits that run each group of ``joined`` as a compiler would.
 
-    The kernels of a group then take the time of ``fused_ns`` together. The host may take as long as before: compiled code checks
-    its guards and launches from Python, and of three loops that the host limited none became faster (docs/evidence/advice.md).
+    The kernels of a group then take the time of ``fused_ns`` together. The host may take as long as before, because compiled code
+    checks its guards and launches from Python. None of three host-limited loops became faster (docs/evidence/advice.md).
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
     kept, timed, removed = [], [], []
@@ -220,7 +221,7 @@ def marked(
 def _of_softmax(work: pd.DataFrame, chain: KernelChain) -> bool:
     """Return whether each exponential belongs to a softmax or to its backward pass.
 
-    There, the operator before the exponential subtracts one number per row. No activation does this.
+    In a softmax, the operator before the exponential subtracts one number per row. No activation does this.
     """
     operators, dims = (work[column].iloc[chain.rows].tolist() for column in ("operator", "dims"))
     return all(

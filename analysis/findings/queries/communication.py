@@ -51,7 +51,7 @@ def cost_beside(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
 
 
 def purpose_of(context: RuleContext) -> Purpose | None:
-    """Return what most of the exposed communication of the counted steps serves; None if nothing shows it.
+    """Return the purpose of most of the exposed communication in the counted steps, None if unknown.
 
     Communication inside an optimizer's step is the optimizer's own, such as the gathers of a sharded one.
     """
@@ -75,7 +75,7 @@ def purpose_of(context: RuleContext) -> Purpose | None:
 
 
 def overlap_limit_ms(context: RuleContext) -> float:
-    """Return the most that overlap can hide, ms a step: computation beside which nothing communicates."""
+    """Return the ms per step that overlap can hide at most: computation without communication."""
     rows = collectives(context)
     overlapped_ms = float((rows["dur_ns"] - rows["exposed_ns"]).sum()) / 1e6 / max(len(context.rank.counted), 1)
     computes = {owner.key for owner in OWNERS if owner.computes}

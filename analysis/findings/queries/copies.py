@@ -66,7 +66,7 @@ WHERE k.start_ns IS NULL OR k.start_ns < l.end_ns"""
 
 
 def of_the_batch(context: RuleContext, moved: CountedEvents) -> str:
-    """Return the words for "this is the transfer of the batch", or an empty text if it is not.
+    """Return a note if the copies are the transfer of the batch; else an empty text.
 
     It is the transfer if most bytes of ``moved`` are copied after the loader and before any kernel launch.
     """
@@ -104,8 +104,8 @@ FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 def checkpoint_copies(context: RuleContext) -> CountedEvents:
     """Return the copies to the host in steps that copy as much as a checkpoint does.
 
-    A checkpoint has many tensors, or few large ones that only some of the steps copy. Every step copies its own results, and one
-    step alone does not show which of its copies the others make.
+    A checkpoint has many tensors, or few large ones that only some of the steps copy. Large copies that every step makes are
+    results. So a single profiled step cannot show a checkpoint, and the result is then empty.
     """
     to_host = copies(context, "(?i)DtoH|DeviceToHost")
     if to_host.steps < 2:
@@ -135,7 +135,7 @@ def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
     """Return the pageable copies of tensors that the host made directly before (column ``maker``).
 
     ``maker`` is the operator that made a tensor on the same thread since its previous launch. Operators inside the data
-    loader's annotation are left out, because they are part of loading, and handles of ``record_function``. Tensors that are
+    loader's annotation are left out, because they are part of loading. Handles of ``record_function`` are left out too. Tensors that are
     filled afterwards with data that only the host has are also left out, for example text converted to numbers row by row.
     """
     pageable = copies(context, PAGEABLE_TO_DEVICE)
