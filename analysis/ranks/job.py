@@ -72,7 +72,7 @@ class ReplayedJob:
         if self.joint is not None:
             paced = _paced(self.joint, measured_ms)
             communication = replace(communication, paced_ms=paced.step_ms())
-            late = late or self._blamed(paced)
+            late = late or self._found_in(paced)
         if not late and None in self.problems and not enough_alike:
             own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
             late = recorded_stragglers(recorded, own_times, alike, numbers, hosts, recorded_ms) if own_times is not None else ()
@@ -92,7 +92,7 @@ class ReplayedJob:
                 shown[position] = RankLosses.from_recording(recording, self.ranks[position], self.kernels[position], shortest)
         return shown
 
-    def _blamed(self, paced: JointReplay) -> tuple[Straggler, ...]:
+    def _found_in(self, paced: JointReplay) -> tuple[Straggler, ...]:
         """Return the stragglers of a replay whose hosts are as fast as measured."""
         kernels = [self.kernels[position] for position in self.included]
         waits = self.communication.ranks

@@ -32,13 +32,13 @@ class DriverCalls:
     """The allocator's driver calls in the counted steps.
 
     ``retried`` counts the steps in which the driver refused and was asked again. ``free_bytes`` and ``reserved_bytes`` are
-    the allocator's free and reserved memory at the request. ``in_pieces`` is True if the free memory was large enough in
+    the allocator's free and reserved memory at the request. ``fragmented`` is True if the free memory was large enough in
     total but fragmented, None if not known. ``uncached`` is True if each tensor's memory comes from the driver.
     """
 
     all: CountedEvents
     retried: int
-    in_pieces: bool | None = None
+    fragmented: bool | None = None
     free_bytes: float | None = None
     reserved_bytes: float | None = None
     expandable: bool = False

@@ -77,9 +77,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
     The allocator must call the driver at least once per step, or be refused in a step.
     """
-    asked = driver_calls(context)
-    every = asked.all
-    if every.count < 1 and not asked.retried:
+    driver = driver_calls(context)
+    every = driver.all
+    if every.count < 1 and not driver.retried:
         return
     lost = context.lost_ms("allocator")
     edits: list[Edit] = [WithoutHostCause("allocator"), WithoutWaits(every.ids)]
@@ -87,10 +87,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
     if context.is_trifle(max(lost, gain)):
         return
-    why = _why(asked)
+    why = _why(driver)
     yield Evidence(
         Advice(
-            f"{why.title}, {in_words(max(lost, gain))} lost{' a step' if asked.retried else ''}",
+            f"{why.title}, {in_words(max(lost, gain))} lost{' a step' if driver.retried else ''}",
             why.action,
             note="Predicted by the replay without these driver calls and their waits.",
             risk=why.risk,
@@ -100,17 +100,17 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=lost,
         threshold_for="larger",
         edits=edits,
-        confidence="high" if asked.retried in (0, every.steps) else "medium",
-        rows=[*([asked.row()] if asked.in_pieces is not None else []), *every.rows()],
+        confidence="high" if driver.retried in (0, every.steps) else "medium",
+        rows=[*([driver.row()] if driver.fragmented is not None else []), *every.rows()],
         places=every.places(),
     )
 
 
-def _why(asked: DriverCalls) -> _Why:
+def _why(driver: DriverCalls) -> _Why:
     """Return why the allocator calls the driver, and what to do."""
-    if asked.uncached:
+    if driver.uncached:
         return _Why(
-            f"PyTorch's caching allocator is off: each tensor's memory comes from the driver, in {asked.all.count:.0f} calls a step",
+            f"PyTorch's caching allocator is off: each tensor's memory comes from the driver, in {driver.all.count:.0f} calls a step",
             Action(
                 "Turn",
                 "the caching allocator on",
@@ -119,10 +119,10 @@ def _why(asked: DriverCalls) -> _Why:
             "Tools that check memory, such as compute-sanitizer, find fewer errors with it.",
             (CACHED,),
         )
-    back = int(asked.all.frame["name"].str.contains(GIVES_BACK).sum())
-    if not asked.retried and (back or not asked.in_pieces):
+    back = int(driver.all.frame["name"].str.contains(GIVES_BACK).sum())
+    if not driver.retried and (back or not driver.fragmented):
         return _Why(
-            f"Every step allocates and frees device memory: {asked.all.count:.0f} driver calls ({back / max(asked.all.steps, 1):.0f} of them give memory back)",
+            f"Every step allocates and frees device memory: {driver.all.count:.0f} driver calls ({back / max(driver.all.steps, 1):.0f} of them give memory back)",
             Action(
                 "Take",
                 "torch.cuda.empty_cache() out of the loop",
@@ -131,32 +131,32 @@ def _why(asked: DriverCalls) -> _Why:
             "Other processes on the GPU can no longer use this memory between steps.",
             CHANGES,
         )
-    steps = f"in {asked.retried} of {asked.all.steps} profiled steps"
+    steps = f"in {driver.retried} of {driver.all.steps} profiled steps"
     does = (
         f"the allocator gives blocks back and asks the driver again {steps}"
-        if asked.retried
+        if driver.retried
         else "every step takes more from the driver"
     )
-    if asked.in_pieces and asked.free_bytes is not None and asked.reserved_bytes is not None:
-        free = f"{in_bytes(asked.free_bytes)} of {in_bytes(asked.reserved_bytes)} free"
+    if driver.fragmented and driver.free_bytes is not None and driver.reserved_bytes is not None:
+        free = f"{in_bytes(driver.free_bytes)} of {in_bytes(driver.reserved_bytes)} free"
         return _Why(
             f"Memory is fragmented ({free}): {does}",
             Action("Pad", "batches to a few lengths", EXPAND_ALREADY)
-            if asked.expandable
+            if driver.expandable
             else Action("Use", "expandable segments", f"; pad batches to a few lengths{FIT_AGAIN}"),
             "Padding adds computation.",
-            (FEW_LENGTHS,) if asked.expandable else (EXPANDABLE, FEW_LENGTHS),
+            (FEW_LENGTHS,) if driver.expandable else (EXPANDABLE, FEW_LENGTHS),
         )
-    known = asked.in_pieces is not None
+    known = driver.fragmented is not None
     return _Why(
         f"Memory is full{'' if known else ' or fragmented'}: {does}",
         Action(
             "Keep",
             "less",
-            f": accumulate over smaller batches, or recompute some activations{'' if known or asked.expandable else '; try expandable segments first'}.",
+            f": accumulate over smaller batches, or recompute some activations{'' if known or driver.expandable else '; try expandable segments first'}.",
         ),
         "Smaller batches lower the throughput; recomputing costs up to a third more compute.",
-        (SMALLER,) if known or asked.expandable else (EXPANDABLE, SMALLER),
+        (SMALLER,) if known or driver.expandable else (EXPANDABLE, SMALLER),
     )
 
 
