@@ -86,7 +86,6 @@ def _stretch(request: Request) -> Response:
                 {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
                 for n, c, ms in operations[["name", "operations", "ms"]].itertuples(index=False)
             ],
-            "kinds": len(contents.operations),
         }
     )
 

@@ -18,6 +18,7 @@ from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import comparison_ways_out
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.theme import ACCENT, PAGE
+from sawtooth.app.words.answer.step import own_names_in_words
 from sawtooth.app.words.answer.title import split
 from sawtooth.app.words.comparisons import audit, basis, changes, conditions, intervals, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
@@ -182,6 +183,9 @@ def _both_steps(comparison: Comparison) -> None:
                 step_pair.ribbons(parts, dark=frame.dark()),
             )
         )
+        for side, name in zip((comparison.a, comparison.b), words.names(comparison), strict=True):
+            for line in own_names_in_words(side.first, name):
+                cards.small(line)
 
 
 def _step(comparison: Comparison) -> None:

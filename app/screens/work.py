@@ -72,7 +72,7 @@ def main() -> None:
         return
     if not rank.ledger:
         cards.headline(UNTRUSTED)
-        first_change.show(result)
+        frame.link("verdict", "How to record them", run=result.manifest.id, icon=":material/arrow_forward:")
         return
     _page(result, rank)
 

@@ -1387,7 +1387,7 @@ var Drawer = class {
       table(`${of}Who owned the time`, side.owners.map((o) => part(o, o.ns))),
       table(`${of}Lost time by cause`, side.lost.map((l) => part(l, l.ms * 1e6))),
       table(
-        `${of}GPU operations, the longest of ${side.kinds} names`,
+        `${of}Longest GPU operations`,
         side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
       )
     );

@@ -123,3 +123,11 @@ def own_names(result: RunResult, parts: Sequence[StepPart]) -> dict[str, str]:
         for part in parts
         if part.cause is not None and part.cause in lead.explains.causes and lead.gain_ms >= MOSTLY * part.ms
     }
+
+
+def own_names_in_words(result: RunResult, run: str) -> list[str]:
+    """Return what the Verdict of ``run`` calls its waits, as sentences beside the names of causes."""
+    answer = answer_of(result, result.lead)
+    names = answer.names if answer is not None else {}
+    labels = {cause: colour_of("idle", cause).label for cause in names}
+    return [f"{labels[cause][0].upper()}{labels[cause][1:]} in {run}: {name}." for cause, name in names.items()]

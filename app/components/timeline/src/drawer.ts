@@ -32,7 +32,6 @@ interface Stretch {
   owners: (Part & { ns: number })[];
   lost: (Part & { ms: number })[];
   operations: { name: string; count: number; ms: number }[];
-  kinds: number;
 }
 
 const ROOM_PX = 8; // between the details and the end of the window
@@ -271,7 +270,7 @@ export class Drawer {
     return element("div", { class: "columns" },
       table(`${of}Who owned the time`, side.owners.map((o) => part(o, o.ns))),
       table(`${of}Lost time by cause`, side.lost.map((l) => part(l, l.ms * 1e6))),
-      table(`${of}GPU operations, the longest of ${side.kinds} names`,
+      table(`${of}Longest GPU operations`,
         side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])));
   }
 
