@@ -53,7 +53,7 @@ def _weakened(key: str, reading: Reading, effect: Effect, reason: str) -> Readin
     if effect == "unknown":
         return missing(reason)
     if effect == "caution":
-        return lowered(reading, "caution", reason)
+        return lowered(reading, reason)
     low, high = (reading.value, METRICS[key].high) if effect == "least" else (METRICS[key].low, reading.value)
     note = f"{LOWER_BOUND if effect == 'least' else UPPER_BOUND}: {reason}"
     return replace(reading, trust="unusable", notes=(note, *reading.notes), low=low, high=high, bound=effect)

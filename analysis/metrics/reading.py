@@ -49,8 +49,8 @@ def worst(*trusts: Trust) -> Trust:
     return max(trusts, key=_TRUST.index)
 
 
-def lowered(reading: Reading, trust: Trust, note: str) -> Reading:
-    """Return ``reading`` with at most this trust and one more note; a missing reading is unchanged."""
+def lowered(reading: Reading, note: str) -> Reading:
+    """Return ``reading`` with at most the trust "caution" and one more note, if it has a value."""
     if reading.value is None:
         return reading
-    return replace(reading, trust=worst(reading.trust, trust), notes=(*reading.notes, note))
+    return replace(reading, trust=worst(reading.trust, "caution"), notes=(*reading.notes, note))

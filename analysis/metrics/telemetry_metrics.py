@@ -27,7 +27,7 @@ def utilization(measured: DeviceMeasurements) -> Reading:
         return mean
     share = f"{measured.sampled.zeros_at_work:.0%}"
     note = f"Utilization is 0 in {share} of the samples whose power is that of work: it was not measured there, and the mean is too low."
-    return lowered(mean, "caution", note)
+    return lowered(mean, note)
 
 
 def tensor_activity(measured: DeviceMeasurements) -> Reading:
@@ -61,7 +61,7 @@ def _notes_on_mean(sampled: DeviceTelemetry) -> tuple[str, ...]:
 
 def _of_the_run(measured: DeviceMeasurements, reading: Reading) -> Reading:
     """Return telemetry's reading, with caution if it is from another time than the trace."""
-    return lowered(reading, "caution", measured.other_time_note) if measured.other_time_note else reading
+    return lowered(reading, measured.other_time_note) if measured.other_time_note else reading
 
 
 def sawtooth_period(measured: DeviceMeasurements) -> Reading:

@@ -75,19 +75,19 @@ def apply(
         note = f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
         result = _doubted(result, "lost_launches", note)
         if share > ORPHANS_MOST:
-            result = {key: lowered(reading, "caution", note) for key, reading in result.items()}
+            result = {key: lowered(reading, note) for key, reading in result.items()}
     elif facts.orphan > ORPHANS_CAUTION * (facts.orphan + facts.launches):
         note = f"{facts.orphan:,} GPU operations have no launch in the trace and belong to no step."
-        result["kernel_launches_per_step"] = lowered(result["kernel_launches_per_step"], "caution", note)
+        result["kernel_launches_per_step"] = lowered(result["kernel_launches_per_step"], note)
     if facts.lost_marks:
-        result = {key: lowered(reading, "caution", LOST_MARKS) for key, reading in result.items()}
+        result = {key: lowered(reading, LOST_MARKS) for key, reading in result.items()}
     for doubt, note in outlier_doubts.items():
         result = _doubted(result, doubt, note)
     if begun_before:
-        result = {key: lowered(reading, "caution", BEGUN_BEFORE) for key, reading in result.items()}
+        result = {key: lowered(reading, BEGUN_BEFORE) for key, reading in result.items()}
     if truncated:
         note = "The trace file ends early; the numbers describe what it contains."
-        result = {key: lowered(reading, "caution", note) for key, reading in result.items()}
+        result = {key: lowered(reading, note) for key, reading in result.items()}
     unknown = result["tensor_core_unknown_share"].value
     if unknown is not None and unknown > UNKNOWN_CAUTION:
         note = f"No rule decides for {unknown:.0%} of kernel time; the true share may be higher by as much."
@@ -130,10 +130,7 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
 
 
 def _doubted(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, Reading]:
-    return {
-        key: lowered(reading, "caution", note) if doubt in METRICS[key].doubted_by else reading
-        for key, reading in metrics.items()
-    }
+    return {key: lowered(reading, note) if doubt in METRICS[key].doubted_by else reading for key, reading in metrics.items()}
 
 
 def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -> dict[str, Reading]:

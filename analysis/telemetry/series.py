@@ -165,16 +165,16 @@ def throttled(samples: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def line(telemetry: TelemetrySeries, column: str, points: int = MOST_POINTS) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return times and values of a quantity for a line, at most about ``points``.
+def line(telemetry: TelemetrySeries, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return times and values of a quantity for a line, at most about MOST_POINTS.
 
     A NaN between two points is a telemetry gap. MinMaxLTTB thins the samples and keeps extremes, so a peak of one sample
     remains.
     """
     rows = telemetry.samples[telemetry.samples[column].notna()]
     time, value = rows["time_ns"].to_numpy(np.int64), rows[column].to_numpy(np.float64)
-    if len(time) > points:
-        keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=points)  # type: ignore[no-untyped-call]
+    if len(time) > MOST_POINTS:
+        keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=MOST_POINTS)  # type: ignore[no-untyped-call]
         time, value = time[keep], value[keep]
     for start, end in zip(telemetry.gaps["start_ns"], telemetry.gaps["end_ns"], strict=True):
         at = int(np.searchsorted(time, start, side="right"))

@@ -15,7 +15,7 @@ NAME_LENGTH = 48  # characters: a longer name would leave the bars no room
 ROW, LEGEND = 48, 150  # px: height of a bar, and of the axis with a legend of several lines
 
 
-def figure(bars: Sequence[PictureBar], *, dark: bool = False) -> go.Figure:
+def figure(bars: Sequence[PictureBar]) -> go.Figure:
     """Return ``bars`` below each other, divided into their parts; an interval is an error bar."""
     unit = time_unit(max((bar.ms for bar in bars), default=0.0))
     drawn = go.Figure()
@@ -26,7 +26,7 @@ def figure(bars: Sequence[PictureBar], *, dark: bool = False) -> go.Figure:
             x=[value / unit.ms for value in ms],
             orientation="h",
             name=colour.label,
-            marker=marker(colour, dark),
+            marker=marker(colour, dark=False),
             customdata=[f"{colour.label}: {fmt.duration_ms(value)}" for value in ms],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -36,11 +36,11 @@ def figure(bars: Sequence[PictureBar], *, dark: bool = False) -> go.Figure:
             y=[at for at, *_ in between],
             x=[ms / unit.ms for _, ms, _ in between],
             mode="markers",
-            marker={"size": 1, "color": MUTED.on(dark)},
+            marker={"size": 1, "color": MUTED.light},
             error_x={
                 "array": [(ends[1] - ms) / unit.ms for _, ms, ends in between],
                 "arrayminus": [(ms - ends[0]) / unit.ms for _, ms, ends in between],
-                "color": MUTED.on(dark),
+                "color": MUTED.light,
             },
             hoverinfo="skip",
             showlegend=False,

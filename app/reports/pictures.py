@@ -94,12 +94,12 @@ def step_bars(comparison: Comparison) -> list[PictureBar]:
     return bars if rows else []
 
 
-def of_comparison(comparison: Comparison, *, dark: bool = False) -> Markup | None:
+def of_comparison(comparison: Comparison) -> Markup | None:
     """Return both steps on one scale; bands connect equal parts. None if the steps cannot be divided."""
     if not (bars := step_bars(comparison)):
         return None
     alt = f"{compare_words.headline(comparison)} {'; '.join(f'{bar.caption}: {bar.time}' for bar in bars)}"
-    return drawn(bars, alt, dark=dark, ribbons=True)
+    return drawn(bars, alt, ribbons=True)
 
 
 def slide_of(comparison: Comparison) -> str:

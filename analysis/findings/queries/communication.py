@@ -134,7 +134,7 @@ def calls_inside(context: RuleContext, *names: str) -> pd.DataFrame:
     )
 
 
-def evidence_of(rows: pd.DataFrame, limit: int = 5) -> list[dict[str, object]]:
+def evidence_of(rows: pd.DataFrame) -> list[dict[str, object]]:
     """Return the longest of ``rows`` as evidence that links to the timeline."""
     return [
         {
@@ -143,5 +143,5 @@ def evidence_of(rows: pd.DataFrame, limit: int = 5) -> list[dict[str, object]]:
             "start_ns": int(row["start_ns"]),
             "end_ns": int(row["start_ns"] + row["dur_ns"]),
         }
-        for row in rows.nlargest(limit, "dur_ns").to_dict("records")
+        for row in rows.nlargest(5, "dur_ns").to_dict("records")
     ]

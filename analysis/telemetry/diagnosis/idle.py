@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
-from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, mid_sentence, verb_form
+from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, is_or_are, mid_sentence
 from sawtooth.analysis.units import significant
 
 IDLE_PCT = 5.0  # Below this utilization, the GPU is idle.
@@ -101,7 +101,7 @@ def _observation(gpus: Sequence[DeviceSamples], stretches: Sequence[Stretch], to
         time_share=share,
         start_ns=start,
         end_ns=end,
-        title=f"{position}{gpu_names} {verb_form(devices, 'is', 'are')} idle {lasts}",
+        title=f"{position}{gpu_names} {is_or_are(devices)} idle {lasts}",
         evidence=f"Utilization stays below {IDLE_PCT:.0f} %. That is {significant(gpu_hours, 2)} of {significant(len(devices) * total_s / 3600, 2)} GPU-hours. Samples do not show why.",
         action=action,
         record_next="step marks of the training (sawtooth run), which show whether the loop made steps at that time",

@@ -86,6 +86,6 @@ def count_of_samples(count: int, total: int) -> str:
     return f"all {total:,} samples" if count == total else f"{count:,} of {total:,} samples"
 
 
-def verb_form(devices: Sequence[int], singular: str, plural: str) -> str:
+def is_or_are(devices: Sequence[int]) -> str:
     """Return the verb form for the number of GPUs."""
-    return singular if len(devices) == 1 else plural
+    return "is" if len(devices) == 1 else "are"
