@@ -30,7 +30,7 @@ def first_line(work: HostWork) -> str:
     named[WAITING] += first_ms
     name, ms = max(named.items(), key=lambda part: part[1])
     step = f"each {_step(work)} step" if work.step.value is not None else f"the recorded {fmt.duration_ms(work.total_ms)}"
-    step = "a profiled step" if work.slowed else step
+    step = "a profiled step" if work.slowed and work.parts is None else step
     share = fmt.share(ms / work.total_ms) if work.total_ms else fmt.MISSING
     leads = {
         WAITING: f"The host waits for batches {share} of {step}{_in_loader(work, first_ms)}",

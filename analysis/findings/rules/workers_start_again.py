@@ -108,7 +108,8 @@ def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
     after_ms = min(gone_ms + batch_ms, step_ms)
     likely_high_ms = gone_ms + CROWDED * batch_ms if facts.loader_dataset_samples else step_ms - parts.starting_ms
     drift = 1 + HOST_DRIFT  # the workers' cores are those of the training, whose speed changes too
-    high_ms = min(max(likely_high_ms, after_ms) * drift, step_ms)
+    likely_high_ms = max(likely_high_ms, after_ms)
+    high_ms = min(likely_high_ms * drift, max(step_ms - parts.starting_ms, likely_high_ms), step_ms)  # starting them is gone
     return Evidence(
         Advice(
             f"{begins}, {often}: its {workers} workers start anew",
