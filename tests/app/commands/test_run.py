@@ -72,7 +72,7 @@ def test_without_the_packages_that_explain_it_is_recorded_all_the_same(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sawtooth.app.jobs.ingest_files", None)
     run.explain(Launched(0, bundle), None)
-    assert f"recorded into {bundle}. " in (said := capsys.readouterr().err) and "is missing here" in said
+    assert f"recorded into {bundle}. " in (said := capsys.readouterr().err) and "is not installed here" in said
 
 
 def test_options_after_the_command_are_its_own(tmp_path: Path) -> None:
