@@ -165,9 +165,7 @@ class _Watch:
             self._count, self._newest = len(took), now
 
     def _is_known(self, took: Sequence[float], loop_s: float) -> bool:
-        if _compiles(
-            self._order
-        ):  # the first steps compile and record CUDA graphs; one long step alone does not show that it did
+        if _compiles(self._order):  # the first steps compile and record CUDA graphs, and may be of usual length
             took = took[outermost.REPLAYED_AFTER :]
             loop_s = sum(took) / 1e3
         ranks = len(list(self._parts.glob("marks-*.jsonl")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -80,18 +81,7 @@ class TrialSession:
             result, measured, run_id = measured_run(ran.bundle, self._data)
             if measured.best_ms is not None:
                 self.bases.append(Base(ran, result, measured, run_id))
-                for trial in self.trials if len(self.bases) == 2 else ():
-                    self._set_costs(trial)
         return ran
-
-    def _set_costs(self, trial: Trial) -> None:
-        """Set what a trial costs beside the second base run; the first one has the profiler's own cost."""
-        if trial.ran is None or len(self.bases) < 2:
-            return
-        ran, base = trial.ran, self.bases[1].ran
-        trial.memory_mib = ran.memory_mib - base.memory_mib
-        if ran.start_s is not None and base.start_s is not None:
-            trial.start_s = ran.start_s - base.start_s
 
     def try_out(self, candidates: Sequence[Candidate]) -> Trial:
         """Run the command with the changes of ``candidates``; the next base run decides the verdict."""
@@ -109,7 +99,6 @@ class TrialSession:
 
         ran = self._run(changes, trial.slug, enough)
         trial.ran = ran
-        self._set_costs(trial)
         trial.losses = next((list(notes["losses"]) for notes in ran.notes if notes.get("losses")), [])
         self._judge_end(trial, ran)
         return trial
@@ -146,8 +135,12 @@ class TrialSession:
             trial.status, trial.why = "failed", trial.why or NO_STEPS
 
     def decide(self) -> None:
-        """Give the word for each measured trial, by the base runs before and after it."""
+        """Set each measured trial's status by the base runs beside it, and its costs by all of them."""
+        plain = [base.ran for base in self.bases[1:]]  # the first one has the profiler's own cost
         for trial in self.trials:
+            if trial.ran is not None and plain:
+                trial.memory_mib = _beyond(trial.ran.memory_mib, [ran.memory_mib for ran in plain])
+                trial.start_s = _beyond(trial.ran.start_s, [ran.start_s for ran in plain])
             if trial.measured is None or trial.status in ("no_effect", "failed", "out_of_memory", "by_hand"):
                 continue
             beside = [base.measured for base in self.bases[trial.after_base : trial.after_base + 2]]
@@ -257,6 +250,14 @@ class TrialSession:
         if self.options.copies:
             shutil.rmtree(place, ignore_errors=True)
         return ran
+
+
+def _beyond(value: float | None, without: Sequence[float | None]) -> float | None:
+    """Return how far ``value`` is from the mean of ``without``; 0 within their range."""
+    known = [each for each in without if each is not None]
+    if value is None or not known:
+        return None
+    return 0.0 if min(known) <= value <= max(known) else value - statistics.fmean(known)
 
 
 def _named(ran: Ran) -> str:

@@ -44,8 +44,8 @@ def mean_and_half_width(took: Sequence[float]) -> tuple[float, float]:
 def halves(took: Sequence[float]) -> tuple[float, float] | None:
     """Return the step times of a run's halves; None for too few steps.
 
-    Their difference is the run's drift. Each is the median of four blocks' means. A median of steps would jump where fast and slow steps alternate, as they do with a
-    loader that starves.
+    Their difference is the run's drift. Each is the median of four blocks' means. A median of steps would jump where fast and
+    slow steps alternate, as they do with a loader that starves.
     """
     blocks = _blocks(took[int(WARM_UP * len(took)) :])
     middle = len(blocks) // 2

@@ -81,16 +81,19 @@ def tried(session: TrialSession, *changes: Candidate) -> dict[str, dict[str, Any
     return {trial["change"]: trial for trial in table.plain(session)["trials"]}
 
 
-def test_memory_is_compared_with_a_base_run_that_was_not_profiled(
+def test_costs_are_counted_beyond_the_base_runs_that_were_not_profiled(
     session: TrialSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = sessions.run
+    plain, of_base = sessions.run, iter((900.0, 300.0, 360.0))
+    of_change = {"gc-frozen": 310.0, "loader-workers": 400.0}
 
     def run(order: RunRequest) -> Ran:
-        return replace(plain(order), memory_mib=900.0 if order.profiles else 300.0 if not order.settings.changes else 350.0)
+        changes = "".join(order.settings.changes)
+        return replace(plain(order), memory_mib=of_change[changes] if changes else next(of_base))
 
     monkeypatch.setattr(sessions, "run", run)
-    assert tried(session, FUSED, FROZEN)["fused-optimizer"]["memory_mib"] == 50.0
+    trials = tried(session, FROZEN, WORKERS)
+    assert [trials[slug]["memory_mib"] for slug in ("gc-frozen", "loader-workers")] == [0.0, 400.0 - 330.0]
 
 
 def test_kept_changes_are_tried_together_and_of_two_that_exclude_each_other_the_faster(session: TrialSession) -> None:
