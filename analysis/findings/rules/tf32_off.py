@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
+
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
@@ -24,6 +26,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import FP32_BY_NEED, factorizes
 from sawtooth.analysis.findings.recorded.counted_operations import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.knowledge.recurrent import RECURRENT
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
@@ -37,12 +40,14 @@ CHANGES = (
     CodeChange("Lightning", "Trainer()", 'torch.set_float32_matmul_precision("high")\nTrainer()'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., tf32=True)"),
 )
+NO_SHAPES = "Not predicted: the products inside cuDNN's recurrent layer have no recorded shapes."
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if FP32 products take a relevant share of the step on a GPU with TF32."""
     gpu, steps = context.rank.gpu, context.work_steps
-    if gpu is None or gpu.peak_tflops("tf32") is None:
+    peak = gpu.peak_tflops("tf32") if gpu is not None else None
+    if gpu is None or peak is None:
         return
     work = context.work
     products = work[work["category"].isin(("gemm", "conv")) & work["flop_operator"].notna()]
@@ -50,25 +55,35 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     # If some products of a kind run in TF32, it is on, and the library chose other kernels for the rest.
     products = products[(products["tensor_cores"] == "no") & ~products["category"].isin(set(fast["category"]))]
     slow = chosen(products, lambda row: product_dtype(row) == "fp32")
+    recurrent = _recurrent_fp32(work)
+    no_shapes = not context.is_trifle(ms_per_step(recurrent, steps))
+    slow = pd.concat([slow, recurrent]) if no_shapes else slow
     cost = ms_per_step(slow, steps)
     if context.is_trifle(cost):
         return
-    edit = retimed_products(slow, gpu, "tf32")
+    edit = None if no_shapes else retimed_products(slow, gpu, "tf32")
+    most = 1 - (gpu.peak_tflops("fp32") or 0.0) / peak if no_shapes else 1.0
     needed = factorizes(context)
     yield Evidence(
         Advice(
             f"TF32 is off: {in_words(cost)} of each step are FP32 products on ordinary units",
             Action("Allow", "TF32 for products and convolutions", ": one line, inputs and outputs stay FP32."),
-            note="Predicted with the time of TF32 kernels of these shapes on such a GPU.",
+            note=NO_SHAPES if no_shapes else "Predicted with the time of TF32 kernels of these shapes on such a GPU.",
             risk=FP32_BY_NEED if needed else "Products round their inputs to 10 bits of mantissa.",
             changes=CHANGES,
         ),
-        lost_ms=cost,
+        lost_ms=most * cost,
         cost_ms=cost,
         edits=[edit] if edit else [],
         at_most="warning" if needed else None,
         rows=evidence_of(slow, steps, ("flop_operator", "kernel")),
     )
+
+
+def _recurrent_fp32(work: pd.DataFrame) -> pd.DataFrame:
+    """Return the FP32 products without tensor cores that cuDNN's recurrent layers launch."""
+    inside = (work["category"] == "gemm") & (work["tensor_cores"] == "no") & work["operator"].isin(RECURRENT)
+    return chosen(work[inside], lambda row: bool(row.types) and row.types[0] == "float")
 
 
 RULE = Rule(

@@ -40,3 +40,15 @@ def test_advice_covers_only_the_products_that_it_reaches(
     result = analysed(tmp_path, trace)
     assert {finding.rule for finding in result.findings} & {"fp32-products", "tf32-off"} == found
     assert (not result.metrics["flops_per_step"].value) == (not found), "dense FLOPs are none of a sparse product's"
+
+
+def test_tf32_covers_products_inside_cudnns_recurrent_layers(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 1000 * k
+        trace.step(k + 1, at, at + 1000)
+        trace.op("aten::_cudnn_rnn", at + 10, at + 60, [[256, 48, 96]], ["float"])
+        trace.launch((at + 20, at + 25), (at + 30, at + 990), PLAIN)
+    (found,) = [finding for finding in analysed(tmp_path, trace).findings if finding.rule == "tf32-off"]
+    assert found.predicted_step_ms is None and "no recorded shapes" in found.prediction_note
+    assert 0.8 < (found.ceiling_ms_per_step or 0.0) / 0.96 < 0.95, "960 µs, at most by the ratio of both peaks"
