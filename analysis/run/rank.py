@@ -82,6 +82,8 @@ class RankTrace:
         window_ns = int(recording.rows(sql, [device])[0][0])
         outside_ns = 0 if counted or not window_ns else _outside_ns(recording, row, device)
         window_ns += outside_ns
+        waits = recording.frame(_SQL["waits"], [device])
+        idle_ns = waits[waits["owner"] == "idle"].groupby("step")["ns"].sum()
         name, gpu = self._gpu(device)
         kernels = recording.frame(_SQL["kernels"], [device])
         if row.vendor in WITHOUT_SMS:
@@ -114,7 +116,7 @@ class RankTrace:
             allocated_bytes=_allocated_bytes(recording, device),
             sampled=sampled,
             other_time_note=run_telemetry.other_time_note(sampled, profile_ns),
-            outlier_doubts=trust.doubts_of_outlier(steps, dict(recording.rows(_SQL["idle"], [device])), best.source),
+            outlier_doubts=trust.doubts_of_outlier(steps, idle_ns.to_dict(), best.source),
         )
         step_source = json.loads(self._facts.get("step_source", '"none"'))
         begun_before = counted == 1 and step_source == "annotation"
@@ -139,7 +141,7 @@ class RankTrace:
                 outlier_doubts=measured.outlier_doubts,
             ),
             ledger=ledger,
-            uneven=uneven_waits(recording.rows(_SQL["waits_by_step"], [device]), counted),
+            uneven=uneven_waits(_waits_in(waits, steps), counted),
             categories=_categories(kernels),
             phases=facts.phases,
             telemetry=sampled,
@@ -237,6 +239,13 @@ def _outside_ns(recording: Recording, row: RecordingRow, device: int) -> int:
     launched, began, ended = recording.rows(_SQL["asked"], [device])[0]
     start_ns = launched if launched is not None and began - launched > QUEUED_NS else began
     return max(start_ns - first, 0) + max(last - ended, 0)
+
+
+def _waits_in(waits: pd.DataFrame, steps: pd.DataFrame) -> list[tuple[str, float]]:
+    """Return cause and ms of each wait in each counted step."""
+    counted = waits[waits["step"].isin(steps.loc[steps["counted"], "step"])]
+    by_cause = counted.groupby(["cause", "step"])["ns"].sum() / 1e6
+    return [(str(cause), float(ms)) for (cause, _), ms in by_cause.items()]
 
 
 def _ledger(recording: Recording, device: int, window_ns: int, counted: int, outside_ns: int) -> list[LedgerRow]:

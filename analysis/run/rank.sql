@@ -66,9 +66,6 @@ WHERE o.start_ns < l.end_ns AND o.start_ns < t.host_end_ns
 -- name: allocated
 SELECT max(total_allocated_bytes) FROM allocations WHERE device_type <> 0 AND device = ?
 
--- name: idle
-SELECT step, sum(end_ns - start_ns) FROM gaps WHERE device = ? AND owner = 'idle' AND step IS NOT NULL GROUP BY step
-
--- name: waits_by_step
-SELECT cause, sum(end_ns - start_ns) / 1e6
-FROM gaps SEMI JOIN (SELECT step FROM steps WHERE device = $1 AND counted) USING (step) WHERE device = $1 GROUP BY cause, step
+-- name: waits
+SELECT step, owner, cause, sum(end_ns - start_ns)::BIGINT AS ns
+FROM gaps WHERE device = ? AND step IS NOT NULL GROUP BY ALL

@@ -56,7 +56,7 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(fresh: Se
     page.keyboard.press("Escape")
 
     page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()
-    expect(answer).to_contain_text("counted steps")
+    expect(answer).to_contain_text("The GPU works")
     _drag_across(page)
     expect(page.get_by_role("region", name="Details")).to_contain_text("Who owned the time")
     page.keyboard.press("f")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_time_evidence import FLOOR_MARGIN
 from sawtooth.analysis.replay.edits import Edit, apply
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import RankResult
@@ -54,7 +55,7 @@ def test_no_prediction_is_shorter_than_the_work_that_is_left_to_the_gpu(name: st
             assert finding.predicted_step_ms >= least * (1 - REPLAYS_WITHIN), finding.title
             assert finding.predicted_step_ms == whatif.predict_ms(rank.best, finding.edits), "one change, one prediction"
             assert finding.predicted_low_ms is not None and finding.predicted_high_ms is not None
-            assert finding.predicted_low_ms >= whatif.least_ms(rank.best, finding.edits)
+            assert finding.predicted_low_ms >= FLOOR_MARGIN * whatif.least_ms(rank.best, finding.edits)
         sure = finding.confidence == "high" and finding.predicted_step_ms is not None
         assert not sure or finding.predicted_low_ms is not None, "without an interval nothing is highly confident"
     of_rule = {finding.rule: finding.edits for finding in result.findings}
@@ -64,6 +65,6 @@ def test_no_prediction_is_shorter_than_the_work_that_is_left_to_the_gpu(name: st
         compiled = any(f.explains.compiles for f in result.findings if f.rule == step.rule)
         if compiled or whatif is None:
             break  # it makes the edits of several findings
-        assert step.predicted_low_ms >= whatif.least_ms(rank.best, made)
+        assert step.predicted_low_ms >= FLOOR_MARGIN * whatif.least_ms(rank.best, made)
         first = next(f for f in result.findings if f.rule == step.rule)
         assert len(made) > len(first.edits) or step.predicted_step_ms == first.predicted_step_ms
