@@ -35,7 +35,7 @@ class ChainChange:
     ``fixed`` are the rules whose findings the next run no longer has. ``before_ms`` and ``after_ms`` are the measured
     step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. If there
     is none, it is the prediction for the fix with the largest gain, or for the other batch size. It is None without any
-    prediction. All times are for the work in one step of the earlier run. ``work`` is the work in a step of this run
+    prediction, or if this run tried another number than advised. All times are for the work in one step of the earlier run. ``work`` is the work in a step of this run
     divided by that of the run before. ``verdict`` is the answer of the comparison.
     """
 
@@ -103,7 +103,10 @@ def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | Non
     ]
     # Without a prediction for these fixes together, take the fix with the largest predicted gain. Often the fixes are several
     # ways to make one change.
-    predicted_ms = comparison.prediction.predicted_ms if comparison.prediction is not None else min(promised, default=None)
+    prediction = comparison.prediction
+    predicted_ms = min(promised, default=None)
+    if prediction is not None:
+        predicted_ms = prediction.predicted_ms if prediction.tried is None else None
     if other is not None:
         larger_ms = at_batch(a.first, work)
         predicted_ms = larger_ms / work if larger_ms is not None else None

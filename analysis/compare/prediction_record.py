@@ -58,9 +58,9 @@ def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | Non
 def remember(folder: DataFolder, run_a: str, run_b: str, prediction: Prediction) -> None:
     """Store the predicted and the measured step time of two runs (given by id), once for each pair.
 
-    Does nothing if B has other differences as well.
+    Does nothing if B does not test the prediction.
     """
-    if prediction.also_changed:
+    if not prediction.is_tested:
         return
     pairs = _pairs(folder)
     record = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms, prediction.low_ms, prediction.high_ms)

@@ -62,6 +62,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
             "predicted_high_ms": prediction.high_ms,
             "measured_step_ms": prediction.measured_ms,
             "changed_too": list(prediction.also_changed),
+            "other_number": prediction.tried,
         }
         if (prediction := comparison.prediction) is not None
         else None,

@@ -9,7 +9,6 @@ from itertools import takewhile
 from sawtooth.analysis.compare.changed.differences import SetupDifference
 from sawtooth.analysis.run.model import Finding, RunResult
 
-NEARLY = 0.75  # Share of an advised number. Six workers count as following the advice of eight, two do not.
 # Choices that a user makes directly. Other traits, such as copies to the host, change as a result. The choices below
 # change when a step is compiled.
 SET_UP = frozenset({"loader", "dtype", "gpus", "host_memory"})
@@ -21,7 +20,8 @@ class Prediction:
     """The step time (ms) that A's report predicted for the fixes of ``rules``, and B's measured step time.
 
     ``low_ms`` and ``high_ms`` are the predicted interval, if there is one. ``also_changed`` names other differences of B. If
-    there are any, the measurement cannot test the prediction.
+    there are any, the measurement cannot test the prediction. ``tried`` is B's number, such as that of loader workers, if the
+    advice gives another one. Then it does not test the prediction either.
     """
 
     rules: tuple[str, ...]
@@ -30,14 +30,20 @@ class Prediction:
     low_ms: float | None = None
     high_ms: float | None = None
     also_changed: tuple[str, ...] = ()
+    tried: float | None = None
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether B follows the advice as given, and changes nothing else."""
+        return not self.also_changed and self.tried is None
 
     @property
     def held(self) -> bool | None:
         """Whether the measured step time is in the predicted interval.
 
-        None without an interval, or if B has other differences.
+        None without an interval, or if B does not test it.
         """
-        if self.low_ms is None or self.high_ms is None or self.also_changed:
+        if self.low_ms is None or self.high_ms is None or not self.is_tested:
             return None
         return self.low_ms <= self.measured_ms <= self.high_ms
 
@@ -51,7 +57,8 @@ def prediction(
 ) -> Prediction | None:
     """Return the prediction to compare with B's step time, or None if A has none for these fixes.
 
-    It also names B's other differences: other choices among ``changes``, and ``otherwise``.
+    It also names B's other differences: other choices among ``changes``, and ``otherwise``. It gives B's number where the
+    advice has another one.
     """
     predicted = _predicted_for(a, measured_ms, fixed, changes)
     if predicted is None:
@@ -63,7 +70,8 @@ def prediction(
     )
     choices = SET_UP if compiled else SET_UP | OF_THE_PROGRAM
     other = [d.what for d in changes if d.finding is None and d.key in choices and not set(d.rules) & set(predicted.rules)]
-    return replace(predicted, also_changed=(*other, *otherwise))
+    tried = next((d.amount for f in fixes for d in changes if f.rule in d.rules and _has_another_number(d, f)), None)
+    return replace(predicted, also_changed=(*other, *otherwise), tried=tried)
 
 
 def _predicted_for(
@@ -78,7 +86,7 @@ def _predicted_for(
     """
     shown = {rule for difference in changes if difference.finding is None for rule in difference.rules}
     ways = [
-        [f for f in a.findings if _promises(f) and f.rule in difference.rules and _as_advised(f, difference)]
+        [f for f in a.findings if _promises(f) and f.rule in difference.rules]
         for difference in changes
         if difference.finding is None
     ]
@@ -105,13 +113,10 @@ def _predicted_for(
     return _of_finding(best_of_ways[0], measured_ms) if len(best_of_ways) == 1 else None
 
 
-def _as_advised(finding: Finding, difference: SetupDifference) -> bool:
-    """Return whether B has at least about as much of the change as A's advice said.
-
-    For example, two workers do not test the predicted gain of eight.
-    """
+def _has_another_number(difference: SetupDifference, finding: Finding) -> bool:
+    """Return whether B's number is not the advised one: four workers do not test five."""
     advised = finding.action.amount
-    return advised is None or difference.amount is None or difference.amount >= NEARLY * advised
+    return advised is not None and difference.amount is not None and difference.amount != advised
 
 
 def _promises(finding: Finding) -> bool:

@@ -150,7 +150,8 @@ def _of_trace(recording: Recording, run: RunResult) -> Iterator[Trait]:
     if run.lead is not None and (reduced := gradient_sync(recording, run.lead)):
         yield Trait("gradient_sync", "Gradients are reduced", reduced, (*COMMUNICATION, *LAUNCHES))
     if run.communication is not None and (schedule := run.communication.schedule) is not None:
-        yield Trait("micro_batches", "Micro-batches of the pipeline", f"{schedule.microbatches:,}", COMMUNICATION)
+        micro = schedule.microbatches
+        yield Trait("micro_batches", "Micro-batches of the pipeline", f"{micro:,}", COMMUNICATION, amount=micro)
         if schedule.schedule is not None:
             yield Trait("schedule", "Schedule of the pipeline", schedule.schedule, COMMUNICATION)
 

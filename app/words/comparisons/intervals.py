@@ -48,7 +48,7 @@ def ratio_digits(verdict: Verdict) -> int:
 def ratios(comparison: Comparison) -> list[Ratio]:
     """Return A's step time ÷ B's with its interval, and before it the ratio that A's report predicted.
 
-    The list is empty if the ratio's interval is not known or open. A prediction is left out if B differs in more than it.
+    The list is empty if the ratio's interval is not known or open. A prediction is left out if B does not test it.
     """
     low, high = comparison.verdict.ratio or (None, None)
     a, b = comparison.best.a, comparison.best.b
@@ -57,7 +57,7 @@ def ratios(comparison: Comparison) -> list[Ratio]:
     estimated = any(source in ESTIMATED for sources in comparison.sources for source in sources)
     shown = [Ratio("estimated" if estimated else "measured", a / b, low, high)]
     predicted = comparison.prediction
-    if predicted is not None and predicted.low_ms and predicted.high_ms and not predicted.also_changed:
+    if predicted is not None and predicted.low_ms and predicted.high_ms and predicted.is_tested:
         shown.insert(
             0, Ratio("predicted", a / predicted.predicted_ms, a / predicted.high_ms, a / predicted.low_ms, predicted=True)
         )

@@ -153,12 +153,15 @@ def tested(comparison: Comparison) -> str | None:
     fixes = "; ".join(actions.get(rule, fmt.heading(rule)) for rule in prediction.rules)
     predicted = _predicted(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
     off = prediction.measured_ms / prediction.predicted_ms - 1
-    missed = not (prediction.low_ms or 0.0) <= prediction.measured_ms <= (prediction.high_ms or math.inf)
+    outside = not (prediction.low_ms or 0.0) <= prediction.measured_ms <= (prediction.high_ms or math.inf)
+    missed = outside and prediction.tried is None
     by = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if missed else ""
     sentence = f"Predicted {predicted}, {_came_to(comparison, prediction.measured_ms)}{by}: {fixes}."
     if prediction.also_changed:
         also = "; ".join(prediction.also_changed)
         return f"{sentence} B differs in more ({also}). The prediction does not include this, so the result does not test it."
+    if prediction.tried is not None:
+        return f"{sentence} B has another number ({prediction.tried:g}), so the result does not test the prediction."
     return " ".join(filter(None, (sentence, _why_missed(comparison, prediction) if missed else None)))
 
 

@@ -73,7 +73,7 @@ def compared(monkeypatch, *, best=(100.0, 80.0), per_s=None, fixed=(), predicted
     ]
     comparison = SimpleNamespace(
         best=SimpleNamespace(a=best[0], b=best[1]), throughput=throughput, findings_fixed=findings,
-        prediction=predicted_ms and SimpleNamespace(predicted_ms=predicted_ms), answer="slower" if per_s else "faster",
+        prediction=predicted_ms and SimpleNamespace(predicted_ms=predicted_ms, tried=None), answer="slower" if per_s else "faster",
     )  # fmt: skip
     monkeypatch.setattr(module, "compare", lambda a, b: comparison)
 

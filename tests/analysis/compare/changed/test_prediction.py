@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from sawtooth.analysis.compare import prediction_record
 from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.model import Action, Explains, Finding, NotChecked, PlanStep
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.app.words.comparisons import setup_changes
+from sawtooth.app.words.comparisons import intervals, setup_changes
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 from tests.support.actions import act
@@ -113,18 +114,26 @@ def test_of_several_findings_that_advise_one_change_the_most_promising_is_tested
     assert compare(*sides).prediction.predicted_ms == 28.0
 
 
-def test_two_workers_do_not_test_what_eight_were_to_bring():
+@pytest.mark.parametrize("key", ["loader", "micro_batches"])
+@pytest.mark.parametrize("number", [2, 4, 5, 6])
+def test_another_number_than_the_advised_one_does_not_test_the_prediction(tmp_path, key, number):
+    advised = replace(promised("fix", 4.8, key), predicted_low_ms=4.0, predicted_high_ms=6.0)
     a = replace(
-        run_of(best_ms=39.5, source="user"),
-        findings=[replace(promised("loader", 4.8, "loader"), action=Action("Use", "$amount loader workers", amount=8))],
+        run_of(best_ms=39.5, source="user"), findings=[replace(advised, action=Action("Use", "$amount of them", amount=5))]
     )
-    b = run_of("b" * 16, best_ms=19.5, source="user")
-
-    def with_workers(run, count):
-        return replace(side(run), traits=(Trait("loader", "Loaded", f"{count}", kind=f"{bool(count)}", amount=count),))
-
-    assert compare(with_workers(a, 0), with_workers(b, 2)).prediction is None
-    assert compare(with_workers(a, 0), with_workers(b, 6)).prediction.predicted_ms == 4.8
+    runs = ((a, 1), (run_of("b" * 16, best_ms=19.5, source="user"), number))
+    found = compare(*(replace(side(run), traits=(Trait(key, "Has", f"{count}", amount=count),)) for run, count in runs))
+    said = setup_changes.tested(found).replace("\u00a0", " ")
+    start = "Predicted ≈ 4.80 ms (4.00 to 6.00 ms), measured 19.5 ms by the stopwatch"
+    folder = DataFolder(tmp_path).create()
+    prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
+    if number == 5:
+        assert found.prediction.held is False and said.startswith(f"{start}, 306 % longer than predicted: Use 5 of them.")
+        assert len(intervals.ratios(found)) == 2 and len(prediction_record.records(folder)) == 1
+    else:
+        another = f"B has another number ({number}), so the result does not test the prediction."
+        assert found.prediction.held is None and said == f"{start}: Use 5 of them. {another}"
+        assert not any(ratio.predicted for ratio in intervals.ratios(found)) and not prediction_record.records(folder)
 
 
 def test_runs_of_one_command_are_said_to_be():
