@@ -15,8 +15,19 @@ from typing import Any, NamedTuple
 
 from .shared import process_wide, watch
 
-KIND = "_sawtooth_kind"  # attribute of an iterator with the kind of its dataset: type and size
+SOURCE = "_sawtooth_source"  # attribute of an iterator with its dataset
+MOST_SOURCES = (
+    100  # A loop may make a dataset in each epoch. Of further ones, those of the same type and size are not told apart.
+)
 ITERATORS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+
+
+class WaitedDataset(NamedTuple):
+    """A dataset. A new one may have the same id as one that was deleted."""
+
+    kind: type
+    size: int
+    id: int
 
 
 class Waited(NamedTuple):
@@ -31,14 +42,16 @@ class Waited(NamedTuple):
 
 
 class LoaderWaits:
-    """The waits of one process so far, by kind of dataset. Only those of the main thread count."""
+    """The waits of one process so far, by dataset. Only those of the main thread count."""
 
     def __init__(self) -> None:
-        self._waited: dict[object, Waited] = {}
+        self._waited: dict[WaitedDataset | None, Waited] = {}
         self._within = False
 
-    def timed(self, function: Callable[[Any], Any], of: Any, kind: object, *, first: bool, starts: bool = False) -> Any:
-        """Call ``function`` with ``of`` and count its time.
+    def timed(
+        self, function: Callable[[Any], Any], of: Any, source: WaitedDataset | None, *, first: bool, starts: bool = False
+    ) -> Any:
+        """Call ``function`` with ``of`` and count its time for ``source``, None if that is not known.
 
         The call that ends an epoch counts for the next first batch.
         """
@@ -52,27 +65,29 @@ class LoaderWaits:
             raise
         finally:
             took_ns, self._within = time.perf_counter_ns() - start_ns, False
-            ns, first_ns, start_ns = self._waited.get(kind, Waited())
-            self._waited[kind] = Waited(ns + took_ns, first_ns + took_ns * first, start_ns + took_ns * starts)
+            if source is not None and source not in self._waited and len(self._waited) >= MOST_SOURCES:
+                source = source._replace(id=0)
+            ns, first_ns, start_ns = self._waited.get(source, Waited())
+            self._waited[source] = Waited(ns + took_ns, first_ns + took_ns * first, start_ns + took_ns * starts)
 
     def since_last(self) -> Callable[[int, str], Waited | None]:
         """Return a function that gives the wait since its last call for an optimizer, None without one.
 
-        A step with an evaluation counts only the loaders that other steps used, because the evaluation has a loader of its own.
+        A step with an evaluation counts only the datasets that other steps used, because the evaluation has a dataset of its own.
         """
-        before: dict[int, dict[object, Waited]] = {}
+        before: dict[int, dict[WaitedDataset | None, Waited]] = {}
         began = dict(self._waited)
-        own: set[object] = set()
+        own: set[WaitedDataset | None] = set()
 
         def since(optimizer: int, phase: str) -> Waited | None:
             last = before.get(optimizer, began)
-            kinds = [kind for kind, waited in self._waited.items() if waited != last.get(kind)]
-            if not kinds:
+            sources = [source for source, waited in self._waited.items() if waited != last.get(source)]
+            if not sources:
                 return None
             before[optimizer] = dict(self._waited)
             if phase != "eval":
-                own.update(kinds)
-            waits = [(self._waited[kind], last.get(kind, Waited())) for kind in kinds if kind in own or not own]
+                own.update(sources)
+            waits = [(self._waited[source], last.get(source, Waited())) for source in sources if source in own or not own]
             differences = [[now - then for now, then in zip(*wait, strict=True)] for wait in waits]
             return Waited(*(sum(parts) for parts in zip(*differences, strict=True)))
 
@@ -92,10 +107,10 @@ class LoaderWaits:
 
 def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(loader: Any) -> Any:
-        kind, kept = _kind(loader.dataset), getattr(loader, "_iterator", None) is not None  # with persistent workers
-        iterator = _through(watchers, start, loader, kind, first=True, starts=not kept)
+        source, kept = _source(loader.dataset), getattr(loader, "_iterator", None) is not None  # with persistent workers
+        iterator = _through(watchers, start, loader, source, first=True, starts=not kept)
         with contextlib.suppress(Exception):  # a subclass may return anything
-            setattr(iterator, KIND, kind)
+            setattr(iterator, SOURCE, source)
         return iterator
 
     return timed
@@ -103,23 +118,25 @@ def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Ca
 
 def _timed_batch(following: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(iterator: Any) -> Any:
-        return _through(watchers, following, iterator, getattr(iterator, KIND, None), first=iterator._num_yielded == 0)
+        return _through(watchers, following, iterator, getattr(iterator, SOURCE, None), first=iterator._num_yielded == 0)
 
     return timed
 
 
-def _through(watchers: list[LoaderWaits], function: Callable[[Any], Any], of: Any, kind: object, **part: bool) -> Any:
+def _through(
+    watchers: list[LoaderWaits], function: Callable[[Any], Any], of: Any, source: WaitedDataset | None, **part: bool
+) -> Any:
     """Call ``function`` with ``of``, timed by each of the watchers."""
     for waits in watchers[1:]:  # a second recorder is rare
-        function = partial(waits.timed, function, kind=kind, **part)
-    return watchers[0].timed(function, of, kind, **part) if watchers else function(of)
+        function = partial(waits.timed, function, source=source, **part)
+    return watchers[0].timed(function, of, source, **part) if watchers else function(of)
 
 
-def _kind(dataset: Any) -> tuple[type, int]:
+def _source(dataset: Any) -> WaitedDataset:
     size = 0
     with contextlib.suppress(Exception):  # an IterableDataset has no length
         size = len(dataset)
-    return type(dataset), size
+    return WaitedDataset(type(dataset), size, id(dataset))
 
 
 LOADER_WAITS = process_wide("loader_waits", LoaderWaits)  # for `sawtooth run`

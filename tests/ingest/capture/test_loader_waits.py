@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sawtooth.ingest.capture.in_process import loader_waits
 from sawtooth.ingest.capture.in_process.loader_waits import LoaderWaits, Waited
 
 
@@ -45,7 +46,8 @@ def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypa
     monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
     waits, loaders = LoaderWaits(), torch_loaders(clock)
     leave, since = waits.watch(loaders), waits.since_last()
-    batches = loaders.DataLoader([1], 3).__iter__()
+    trained, validated = [1], [2]
+    batches = loaders.DataLoader(trained, 3).__iter__()
     seen = []
     for _ in range(3):
         batches._next_data()
@@ -54,8 +56,16 @@ def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypa
     assert since(0, "train") is None
     with pytest.raises(StopIteration):
         batches._next_data()
-    loaders.DataLoader("validation", 3).__iter__()._next_data()
+    loaders.DataLoader(validated, 3).__iter__()._next_data()
     assert since(0, "eval") == Waited(2, 2, 0)  # the end of the epoch, but nothing of the evaluation's loader
+    loaders.DataLoader(validated, 3).__iter__()._next_data()
+    loaders.DataLoader(trained, 3).__iter__()._next_data()  # another loader of the same dataset
+    assert since(0, "eval") == Waited(40, 40, 10)
+    monkeypatch.setattr(loader_waits, "MOST_SOURCES", 2)
+    for made in ([3], [4], (5,)):
+        loaders.DataLoader(made, 3).__iter__()._next_data()
+    assert since(0, "train") == Waited(120, 120, 30)
+    assert {source.id for source in waits._waited if source is not None} == {id(trained), id(validated), 0}
     leave()
     loaders.DataLoader([1], 3).__iter__()._next_data()
     assert since(0, "train") is None
