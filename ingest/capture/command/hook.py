@@ -7,7 +7,6 @@ and a few more if the training's data fills the processor's caches.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
@@ -25,20 +24,17 @@ from ..in_process.loader_waits import LOADER_WAITS, LoaderWaits
 from ..in_process.postponed import Postponed
 from ..in_process.profile_cost import ProfileCost
 from ..in_process.profilers import PROFILERS
-from ..in_process.rank_agreement import agreed_start
+from ..in_process.rank_agreement import Looks, agreed_start
 from ..marks import MarkWriter
 from ..profiler import StepProfiler
 from .call_site import CallSite, CallSites
 from .graphs import GRAPHS
 from .loop_times import LEAST_STEPS, Extent, LoopWatch
-from .parts import check_whole, note_error
+from .parts import note_error, publish
 from .settings import FOLDER, LOADER, HookSettings
 from .updates import UPDATES
 from .without_optimizer import boundaries, timed_profile
 
-LOOK_EVERY = 10  # steps between looks of the other ranks for the first rank's decision
-AT = "-at"  # in the name of a later trace, before the number of the step that precedes its profile
-LATER_PROFILES = 9  # Of the profiles after the first, only so many are stored, because weeks of training would fill the disk.
 HOOK_FRAMES = 3  # frames of the hook above the call site of a step
 ALONE_STEPS = 50  # Ranks without a shared folder all profile from this step on.
 LOOP_STEPS = 2  # An optimizer that stepped only once does not make a loop yet.
@@ -78,7 +74,7 @@ class Hook:
         self._call_site = call_site or CallSites().here
         self._loop = LeadingOptimizer()
         self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
-        self._watch = LoopWatch()
+        self._watch, self._looks = LoopWatch(), Looks(clock_ns)
         self._begin_at: int | None = None  # the step at which all ranks begin the profile
         self._extent = Extent(settings.steps)  # of the current or next profile
         self._profiler: StepProfiler | None = None
@@ -145,7 +141,7 @@ class Hook:
             elif (is_profiled and not self._watch.knows((number, site.number))) or self._loop.has_ended(
                 self._profiled_optimizer
             ):
-                self._try_later()
+                self._try_later(keep=is_profiled)
             elif is_profiled and (self._cost.must_end(index) or index >= self._until):
                 self._stop(now_ns)
         elif leads:
@@ -172,8 +168,9 @@ class Hook:
         if self.settings.ranks == 1:
             return self._chosen()
         first = self.settings.rank == 0
-        if self._begin_at is None and (self._chosen() if first else index % LOOK_EVERY == 0):
-            agreed = agreed_start(self.settings.folder, index, self._extent if first else None)
+        if self._begin_at is None and (self._chosen() if first else self._looks.are_due(index)):
+            mine = (*self._extent, self._watch.step_ns) if first else None
+            agreed = agreed_start(self.settings.folder, index, mine)
             if agreed is not None:
                 self._begin_at, self._extent = agreed[0], Extent(*agreed[1:])
         return self._begin_at is not None and index >= self._begin_at
@@ -196,17 +193,25 @@ class Hook:
         self._cost.begins(after_first=self._torch.cuda.is_available())
 
     def _stop(self, now_ns: int) -> None:
-        profiler, self._profiler = self._profiler, None
         self._over = self.settings.every <= 0 and self.settings.ranks > 1  # ranks agree on one profile only
+        self._end()
+        self._watch.profiled(now_ns)
+
+    def _end(self, *, with_loop: bool = False) -> None:
+        profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            with self._cost.ending(range(len(self._steps)), self._extent.steps):
+            with self._cost.ending(range(len(self._steps)), self._extent.steps, with_loop=with_loop):
                 profiler.stop()
-                self._watch.profiled(now_ns)
                 self._publish(profiler.trace)
 
-    def _try_later(self) -> None:
-        """Abandon a profile whose loop has ended: its optimizer stopped or is called from a new place."""
-        self._drop()
+    def _end_with_loop(self) -> None:
+        """End a profile whose loop has ended; keep it if it has enough steps."""
+        keeps = self._profiler is not None and not self._profiler.interrupted and self._cost.allows_keeping
+        self._end(with_loop=True) if keeps else self._drop()
+
+    def _try_later(self, keep: bool) -> None:
+        """End a profile whose loop has ended: a new place calls its optimizer, or ``keep`` is false."""
+        self._end_with_loop() if keep else self._drop()
         self._watch.begins_anew()
         self._not_before = self._loop.steps + LEAST_STEPS
 
@@ -217,25 +222,19 @@ class Hook:
             profiler.abandon()
 
     def _publish(self, part: Path) -> None:
-        """Publish a trace; with ``every`` also the newest LATER_PROFILES, named by the step before.
-
-        Without ``every``, a later trace shows a longer loop and replaces the first.
-        """
-        check_whole(part)
-        trace = self._file("trace", "json")
-        if self._taken and self.settings.every > 0:
-            trace = trace.with_stem(f"{trace.stem}{AT}{self._began}")
-            self._later.append(trace)
-        part.replace(trace)
-        if len(self._later) > LATER_PROFILES:
-            self._later.pop(0).unlink(missing_ok=True)
+        """Publish a trace. Without ``every``, a later trace shows a longer loop and replaces the first."""
+        publish(
+            part, self._file("trace", "json"), self._later, self._began if self._taken and self.settings.every > 0 else None
+        )
         rounds = -(-max(self.settings.every, 2 * self._extent.steps) // self._extent.round)
         self._taken, self._not_before = True, self._began + rounds * self._extent.round  # at the same position in a round
 
     def finish(self) -> None:
-        """Write the remaining marks at the process's end; a profile that has not ended is abandoned."""
-        with contextlib.suppress(Exception):
-            self._drop()
+        """Write the remaining marks at the process's end, and a profile with enough steps."""
+        try:
+            self._drop() if self._broken else self._end_with_loop()
+        except Exception as error:
+            note_error(self._file("trouble", "json"), error, self.settings.rank)
         self.leave()
 
     def leave(self) -> None:
@@ -254,6 +253,7 @@ class Hook:
 
     def drop(self) -> None:
         """Do nothing more, and delete everything that was recorded."""
+        self._broken = True  # so that no profile is written
         self.finish()
         patterns = (self._file(kind, "*").name.replace(".*", "*") for kind in ("marks", "trace"))
         for path in [path for pattern in patterns for path in self.settings.folder.glob(pattern)]:

@@ -50,6 +50,11 @@ class LoopTimes:
         """The time from the end of the first step to the end of the last."""
         return (self._recent_ns[-1] - self._first_ns) / 1e9 if self.count else 0.0
 
+    @property
+    def step_ns(self) -> float:
+        """The median time of the last LEAST_STEPS steps."""
+        return _median_gap(list(self._recent_ns)[-LEAST_STEPS - 1 :])
+
     def is_steady(self, least_s: float) -> bool:
         """Return whether the loop has run ``least_s`` seconds and is steady, or PATIENCE_S has passed."""
         if self.count <= LEAST_STEPS or self.seconds < least_s:
@@ -122,6 +127,11 @@ class LoopWatch:
     def extent(self, least: int) -> Extent | None:
         """Return the extent of a profile that begins now; None if it must begin later."""
         return self._times.extent(least)
+
+    @property
+    def step_ns(self) -> float:
+        """The median time of the last steps of a steady loop."""
+        return self._times.step_ns
 
     def profiled(self, now_ns: int) -> None:
         """Note that the current loop was profiled; its last step ended at ``now_ns``."""

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 
-from sawtooth.ingest.capture.command import hook
 from sawtooth.ingest.capture.command.loop_times import LEAST_STEPS, PATIENCE_S
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, is_loop, loop_of
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
-from sawtooth.ingest.capture.in_process.rank_agreement import RANKS_LEAD
+from sawtooth.ingest.capture.in_process.profile_cost import LEAST_KEPT
+from sawtooth.ingest.capture.in_process.rank_agreement import lead
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
 NOTHING = NO_LOOP + "So {recorded} was recorded. {why}"
@@ -81,11 +81,10 @@ def no_profile_sentence(run: RecordedRun, profiled: int, after_s: float) -> str:
     """
     marks = _marks_of(run)
     steps, seconds = loop_of(marks[0])
-    needed = profiled + 2  # also the step in which the profile begins, and the one that ends it
-    # Ranks check every LOOK_EVERY steps whether to begin, and then begin together RANKS_LEAD steps later.
-    needed += RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
-    least = LEAST_STEPS + needed
     step_s = seconds / (steps - 1) if steps > 1 else 0.0
+    # Also the step in which the profile begins, and the one that ends it. Ranks begin together some steps after the decision.
+    needed = min(profiled, LEAST_KEPT) + 2 + (lead(step_s * 1e9) if len(marks) > 1 else 0)
+    least = LEAST_STEPS + needed
     by_time = ceil(after_s / step_s) + needed if step_s else least
     text = {"steps": _steps(steps), "seconds": _seconds(seconds)}
     if steps >= max(least, by_time):

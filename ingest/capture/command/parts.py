@@ -22,6 +22,8 @@ PREFIX = "sawtooth-run-"
 LOCK = "lock"
 LOADED = "loaded"  # made by startup/sitecustomize.py in every Python that it reaches
 RECORDED = ("marks-*.jsonl", "trace-*.json", "live/*/meta.json")
+AT = "-at"  # in the name of a later trace, before the number of the step that precedes its profile
+LATER_PROFILES = 9  # Of the profiles after the first, only so many are stored, because weeks of training would fill the disk.
 RESERVED_BYTES = 4096  # for a note on an error and its process
 TAIL_BYTES = 64  # a trace ends with a brace, and perhaps a line break
 LOW_BYTES = 1 << 20  # with less free space the disk counts as full: one flush of sampler and marks needs more
@@ -98,6 +100,20 @@ def check_whole(trace: Path) -> None:
         file.seek(max(0, trace.stat().st_size - TAIL_BYTES))
         if not file.read().rstrip().endswith(b"}"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def publish(part: Path, trace: Path, later: list[Path], began: int | None) -> None:
+    """Give the trace in ``part`` the name ``trace``, or one with the step ``began`` if that is known.
+
+    ``began`` is the step before its profile. Of these traces, only the newest LATER_PROFILES stay, in ``later``. Raises OSError if the trace is not whole.
+    """
+    check_whole(part)
+    if began is not None:
+        trace = trace.with_stem(f"{trace.stem}{AT}{began}")
+        later.append(trace)
+    part.replace(trace)
+    if len(later) > LATER_PROFILES:
+        later.pop(0).unlink(missing_ok=True)
 
 
 def errors_in(folder: Path) -> list[str]:

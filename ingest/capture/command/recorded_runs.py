@@ -13,7 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.command.hook import AT, BOUNDARY_SUFFIX
+from sawtooth.ingest.capture.command.hook import BOUNDARY_SUFFIX
+from sawtooth.ingest.capture.command.parts import AT
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.capture.in_process import profile_cost
 from sawtooth.ingest.capture.marks import MARK

@@ -13,13 +13,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ...loop.command import EARLY_END, PAUSED
-from .event_limit import EventLimit
+from .event_limit import MOST_EVENTS, EventLimit
 from .rank_agreement import agreed_end
 
 SLOWED_MARKS = 2  # steps that a profile slows after its end: it is written in the first, and CUPTI detaches in the second
+LEAST_KEPT = (
+    3  # Whole steps of a profile that is kept although its loop ended. The next loop's first step may follow them in the trace.
+)
 NOTED_S = 3.0  # Shorter pauses are not reported. The profile of a usual loop is written in one to two seconds.
 NOTES = "pause-*.json"
-EARLY = EARLY_END + " {steps} of {wanted} steps, because the process grew by the memory of about {events:,.0f} operators. "
+EARLY = EARLY_END + " {steps} of {wanted} steps, because {why}."
+FULL = "the process grew by the memory of about {events:,.0f} operators"
+LOOP_ENDED = "the loop ended"
 PAUSE = PAUSED + " for {seconds:.1f} s to write {what}. No step time includes this."
 
 
@@ -47,21 +52,34 @@ class ProfileCost:
         end = agreed_end(self._folder, step + 1 if full else None)
         return end is not None and step >= end
 
+    @property
+    def steps(self) -> int:
+        """The number of whole steps in the profile. Its first step is not whole."""
+        return self._limit.steps - 1
+
+    @property
+    def allows_keeping(self) -> bool:
+        """Whether a profile whose loop has ended has enough steps, and not too many events after them."""
+        return self.steps >= LEAST_KEPT and self._limit.events() <= MOST_EVENTS
+
     @contextlib.contextmanager
-    def ending(self, optimizers: Iterable[int], wanted: int) -> Iterator[None]:
+    def ending(self, optimizers: Iterable[int], wanted: int, *, with_loop: bool = False) -> Iterator[None]:
         """Time the end of a profile of ``wanted`` steps; it slows the next steps of ``optimizers``.
 
-        Write a note if the end takes NOTED_S or longer, or if the profile has fewer steps.
+        Write a note if the end takes NOTED_S or longer, or if the profile has fewer steps: ``with_loop`` because its loop ended, else
+        because it would hold too many events. A later profile replaces the note.
         """
         began, events = time.monotonic(), self._limit.events()
         self.slow(optimizers)
         yield
         self._seconds.append(time.monotonic() - began)
-        steps = self._limit.steps - 1  # the first step was not complete
-        if max(self._seconds) >= NOTED_S or steps < wanted:
-            note = {"seconds": self._seconds, "steps": steps, "wanted": wanted, "events": events}
-            with contextlib.suppress(OSError):
-                (self._folder / NOTES.replace("*", str(os.getpid()))).write_text(json.dumps(note))
+        why = LOOP_ENDED if with_loop else FULL.format(events=round(events, -3))
+        note = {"seconds": self._seconds, "steps": self.steps, "wanted": wanted, "why": why}
+        path = self._folder / NOTES.replace("*", str(os.getpid()))
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+            if max(self._seconds) >= NOTED_S or self.steps < wanted:
+                path.write_text(json.dumps(note))
 
     def slow(self, optimizers: Iterable[int]) -> None:
         """Note that a profile ends, which slows the next steps of ``optimizers``."""
@@ -89,5 +107,6 @@ def sentences_in(folder: Path) -> list[str]:
     longest = max(notes, key=lambda note: sum(note["seconds"]))
     count = len(longest["seconds"])
     what = "its profile" if count == 1 else f"its {count} profiles"
-    early = EARLY.format(**longest | {"events": round(longest["events"], -3)}) if longest["steps"] < longest["wanted"] else ""
-    return [early + PAUSE.format(seconds=sum(longest["seconds"]), what=what)]
+    early = EARLY.format(**longest) if longest["steps"] < longest["wanted"] else ""
+    paused = PAUSE.format(seconds=sum(longest["seconds"]), what=what) if max(longest["seconds"]) >= NOTED_S else ""
+    return [" ".join(filter(None, (early, paused)))]

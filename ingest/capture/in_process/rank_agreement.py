@@ -7,24 +7,51 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 
-RANKS_LEAD = 20  # Steps from rank 0's decision to the profile: ranks are one or two steps apart and check every ten steps.
+LOOK_STEPS = 10  # Other ranks look for rank 0's decision after so many steps, because a look takes 10 µs,
+LOOK_NS = 50_000_000  # or after this time.
+RANKS_APART = 10  # Steps by which a rank may be ahead of rank 0. Usually it is one or two.
 START_FILE = "profile_at"
 END_FILE = "profile_until"
 
 
-def agreed_start(folder: Path, index: int, mine: tuple[int, int] | None) -> tuple[int, int, int] | None:
+def lead(step_ns: float) -> int:
+    """Return the number of steps of ``step_ns`` from rank 0's decision to the profile.
+
+    All ranks look for the decision before.
+    """
+    looks = ceil(2 * LOOK_NS / step_ns) if step_ns > 0 else LOOK_STEPS  # twice the time, because steps vary
+    return RANKS_APART + min(looks, LOOK_STEPS)
+
+
+class Looks:
+    """The times at which a rank looks for rank 0's decision."""
+
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        self._clock_ns, self._last_ns = clock_ns, 0
+
+    def are_due(self, index: int) -> bool:
+        """Return whether to look after step ``index``."""
+        now_ns = self._clock_ns()
+        due = index % LOOK_STEPS == 0 or now_ns - self._last_ns >= LOOK_NS
+        self._last_ns = now_ns if due else self._last_ns
+        return due
+
+
+def agreed_start(folder: Path, index: int, mine: tuple[int, int, float] | None) -> tuple[int, int, int] | None:
     """Return the step at which all ranks start to profile, and the profile's extent.
 
     None while they are not known. An extent is the number of steps to profile and the number of steps in a round. ``mine`` is the extent that the first rank
-    chose at step ``index``, where a round begins. It is None for other ranks and before the choice.
+    chose at step ``index``, where a round begins, and the time of a step in ns. It is None for other ranks and before the choice.
     """
     file = folder / START_FILE
     if mine is not None:
-        steps, in_round = mine
+        steps, in_round, step_ns = mine
         part = file.with_suffix(".part")
-        rounds = -(-RANKS_LEAD // in_round)
+        rounds = -(-lead(step_ns) // in_round)
         part.write_text(f"{index + rounds * in_round} {steps} {in_round}")
         part.replace(file)
     try:

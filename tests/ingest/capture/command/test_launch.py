@@ -43,9 +43,9 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("steps", "step_s", "after_s", "sentence"),
     [
-        (60, 0.02, 5.0, "the loop took 60 steps in 1.2 s, and a profile needs 257 steps of this length, because it begins after 5 s. Train longer, or use sawtooth run --after 0.53 …."),
-        (1, 0.02, 5.0, "the loop took 1 step in 0 s, and a profile needs 27 steps. Train longer."),
-        (12, 10.0, 5.0, "the loop took 12 steps in 110 s, and a profile needs 27 steps. Train longer."),
+        (60, 0.02, 5.0, "the loop took 60 steps in 1.2 s, and a profile needs 255 steps of this length, because it begins after 5 s. Train longer, or use sawtooth run --after 0.55 …."),
+        (1, 0.02, 5.0, "the loop took 1 step in 0 s, and a profile needs 25 steps. Train longer."),
+        (12, 10.0, 5.0, "the loop took 12 steps in 110 s, and a profile needs 25 steps. Train longer."),
         (900, 0.02, 5.0, "in 900 steps and 18 s the loop never was steady, or ended while the profile was taken. After 60 s one is taken all the same: train longer."),
     ],
 )  # fmt: skip
