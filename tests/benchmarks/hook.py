@@ -4,8 +4,9 @@
 
 A small step runs plain and marked in turns. Then the hook is measured by itself: the thread's time in a loop of Python
 alone, with and without the hook in turns. The loop is 3 calls deep, 35, and, as in Lightning, 22 with 13 calls of an
-installed package from there to the optimizer's step. No GPU is needed: the optimizer is PyTorch's on the processor, and
-neither telemetry nor a profile is taken. It needs PyTorch.
+installed package from there to the optimizer's step. Last, ready batches are taken from a loader, with their waits
+timed and not timed in turns. No GPU is needed: the optimizer is PyTorch's on the processor, and neither telemetry nor a
+profile is taken. It needs PyTorch.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from sawtooth.ingest.capture.command.hook import Hook
 from sawtooth.ingest.capture.command.settings import HookSettings
+from sawtooth.ingest.capture.in_process.loader_waits import ITERATORS, LoaderWaits
 from tests.support.paths import ROOT
 
 RECORDER = "from sawtooth.ingest.capture.commands import main; main()"
@@ -77,6 +80,39 @@ def alone(outside: int, within: int, pairs: int) -> float:
     return statistics.median(differences[1:])
 
 
+class ReadyBatches:
+    """A loader, its dataset and its iterator in one, whose batches are ready."""
+
+    dataset = range(8)
+    _num_yielded = 1
+
+    def __iter__(self) -> Any:
+        return type(self)()
+
+    def _next_data(self) -> int:
+        return 0
+
+
+def per_batch(pairs: int) -> list[float]:
+    """Return what timing the wait for a batch adds to a step, µs, for each pair."""
+    differences = []
+    for _ in range(pairs + 1):
+        took_us = []
+        for timed in (False, True):
+            loader = type("Loader", (ReadyBatches,), dict(vars(ReadyBatches)))
+            waits = LoaderWaits()
+            if timed:
+                waits.watch(SimpleNamespace(DataLoader=loader, **dict.fromkeys(ITERATORS, loader)))
+            batches, since = iter(loader()), waits.since_last()
+            start_ns = time.thread_time_ns()
+            for _ in range(ROUND):
+                batches._next_data()
+                since(0, "train")
+            took_us.append((time.thread_time_ns() - start_ns) / ROUND / 1e3)
+        differences.append(took_us[1] - took_us[0])
+    return differences[1:]
+
+
 def microseconds(script: Path, *before: str) -> float:
     """Return the processor time of a step in µs, the third fastest of ten rounds.
 
@@ -104,6 +140,8 @@ def main() -> None:
     print(f"median of {pairs}: {statistics.median(differences):+.2f} µs a step")
     for where, (outside, within) in DEPTHS.items():
         print(f"by itself, {where}: {alone(outside, within, pairs):.2f} µs")
+    waits = per_batch(pairs)
+    print(f"wait for a batch: {statistics.median(waits):.2f} µs a step ({min(waits):.2f} to {max(waits):.2f})")
 
 
 if __name__ == "__main__":

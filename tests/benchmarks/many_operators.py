@@ -1,7 +1,9 @@
-"""Measure what `sawtooth run` costs a loop with very many tiny operators, on the CPU.
+"""Measure what `sawtooth run` costs a loop with very many tiny operators.
 
     python -m tests.benchmarks.many_operators --operators 500 2000 8000
+    python -m tests.benchmarks.many_operators --operators 1000 --device cuda
 
+On a GPU, each step ends with a synchronisation.
 Each loop runs alone and recorded. Printed are the median step by its own stopwatch, the processor time of its steps of more than
 twice the usual (the profile and what follows), its peak of memory, and the recorder's messages. It needs PyTorch.
 """
@@ -24,8 +26,8 @@ from tests.support.paths import ROOT
 LOOP = """
 import json, resource, sys, time, torch
 torch.set_num_threads(1)
-operators, seconds = int(sys.argv[1]), float(sys.argv[2])
-weight = torch.nn.Parameter(torch.ones(4))
+operators, seconds, device = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+weight = torch.nn.Parameter(torch.ones(4, device=device))
 optimizer = torch.optim.SGD([weight], lr=1e-6)
 times, used = [time.perf_counter()], [time.process_time()]
 while times[-1] - times[0] < seconds:
@@ -35,17 +37,22 @@ while times[-1] - times[0] < seconds:
         x = x * 1.0
     x.sum().backward()
     optimizer.step()
+    if device == "cuda":
+        torch.cuda.synchronize()
     times.append(time.perf_counter())
     used.append(time.process_time())
 print("STEPS", json.dumps([times, used, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
 """
 
 
-def measured(folder: Path, operators: int, seconds: float, *before: str) -> tuple[list[float], list[float], float, str]:
-    """Return the steps of a loop and their processor time in s, its peak memory in MB, and messages."""
+def measured(folder: Path, loop: tuple[int, float, str], *before: str) -> tuple[list[float], list[float], float, str]:
+    """Return the steps of a loop and their processor time in s, its peak memory in MB, and messages.
+
+    ``loop`` are its operators, seconds and device.
+    """
     script = folder / "train.py"
     script.write_text(LOOP, encoding="utf-8")
-    words = [sys.executable, *before, *((sys.executable,) if before else ()), str(script), str(operators), str(seconds)]
+    words = [sys.executable, *before, *((sys.executable,) if before else ()), str(script), *map(str, loop)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SAWTOOTH_DATA": str(folder / "data")}
     said = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     line = next(line for line in said.stdout.splitlines() if line.startswith("STEPS"))
@@ -59,11 +66,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--operators", type=int, nargs="+", default=[500, 2000, 8000], help="multiplications in a step")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     for operators in arguments.operators:
         for before in ((), ("-c", RECORDER, "run", "-o", "run.sawtooth")):
             with tempfile.TemporaryDirectory() as name:
-                steps, cpu, peak, said = measured(Path(name), operators, arguments.seconds, *before)
+                loop = (operators, arguments.seconds, arguments.device)
+                steps, cpu, peak, said = measured(Path(name), loop, *before)
             median, usual = 1e3 * statistics.median(steps), statistics.median(cpu)
             long = [s for s in cpu if s > 2 * usual]
             print(f"{operators} operators, {'recorded' if before else 'alone'}: median {median:.1f} ms, peak {peak:.0f} MB")
