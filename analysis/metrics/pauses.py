@@ -23,6 +23,9 @@ Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
 MOST_DISTANCE_DIFFERENCE = 1  # Distances between pauses may differ by this many steps, because a loop counts from 0 or from 1.
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "stood still"}
+PAUSE_RATIO = 20.0  # A step this many times the median contains an evaluation or a wait for the user, unless it recurs.
+LEAST_PAUSES = 3  # Pauses that recur this often belong to the loop, such as a checkpoint every hundred steps.
+WAIT_RATIO = 1.5  # In steps longer than this multiple of the mean, the host waits for work that it launched ahead.
 SLOW_RATIO = 1.5  # A step this many times the median contains work that the others do not.
 MAJORITY = 0.5  # Share of the first steps of rounds, or of the time before them, that counts as a majority.
 
@@ -197,6 +200,37 @@ class Profiled:
     waits_ms: float = 0.0
     loads: bool = False
     floor_ms: float | None = None
+
+
+def separate_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the steps without pauses, and the pauses; frequent pauses belong to the loop and are steps."""
+    pauses = is_pause(ns)
+    if pauses.sum() >= LEAST_PAUSES:
+        return ns, ns[:0]
+    return ns[~pauses], ns[pauses]
+
+
+def is_pause(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Return which steps contain a pause."""
+    return ns > PAUSE_RATIO * np.median(ns) if len(ns) else ns > 0
+
+
+def whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the steps between the ends of the first and the last wait, if the loop waits periodically.
+
+    A host that reads the loss every tenth step launches nine steps and then waits for all ten. If the counted steps began between
+    two waits, some launches would count without their GPU work, or some GPU work without its launches.
+    """
+    waits = longer_than_mean(ns, 1.0)
+    if len(waits) <= LEAST_PAUSES or ns[waits].mean() < WAIT_RATIO * ns.mean():
+        return ns
+    whole = ns[waits[0] + 1 : waits[-1] + 1]
+    return whole if len(whole) >= len(ns) / 2 else ns
+
+
+def longer_than_mean(ns: npt.NDArray[np.float64], factor: float) -> npt.NDArray[np.intp]:
+    """Return the positions of the steps longer than ``factor`` times their mean."""
+    return np.flatnonzero(ns > factor * ns.mean()) if len(ns) else np.empty(0, np.intp)
 
 
 def slow_steps(steps_ns: npt.NDArray[np.float64]) -> tuple[float, float]:

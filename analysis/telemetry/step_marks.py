@@ -10,8 +10,22 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.pauses import Pauses, Round, pauses_of, rare_phases, round_of, slow_steps, stretches
-from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
+from sawtooth.analysis.metrics.pauses import (
+    LEAST_PAUSES,
+    WAIT_RATIO,
+    Pauses,
+    Round,
+    is_pause,
+    longer_than_mean,
+    pauses_of,
+    rare_phases,
+    round_of,
+    separate_pauses,
+    slow_steps,
+    stretches,
+    whole_bursts,
+)
+from sawtooth.analysis.metrics.step_time_evidence import HOST_SPEED_FACTOR, StepTimeEvidence
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
 from sawtooth.analysis.units import in_words
@@ -21,15 +35,13 @@ from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
 WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
+DRIFT_STEPS = 3  # Fewer leading steps show no change of the host's speed.
 SETTLING_STEPS = 3  # Steps after the profile in which the profiler stores its trace.
 LEAST_SLOWDOWN = 0.03  # Smaller differences are usual between two parts of one loop.
 NOTED_SLOWDOWN = 1.5  # Without a GPU, a note says if steps after the profile are longer by this factor.
 SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, a note explains the difference.
 CPU_WARM_UP_STEPS = 10  # Longest warm-up without a GPU. Later slow steps come from other load on the host, and count.
-PAUSE_RATIO = 20.0  # A step this many times the median contains an evaluation or a wait for the user, unless it recurs.
-WAIT_RATIO = 1.5  # In steps longer than this multiple of the mean, the host waits for work that it launched ahead.
 RARE_STEPS, RARE_STEPS_CPU = 100, 10  # Evaluations and checkpoints this far apart are not part of a step; without a GPU: 10.
-LEAST_PAUSES = 3  # Pauses that recur this often belong to the loop, such as a checkpoint every hundred steps.
 BATCH_MEANS = 10  # Batches for the error of the mean. Batch means allow for similar neighbouring steps.
 LEAST_HALF_WIDTH = 0.01  # Error because the first and the last mark precede the GPU by up to the length of its queue.
 NORMAL_90 = 1.645
@@ -53,7 +65,8 @@ def step_mark_evidence(
             fields = json.loads(metadata or "{}")
             rows = recording.rows(f"SELECT optimizer, step, end_ns, phase, {later} FROM step_marks ORDER BY end_ns")
         loop = choose_loop([MarkRow(*row) for row in rows], traced)
-        evidence = by_marks(loop.marks, cpu_only=cpu_only)
+        by_recorder = fields.get("pid") is not None  # a user's own marks name no process
+        evidence = by_marks(loop.marks, cpu_only=cpu_only, detached=by_recorder)
         if evidence is not None:
             summary, *details = evidence.notes
             loop_notes = filter(None, [step_in_words(fields.get("sign"), fields.get("of"), loop.line), loop.others])
@@ -61,12 +74,13 @@ def step_mark_evidence(
     return None
 
 
-def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False) -> StepTimeEvidence | None:
+def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = False) -> StepTimeEvidence | None:
     """Return the mean time between marks of consecutive training steps, with its interval.
 
-    ``marks`` are in time order. Steps before and after the profile count. Slower steps after the profile are left out if enough
-    steps precede it; the interval then includes their mean. They may be slow because an older recorder left the profiler attached,
-    or because the host was busy. Rare evaluations between steps are reported separately.
+    ``marks`` are in time order. Steps before and after the profile count. If those after it are slower, the interval includes the
+    mean of each side. They are left out if enough steps precede the profile and its profiler may have stayed attached, which
+    slows them. ``detached`` means that it did not, as after a profile by Sawtooth's recorder: then the host changed its speed.
+    Rare evaluations between steps are reported separately.
     ``cpu_only`` means that nothing runs on a GPU. Then the host does not launch ahead, and no profiler stays attached.
     """
     spans, in_profile = spans_between(marks, TRAINING), spans_between(marks, {"profile"})
@@ -76,7 +90,7 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False) -> StepTimeEviden
     separate_phases = rare_phases([*earlier, *later], RARE_STEPS_CPU if cpu_only else RARE_STEPS)
     earlier, later = (with_first_waits(spans, separate_phases) for spans in (earlier, later))
     before, after = (stretches(spans, separate_phases) for spans in (earlier, later))
-    counted = _count_cpu_steps(before, after) if cpu_only else _count_gpu_steps(before, after)
+    counted = _count_cpu_steps(before, after) if cpu_only else _count_gpu_steps(before, after, detached=detached)
     if counted is None:
         return None
     together = [*earlier, *later]
@@ -91,15 +105,17 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False) -> StepTimeEviden
 class _CountedSteps(NamedTuple):
     """Times of the counted steps and of left-out pauses in ns, notes, and why steps are uneven.
 
-    ``after_ns`` is the mean of slower steps after the profile. ``enough_before`` says that enough steps before it count.
+    ``sides_ns`` are the means before and after the profile if steps are slower after it; ``left_out`` says that these do not
+    count. ``enough_before`` says that enough steps before it count.
     """
 
     steps_ns: F64
     pauses_ns: F64
     notes: list[str]
     why_uneven: str
-    after_ns: float = 0.0
+    sides_ns: tuple[float, ...] = ()
     enough_before: bool = False
+    left_out: bool = False
 
     def with_epochs(self, starts_ns: Collection[int]) -> _CountedSteps:
         """Return the steps with those left out that begin an epoch, because they recur."""
@@ -108,26 +124,33 @@ class _CountedSteps(NamedTuple):
         return self._replace(steps_ns=steps_ns, pauses_ns=self.pauses_ns[~begins])
 
 
-def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSteps | None:
+def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64], *, detached: bool) -> _CountedSteps | None:
     """Count the steps of a host that launches ahead of a GPU, in whole bursts."""
-    slowdown = _slowdown(before, after)
-    parts = before if slowdown is not None else [*before, *after]
+    slower = _means_if_slower(before, after)
+    left_out = slower is not None and not detached
+    parts = before if left_out else [*before, *after]
     settled = _without_warm_up(*parts)
-    bursts = np.concatenate([_whole_bursts(ns) for ns in settled])
+    bursts = np.concatenate([whole_bursts(ns) for ns in settled])
     if len(bursts) < LEAST_STEPS:
         return None
-    steps_ns, pauses_ns = _separate_pauses(bursts)
+    steps_ns, pauses_ns = separate_pauses(bursts)
     notes = _first_steps_in_words(parts[0], settled[0], steps_ns)
-    after_ns = (slowdown or 0.0) * float(steps_ns.mean())
-    if slowdown is not None:
-        pauses_ns = np.concatenate([pauses_ns, _separate_pauses(_settled_bursts(after))[1]])
+    if slower is not None:
+        if left_out:
+            pauses_ns = np.concatenate([pauses_ns, separate_pauses(_settled_bursts(after))[1]])
+            why = (
+                f"other processes use the host or a profiler is still attached. These {sum(map(len, after)):,} steps are left "
+                "out of the mean; the interval includes their mean."
+            )
+        else:
+            why = "the host became slower. All steps count, and the interval includes the mean of each side."
+        early, late = slower
         notes.append(
-            f"After the profile, steps take {in_words(after_ns / 1e6)}, {100 * (slowdown - 1):.0f} % longer, probably because other "
-            f"processes use the host or a profiler is still attached. These {sum(map(len, after)):,} steps are left out of the mean; "
-            "the interval includes their mean."
+            f"After the profile, steps take {in_words(late / 1e6)}, {100 * (late / early - 1):.0f} % longer, probably because {why}"
         )
     enough_before = sum(map(len, settled[: len(before)])) >= LEAST_STEPS
-    return _CountedSteps(steps_ns, pauses_ns, notes, "the host runs ahead and then waits, or pauses", after_ns, enough_before)
+    why_uneven = "the host runs ahead and then waits, or pauses"
+    return _CountedSteps(steps_ns, pauses_ns, notes, why_uneven, slower or (), enough_before, left_out)
 
 
 def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSteps | None:
@@ -139,7 +162,7 @@ def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSte
     ]
     if sum(map(len, settled)) < LEAST_STEPS:
         return None
-    steps_ns, pauses_ns = _separate_pauses(np.concatenate(settled))
+    steps_ns, pauses_ns = separate_pauses(np.concatenate(settled))
     notes = _first_steps_in_words(parts[0], settled[0], steps_ns)
     if min(map(len, parts)) >= LEAST_STEPS and (ratio := float(parts[1].mean() / parts[0].mean())) > NOTED_SLOWDOWN:
         notes.append(
@@ -155,57 +178,65 @@ def _mean_evidence(counted: _CountedSteps, pauses: tuple[Pauses, ...], rounds: R
     ns = counted.steps_ns
     mean = float(ns.mean())
     half = max(NORMAL_90 * _standard_error(ns), LEAST_HALF_WIDTH * mean)
+    low, high = min(mean - half, mean, *counted.sides_ns), max(mean + half, mean, *counted.sides_ns)
     why_uneven = f"one in {rounds.steps} is long" if rounds is not None else counted.why_uneven
     summary = f"The step time is the mean of {len(ns):,} steps that the loop marked{scope}; {_median_in_words(ns, why_uneven)}."
     left_out = [pause.left_out(mean / 1e6) for pause in pauses if not pause.in_step]
     return StepTimeEvidence(
         source="marks",
         ms=mean / 1e6,
-        low_ms=(mean - half) / 1e6,
-        high_ms=max(mean + half, counted.after_ns) / 1e6,
+        low_ms=low / 1e6,
+        high_ms=high / 1e6,
         notes=(" ".join([summary, *left_out]), *counted.notes),
         pauses=pauses,
         typical_ms=float(np.median(ns)) / 1e6,
         round=rounds,
-        before_high_ms=(mean + half) / 1e6 if counted.enough_before else None,
+        before_high_ms=(mean + half if counted.left_out else high) / 1e6 if counted.enough_before else None,
         timed_s=float(ns.sum()) / 1e9,
         slow=slow_steps(ns),
     )
 
 
-def _slowdown(before: Sequence[F64], after: Sequence[F64]) -> float | None:
-    """Return the ratio of step times after and before the profile.
+def _means_if_slower(before: Sequence[F64], after: Sequence[F64]) -> tuple[float, float] | None:
+    """Return the mean step times before and after the profile if steps after it are slower.
 
-    None if steps after it are not slower, or if there are too few steps on one side.
+    None if they are not, or if there are too few steps on one side.
     """
     if min(sum(map(len, before)), sum(map(len, after))) < 2 * LEAST_STEPS:
         return None
     sides = [_settled_bursts(before), _settled_bursts(after)]
-    pauses = [_is_pause(ns) for ns in sides]
+    pauses = [is_pause(ns) for ns in sides]
     if min(mask.sum() for mask in pauses) < LEAST_PAUSES:
         # Remove pauses unless they recur on both sides. On one side alone, they would distort the ratio.
         sides = [ns[~mask] for ns, mask in zip(sides, pauses, strict=True)]
     early, late = (float(ns.mean()) for ns in sides)
-    return late / early if late > (1 + LEAST_SLOWDOWN) * early else None
+    return (early, late) if late > (1 + LEAST_SLOWDOWN) * early else None
 
 
 def _settled_bursts(parts: Sequence[F64]) -> F64:
     """Return the steps of all parts after their warm-up, in full bursts."""
-    return np.concatenate([_whole_bursts(ns) for ns in _without_warm_up(*parts)])
+    return np.concatenate([whole_bursts(ns) for ns in _without_warm_up(*parts)])
 
 
 def _without_warm_up(*parts: F64) -> list[F64]:
     """Return each part without leading steps that differ from the later half of all steps.
 
-    Warm-up steps are slower than later ones, or faster, while the host fills the GPU's queue. Steps in bursts, for example
-    from a loader's workers, are rarely close to their median. So if half of the steps would be removed, none is warm-up.
+    Warm-up steps are slower than later ones, or faster, while the host fills the GPU's queue. Several that differ by no more
+    than a host's speed changes are none. Steps in bursts, for example from a loader's workers, are rarely close to their median.
+    So if half of the steps would be removed, none is warm-up.
     """
     ns = np.concatenate(parts)
     if len(ns) < LEAST_STEPS:
         return list(parts)
     usual = float(np.median(ns[len(ns) // 2 :]))
-    settled = [part[_first_true(np.abs(part / usual - 1) <= WARM_UP_SHARE) :] for part in parts]
+    settled = [part[_warm_up_steps(part / usual) :] for part in parts]
     return settled if sum(map(len, settled)) >= len(ns) / 2 else list(parts)
+
+
+def _warm_up_steps(shares: F64) -> int:
+    """Return how many leading steps are warm-up; ``shares`` are the steps as shares of the usual one."""
+    first = _first_true(np.abs(shares - 1) <= WARM_UP_SHARE)
+    return 0 if first >= DRIFT_STEPS and abs(np.median(shares[:first]) - 1) <= HOST_SPEED_FACTOR - 1 else first
 
 
 def _is_warm_up(first: F64, later: F64) -> bool:
@@ -242,35 +273,6 @@ def _first_true(mask: npt.NDArray[np.bool_]) -> int:
     return int(np.argmax(mask)) if mask.any() else len(mask)
 
 
-def _whole_bursts(ns: F64) -> F64:
-    """Return the steps between the ends of the first and the last wait, if the loop waits periodically.
-
-    A host that reads the loss every tenth step launches nine steps and then waits for all ten. If the counted steps began between
-    two waits, some launches would count without their GPU work, or some GPU work without its launches.
-    """
-    waits = _longer_than_mean(ns, 1.0)
-    if len(waits) <= LEAST_PAUSES or ns[waits].mean() < WAIT_RATIO * ns.mean():
-        return ns
-    whole = ns[waits[0] + 1 : waits[-1] + 1]
-    return whole if len(whole) >= len(ns) / 2 else ns
-
-
-def _longer_than_mean(ns: F64, factor: float) -> npt.NDArray[np.intp]:
-    return np.flatnonzero(ns > factor * ns.mean()) if len(ns) else np.empty(0, np.intp)
-
-
-def _separate_pauses(ns: F64) -> tuple[F64, F64]:
-    """Return the steps without pauses, and the pauses; frequent pauses belong to the loop and are steps."""
-    pauses = _is_pause(ns)
-    if pauses.sum() >= LEAST_PAUSES:
-        return ns, ns[:0]
-    return ns[~pauses], ns[pauses]
-
-
-def _is_pause(ns: F64) -> npt.NDArray[np.bool_]:
-    return ns > PAUSE_RATIO * np.median(ns) if len(ns) else ns > 0
-
-
 def _standard_error(ns: F64) -> float:
     """Return the standard error of the mean by batch means; batches end at waits.
 
@@ -278,7 +280,7 @@ def _standard_error(ns: F64) -> float:
     result is therefore the error of a ratio of two sums.
     """
     ends = np.linspace(0, len(ns), min(BATCH_MEANS, len(ns) // 2) + 1).astype(int)
-    waits = _longer_than_mean(ns, WAIT_RATIO) + 1
+    waits = longer_than_mean(ns, WAIT_RATIO) + 1
     if len(waits) > BATCH_MEANS:
         waits = np.append(waits, len(ns))
         ends = np.unique(np.concatenate([[0], waits[np.searchsorted(waits, ends[1:])]]))

@@ -4,6 +4,8 @@
 
 Each folder (or each of its sub-folders) is one job: 0.trace.json.gz, 1.trace.json.gz, …, truth_0.json with the
 stopwatch's ``step_s_pipelined`` without the profiler, and telemetry.jsonl or nvml_*.jsonl of its GPUs if recorded.
+Or it has the run.sawtooth of `sawtooth run torchrun` and a truth.json; if that has ``step_s_after_profile`` too, the stopwatch
+is the mean of both.
 ``--data`` keeps the ingested recordings.
 """
 
@@ -25,19 +27,30 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
 
+BUNDLE = "run.sawtooth"
 BAR = 0.15  # of the stopwatch: what a job's step may be off by
 
 
 def jobs(given: list[str]) -> list[Path]:
     """Return the jobs' folders: those given, or their sub-folders."""
     roots = [Path(g) for g in given]
-    found = [f for root in roots for f in ([root] if (root / "truth_0.json").exists() else sorted(root.iterdir()))]
-    return [f for f in found if (f / "truth_0.json").exists()]
+    found = [f for root in roots for f in ([root] if _truth(root).exists() else sorted(root.iterdir()))]
+    return [f for f in found if _truth(f).exists()]
+
+
+def _truth(folder: Path) -> Path:
+    return folder / ("truth.json" if (folder / BUNDLE).exists() else "truth_0.json")
+
+
+def stopwatch_ms(folder: Path) -> float:
+    """Return the job's step without the profiler, by its own stopwatch."""
+    truth = json.loads(_truth(folder).read_text(encoding="utf-8"))
+    return statistics.mean(truth[key] for key in ("step_s_pipelined", "step_s_after_profile") if key in truth) * 1e3
 
 
 def analysed(library: Library, folder: Path, *, telemetry: bool) -> RunResult:
     """Return the analysed job, from its traces alone or with its GPUs' telemetry."""
-    files = sorted(folder.glob("*.trace.json.gz"))
+    files = sorted([*folder.glob("*.trace.json.gz"), *folder.glob(BUNDLE)])
     files += sorted([*folder.glob("telemetry.jsonl*"), *folder.glob("nvml*.jsonl*")]) if telemetry else []
     run = bring_in(library.folder, [(f, f"{folder.name}/{f.name}") for f in files], name=folder.name).runs[0]
     return analyse(run if telemetry else msgspec.structs.replace(run, recordings=run.traces), library)
@@ -59,7 +72,7 @@ def main(given: list[str], data: Path) -> None:
     alone, both, held = [], [], []
     library = Library(DataFolder(data))
     for folder in jobs(given):
-        watch = json.loads((folder / "truth_0.json").read_text(encoding="utf-8"))["step_s_pipelined"] * 1e3
+        watch = stopwatch_ms(folder)
         cells, found = [folder.name, f"{watch:.2f}"], ""
         for telemetry, errors in ((False, alone), (True, both)):
             result = analysed(library, folder, telemetry=telemetry)

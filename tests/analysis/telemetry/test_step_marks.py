@@ -113,6 +113,8 @@ def test_rounds_are_recognised_by_the_time_before_each(phase: str, known: bool) 
 def test_warm_up_and_queue_filling_are_left_out() -> None:
     slow_start = by_marks(marks(900.0, 120.0, *[30.0] * 60))
     assert slow_start is not None and slow_start.ms == pytest.approx(30.0)
+    slower_host = by_marks(marks(*[26.0] * 12, *[30.0] * 60))
+    assert slower_host is not None and slower_host.ms == pytest.approx((12 * 26 + 60 * 30) / 72), "a change of the host's speed"
     quick_start = by_marks(marks(*[4.0] * 12, *[30.0] * 60))
     assert quick_start is not None and quick_start.ms == pytest.approx(30.0)
 
@@ -186,6 +188,10 @@ def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
     assert "These 37 steps are left out" in attached.notes[1]
     assert attached.high_ms == pytest.approx(25.0), "a host with other load looks the same"
     assert attached.before_high_ms == pytest.approx(20.0 * 1.01), "a comparison leaves the steps after the profile out"
+    slower_host = by_marks(marks(*[20.0] * 40, *[90.0] * 6, *[25.0] * 40, profiled=range(41, 47)), detached=True)
+    assert slower_host is not None and slower_host.ms == pytest.approx((40 * 20 + 37 * 25) / 77)
+    assert (slower_host.low_ms, slower_host.high_ms) == (pytest.approx(20.0), pytest.approx(25.0))
+    assert slower_host.before_high_ms == slower_host.high_ms and "All steps count" in slower_host.notes[1]
     assert alike.before_high_ms == alike.high_ms and warmed.before_high_ms is None, "no settled step came before"
 
 
