@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 LETTERS_SHOWN = 60  # characters of a refused file: enough to recognize it
 REPLACED = "\N{REPLACEMENT CHARACTER}"  # the character by which a decoder replaces bytes
+
+
+@dataclass
+class ImportDiagnostic:
+    """One kind of problem during import; becomes a row of ``diagnostics``."""
+
+    key: str
+    severity: str  # info | data_loss | error
+    sentence: str
+    count: int = 1
+    example: str | None = None
 
 
 class SawtoothError(Exception):

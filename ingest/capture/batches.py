@@ -201,23 +201,23 @@ def _timed(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Call
     epochs: Counter[tuple[int, str]] = Counter()  # by process and dataset; a forked process inherits its parent's counts
     padding = _Padding()
 
-    def timed(self: Any, wanted: Any) -> Any:
+    def timed(self: Any, indices: Any) -> Any:
         if not watchers:
-            return fetch(self, wanted)
+            return fetch(self, indices)
         if not isinstance(self.collate_fn, _Timed):  # Each iterator of a loader has its own fetcher.
             key = os.getpid(), _name(self.dataset)
             epochs[key] += 1
             self.collate_fn = _Timed(self.collate_fn, _worker_info() is not None, epochs[key], _size(self.dataset))
         collate = self.collate_fn
         read, start = bytes_read(collate.process), collate.now()
-        batch = fetch(self, wanted)
+        batch = fetch(self, indices)
         total = _since(start, collate.now())
         with contextlib.suppress(Exception):  # Errors never reach the training.
             last = collate.take_last()
             entry = collate.read_since(read) | padding.entry(last)
             for times in watchers:
                 with contextlib.suppress(Exception):  # If one watcher cannot write, the others still do.
-                    times.note(self.dataset, len(wanted) if self.auto_collation else 1, total, collate, entry)
+                    times.note(self.dataset, len(indices) if self.auto_collation else 1, total, collate, entry)
         return batch
 
     return timed

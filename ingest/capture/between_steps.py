@@ -50,7 +50,7 @@ class BetweenSteps:
             def counted(model: Any) -> Any:
                 compiler: Any = getattr(torch, "compiler", None)
                 compiling = hasattr(compiler, "is_compiling") and compiler.is_compiling()
-                if not compiling:  # with a count, its function would be compiled again each time
+                if not compiling:  # A count would make torch.compile compile the function again each time.
                     for watcher in watchers:
                         watcher.evaluated += 1
                 return evaluate(model)
@@ -72,7 +72,7 @@ class BetweenSteps:
                         watcher.saved += 1
                 return save(*arguments, **named)
 
-            counted._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the hook of a step: the compiler leaves its function for PyTorch's own as well
+            counted._torchdynamo_disable = True  # type: ignore[attr-defined]  # as for the hook of a step; torch.compile skips the original function too
             return counted
 
         return watch(module, "save", self, patch)

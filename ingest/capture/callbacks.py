@@ -21,7 +21,7 @@ def lightning_callback(path: str | Path, **options: Any) -> Any:
     """
     base = _base((("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")))
 
-    class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
+    class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # The base class is known only at run time.
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             self.capture = profile(path, **{"parameters": pl_module, "steps": _steps_of(trainer), **options})
             self.capture.__enter__()
@@ -46,7 +46,7 @@ def hugging_face_callback(path: str | Path, **options: Any) -> Any:
     """
     base = _base((("transformers", "TrainerCallback"),))
 
-    class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
+    class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # The base class is known only at run time.
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
             self.capture = profile(
                 path,

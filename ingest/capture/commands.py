@@ -33,7 +33,7 @@ def run_parser() -> argparse.ArgumentParser:
     """Return the parser of `sawtooth run`; options of `sawtooth run` come before the training command."""
     parser = argparse.ArgumentParser(
         prog="sawtooth run",
-        allow_abbrev=False,  # else the command's own --n could be short for one of ours
+        allow_abbrev=False,  # Otherwise an option of the command, such as --n, could match a longer option of ours.
         description="Run a training without changes to its code, and record telemetry, the time of each step and a short profile.",
     )
     parser.add_argument(

@@ -43,7 +43,7 @@ def limit_of(cost: SampleCost) -> str:
         return f"Collating takes {collate} of a batch's {total}: vectorise the collate function."
     share = f"{cost.computes:.0%}"
     if cost.limit == "computing":
-        return f"A sample computes for {share} of its time: cores are the limit. Decode smaller, cache what is decoded, or decode on the GPU (DALI)."
+        return f"A sample computes for {share} of its time: cores are the limit. Decode smaller images, cache decoded samples, or decode on the GPU (DALI)."
     if cost.limit == "waiting":
         return f"A sample computes for {share} of its time and waits for the rest: reading is the limit. Read fewer and larger files (WebDataset), or a faster disk."
     return f"A sample computes for {share} of its time and waits for the rest: both count."
@@ -74,7 +74,7 @@ def time_samples(
         sample = loader.dataset[index]
         second_s.append(clock() - start_s)
         cpu_s += cpu() - start_cpu_s
-        if len(samples) < len(batch):  # If all samples were kept, the growth of the process would be timed too.
+        if len(samples) < len(batch):  # Storing all samples would let the process grow, and the growth would be timed too.
             samples.append(sample)
     start_s = clock()
     loader.collate_fn(samples)
@@ -159,14 +159,14 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
         throughput = f"{measured[rate.workers]:,.0f}" if rate.workers in measured else ""
         lines.append(f"{rate.workers:>7}  {predicted:>24}  {throughput:>9}".rstrip())
     if step_ms is not None:
-        wanted = 1e3 * cost.batch / step_ms
-        least = least_workers(cost, wanted, cores, MAX_WORKERS_PER_CORE * cores)
+        needed = 1e3 * cost.batch / step_ms
+        least = least_workers(cost, needed, cores, MAX_WORKERS_PER_CORE * cores)
         enough = (
             f"{least} worker{'s' if least != 1 else ''} feed"
             if least is not None
             else f"no number of workers on {cores} cores feeds"
         )
-        lines += ["", f"A step of {step_ms:g} ms needs {wanted:,.0f} samples/s: {enough} it."]
+        lines += ["", f"A step of {step_ms:g} ms needs {needed:,.0f} samples/s: {enough} it."]
     saved_s = CPU_REDUCTION * cost.cpu_s
     half = SampleCost(cost.wall_s - saved_s, cost.error_s, cost.cpu_s - saved_s, cost.collate_s, cost.batch)
     gain = predict(half, cores, cores).value / predict(cost, cores, cores).value
@@ -193,7 +193,7 @@ def loader_parser() -> argparse.ArgumentParser:
 
 def json_result(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None) -> dict[str, Any]:
     """Return the result as data for JSON; rates are samples per second."""
-    wanted = 1e3 * cost.batch / step_ms if step_ms is not None else None
+    needed = 1e3 * cost.batch / step_ms if step_ms is not None else None
     rates = [predict(cost, count, cores) for count in sorted({0, cores, *measured})]
     return {
         "sample": asdict(cost),
@@ -202,8 +202,8 @@ def json_result(cost: SampleCost, measured: dict[int, float], cores: int, step_m
             {"workers": r.workers, "predicted": r.value, "low": r.low, "high": r.high, "measured": measured.get(r.workers)}
             for r in rates
         ],
-        "needed": wanted,
-        "least_workers": least_workers(cost, wanted, cores, MAX_WORKERS_PER_CORE * cores) if wanted is not None else None,
+        "needed": needed,
+        "least_workers": least_workers(cost, needed, cores, MAX_WORKERS_PER_CORE * cores) if needed is not None else None,
     }
 
 

@@ -47,7 +47,7 @@ class Capture:
         clock_ns: Callable[[], int] = time.perf_counter_ns,
         start_sampler: Callable[[Path], Any] | None = None,
     ) -> None:
-        self.wanted = path
+        self.target = path
         self.path: Path | None = None
         self.why_not: list[str] = []
         self.step_time_ms: float | None = None
@@ -84,8 +84,8 @@ class Capture:
 
             self._torch = torch
         self._unwatch.append(follow(self._torch))
-        self._scratch = make_scratch_folder(self.wanted)
-        self._print(f"capturing into {self.wanted}: {self._plan.sentence()}")
+        self._scratch = make_scratch_folder(self.target)
+        self._print(f"capturing into {self.target}: {self._plan.sentence()}")
         if self._with_sampler:
             try:
                 self._sampler = self._start_sampler(self._scratch / "live")
@@ -226,19 +226,20 @@ class Capture:
             self._give_up("; ".join(["neither a trace nor telemetry was recorded", *self.why_not]))
             return
         if self._marks is not None and self._marked:
-            self._marks.close()  # without a trace, the marks still give the step time
+            self._marks.close()  # Without a trace, the marks are the source of the step time.
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
         facts = {**self._run["facts"], **self._of_loader()}
-        if self.step_time_ms is not None and self._undisturbed:  # otherwise the marks give the undisturbed step time
+        # After an evaluation or a checkpoint, the undisturbed step time comes from the marks instead.
+        if self.step_time_ms is not None and self._undisturbed:
             facts["step_time_ms"] = self.step_time_ms
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:
             settings["step time after the profile, ms"] = significant(self.step_time_after_ms, 4)
-        texts = {"name": self._run["name"] or self.wanted.stem, "notes": self._notes(), "tags": list(self._run["tags"])}
-        pack_run(self.wanted, {**texts, "settings": settings, "facts": facts}, sources)
-        self.path, self.done = self.wanted, True
+        texts = {"name": self._run["name"] or self.target.stem, "notes": self._notes(), "tags": list(self._run["tags"])}
+        pack_run(self.target, {**texts, "settings": settings, "facts": facts}, sources)
+        self.path, self.done = self.target, True
         self._clean_up()
-        print("; ".join([f"sawtooth: wrote {self.wanted}", *self.why_not]), file=sys.stderr)
+        print("; ".join([f"sawtooth: wrote {self.target}", *self.why_not]), file=sys.stderr)
 
     def _notes(self) -> str:
         counts = self._timed and self._undisturbed
@@ -289,7 +290,7 @@ class Capture:
     def _quietly(self, what: str) -> Any:
         try:
             yield
-        except Exception as error:  # as in step
+        except Exception as error:  # An error of ours must not end the training.
             self._give_up(f"{what} ({type(error).__name__}: {error})")
 
 

@@ -1,4 +1,4 @@
-"""Profile some steps of a training loop with torch.profiler; the training goes on if it fails."""
+"""Profile some steps of a training loop with torch.profiler; the training continues if it fails."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class StepProfiler:
         self._ended = True
         if self._kept and (self._to_come is None or self._to_come > 0):
             self._allocator.write(self._profiler)
-        if not self._kept:  # the end of the profile may take a minute, and the history shows what an allocation lacked
+        if not self._kept:  # before the end of the profile, which may take a minute
             self._memory.end(None if self.interrupted else self._memory_file)
         try:
             with _without_warnings(), PROFILERS.by_us():
@@ -95,14 +95,14 @@ class StepProfiler:
             self._memory.end(self._memory_file)
 
     def abandon(self) -> None:
-        """End the profile and keep nothing of it."""
+        """End and discard the profile."""
         self._kept = False
         with contextlib.suppress(Exception):
             self.stop()
         self.trace.unlink(missing_ok=True)
 
     def interrupt(self) -> None:
-        """End the profile, because another profiler is about to begin; nothing of it is kept."""
+        """End and discard the profile, because another profiler is about to begin."""
         self.interrupted = True
         if threading.get_ident() == self._thread:
             self.abandon()

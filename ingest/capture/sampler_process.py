@@ -60,7 +60,7 @@ def says_at_start(live: Path) -> str | None:
 def stop_sampler(process: Any) -> str | None:
     """Stop the sampler; return its last error message, or None."""
     if process.poll() is None:
-        process.terminate()  # not SIGINT: a process that a shell started in the background ignores it until it installs a handler
+        process.terminate()  # SIGINT would not work: a background process of a shell ignores it until it installs a handler.
     try:
         _, stderr = process.communicate(timeout=SAMPLER_STOP_S)
     except subprocess.TimeoutExpired:

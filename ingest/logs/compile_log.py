@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from sawtooth.ingest.decode import NULL
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
@@ -26,7 +26,7 @@ from sawtooth.ingest.writer import Writer
 ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^ ]{1,500}\] (\{.*)", re.DOTALL)
 # Time of an event in Unix microseconds. The lines' own times have no year and no time zone.
 CLOCK = re.compile(rb'\t"ts": (\d{16})')
-WANTED = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
+STORED_EVENTS = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
 PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # most stored lines of an entry's payload, and characters of one text
 MOST_EVENTS = 1_000_000
 PLACE = re.compile(r"in user code at (.{1,400}):(\d{1,7})$", re.MULTILINE)
@@ -100,8 +100,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     _write(events, writer)
     if skipped:
         sentence = "Incomplete or unknown entries of the torch.compile log were skipped."
-        row = {"key": "compile_log_skipped", "severity": "info", "sentence": sentence, "count": len(skipped)}
-        writer.insert_row("diagnostics", row)
+        writer.insert_row("diagnostics", vars(ImportDiagnostic("compile_log_skipped", "info", sentence, len(skipped))))
     times = [event.time_ns for event in events if event.time_ns is not None]
     return {
         **about,
@@ -148,7 +147,7 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
         begun = ENTRY.match(line)
         if begun and begun[1] and not rank:
             rank.append(int(begun[1]))
-        if begun and any(word in line for word in WANTED):
+        if begun and any(word in line for word in STORED_EVENTS):
             try:
                 entry = from_json(begun[2], _Entry)
             except msgspec.MsgspecError:

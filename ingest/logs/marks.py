@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from sawtooth.ingest.capture.marks import PHASES
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.loop.call_site_text import site_of_lines, site_of_number
 from sawtooth.ingest.loop.step_boundary import BOUNDARIES, LONGEST_NAME
 from sawtooth.ingest.manifest import Amount, Measure
@@ -107,8 +107,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     )
     if skipped:
         sentence = "Incomplete or unknown lines of step marks were skipped."
-        row = {"key": "marks_skipped", "severity": "info", "sentence": sentence, "count": len(skipped)}
-        writer.insert_row("diagnostics", row)
+        writer.insert_row("diagnostics", vars(ImportDiagnostic("marks_skipped", "info", sentence, len(skipped))))
     return {
         **about,
         "kind": "marks",

@@ -19,9 +19,9 @@ def allowed_cores(pid: int = 0) -> frozenset[int]:
 
     If the process has ended, the mask of this process is used. If the system has no masks, all cores of the host are returned.
     """
-    for asked in (pid, 0):
+    for process in (pid, 0):
         with contextlib.suppress(OSError, AttributeError):
-            return frozenset(os.sched_getaffinity(asked))
+            return frozenset(os.sched_getaffinity(process))
     return frozenset(range(os.cpu_count() or 1))
 
 

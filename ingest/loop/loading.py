@@ -144,11 +144,11 @@ def _rate(cost: SampleCost, workers: int, cores: float, speed: float) -> float:
 
 
 def least_workers(
-    cost: SampleCost, wanted: float, cores: int, max_workers: int, seen: int = 1, *, sure: bool = True
+    cost: SampleCost, needed: float, cores: int, max_workers: int, seen: int = 1, *, sure: bool = True
 ) -> int | None:
-    """Return the smallest number of workers that deliver ``wanted`` samples per second, or None.
+    """Return the smallest number of workers that deliver ``needed`` samples per second, or None.
 
-    At most ``max_workers`` are tried. With ``sure``, the low end of the prediction must reach ``wanted``, otherwise its middle.
+    At most ``max_workers`` are tried. With ``sure``, the low end of the prediction must reach ``needed``, otherwise its middle.
     """
     rates = (predict(cost, n, cores, seen) for n in range(1, max_workers + 1))
-    return next((rate.workers for rate in rates if (rate.low if sure else rate.value) >= wanted), None)
+    return next((rate.workers for rate in rates if (rate.low if sure else rate.value) >= needed), None)

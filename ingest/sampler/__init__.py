@@ -16,7 +16,7 @@ minutes; none is ever renamed, truncated or rewritten. A restarted sampler start
 A record is a line with a JSON object. Its last key is ``crc``: eight hex digits of the CRC-32 of the line's bytes before ``,"crc":"``.
 Readers always skip a line without a newline and a line whose CRC does not match. Keys:
 
-    k   head | tick | event | end
+    k   head | tick | event | pace | end
     q   sequence number in the session, from 0, over all records; a missing number means a lost record
     m   monotonic nanoseconds (from a clock that counts suspended time, if the system has one)
     w   wall-clock nanoseconds since 1970 (UTC)
@@ -30,6 +30,7 @@ Readers always skip a line without a newline and a line whose CRC does not match
     event  e: gap (from_m, to_m, reason) | gpu_lost | gpu_back | driver_lost | driver_back | hung | heartbeat | slowed |
            overhead (cpu_share of one core, nvml_ms_per_gpu_tick, late_ticks,
            costs of the first device: column: [milliseconds a call, seconds between calls]) | error, with device, code and reason where they apply
+    pace   step rate of the training, if `sawtooth run` started the sampler: step, p50_ms, p95_ms, per_s, samples, flops
     end    reason: the session is complete
 
 Each tick is one ``write``, so it survives if the sampler is killed. There is an ``fsync`` each second, so a power failure loses at most

@@ -53,7 +53,7 @@ def process_alive(pid: int) -> bool:
 def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: SamplerClock | None = None, caller: Any = None) -> int:
     """Run the sampler with ``arguments``; return the exit code.
 
-    This is the exit code of the wrapped command, 0 if there is no command, or 2 after an error, which is printed on stderr.
+    The exit code is that of the wrapped command, or 0 if there is none. After an error, which is printed on stderr, it is 2.
     """
     options = build_parser().parse_args(arguments)
     if options.command[:1] == ["--"]:
@@ -165,7 +165,7 @@ def _sample(
         sampler.run(options.seconds)
     except Exception as error:  # The command already runs, so wait for it after any error and return its exit code.
         trouble = _unwritable(error) if isinstance(error, OSError) else f"Sampling has failed ({error!r})."
-        _refuse(f"{trouble} The command goes on without it.")
+        _refuse(f"{trouble} The command continues without sampling.")
     return _exit_code_of(child, stop)
 
 

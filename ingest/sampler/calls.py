@@ -25,7 +25,7 @@ class CallThread:
         self._clock = clock
         self._limit_s = limit_s
         self._work: Callable[[], Any] | None = None
-        self._asked = threading.Event()
+        self._requested = threading.Event()
         self._done = threading.Event()
         self._outcome: tuple[bool, Any] = (True, None)
         self._thread: threading.Thread | None = None
@@ -43,7 +43,7 @@ class CallThread:
         self._work = work
         self._done.clear()
         self.busy = True
-        self._asked.set()
+        self._requested.set()
         return self.collect()
 
     def collect(self) -> Any:
@@ -62,14 +62,14 @@ class CallThread:
         If a call hangs, this does not wait for it. The thread then ends when the call returns.
         """
         self._closed = True
-        self._asked.set()
+        self._requested.set()
         if self._thread is not None and not self.busy:
             self._thread.join()
 
     def _serve(self) -> None:
         while True:
-            self._asked.wait()
-            self._asked.clear()
+            self._requested.wait()
+            self._requested.clear()
             if self._closed:
                 return
             work = self._work

@@ -21,7 +21,7 @@ MAX_WORKERS = 512  # processes whose CPU time is read; no loader is expected to 
 # These devices have no disk of their own, or they are built from other disks that are already counted.
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 SPAWN_MODULE = "multiprocessing.spawn"  # in the command lines of spawned workers
-HELPERS = ("resource_tracker", "forkserver", "compile_worker")  # in the command lines of processes that are no workers
+HELPERS = ("resource_tracker", "forkserver", "compile_worker")  # in the command lines of processes that are not loader workers
 
 
 class HostReader:

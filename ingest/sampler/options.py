@@ -16,7 +16,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="sawtooth sample",
-        allow_abbrev=False,  # else the command's own --n could be short for one of ours
+        allow_abbrev=False,  # Otherwise an option of the command, such as --n, could match a longer option of ours.
         description="Sample the GPUs of this machine beside a training job: utilization, tensor activity, power, clocks, memory.",
     )
     parser.add_argument("--interval", type=float, default=0.1, metavar="SECONDS", help="time between samples (default 0.1)")

@@ -85,7 +85,7 @@ class PrometheusSink:
         return "\n".join(lines) + "\n"
 
     def _step_lines(self, now_m: int) -> list[str]:
-        """Return the training's step as lines; none before its first step."""
+        """Return the lines about the training's steps; empty before the first step."""
         steps = self._steps
         if not steps:
             return []

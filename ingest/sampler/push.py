@@ -21,7 +21,7 @@ FIRST_WAIT_S = 1.0  # wait after the first failed request; it doubles with each 
 MAX_WAIT_S = 60.0
 # Time between checks for new synced lines. Lines are synced once a second, so data on screen is one to two seconds old.
 IDLE_S = 0.25
-DRAIN_S = 30.0  # how long to continue after the last sample; the user can send the rest with --resume-push
+DRAIN_S = 30.0  # longest time to send after the last sample; the user can send the rest with --resume-push
 MAX_SESSION_BYTES = 512_000_000  # If a session is larger, the oldest fully acknowledged segments are deleted.
 FATAL_STATUSES = frozenset({400, 401, 403, 404, 413})  # An immediate retry does not help after these.
 TIMEOUT_S = 10.0

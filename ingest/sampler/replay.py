@@ -69,7 +69,7 @@ def _read_plain(path: Path) -> ReplayedRecording:
         try:
             row = json.loads(line)
         except ValueError:
-            continue  # a torn last line
+            continue  # an incomplete last line
         if not isinstance(row, dict):
             continue
         if row.get("meta"):

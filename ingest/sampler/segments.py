@@ -13,7 +13,7 @@ from sawtooth.ingest.json_checksum import sealed
 
 SEGMENT_BYTES = 8_000_000  # small enough to delete segments one by one after a push, large enough for few files per folder
 SEGMENT_NS = 600 * 10**9  # ten minutes; the same limit for sessions that write slowly
-SYNC_NS = 10**9  # A power failure loses at most the records of this time.
+SYNC_NS = 10**9  # A power failure loses at most the records of this period.
 # Each segment's head has these keys of meta.json, so that the segment can be read without the others.
 HEAD_KEYS = ("v", "session", "host", "boot", "versions", "name", "interval_ns", "columns", "devices")
 SEGMENT = re.compile(r"samples-([0-9]{4,})\.jsonl")

@@ -27,7 +27,7 @@ DEFAULT_INTERVAL_NS = 1_000_000_000
 CACHED_CELLS = 100_000  # different cell texts whose numbers are cached, because most values of a log recur
 LARGEST_RATIO = 1.0  # a column without a unit and without larger values has shares from 0 to 1, not percent
 BATCH = 8192  # lines read at once, because whole columns are converted faster than single rows
-MOST_LINES_OF_ROW = 4  # of one row with line breaks inside its cells
+MOST_LINES_OF_ROW = 4  # longest row with line breaks inside its cells
 _WHOLE_SECONDS = re.compile(r"\d:\d\d:\d\d\s*$")
 _FRACTION = re.compile(r"\d{1,9}(?:Z|[+-]\d\d:?\d\d)?")
 EXAMPLE_CHARACTERS = 200  # of a row that cannot be read
@@ -99,7 +99,7 @@ class _CellNumbers(dict[str, float]):
         value = number(cell.split("\n")[0], self.column.factor)
         valid = None if value is None else possible(column, value)
         if value is not None and valid is None:
-            self.table.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column} = {value!r}")
+            self.table.note(*BLANK, example=f"{column} = {value!r}")
         self[cell] = math.nan if valid is None else valid
         return self[cell]
 

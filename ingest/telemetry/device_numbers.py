@@ -60,11 +60,11 @@ class DeviceNumbers:
             match = _NUMBER_AT_END.fullmatch(index)
             if match is None and (index[:1] == "-" or not (index or uuid or self.position is None)):
                 return None
-            wanted = int(match.group(1)) if match else len(self.devices)
-            if wanted >= MOST_DEVICES or len(self.devices) >= MOST_DEVICES:
+            own_number = int(match.group(1)) if match else len(self.devices)
+            if own_number >= MOST_DEVICES or len(self.devices) >= MOST_DEVICES:
                 return None
             taken = set(self.devices.values())
-            device = wanted if wanted not in taken else next(n for n in itertools.count() if n not in taken)
+            device = own_number if own_number not in taken else next(n for n in itertools.count() if n not in taken)
             self.devices[key] = device
             self.table.places[device] = (host, index or uuid)
             self._describe(device, host, uuid, row)

@@ -13,7 +13,7 @@ from sawtooth.ingest.telemetry.values import UNITS, cells
 DELIMITERS = ",;\t|"
 MOST_CHARACTERS = 1 << 16  # of a header line; nvitop's and W&B's have some thousand columns
 MOST_TITLE_CHARACTERS = 1000  # Grafana's titles contain all labels of a series
-MARKUP = ("{", "[", "<", "}")  # a line that begins with these is JSON or XML, no header of a table
+MARKUP = ("{", "[", "<", "}")  # a line that begins with these is JSON or XML, not a table's header
 HEADER_SEARCH_LINES = 40  # banners, warnings and comments can precede a header
 # Best first: if a table has several, an absolute time is better than one since the start.
 TIMES = (
@@ -64,7 +64,7 @@ NAME_UNITS = {
 }  # fmt: skip
 # Tools write MB and GB of memory but mean MiB and GiB, as gpustat and amd-smi do.
 BRACKET_UNITS = UNITS | {"mb": float(1 << 20), "gb": float(1 << 30), "kb": 1024.0, "watts": 1.0, "celsius degree": 1.0, "celsius": 1.0, "percent": 1.0, "°c": 1.0, "ghz": 1e3, "hz": 1e-6}  # fmt: skip
-# The reasons for lower clocks may also be queried one by one, with "Active" or "Not Active" in one column each.
+# nvidia-smi can also write each reason for lower clocks into its own column, as "Active" or "Not Active".
 REASONS = {
     f"{prefix}_{reason.nvidia_smi}": reason.bit
     for reason in THROTTLE_REASONS

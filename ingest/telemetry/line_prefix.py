@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sawtooth.ingest.errors import SourceError, as_shown
+from sawtooth.ingest.errors import ImportDiagnostic, SourceError, as_shown
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 
 _TIME = rb"(?P<time>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
@@ -46,7 +46,7 @@ def behind_prefix(reader: Reader, prefix: re.Pattern[bytes]) -> Reader:
         dated = reader.takes_dates and "time" in prefix.groupindex
         telemetry = reader.read(_without(prefix, lines, dated))
         sentence = f"Each line begins with the prefix of a log collector. The prefix was left out{TIME_USE[dated]}."
-        telemetry.diagnostics.append({"key": "prefix_left_out", "severity": "info", "sentence": sentence, "count": 1})
+        telemetry.diagnostics.append(ImportDiagnostic("prefix_left_out", "info", sentence))
         return telemetry
 
     return replace(reader, read=read)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import NULL
+from sawtooth.ingest.errors import ImportDiagnostic
 from sawtooth.ingest.quantities.registry import INTEGER_COLUMNS
 
 INTEGERS = INTEGER_COLUMNS | {"device", "time_ns"}
+
+
+class SampleGap(NamedTuple):
+    """A stretch of time without samples of ``device``; a row of ``sample_gaps``."""
+
+    device: int
+    start_ns: int
+    end_ns: int
+    reason: str | None = None
 
 
 @dataclass
@@ -22,7 +32,7 @@ class TelemetryTables:
     ``columns`` has equally long arrays by the names of table ``samples``. INTEGERS are int64 with NULL
     (sawtooth.ingest.decode.NULL) where not recorded, the others float64 with NaN. ``device`` and ``time_ns`` are required.
     ``devices`` and ``diagnostics`` are rows of those tables, ``host_columns`` are columns of table ``host_samples``. ``gaps``
-    are rows of ``sample_gaps`` that the source itself states.
+    are those that the source itself states.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -31,8 +41,8 @@ class TelemetryTables:
     metadata: str = "{}"
     truncated: bool = False
     clock: str = "unix"
-    diagnostics: list[dict[str, Any]] = field(default_factory=list)
-    gaps: list[dict[str, Any]] = field(default_factory=list)
+    diagnostics: list[ImportDiagnostic] = field(default_factory=list)
+    gaps: list[SampleGap] = field(default_factory=list)
     host_columns: dict[str, NDArray[Any]] = field(default_factory=dict)
     # The reader found every telemetry gap itself, because rows of several rates hide gaps or look like them.
     gaps_complete: bool = False

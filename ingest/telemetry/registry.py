@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sawtooth.ingest.decode import I64
-from sawtooth.ingest.errors import SourceError, as_shown
+from sawtooth.ingest.errors import ImportDiagnostic, SourceError, as_shown
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.encoding import as_utf8, decoded, encoding_of
 from sawtooth.ingest.telemetry.formats import (
@@ -36,7 +36,7 @@ from sawtooth.ingest.telemetry.formats import (
     wandb_events,
 )
 from sawtooth.ingest.telemetry.line_prefix import behind, behind_prefix, prefix_of
-from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
+from sawtooth.ingest.telemetry.reader import Reader, SampleGap, TelemetryTables
 from sawtooth.ingest.telemetry.table import find_gaps
 from sawtooth.ingest.writer import Writer
 
@@ -110,10 +110,6 @@ def lines(source: Source) -> Generator[bytes]:
         yield rest
 
 
-def _diagnostic(key: str, severity: str, sentence: str, count: int) -> dict[str, Any]:
-    return {"key": key, "severity": severity, "sentence": sentence, "count": count}
-
-
 def _without_duplicates(columns: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
     """Return samples sorted by device and time without duplicates, and the number of duplicates."""
     order = np.lexsort((columns["time_ns"], columns["device"]))
@@ -146,7 +142,7 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
     columns, duplicates = _without_duplicates(columns)
     if duplicates:
         telemetry.diagnostics.append(
-            _diagnostic("samples_twice", "info", "Samples with the same device and time were kept once.", duplicates)
+            ImportDiagnostic("samples_twice", "info", "Samples with the same device and time were kept once.", duplicates)
         )
     writer.insert("samples", columns)
     writer.insert("host_samples", telemetry.host_columns)
@@ -154,12 +150,12 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
         writer.insert_row("devices", device)
     inferred = [] if telemetry.gaps_complete else _gaps(columns["device"], columns["time_ns"])
     for gap in [*inferred, *telemetry.gaps]:
-        writer.insert_row("sample_gaps", gap)
+        writer.insert_row("sample_gaps", gap._asdict())
     damage = [
-        _diagnostic(key, "data_loss", "The gzip file is damaged; what could be read is included.", 1) for key in source.damage
+        ImportDiagnostic(key, "data_loss", "The gzip file is damaged; what could be read is included.") for key in source.damage
     ]
     for row in [*telemetry.diagnostics, *damage]:
-        writer.insert_row("diagnostics", row)
+        writer.insert_row("diagnostics", vars(row))
     return {
         **recording,
         "kind": "telemetry",
@@ -178,13 +174,13 @@ def store(reader: Reader, source: Source, writer: Writer, recording: dict[str, A
 def _no_samples(reader: Reader, telemetry: TelemetryTables) -> str:
     """Return why a file of a known format has no samples: it has no rows, or none that can be read."""
     unusable = next(
-        (d for d in telemetry.diagnostics if d["key"] in ("line_unreadable", "blank_value", "instances_left_out")), None
+        (d for d in telemetry.diagnostics if d.key in ("line_unreadable", "blank_value", "instances_left_out")), None
     )
     if unusable is None:
         return f"This {reader.name} file has no samples. Let the sampler run for a while and give the file again."
-    example = f" The first is {as_shown(unusable['example'])}." if unusable.get("example") else ""
+    example = f" The first is {as_shown(unusable.example)}." if unusable.example else ""
     return (
-        f"This {reader.name} file has {unusable['count']:,} rows and none with a usable value.{example} "
+        f"This {reader.name} file has {unusable.count:,} rows and none with a usable value.{example} "
         "Record it again with utilization, power, clocks and temperature."
     )
 
@@ -196,8 +192,8 @@ def vendor_of(devices: list[dict[str, Any]]) -> str | None:
     return next((maker for sign, maker in makers.items() if sign in names), None)
 
 
-def _gaps(device: I64, time_ns: I64) -> Iterator[dict[str, Any]]:
+def _gaps(device: I64, time_ns: I64) -> Iterator[SampleGap]:
     """Yield the telemetry gaps of samples that are sorted by (device, time)."""
     for number in np.unique(device):
         for start, end in find_gaps(time_ns[device == number]):
-            yield {"device": int(number), "start_ns": start, "end_ns": end, "reason": None}
+            yield SampleGap(int(number), start, end)

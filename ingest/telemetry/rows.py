@@ -71,7 +71,8 @@ class SampleRows:
 class PrintoutTimes:
     """Times of printouts that have none themselves, from date lines.
 
-    A printout has the time of the date before it, else follows the printout before it after an interval. If no date precedes the first printout, the printouts are counted from 0.
+    A printout has the time of the date line before it. Without one, it follows the previous printout after one interval. If no date line
+    precedes the first printout, the printouts are counted from 0.
     """
 
     def __init__(self, table: SampleTable, tool: str, interval_ns: int = SECOND) -> None:

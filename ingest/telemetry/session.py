@@ -17,6 +17,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.json_checksum import unsealed
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_oversized, join_segments, segment_name, segments_of
+from sawtooth.ingest.telemetry.reader import SampleGap
 from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
@@ -262,8 +263,7 @@ class SessionTable:
         self.events.append({"time_ns": time_ns, **{k: v for k, v in record.items() if k not in ("m", "w", "crc", "k", "q")}})
         if name == "gap" and self.clock.offset_ns is not None:
             start, end = (int(record[k]) + self.clock.offset_ns for k in ("from_m", "to_m"))
-            for device in self.table_.devices:
-                self.table_.gaps.append((device, start, end, str(record.get("reason"))))
+            self.table_.gaps += [SampleGap(device, start, end, str(record.get("reason"))) for device in self.table_.devices]
         elif name == "gpu_lost":
             self.table_.note(
                 "gpu_lost",

@@ -11,27 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import NULL
+from sawtooth.ingest.errors import ImportDiagnostic
 from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
-from sawtooth.ingest.telemetry.reader import TelemetryTables
+from sawtooth.ingest.telemetry.reader import SampleGap, TelemetryTables
 
 BUFFER_GAP_NS = 3_000_000_000  # in a driver's buffer, longer gaps mean a failed read; polled values fill them
 SHORTEST_GAP_NS = 1_000_000  # shorter gaps are jitter
 MOST_DEVICES = 4096  # larger numbers are damage: hosts have at most some dozens of GPUs
 LAST_NS = 1 << 62  # the year 2116
 # The diagnostic for impossible values. DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63.
-BLANK = {"key": "blank_value", "severity": "info", "sentence": "Blank or impossible values were left out as not recorded."}
+BLANK = "blank_value", "info", "Blank or impossible values were left out as not recorded."
 UNREADABLE = "Lines that are not whole samples were left out."
-
-
-@dataclass
-class ImportDiagnostic:
-    """One kind of problem during import; becomes a row of ``diagnostics``."""
-
-    key: str
-    severity: str  # info | data_loss | error
-    sentence: str
-    count: int = 1
-    example: str | None = None
 
 
 class Series:
@@ -72,7 +62,7 @@ class SampleTable:
     polled: dict[tuple[int, str], Series] = field(default_factory=dict)
     finer: dict[tuple[int, str], Series] = field(default_factory=dict)
     of_host: dict[str, Series] = field(default_factory=dict)
-    gaps: list[tuple[int, int, int, str | None]] = field(default_factory=list)
+    gaps: list[SampleGap] = field(default_factory=list)
     diagnostics: dict[str, ImportDiagnostic] = field(default_factory=dict)
     places: dict[int, tuple[str, str]] = field(default_factory=dict)  # device → its host, and its number or UUID on that host
 
@@ -113,7 +103,7 @@ class SampleTable:
 
     def _append(self, store: dict[Any, Series], key: Any, time_ns: int, column: str, value: float) -> None:
         if (valid := possible(column, value)) is None:
-            self.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column} = {value!r}")
+            self.note(*BLANK, example=f"{column} = {value!r}")
             return
         if key not in store:
             store[key] = Series()
@@ -168,8 +158,8 @@ class SampleTable:
         gaps = list(self.gaps)
         for device in self.device_numbers():
             for start, end in find_gaps(self.polled_times(device)):
-                if not any(d == device and a <= end and b >= start for d, a, b, _ in self.gaps):
-                    gaps.append((device, start, end, None))
+                if not any(gap.device == device and gap.start_ns <= end and gap.end_ns >= start for gap in self.gaps):
+                    gaps.append(SampleGap(device, start, end))
         return TelemetryTables(
             columns,
             devices=[{"device": n, "driver": self.driver_version, **self.devices.get(n, {})} for n in self.device_numbers()],
@@ -177,8 +167,8 @@ class SampleTable:
             metadata=json.dumps(self.metadata, default=str),
             truncated="truncated" in self.diagnostics,
             clock=self.clock,
-            diagnostics=[vars(d) for d in self.diagnostics.values()],
-            gaps=[{"device": d, "start_ns": a, "end_ns": b, "reason": why} for d, a, b, why in gaps],
+            diagnostics=list(self.diagnostics.values()),
+            gaps=gaps,
             gaps_complete=True,
             host_columns=host_columns(self.of_host),
         )
@@ -236,7 +226,7 @@ def host_columns(series: dict[str, Series]) -> dict[str, NDArray[Any]]:
 
 
 def find_gaps(time_ns: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return (last sample before, first sample after) of each telemetry gap; ``time_ns`` is sorted.
+    """Return the last sample before and the first after each telemetry gap; ``time_ns`` is sorted.
 
     A gap is longer than GAP_PERIODS median periods.
     """

@@ -37,7 +37,7 @@ class Timestamps:
 
     Times with a zone, and numbers since 1970, are Unix times. Times without a zone are as if they were UTC, and the clock of the
     recording is ``local``. Times without a date, and small numbers, count from an unknown start. Call ``finish`` after the last
-    time, because only all dates together show the order of day and month in dates such as 03-11-2026.
+    time, because only the dates of the whole file show the order of day and month, as in 03-11-2026.
     """
 
     def __init__(self, table: SampleTable, *, utc: bool = False, unit_s: float = 1.0) -> None:

@@ -98,7 +98,7 @@ def _refuse_without_header(lines: list[bytes]) -> None:
     if len(dated) < LEAST_ROWS:
         return
     if any(not any(number(cell) is not None for cell in row[1:]) for row in dated):
-        return  # a log without numbers
+        return  # The lines are a log without numbers.
     names = [_title_by_unit(cell, times, dated[0][:position]) for position, cell in enumerate(dated[0])]
     guess = f" By its units it may be: {', '.join(names)}." if any(name != UNNAMED for name in names[1:]) else ""
     raise SourceError(

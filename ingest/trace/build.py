@@ -34,8 +34,8 @@ def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
         writer.insert_row("devices", row)
     if facts.samples is not None:
         writer.insert("samples", {**facts.samples, "time_ns": facts.samples["time_ns"] + base})
-    for row in facts.diagnostics():
-        writer.insert_row("diagnostics", row)
+    for diagnostic in facts.diagnostics():
+        writer.insert_row("diagnostics", vars(diagnostic))
     return {
         **facts.recording,
         "kind": "trace",
@@ -58,12 +58,12 @@ class _Linking:
     def run(self) -> int:
         """Write all event tables; return the number of duplicates left out."""
         launches = self._launch_table()
-        call_of, kept, wanted, duplicates = self._gpu_launches(launches)
+        call_of, kept, external_ids, duplicates = self._gpu_launches(launches)
         if launches.repeated:
             self._trace.note("correlation_repeated", "", launches.repeated)
         del launches  # This index is as large as all calls.
         launched = np.bincount(call_of[call_of >= 0], minlength=self._tables["calls"].rows)
-        call_op, op_of = self._host(launched, wanted)
+        call_op, op_of = self._host(launched, external_ids)
         self._gpu(kept, call_of, call_op, op_of)
         self._python()
         self._others()
@@ -81,7 +81,7 @@ class _Linking:
     def _gpu_launches(self, launches: LaunchLinks) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
         """Return each kept operation's call, the kept rows by slice, External ids, and the duplicate count."""
         none, devices, overruns = np.empty(0, np.int64), set[int](), Overruns()
-        calls, kept, wanted = [none], [], [none]
+        calls, kept, external_ids = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
             if not gpu:
                 kept.append(np.ones(0, bool))
@@ -96,7 +96,7 @@ class _Linking:
             external = gpu["external_id"][keep]
             calls.append(call)
             kept.append(keep)
-            wanted.append(_distinct(external[external != NULL]))
+            external_ids.append(_distinct(external[external != NULL]))
         total = np.concatenate(calls)
         duplicates = self._tables["gpu"].rows - len(total)
         if duplicates:
@@ -104,10 +104,10 @@ class _Linking:
         self._cut, self._cut_dur = overruns.cuts(total)
         if len(self._cut):
             self._trace.note("overrun", "", len(self._cut))
-        return total, kept, _distinct(np.concatenate(wanted)), duplicates
+        return total, kept, _distinct(np.concatenate(external_ids)), duplicates
 
-    def _host(self, launched: I64, wanted: I64) -> tuple[I64, tuple[I64, I64]]:
-        """Write operators and calls; return each call's operator, and operators by ``wanted`` External id."""
+    def _host(self, launched: I64, external_ids: I64) -> tuple[I64, tuple[I64, I64]]:
+        """Write operators and calls; return each call's operator, and operators by used External id."""
         nesting, none = Nesting(self._tolerance), np.empty(0, np.int64)
         call_op, externals, carriers, op_id, call_id = np.empty(self._tables["calls"].rows, np.int64), [none], [none], 0, 0
         for ops, calls in slices(self._tables["ops"], self._tables["calls"]):
@@ -117,9 +117,9 @@ class _Linking:
             if ops:
                 parent, depth = nested.parents_and_depths()
                 self._write_ops(op_id, ops, parent, depth)
-                has_wanted_id = _among(ops["external_id"], wanted)
-                externals.append(ops["external_id"][has_wanted_id])
-                carriers.append(np.flatnonzero(has_wanted_id) + op_id)
+                is_used = _among(ops["external_id"], external_ids)
+                externals.append(ops["external_id"][is_used])
+                carriers.append(np.flatnonzero(is_used) + op_id)
                 op_id += len(parent)
             if calls:
                 op_ids = enclosing(nested, calls["thread_id"], calls["start"], calls["dur"], self._tolerance)

@@ -19,7 +19,7 @@ NPU = "Sawtooth reads the traces of GPUs only, and telemetry of any accelerator 
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # control characters that no text has
 NO_KERNELS = f"It holds no kernels. {EXPORT}"
 NO_TIMES = f"It holds no times. {EXPORT}"
-SUMS = f"It holds sums, and not what happened when. {EXPORT}"
+SUMS = f"It holds sums without times of single events. {EXPORT}"
 HOST_ONLY = f"It holds the CPU's work only. {EXPORT}"
 # Files without trace events, by how they begin. The first match decides.
 BEGINNINGS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (

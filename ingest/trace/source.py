@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from sawtooth.ingest.errors import ImportDiagnostic
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.spool import SpooledTable
 
@@ -70,7 +71,7 @@ class Facts:
     recording: dict[str, Any]
     devices: list[dict[str, Any]]
     shapes: dict[str, NDArray[Any]]
-    diagnostics: Callable[[], Iterable[dict[str, Any]]]
+    diagnostics: Callable[[], Iterable[ImportDiagnostic]]
     samples: dict[str, NDArray[Any]] | None = None
 
 

@@ -33,7 +33,7 @@ MOST_S = 600.0  # longest wait for a profile; by then, even a loop with steps of
 OTHERS_S = 30.0  # wait for the other ranks' profiles after the first one; they are usually written within seconds
 OUTSIDE_S = 60.0  # length of a recording without a hook or without a profile
 RECORDED = "Recorded by `sawtooth attach {pid}` for {seconds:.0f} s."
-RUNNING = "recording {which}, {until}. Ctrl-C ends it sooner and writes the file; the training goes on."
+RUNNING = "recording {which}, {until}. Ctrl-C ends the recording early and writes the file; the training continues."
 RECORDED_ALREADY = "Process {pid} was started by sawtooth run, which records it: there is nothing to attach."
 OUTSIDE = "No step marks and no profile: {why}. The GPU and the process are sampled from outside instead. `sawtooth run` records both from a training's start."
 NO_STEP = (
@@ -42,14 +42,14 @@ NO_STEP = (
 )
 PROFILED = "So a few seconds of the program were profiled. The answer covers only this time and has no steps."
 NO_PROFILE = (
-    "No profile: {steps:,} steps were seen in {seconds:.3g} s, and one is taken after {after:g} s of steady steps, 20 or more. Attach for longer "
+    "No profile: {steps:,} steps were seen in {seconds:.3g} s. A profile is taken after {after:g} s with 20 steady steps or more. Attach for longer "
     "(--seconds), or with a smaller --after."
 )
 ENDED = "The training ended while it was recorded."
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AttachOptions:
     """Options of a recording.
 
     If ``seconds`` is None, it lasts until the profile is taken, or OUTSIDE_S if no profile is expected.
@@ -66,13 +66,18 @@ class Wanted:
 
 @dataclass
 class Attached(launch.Launched):
-    """Result of a recording. ``stays`` lists by PID what remains loaded in each process that had the hook."""
+    """Result of a recording. ``stays`` lists by PID what remains loaded in each hooked process."""
 
     stays: dict[int, list[str]] = field(default_factory=dict)
 
 
 def attach(
-    pid: int, bundle: Path | None, wanted: Wanted, *, remote: RemoteExecution | None = None, stop: threading.Event | None = None
+    pid: int,
+    bundle: Path | None,
+    options: AttachOptions,
+    *,
+    remote: RemoteExecution | None = None,
+    stop: threading.Event | None = None,
 ) -> Attached:
     """Record the training of process ``pid`` into ``bundle``.
 
@@ -83,7 +88,7 @@ def attach(
     recorded = next((target.pid for target in targets if settings.FOLDER in target.environment), None)
     if recorded is not None:
         raise AttachError(RECORDED_ALREADY.format(pid=recorded))
-    name = wanted.name or name_of(targets[0].command)
+    name = options.name or name_of(targets[0].command)
     bundle = bundle or Path(f"{name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     if (why := launch.why_unwritable(bundle, "so nothing was recorded")) is not None:
         raise AttachError(why)
@@ -99,7 +104,7 @@ def attach(
         except OSError as error:
             raise AttachError(launch.NO_ROOM.format(why=error.strerror)) from error
         stack.enter_context(_set_by_signals(stop))
-        recording = _Recording(targets, folder, wanted, remote)
+        recording = _Recording(targets, folder, options, remote)
         recording.begin(name)
         try:
             recording.watch(stop)
@@ -115,8 +120,8 @@ def attach(
 class _Recording:
     """One recording of ``targets``: the sampler, the injected hook, the stack reader and their results."""
 
-    def __init__(self, targets: Sequence[Process], folder: Path, wanted: Wanted, remote: RemoteExecution) -> None:
-        self.targets, self.folder, self.wanted = targets, folder, wanted
+    def __init__(self, targets: Sequence[Process], folder: Path, options: AttachOptions, remote: RemoteExecution) -> None:
+        self.targets, self.folder, self.options = targets, folder, options
         self._remote = remote
         self.injection: Injection | None = None
         self._sampler: object = None
@@ -131,7 +136,7 @@ class _Recording:
 
     def begin(self, name: str) -> None:
         """Start the sampler and inject the hook; print what is not possible."""
-        if self.wanted.sample:
+        if self.options.sample:
             follow = [word for target in self.targets for word in ("--follow", str(target.pid))]
             self._sampler, self._at_start = launch.start_sampler(self.folder, None, name, *follow)
         why_not = next(filter(None, map(self._remote.why_not, self.targets)), None)
@@ -149,22 +154,22 @@ class _Recording:
     def _environment(self) -> dict[str, str]:
         options = {
             settings.FOLDER: self.folder,
-            settings.PROFILED_STEPS: self.wanted.steps,
-            settings.AFTER_SECONDS: self.wanted.after_s,
-            settings.LOADER: int(self.wanted.time_loader),
-            settings.STACKS: int(self.wanted.stacks),
+            settings.PROFILED_STEPS: self.options.steps,
+            settings.AFTER_SECONDS: self.options.after_s,
+            settings.LOADER: int(self.options.time_loader),
+            settings.STACKS: int(self.options.stacks),
             settings.RECORDER: recorder_version(),
         }
         return {name: str(value) for name, value in options.items()}
 
     @property
     def _waits_for_profile(self) -> bool:
-        return self.wanted.seconds is None and self.injection is not None and self.wanted.steps > 0
+        return self.options.seconds is None and self.injection is not None and self.options.steps > 0
 
     @property
     def _limit_s(self) -> float:
-        if self.wanted.seconds is not None:
-            return self.wanted.seconds
+        if self.options.seconds is not None:
+            return self.options.seconds
         return MOST_S if self._waits_for_profile else OUTSIDE_S
 
     def _until(self) -> str:
@@ -217,7 +222,7 @@ def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launch
     launched.missing += remarks(recording.folder)
     runs = runs_of(recording.folder)
     if recording.injection is not None:
-        launched.missing += _lacks(runs, recording.wanted)
+        launched.missing += _lacks(runs, recording.options)
     if runs:
         launch.write(bundle, name, recording.targets[0].command, recorded, runs, launched)
     else:
@@ -225,15 +230,15 @@ def _write(recording: _Recording, bundle: Path, name: str, recorded: str, launch
         launched.missing.append("Nothing was recorded, so no file was written.")
 
 
-def _lacks(runs: Sequence[RecordedRun], wanted: Wanted) -> list[str]:
+def _lacks(runs: Sequence[RecordedRun], options: AttachOptions) -> list[str]:
     """Return a sentence if the hook saw no loop or took no profile; an empty list if nothing is missing."""
     kinds = {about["kind"]: path for run in runs[:1] for path, about in run.sources}
     if "marks" not in kinds:
         return [f"{NO_STEP} {PROFILED}" if "trace" in kinds else NO_STEP]
-    if "trace" in kinds or wanted.steps <= 0:
+    if "trace" in kinds or options.steps <= 0:
         return []
     steps, seconds = loop_of(kinds["marks"])
-    return [NO_PROFILE.format(steps=steps, seconds=seconds, after=wanted.after_s)]
+    return [NO_PROFILE.format(steps=steps, seconds=seconds, after=options.after_s)]
 
 
 def _named(targets: Sequence[Process]) -> str:

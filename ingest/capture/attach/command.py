@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.capture.attach.attach import Attached, Wanted, attach
+from sawtooth.ingest.capture.attach.attach import Attached, AttachOptions, attach
 from sawtooth.ingest.capture.attach.targets import AttachError
 from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.packing import name_from_file
@@ -65,7 +65,7 @@ def plain(launched: Attached, run: str | None = None) -> dict[str, Any]:
 
 def record(arguments: argparse.Namespace) -> Attached:
     """Attach with the parsed options; exit with code 2 if that is not possible."""
-    wanted = Wanted(
+    options = AttachOptions(
         name=arguments.name or name_from_file(arguments.output),
         steps=0 if arguments.no_profile else arguments.steps,
         after_s=arguments.after,
@@ -75,7 +75,7 @@ def record(arguments: argparse.Namespace) -> Attached:
         stacks=arguments.stacks,
     )
     try:
-        return attach(arguments.pid, arguments.output, wanted)
+        return attach(arguments.pid, arguments.output, options)
     except AttachError as error:
         print(f"sawtooth attach: {error}", file=sys.stderr)
         sys.exit(2)

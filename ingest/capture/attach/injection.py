@@ -12,11 +12,14 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import Process
 from sawtooth.installation import IMPORT_ROOT
+
+if TYPE_CHECKING:
+    from sawtooth.ingest.capture.attach.inside import HookAnswer
 
 ENTER = Path(__file__).with_name("enter.py")
 ANSWER_S = 30.0  # limit for an answer; a main thread that waits for its GPU or a batch returns to Python within seconds
@@ -51,7 +54,7 @@ class Injection:
         """Inject the hook into all targets or none; return the reason if it failed, None on success."""
         self.renew()
         answers = self._ask(self._targets, "attach", processes=len(self._targets))
-        trouble = next((str(answer["error"]) for answer in answers.values() if "error" in answer), None)
+        trouble = next((answer["error"] for answer in answers.values() if "error" in answer), None)
         if trouble is not None:
             self._ask([each for each in self._targets if "error" not in answers[each.pid]], "detach")
             return trouble
@@ -84,13 +87,13 @@ class Injection:
                 sentences.append(f"Not detached from process {pid}: {answer['error']}. Its hook ends itself within a minute.")
         return sentences
 
-    def _ask(self, targets: Sequence[Process], what: str, **more: Any) -> dict[int, dict[str, Any]]:
+    def _ask(self, targets: Sequence[Process], what: str, **more: Any) -> dict[int, HookAnswer]:
         """Send a request to each target and return the answers by PID.
 
         Repeats the request if a target answers "again".
         """
         until = time.monotonic() + self._answer_s
-        answers: dict[int, dict[str, Any]] = {}
+        answers: dict[int, HookAnswer] = {}
         awaited = {target.pid: (target, self._send(target, what, more)) for target in targets}
         while awaited:
             for pid, (target, sent) in list(awaited.items()):
@@ -138,13 +141,13 @@ class _Sent:
         """Write the script."""
         self.script.write_text(f"{ENTER.read_text()}\n\nenter(json.loads({json.dumps(settings)!r}))\n")
 
-    def answer(self, *, is_over: bool) -> dict[str, Any] | None:
+    def answer(self, *, is_over: bool) -> HookAnswer | None:
         """Return the answer; None while there is none, {"silent": True} if ``is_over`` and none came."""
         if self.trouble is not None:
             self.script.unlink(missing_ok=True)  # The process was never asked to run the script.
             return {"error": self.trouble}
         with contextlib.suppress(OSError):
-            answer: dict[str, Any] = json.loads(self.file.read_text())
+            answer: HookAnswer = json.loads(self.file.read_text())
             self.script.unlink(missing_ok=True)
             return answer
         if not is_over:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypedDict
 
 from .. import batches
 from ..command import hook as hooks
@@ -27,7 +27,7 @@ from ..process_rank import number_of
 
 LEASE = "attached"  # This and BEGIN must equal those of injection.py, which is not loaded inside the training.
 BEGIN = "begin_ns"
-LEASE_NS = 30_000_000_000  # A recorder that was silent for this long was stopped or killed (Ctrl-Z, kill -9).
+LEASE_NS = 30_000_000_000  # A recorder that does not renew its lease for this long was stopped or killed (Ctrl-Z, kill -9).
 LOOK_NS = 2_000_000_000
 OPTIMIZERS = "torch.optim.optimizer"
 # The hook must not be changed while code of this file, or this function, runs in the middle of a step.
@@ -63,7 +63,7 @@ class Attachment:
         if self.counts():
             self.hook.on_step(optimizer, *rest)
 
-    on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # as the hook's own
+    on_step._torchdynamo_disable = True  # type: ignore[attr-defined]  # as for the hook of a step
 
     def counts(self) -> bool:
         """Return whether steps count now: after all ranks have begun, and while the recorder is alive."""
@@ -150,17 +150,27 @@ STAYS = (
 _current: list[Attachment] = []  # the attachment of this process, if there is one
 
 
-def obey(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Attach or detach as ``settings`` say; return the answer.
+class HookAnswer(TypedDict, total=False):
+    """Answer of a training to a request; empty after attaching.
 
-    The answer is {} after attaching, {"stays": …} after detaching, {"error": …}, or {"again": True} if an optimizer's hook runs now.
+    ``stays`` lists what remains loaded after detaching. ``again`` says that an optimizer's hook runs now. The sender sets ``silent`` if
+    no answer came in time.
     """
+
+    stays: list[str]
+    error: str
+    again: bool
+    silent: bool
+
+
+def obey(settings: Mapping[str, Any]) -> HookAnswer:
+    """Attach or detach as ``settings`` say; return the answer."""
     if _runs_a_hook(sys.modules.get(OPTIMIZERS)):
         return {"again": True}
     return _attach(settings) if settings["do"] == "attach" else _detach()
 
 
-def _attach(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _attach(settings: Mapping[str, Any]) -> HookAnswer:
     optimizers = sys.modules.get(OPTIMIZERS)
     if not hasattr(optimizers, "register_optimizer_step_post_hook"):
         return {"error": NO_OPTIMIZERS}
@@ -177,7 +187,7 @@ def _attach(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _detach() -> dict[str, Any]:
+def _detach() -> HookAnswer:
     while _current:
         _current.pop().remove()
     own = sum(name.startswith(f"{__name__.partition('.')[0]}.") for name in sys.modules)

@@ -181,7 +181,7 @@ class _TrialRunner:
             if not self._is_out_of_memory(error):
                 raise
         finally:
-            # Here, an out-of-memory exception is already deleted, and with its frames the tensors that they held.
+            # The out-of-memory exception is already deleted here, so its frames no longer hold tensors.
             self._restore()
         raise _OutOfMemoryError
 

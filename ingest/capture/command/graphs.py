@@ -61,7 +61,7 @@ class Graphs:
         def begins(begin: Callable[..., Any], _: list[Graphs]) -> Callable[..., Any]:
             def begun(graph: Any, *arguments: Any, **named: Any) -> Any:
                 with self._may_begin:
-                    result = begin(graph, *arguments, **named)  # if it fails, no capture begins and no end follows
+                    result = begin(graph, *arguments, **named)  # If it fails, no capture begins, so none is counted.
                     self.capturing, self._optimizer = True, None
                 return result
 

@@ -136,7 +136,7 @@ class Hook:
                 with self._torch.profiler.record_function(f"{STEP_NAME}{self._boundary[0]}"):
                     pass  # marks the end of the step in the trace
             if self._profiler.interrupted:
-                self._drop()  # another profiler interrupted ours; the next one begins after that profiler has ended
+                self._drop()  # Another profiler interrupted ours. Our next profile begins after that profiler has ended.
                 self._postponed.interrupted()
             elif (is_profiled and not self._watch.knows((number, site.number))) or self._loop.has_ended(
                 self._profiled_optimizer
@@ -239,7 +239,7 @@ class Hook:
 
     def leave(self) -> None:
         """Write the remaining marks only. Ending the profiler would wait for the GPU, which may hang."""
-        self._broken = True  # so that a loop in another thread writes no more
+        self._broken = True  # so that a loop in another thread stops writing
         try:
             self._postponed.write()
             if self._marks is not None:

@@ -109,7 +109,7 @@ def run(
         sampler, missing = (
             start_sampler(folder, push, name, *(("--prometheus", metrics) if metrics else ())) if sample else (None, [])
         )
-        for sentence in missing:  # at once, not after hours of training
+        for sentence in missing:  # print it now, not after hours of training
             print(f"sawtooth: {sentence} The command runs without it.", file=sys.stderr, flush=True)
         options = {
             settings.PROFILED_STEPS: steps,
@@ -148,7 +148,7 @@ def run(
                 recorded = f"{RECORDED_BY} {' '.join(_text(command))}`."
                 write(bundle, name, command, recorded, runs, launched)
         except Exception as error:
-            # a full disk or a bug of ours: the training's exit code stands, and what it recorded is kept
+            # After a full disk or a bug of ours, the training's exit code is still returned and the recorded parts stay.
             launched.missing.append(unpacked(error, folder, bundle))
         return launched
 
@@ -160,7 +160,7 @@ def _starts_nothing(words: Sequence[str]) -> bool:
 
 
 def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> list[str]:
-    """Return what to do about a command that failed at once, where its Python has no PyTorch."""
+    """Return advice for a command that failed at once because its Python has no PyTorch."""
     python, own = words[0], command if words != list(command) else command[1:]
     failed = exit_code == PYTHON_FAILED and Path(python).name.startswith("python") and has(python, [NEEDED]) is False
     return [NO_TORCH.format(python=python, command=" ".join(own))] if failed else []
@@ -236,12 +236,12 @@ def _started(folder: Path, limit_s: float, *options: str) -> tuple[Any, str]:
 
 
 def without(why_not: str | None) -> list[str]:
-    """Return the sentence about a session that was not taken; nothing where it was."""
+    """Return the sentence about missing telemetry; empty if there is no reason ``why_not``."""
     return [f"No telemetry: {_first_sentence(why_not)}"] if why_not else []
 
 
 def _first_sentence(text: str) -> str:
-    return f"{text.partition('. ')[0].rstrip('.')}."  # the further sentences are for users who start the sampler alone
+    return f"{text.partition('. ')[0].rstrip('.')}."  # The other sentences are for users who start the sampler themselves.
 
 
 def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, str]:
@@ -282,7 +282,7 @@ def write(
         settings = {} if len(runs) == 1 else {STEP: str(run.step)}
         about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": _text(command)}
         packed.append((about, run.sources))
-    if (free := free_name(bundle)) != bundle:  # another recording took the name meanwhile
+    if (free := free_name(bundle)) != bundle:  # Another recording has taken the name in the meantime.
         launched.missing.append(TAKEN.format(taken=bundle, free=free))
     pack_runs(free, packed)
     launched.bundle = free

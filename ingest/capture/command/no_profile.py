@@ -36,7 +36,7 @@ TOO_SHORT = (
 )
 UNSTEADY = (
     "No profile: in {steps} and {seconds} the loop never was steady, or ended while the profile was taken. "
-    "After {patience_s:g} s one is taken all the same: train longer."
+    "After {patience_s:g} s a loop is profiled even if it is not steady: train longer."
 )
 # The advised --after is this share of the longest possible one, so that a somewhat shorter loop is profiled too.
 ADVISED_SHARE = 0.5

@@ -70,7 +70,7 @@ def _in_use(folder: Path) -> bool:
     try:
         with (folder / LOCK).open("r+") as lock:
             return is_locked(lock)
-    except FileNotFoundError:  # made by a version without locks, which may still record; or by keep(), on purpose
+    except FileNotFoundError:  # A version without locks made the folder and may still record, or keep() made it.
         return "-files" not in folder.name
 
 
@@ -127,9 +127,9 @@ def errors_in(folder: Path) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
-def free_name(wanted: Path) -> Path:
-    """Return ``wanted``, or the first of wanted-2, wanted-3 … that does not exist."""
-    names = chain([wanted], (wanted.with_stem(f"{wanted.stem}-{number}") for number in count(2)))
+def free_name(path: Path) -> Path:
+    """Return ``path`` if it does not exist, else the first free one of NAME-2, NAME-3 …"""
+    names = chain([path], (path.with_stem(f"{path.stem}-{number}") for number in count(2)))
     return next(path for path in names if not path.exists())
 
 
@@ -173,6 +173,6 @@ def keep_snapshots(folder: Path, bundle: Path) -> list[str]:
         try:
             shutil.move(file, target)
             sentences.append(KEPT_MEMORY.format(file=target))
-        except OSError as error:  # the rest of the recording is packed all the same
+        except OSError as error:  # The rest of the recording is still packed.
             sentences.append(f"The memory snapshot cannot be written to {target} ({error.strerror}).")
     return sentences or [NO_MEMORY]

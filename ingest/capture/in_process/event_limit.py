@@ -1,6 +1,6 @@
 """Limit on the size of a profile: writing many events pauses the training, and takes its memory.
 
-PyTorch does not tell how many events a running profile has, so they are estimated from the memory that the process gained. Standard library only.
+PyTorch does not report the number of events of a running profile, so it is estimated from the memory that the process gained. Standard library only.
 """
 
 from __future__ import annotations

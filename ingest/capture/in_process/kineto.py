@@ -15,7 +15,7 @@ from typing import Any
 
 DETACH = "TEARDOWN_CUPTI"
 LOG_LEVEL = "KINETO_LOG_LEVEL"
-SETTLE_CALLS, SETTLE_S = 3, 0.1  # these pauses sufficed on an H100; they delay the start of another profiler once
+SETTLE_CALLS, SETTLE_S = 3, 0.1  # These pauses were long enough on an H100. They delay the start of another profiler once.
 SILENT = 6  # above Kineto's last level (USDT), at which PyTorch 2.13 prints two lines per profile
 
 

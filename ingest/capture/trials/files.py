@@ -1,6 +1,6 @@
 """A guard of existing files: an audit hook that notes which of them a training changes or removes.
 
-With ``guards``, the process ends before it makes the change. Native writers raise no audit event; the folder's listing shows those. Standard
+With ``guards``, the process ends before it makes the change. Writers in native code raise no audit event; a listing of the folder shows their changes. Standard
 library only.
 """
 
@@ -84,7 +84,7 @@ class Guard:
 
 
 def _made_s(about: os.stat_result) -> float:
-    """Return when a file was last changed: a younger one than the session is the session's own."""
+    """Return when a file was last changed; files that are newer than the session are its own."""
     return max(about.st_ctime, about.st_mtime)
 
 

@@ -36,7 +36,7 @@ PARTS: tuple[Mapping[str, Patch], ...] = (
 
 
 class Inside:
-    """What the patches of one process share: the wanted changes, and its notes."""
+    """What the patches of one process share: the requested changes, and its notes."""
 
     def __init__(self, settings: TrialSettings, notes: Notes, guard: files.Guard) -> None:
         self.settings, self.notes, self.guard = settings, notes, guard
@@ -44,7 +44,7 @@ class Inside:
         self._steps = 0
 
     def values(self, slug: str) -> Mapping[str, Any] | None:
-        """Return the values of a wanted change; None if it is not wanted."""
+        """Return the values of a requested change; None for other changes."""
         return self.settings.changes.get(slug)
 
     def after_step(self, number: int, act: Callable[[], object]) -> None:
@@ -72,7 +72,7 @@ class Inside:
 
 
 def begin() -> dict[str, Callable[[ModuleType], None]]:
-    """Begin in this process; return what to call with each module once it is loaded."""
+    """Begin in this process; return the function to call with each module after it is loaded."""
     settings = TrialSettings.of(os.environ[TRIAL])
     notes = Notes(_notes_path)
     inside = Inside(settings, notes, files.watch(settings, notes))

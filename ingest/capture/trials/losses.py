@@ -1,6 +1,6 @@
 """The losses of the first steps, to compare a change of the numerics with the base run.
 
-``Tensor.backward`` is patched until they are noted. Standard library only.
+``Tensor.backward`` is patched until these losses are noted. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def _watch(module: ModuleType, inside: Inside) -> None:
     original = owner.backward
     losses: list[Any] = []
 
-    def backward(its: Any, *arguments: Any, **named: Any) -> Any:
-        if len(losses) < STEPS and its.numel() == 1:
-            inside.quietly(lambda: losses.append(its.detach().clone()))
+    def backward(tensor: Any, /, *arguments: Any, **named: Any) -> Any:
+        if len(losses) < STEPS and tensor.numel() == 1:
+            inside.quietly(lambda: losses.append(tensor.detach().clone()))
             if len(losses) == STEPS:
                 owner.backward = original
                 inside.quietly(lambda: inside.notes.note_values(losses=[float(loss) for loss in losses]))
-        return original(its, *arguments, **named)
+        return original(tensor, *arguments, **named)
 
     backward._torchdynamo_disable = True  # type: ignore[attr-defined]
     owner.backward = backward

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-MOST = 20  # entries of one kind: a training that makes more loaders or optimizers repeats itself
+MOST = 20  # entries of one kind: further loaders or optimizers of a training are usually like these
 
 
 class Notes:

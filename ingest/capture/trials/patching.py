@@ -20,26 +20,26 @@ def change_arguments(
     owner: Any,
     inside: Inside,
     change: Callable[[Any, dict[str, Any]], list[str]],
-    after: Callable[[Any, dict[str, Any]], None] = lambda its, arguments: None,
+    after: Callable[[Any, dict[str, Any]], None] = lambda instance, arguments: None,
 ) -> None:
     """Patch ``owner.__init__``: ``change`` gets object and arguments and may replace arguments.
 
     It returns the slugs of the changes that it made. ``after`` sees the finished object. If the constructor fails with the changed
-    arguments, it is called with the original ones, and the changes are refused. An error of memory is passed on.
+    arguments, it is called with the original ones, and the changes are refused. Out-of-memory errors are passed on.
     """
     original = owner.__init__
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def constructed(its: Any, *positional: Any, **named: Any) -> None:
-        bound = _bound(signature, its, positional, named)
+    def constructed(instance: Any, /, *positional: Any, **named: Any) -> None:
+        bound = _bound(signature, instance, positional, named)
         if bound is None:
-            original(its, *positional, **named)  # raises the training's own error
+            original(instance, *positional, **named)  # raises the training's own error
             return
-        wanted = dict(bound.arguments)
-        slugs: list[str] = inside.quietly(change, its, wanted) or []
+        changed = dict(bound.arguments)
+        slugs: list[str] = inside.quietly(change, instance, changed) or []
         if slugs:
-            bound.arguments.update(wanted)
+            bound.arguments.update(changed)
             try:
                 original(*bound.args, **bound.kwargs)
             except Exception as error:
@@ -47,17 +47,17 @@ def change_arguments(
                     raise
                 for slug in slugs:
                     inside.notes.note_refusal(slug, f"{owner.__name__} refused it: {error}"[:300])
-                original(its, *positional, **named)
+                original(instance, *positional, **named)
         else:
-            original(its, *positional, **named)
-        inside.quietly(after, its, wanted)
+            original(instance, *positional, **named)
+        inside.quietly(after, instance, changed)
 
     owner.__init__ = constructed
 
 
-def _bound(signature: inspect.Signature, its: Any, positional: Any, named: Any) -> inspect.BoundArguments | None:
+def _bound(signature: inspect.Signature, instance: Any, positional: Any, named: Any) -> inspect.BoundArguments | None:
     try:
-        bound = signature.bind(its, *positional, **named)
+        bound = signature.bind(instance, *positional, **named)
     except TypeError:
         return None
     bound.apply_defaults()

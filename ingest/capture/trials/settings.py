@@ -20,7 +20,7 @@ class TrialSettings:
     """Settings of one run.
 
     ``changes`` maps slugs to their values. Checkpoints go to the folder ``saves``. With ``guards``, the training is ended before it
-    changes an existing file, except below the folders ``private``. ``began_s`` is when the run was started: younger files are its own.
+    changes an existing file, except below the folders ``private``. ``began_s`` is when the run was started; newer files are its own.
     ``losses`` notes the losses of the first steps.
     """
 

@@ -54,9 +54,9 @@ def _replace_argument(owner: Any, function: str, argument: str, value: Callable[
         except TypeError:
             return original(*arguments, **named)  # raises the training's own error
         bound.apply_defaults()
-        wanted = inside.quietly(value, bound.arguments.get(argument))
-        if wanted is not None:
-            bound.arguments[argument] = wanted
+        replacement = inside.quietly(value, bound.arguments.get(argument))
+        if replacement is not None:
+            bound.arguments[argument] = replacement
         return original(*bound.args, **bound.kwargs)
 
     setattr(owner, function, replaced)

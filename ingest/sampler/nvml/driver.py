@@ -145,8 +145,8 @@ class NvmlDriver:
     def _selected(self, gpus: list[SampledGpu]) -> list[SampledGpu]:
         chosen = gpus
         if self.select is not None:
-            wanted = set(self.select)
-            chosen = [g for g in gpus if g.uuid in wanted or str(g.facts.get("index")) in wanted]
+            selected = set(self.select)
+            chosen = [g for g in gpus if g.uuid in selected or str(g.facts.get("index")) in selected]
             if not chosen:
                 have = ", ".join(f"{g.facts.get('index')} ({g.uuid})" for g in gpus) or "none"
                 raise DriverLostError(

@@ -16,8 +16,8 @@ from sawtooth.ingest.sampler.nvml.fields import GPM, GpmMetric
 
 WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms, so a shorter window contains no new data.
 EVERY_TICK = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")
-DEAR = "gr_active_pct"  # too expensive, see the module's docstring
-TOO_DEAR = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
+SLOW_METRIC = "gr_active_pct"  # takes too long, see the module's docstring
+WHY_LEFT_OUT = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
 REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # shortest and longest period of the other metrics
 REST_SHARE = 0.0005  # share of wall time for the other metrics
 NOT_SUPPORTED = 3  # NVML's error code
@@ -63,7 +63,7 @@ class GpmReader:
         """
         now = self.clock.monotonic_ns()
         tick = [m for m in GPM if m.column in EVERY_TICK]
-        rest = [m for m in GPM if m.column not in (*EVERY_TICK, DEAR)]
+        rest = [m for m in GPM if m.column not in (*EVERY_TICK, SLOW_METRIC)]
         for metrics in [list(GPM)] if self.all_each_tick else [tick, rest]:
             group = _Group(metrics, (self.nvml.nvmlGpmSampleAlloc(), self.nvml.nvmlGpmSampleAlloc()), now)
             self.groups.append(group)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.nvml.fields import BUFFERS, COLUMNS, GPM, SOURCES
-from sawtooth.ingest.sampler.nvml.gpm import DEAR, TOO_DEAR, GpmReader
+from sawtooth.ingest.sampler.nvml.gpm import SLOW_METRIC, WHY_LEFT_OUT, GpmReader
 from sawtooth.ingest.sampler.nvml.gpu import Active, SampledGpu
 
 UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIBRARY_DIFFERS = 1, 9, 12, 18
@@ -138,7 +138,7 @@ class Probe:
             return
         gpu.note(columns, "GPM", None)
         if not self._every_tick:
-            gpu.note((DEAR,), None, TOO_DEAR)
+            gpu.note((SLOW_METRIC,), None, WHY_LEFT_OUT)
 
 
 def text(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""CSV tables of jetson-stats (``jtop``), which title the load of a Jetson's GPU just "GPU"."""
+"""CSV tables of jetson-stats (``jtop``), in which the column "GPU" is the load of a Jetson's GPU."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from sawtooth.ingest.errors import ImportDiagnostic
 from sawtooth.ingest.quantities.registry import names_in, possible, possible_ones
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables, column
 from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
@@ -69,18 +70,10 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     result.host = _text(meta.get("host"))
     if impossible:
         counts = ", ".join(f"{name}: {count}" for name, count in impossible.items())
-        result.diagnostics.append({**BLANK, "count": sum(impossible.values()), "example": counts})
+        result.diagnostics.append(ImportDiagnostic(*BLANK, sum(impossible.values()), counts))
     if unreadable:
         sentence = UNREADABLE.removesuffix(".") + "; the last one was cut off." if cut_off else UNREADABLE
-        result.diagnostics.append(
-            {
-                "key": "line_unreadable",
-                "severity": "data_loss",
-                "sentence": sentence,
-                "count": unreadable,
-                "example": example or None,
-            }
-        )
+        result.diagnostics.append(ImportDiagnostic("line_unreadable", "data_loss", sentence, unreadable, example or None))
     return result
 
 

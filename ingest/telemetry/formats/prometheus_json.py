@@ -1,6 +1,7 @@
 """Prometheus' response to a range query on an exporter of GPU metrics.
 
-The exporters are dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter and ``sawtooth sample --prometheus``. The query is ``/api/v1/query_range``. Several responses, one per line or in one list, are read as one recording.
+The exporters are dcgm-exporter, nvidia_gpu_exporter, nvitop-exporter and ``sawtooth sample --prometheus``. The query is ``/api/v1/query_range``. A file may have several responses, one per line or in one list. They
+are read as one recording.
 """
 
 from __future__ import annotations
@@ -156,8 +157,8 @@ def _device(labels: dict[str, str], table: SampleTable, numbers: dict[tuple[str,
     if key not in numbers:
         if len(numbers) >= MOST_DEVICES:
             raise SourceError("E-LIMIT", f"The response has more than {MOST_DEVICES:,} GPUs. Query only those of the run.")
-        wanted = int(index) if index is not None and index.isdecimal() else len(numbers)
-        numbers[key] = wanted if wanted not in table.devices else len(table.devices)
+        number = int(index) if index is not None and index.isdecimal() else len(numbers)
+        numbers[key] = number if number not in table.devices else len(table.devices)
         while numbers[key] in table.devices:
             numbers[key] += 1
         table.devices[numbers[key]] = {"name": first(NAME_LABELS), "uuid": uuid}

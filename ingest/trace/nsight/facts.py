@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from sawtooth.ingest.decode import LARGEST, NULL, small_integers
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.trace.nsight.database import HOW_TO_EXPORT
 from sawtooth.ingest.trace.nsight.gpu import DeviceNumbering
 from sawtooth.ingest.trace.nsight.samples import read_samples
@@ -93,7 +93,7 @@ SENTENCES = {
     ),
     "no_shapes": (
         "info",
-        "Nothing tells the shapes of inputs, so FLOPs and advice on sizes are left out: emit_nvtx(record_shapes=True) or torch.profiler records them.",
+        "The shapes of inputs are not recorded, so FLOPs and advice on sizes are left out: emit_nvtx(record_shapes=True) or torch.profiler records them.",
     ),
     "processes": ("info", "The export holds several processes; steps are those of the process that marked the most."),
 }
@@ -201,7 +201,7 @@ def _name_threads(trace: NsightTrace) -> None:
         trace.process_names |= {str(pid): name[:200] for pid, name in batch if str(pid) in pids and isinstance(name, str)}
 
 
-def _diagnostics(trace: NsightTrace) -> Iterator[dict[str, Any]]:
+def _diagnostics(trace: NsightTrace) -> Iterator[ImportDiagnostic]:
     """Yield the rows of table ``diagnostics``."""
     tables, notes = trace.tables, dict(trace.notes)
     missing = {
@@ -218,14 +218,8 @@ def _diagnostics(trace: NsightTrace) -> Iterator[dict[str, Any]]:
     for key, count in sorted(notes.items()):
         severity, sentence = SENTENCES[key]
         example = trace.examples.get(key, "")[:200] or None
-        yield {"key": key, "severity": severity, "sentence": sentence, "count": count, "example": example}
+        yield ImportDiagnostic(key, severity, sentence, count, example)
     for table, content in IGNORED_TABLES.items():
         if count := trace.database.count(table):
             sentence = f"The export holds {content}, which are not stored: Sawtooth measures nothing with them yet."
-            yield {
-                "key": f"not_stored_{table.lower()}",
-                "severity": "info",
-                "sentence": sentence,
-                "count": count,
-                "example": None,
-            }
+            yield ImportDiagnostic(f"not_stored_{table.lower()}", "info", sentence, count)

@@ -52,7 +52,7 @@ OPERATOR = re.compile(
     r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?"
 )  # everything else from emit_nvtx is a record_function
 VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")  # cudaMemcpyAsync_v3020: the API version that introduced it
-WAITS = {  # a call's kind of synchronization: its number has different meanings in exports of different years
+WAITS = {  # a call's kind of synchronization; its number would mean something else in exports of other years
     "cudaStreamSynchronize": "Stream Sync",
     "cuStreamSynchronize": "Stream Sync",
     "cudaStreamWaitEvent": "Stream Wait Event",
@@ -90,8 +90,8 @@ def read_ranges(trace: NsightTrace) -> None:
     """Read NVTX ranges and the calls of libraries into table ops."""
     domains = _domains(trace)
     meanings: dict[tuple[str, int, str], NvtxRange] = {}
-    wanted = ("eventType", "text", "textId", "globalTid", "domainId", "jsonText", "jsonTextId", *PAYLOADS)
-    for batch, start, dur in trace.batches("NVTX_EVENTS", wanted, only=RANGE_TYPES):
+    columns = ("eventType", "text", "textId", "globalTid", "domainId", "jsonText", "jsonTextId", *PAYLOADS)
+    for batch, start, dur in trace.batches("NVTX_EVENTS", columns, only=RANGE_TYPES):
         kept = []
         if len(meanings) > REMEMBERED:
             meanings.clear()

@@ -5,37 +5,37 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from sawtooth.ingest.decode import NULL
+from sawtooth.ingest.errors import ImportDiagnostic
 
 EXAMPLE_CHARACTERS = 60
 # Processes of accelerators whose profilers write operations in their own format, without a category.
 DEVICE_PROCESS = re.compile(r"\b(Ascend|NPU|HPU|Gaudi|TPU|MLU|Neuron)", re.IGNORECASE)
 # Gaudi's bridge writes what runs on matrix and tensor engines as kernels. Under this category it writes calls of its host
-# library together with the work of all other engines, so it is neither the host's nor the device's.
+# library together with the work of all other engines, so it belongs neither to the host nor to the device.
 GAUDI = "hpu_op"
 MIXED = "devices_mixed"  # key of the diagnostic that analysis/integrity/devices.py reads
 
 
-def unread_device(process_names: Mapping[str, str], other: Mapping[str, int]) -> dict[str, Any] | None:
+def unread_device(process_names: Mapping[str, str], other: Mapping[str, int]) -> ImportDiagnostic | None:
     """Return a row of ``diagnostics`` for a device without any read operation.
 
     ``other`` counts the unread events by category. None if the trace names no such device, or has no unread event.
     """
     if gaudi := other.get(GAUDI, 0):
         sentence = f"{gaudi:,} events of Gaudi's host library (“{GAUDI}”) and no kernel, so nothing is known of the device. Record with HABANA_PROFILE=1."
-        return {"key": "device_not_read", "severity": "error", "sentence": sentence, "count": gaudi, "example": GAUDI}
+        return ImportDiagnostic("device_not_read", "error", sentence, gaudi, GAUDI)
     device = next((name for name in process_names.values() if DEVICE_PROCESS.search(name)), None)
     without_category = other.get("", 0)
     if device is None or not without_category:
         return None
     name = device[:EXAMPLE_CHARACTERS]
     sentence = f"{without_category:,} events without a category were not read, those of “{name}” among them: nothing is known of the device."
-    return {"key": "device_not_read", "severity": "error", "sentence": sentence, "count": without_category, "example": name}
+    return ImportDiagnostic("device_not_read", "error", sentence, without_category, name)
 
 
-def mixed_contexts(contexts: Counter[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+def mixed_contexts(contexts: Counter[tuple[int, int]]) -> Iterator[ImportDiagnostic]:
     """Yield a row of ``diagnostics`` if operations of one CUDA context are on several devices.
 
     ``contexts`` counts the operations by context and device. The row counts those that are not on their context's main device.
@@ -47,4 +47,4 @@ def mixed_contexts(contexts: Counter[tuple[int, int]]) -> Iterator[dict[str, Any
     contradicting -= sum(count for context, count in largest.items() if context != NULL)
     if contradicting:
         sentence = f"{contradicting:,} GPU operations have another device number than the rest of their CUDA context."
-        yield {"key": MIXED, "severity": "data_loss", "sentence": sentence, "count": contradicting, "example": None}
+        yield ImportDiagnostic(MIXED, "data_loss", sentence, contradicting)

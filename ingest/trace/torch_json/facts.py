@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.capture.devices import TRACE_KEY
 from sawtooth.ingest.decode import LARGEST, MICROSECOND, NULL, integers, small_integers
-from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.trace.other_profiles import other_profiler
 from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, Facts
 from sawtooth.ingest.trace.torch_json.begin_end_events import pair_edges
@@ -155,7 +155,7 @@ PHASES = {  # of Chrome's trace format
 }  # fmt: skip
 
 
-def diagnostics(trace: TorchTrace) -> Iterator[dict[str, Any]]:
+def diagnostics(trace: TorchTrace) -> Iterator[ImportDiagnostic]:
     """Yield the rows of table ``diagnostics``."""
     document, tables = trace.document, trace.tables
     notes = dict(document.notes)
@@ -169,16 +169,10 @@ def diagnostics(trace: TorchTrace) -> Iterator[dict[str, Any]]:
     for key, count in sorted(notes.items()):
         severity, sentence = SENTENCES[key]
         example = document.examples.get(key, "")[:EXAMPLE_BYTES] or None
-        yield {"key": key, "severity": severity, "sentence": sentence, "count": count, "example": example}
+        yield ImportDiagnostic(key, severity, sentence, count, example)
     for key, count in sorted((+trace.other).items()):
         sentence = f"{name_of_events(key)} are not stored, because no screen uses them."
-        yield {
-            "key": f"not_stored_{key.replace(' ', '_')[:60]}",
-            "severity": "info",
-            "sentence": sentence,
-            "count": count,
-            "example": None,
-        }
+        yield ImportDiagnostic(f"not_stored_{key.replace(' ', '_')[:60]}", "info", sentence, count)
 
 
 def name_of_events(key: str) -> str:

@@ -35,4 +35,6 @@ KINDS = {
     "overhead": "overhead",
 }
 EDGE_KINDS = ("op", "annotation", "call", "python")  # may come as begin and end ('B', 'E') from other tools
-MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # these were operators before 2022
+MARKER = re.compile(
+    r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#"
+)  # Before 2022, these events had the category of operators.

@@ -29,7 +29,7 @@ from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, decode_in_pla
 from sawtooth.installation import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # enough for a block of 1 MB plus the longest event, and for its columns
-SLOTS = 4  # blocks in a worker's file: it processes one; the others are its next work while the parent is busy
+SLOTS = 4  # blocks in a worker's file: it processes one while the others wait, so it has work even if the parent is busy
 # Limit per worker of blocks that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
 MOST_WAITING = 40
 MOST_WORKERS = 3  # the parent decompresses, hashes and stores; more workers than this would wait for it

@@ -255,7 +255,7 @@ def test_ranks_write_files_of_their_own_and_one_of_a_host_samples(monkeypatch: p
     for key, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}.items():
         monkeypatch.setenv(key, value)
     capture = profile(tmp_path / "run.sawtooth")
-    assert capture.wanted.name == "run-rank3.sawtooth" and capture._with_sampler is False
+    assert capture.target.name == "run-rank3.sawtooth" and capture._with_sampler is False
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert profile(tmp_path / "run")._with_sampler is True
 

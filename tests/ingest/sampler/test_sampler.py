@@ -467,7 +467,7 @@ def test_a_command_is_waited_for_when_sampling_fails(
     arguments = ["--out", str(tmp_path / "out"), "--", "sh", "-c", f"sleep 0.5; touch {done}; exit 7"]
     assert command.main(arguments, nvml=FakeNvml(FakeClock())) == 7
     assert done.exists()
-    assert "The command goes on without it." in capsys.readouterr().err
+    assert "The command continues without sampling." in capsys.readouterr().err
 
 
 def test_a_command_that_cannot_start_and_a_folder_that_is_missing_are_told_apart(

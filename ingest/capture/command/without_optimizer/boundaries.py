@@ -43,13 +43,13 @@ class BoundaryHook(Protocol):
         """Mark a step that ended at the place of this number."""
 
     def drop(self) -> None:
-        """Keep nothing of what was recorded."""
+        """Discard everything that was recorded."""
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write the remaining data."""
 
     def leave(self) -> None:
-        """Write the marks that are left, and nothing else."""
+        """Write the remaining marks, and nothing else."""
 
 
 class BoundaryDetector:
@@ -79,7 +79,7 @@ class BoundaryDetector:
         self._torch_folder = ""
 
     def watch(self, optimizers: Any) -> None:
-        """Notice what may be a step; ``optimizers`` is the module torch.optim.optimizer, just imported."""
+        """Watch for events that may end a step; ``optimizers`` is torch.optim.optimizer, just imported."""
         self._optimizers = optimizers
         self._torch_folder = sys.modules["torch"].__path__[0]
         self._undo.append(boundary_events.watch_backward(sys.modules["torch.autograd"], self.on_event))
@@ -91,7 +91,7 @@ class BoundaryDetector:
             self._thread.start()
 
     def watch_batches(self, loaders: Any) -> None:
-        """Notice batches; ``loaders`` is the module torch.utils.data.dataloader, just imported."""
+        """Watch for batches; ``loaders`` is torch.utils.data.dataloader, just imported."""
         if not self._over:
             self._undo.append(boundary_events.watch_batches(loaders, self.on_event))
 
@@ -179,7 +179,7 @@ class BoundaryDetector:
                     looks += 1
                     assert self._module is not None
                     self._module.look()
-                    if self._over:  # ended during the search: release the module that it found
+                    if self._over:  # The detector ended during the search: release the module that was found.
                         self._module.leave()
 
     def _wants_module(self) -> bool:
@@ -193,13 +193,13 @@ class BoundaryDetector:
             hook.drop()
 
     def finish(self) -> None:
-        """Write what is left at the process's end."""
+        """Write the remaining data at the process's end."""
         self._leave()
         if self._hook is not None:
             self._hook.finish()
 
     def leave(self) -> None:
-        """Write the marks that are left, where the process ends at once."""
+        """Write the remaining marks, because the process ends at once."""
         if self._hook is not None:
             self._hook.leave()
 

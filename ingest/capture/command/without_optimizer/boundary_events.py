@@ -50,8 +50,8 @@ def watch_batches(loaders: Any, on_event: OnEvent) -> Undo:
     """Call ``on_event`` after each DataLoader batch; ``loaders`` is torch.utils.data.dataloader."""
 
     def patch(following: Callable[[Any], Any], watchers: list[OnEvent]) -> Callable[[Any], Any]:
-        def noticed(its: Any) -> Any:
-            batch = following(its)
+        def noticed(iterator: Any) -> Any:
+            batch = following(iterator)
             for each in tuple(watchers):
                 each(BATCH)
             return batch

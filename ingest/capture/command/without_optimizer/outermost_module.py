@@ -81,16 +81,16 @@ class OutermostModule:
 
     def _notice(self, module: Any) -> None:
         compiled = module.__dict__.get(ATTRIBUTE)
-        its, call, on_call = ref(module), type(module)._call_impl, self._on_call
+        module_ref, call, on_call = ref(module), type(module)._call_impl, self._on_call
         inside = False
 
         def noticed(*arguments: Any, **named: Any) -> Any:
             nonlocal inside
             if inside:
-                return compiled(*arguments, **named) if compiled is not None else call(its(), *arguments, **named)
+                return compiled(*arguments, **named) if compiled is not None else call(module_ref(), *arguments, **named)
             inside = True
             try:
-                result = compiled(*arguments, **named) if compiled is not None else call(its(), *arguments, **named)
+                result = compiled(*arguments, **named) if compiled is not None else call(module_ref(), *arguments, **named)
             finally:
                 inside = False
             on_call()
@@ -98,11 +98,11 @@ class OutermostModule:
 
         self._before = compiled
         self.name = _name(module)
-        self._module, self._noticed = its, noticed
+        self._module, self._noticed = module_ref, noticed
         module.__dict__[ATTRIBUTE] = noticed
 
     def leave(self) -> None:
-        """Notice no more calls and restore the module."""
+        """Stop noticing calls and restore the module."""
         if self.is_found:
             module = self._module()
             if self._before is None:

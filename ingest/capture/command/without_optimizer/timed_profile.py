@@ -28,7 +28,7 @@ from ..graphs import GRAPHS
 from ..parts import check_whole
 from ..settings import HookSettings
 
-KIND = "stretch"  # in the names of files, before the process; a timed profile was called a stretch when the names were chosen
+KIND = "stretch"  # in file names, before the process; timed profiles were called stretches when the names were chosen
 SECONDS = 2.0  # length of a profile; a program that launches kernels all the time makes 100,000 events in it
 WAIT_FACTOR = 2.0  # factor on the least time before a loop's profile, because a loop may begin until then
 LEAST_WAIT_S = 2.0
@@ -40,7 +40,7 @@ TO_START_S = 30.0  # The main thread may be inside one long call. After this tim
 TO_END_S = 10.0  # A program's end waits at most this long for the trace; writing it usually takes less.
 TO_GIVE_WAY_S = 2.0  # another profiler waits at most this long for ours to end; the same as for a profile of steps
 GPU_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # NVIDIA's driver, the same in WSL, and AMD's
-PATIENCE = 3.0  # further factor on the wait if an optimizer exists, because its first step may come late
+PATIENCE = 3.0  # additional factor on the wait if an optimizer exists, because its first step may come late
 # Reasons why there is no trace: PyTorch before 2.7, PyTorch ran nothing, or the main thread stayed inside one call.
 OLD, IDLE, INSIDE = "old", "idle", "inside"
 
@@ -176,7 +176,7 @@ class TimedProfile:
             PROFILERS.ours = None
 
     def _written(self, began: float, ended: float, lines: Counter[str]) -> bool:
-        """Write the trace if PyTorch ran anything, else the line that the main thread was at most."""
+        """Write the trace if PyTorch ran anything, else the main thread's most frequent line."""
         if not any("::" in event.name() for event in self._profiler.kineto_results.events()):
             self._note(why=IDLE, line=max(lines, key=lambda line: lines[line], default=""))
             return False
@@ -193,24 +193,24 @@ class TimedProfile:
             self._settings.file(KIND, "note").write_text(json.dumps(about))
 
     def interrupt(self) -> None:
-        """End the profile and keep nothing, because another profiler begins or the process forks."""
+        """End and discard the profile, because another profiler begins or the process forks."""
         self._interrupted = True
         until = time.monotonic() + TO_GIVE_WAY_S
         while PROFILERS.ours is self and time.monotonic() < until:
             time.sleep(0.001)
 
     def _before_fork(self) -> None:
-        if PROFILERS.ours is self:  # else the child would go on recording into its memory
+        if PROFILERS.ours is self:  # Otherwise the child would continue to record into its memory.
             self.interrupt()
 
     def finish(self) -> None:
-        """End the profile at the process's end; what it has is written."""
+        """End the profile at the process's end and write what was recorded."""
         self._over = True
         if PROFILERS.ours is self and self.thread is not None and threading.current_thread() is not self.thread:
             self.thread.join(TO_END_S)
 
     def leave(self) -> None:
-        """Write nothing more, where the process ends at once."""
+        """Write nothing more, because the process ends at once."""
         self._over = True
 
     def forget(self) -> None:
@@ -237,10 +237,10 @@ def in_main_thread(act: Callable[[], float | None], until: float) -> float | Non
     The result is None if ``act`` failed, or if the main thread stays inside one call until the monotonic time ``until``.
     """
     results: list[float | None] = []
-    asked = threading.Lock()  # held by whoever decides: the main thread that acts, or this one that gives up
+    decision = threading.Lock()  # whoever acquires it first decides: the main thread acts, or this thread gives up
 
     def acts(_: object) -> int:
-        if asked.acquire(blocking=False):
+        if decision.acquire(blocking=False):
             try:
                 results.append(act())
             except BaseException:
@@ -252,7 +252,7 @@ def in_main_thread(act: Callable[[], float | None], until: float) -> float | Non
     if ctypes.pythonapi.Py_AddPendingCall(pending, None) != 0:
         return None
     while not results:
-        if time.monotonic() > until and asked.acquire(blocking=False):
+        if time.monotonic() > until and decision.acquire(blocking=False):
             return None
         time.sleep(LOOK_S / 10)
     return results[0]

@@ -1,7 +1,6 @@
 """Non-blocking copies of pinned batches to the GPU, by ``Tensor.to`` and ``Tensor.cuda``.
 
-Only tensors that a loader with pinned memory delivered are copied like this, because each batch has its own memory, which is not written
-again. The proof is that such a copy was made. Standard library only.
+Only batches of a loader with pinned memory are copied in this way, because no code writes to their memory again. The proof is that such a copy was made. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ def _watch_batches(module: ModuleType, inside: Inside) -> None:
     owner = module._BaseDataLoaderIter
     original = owner.__next__
 
-    def delivered(its: Any) -> Any:
-        batch = original(its)
+    def delivered(iterator: Any) -> Any:
+        batch = original(iterator)
         inside.quietly(_remember, batch)
         return batch
 
@@ -54,11 +53,11 @@ def _watch_tensors(module: ModuleType, inside: Inside) -> None:
 def _watch_copy(owner: Any, name: str, inside: Inside) -> None:
     original = getattr(owner, name)
 
-    def copied(its: Any, *arguments: Any, **named: Any) -> Any:
-        known = _DELIVERED.get(id(its))
-        if known is None or known() is not its or "non_blocking" in named or any(each is True for each in arguments):
-            return original(its, *arguments, **named)
-        result = original(its, *arguments, **named, non_blocking=True)
+    def copied(tensor: Any, /, *arguments: Any, **named: Any) -> Any:
+        known = _DELIVERED.get(id(tensor))
+        if known is None or known() is not tensor or "non_blocking" in named or any(each is True for each in arguments):
+            return original(tensor, *arguments, **named)
+        result = original(tensor, *arguments, **named, non_blocking=True)
         if NON_BLOCKING not in inside.notes.content["proofs"] and result.is_cuda:
             inside.notes.note_proof(NON_BLOCKING, "A pinned batch was copied to the GPU without waiting.")
         return result

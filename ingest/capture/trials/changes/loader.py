@@ -51,9 +51,9 @@ LOOKED_AT, DEPTH = 200, 3  # values of a dataset: its own attributes and those o
 def _watch(module: ModuleType, inside: Inside) -> None:
     loaders: list[Any] = []
 
-    def change(its: Any, arguments: dict[str, Any]) -> list[str]:
+    def change(loader: Any, arguments: dict[str, Any]) -> list[str]:
         why = refusal(module, arguments)
-        arguments["its_refusal"] = why
+        arguments["_refusal"] = why
         slugs = []
         if (values := inside.values(WORKERS)) is not None and not _refused(inside, WORKERS, why):
             slugs += _set(arguments, WORKERS, num_workers=int(values["workers"]))
@@ -72,25 +72,25 @@ def _watch(module: ModuleType, inside: Inside) -> None:
             slugs += _set(arguments, BATCH, batch_size=round(arguments["batch_size"] * float(values["times"])))
         return slugs
 
-    def after(its: Any, arguments: dict[str, Any]) -> None:
-        loaders.append(type(its))
+    def after(loader: Any, arguments: dict[str, Any]) -> None:
+        loaders.append(type(loader))
         length = None
         with contextlib.suppress(Exception):
-            length = len(its.dataset)
+            length = len(loader.dataset)
         inside.notes.note_seen(
             "loader",
-            dataset=type(its.dataset).__qualname__,
+            dataset=type(loader.dataset).__qualname__,
             samples=length,
-            workers=its.num_workers,
-            batch=its.batch_size,
-            pinned=bool(its.pin_memory),
-            persistent=bool(its.persistent_workers),
-            prefetch=its.prefetch_factor,
-            refusal=arguments.get("its_refusal"),
-            batched_by_sampler=its.batch_size is None,
+            workers=loader.num_workers,
+            batch=loader.batch_size,
+            pinned=bool(loader.pin_memory),
+            persistent=bool(loader.persistent_workers),
+            prefetch=loader.prefetch_factor,
+            refusal=arguments.get("_refusal"),
+            batched_by_sampler=loader.batch_size is None,
         )
-        if its.batch_size and inside.values(BATCH) is not None:
-            inside.notes.note_proof(BATCH, f"The loader makes batches of {its.batch_size} samples.")
+        if loader.batch_size and inside.values(BATCH) is not None:
+            inside.notes.note_proof(BATCH, f"The loader makes batches of {loader.batch_size} samples.")
 
     change_arguments(module.DataLoader, inside, change, after)
     _watch_iterators(module, inside)
@@ -113,9 +113,9 @@ def _watch_iterators(module: ModuleType, inside: Inside) -> None:
     iterators = module._MultiProcessingDataLoaderIter
     original = iterators.__init__
 
-    def begun(its: Any, *arguments: Any, **named: Any) -> None:
-        original(its, *arguments, **named)
-        inside.quietly(_prove, its, inside)
+    def begun(iterator: Any, /, *arguments: Any, **named: Any) -> None:
+        original(iterator, *arguments, **named)
+        inside.quietly(_prove, iterator, inside)
 
     iterators.__init__ = begun
 
@@ -129,7 +129,7 @@ def _prove(iterator: Any, inside: Inside) -> None:
         inside.notes.note_proof(PERSISTENT, "The iterator keeps its workers between epochs.")
     values = inside.values(PREFETCH)
     if values is not None and iterator._prefetch_factor == int(values["factor"]):
-        inside.notes.note_proof(PREFETCH, f"Each worker had {iterator._prefetch_factor} batches asked of it.")
+        inside.notes.note_proof(PREFETCH, f"Each worker prefetched {iterator._prefetch_factor} batches.")
     if inside.values(PINNED) is not None and getattr(iterator, "_pin_memory_thread", None) is not None:
         inside.notes.note_proof(PINNED, "The loader's pinning thread runs.")
 

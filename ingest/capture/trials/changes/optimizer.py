@@ -31,7 +31,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
 def _watch_kind(kind: type, inside: Inside) -> None:
     accepts = [name for name in ("fused", "foreach") if name in inspect.signature(kind.__init__).parameters]  # type: ignore[misc]
 
-    def change(its: Any, arguments: dict[str, Any]) -> list[str]:
+    def change(optimizer: Any, arguments: dict[str, Any]) -> list[str]:
         if "fused" in accepts and inside.values(FUSED) is not None:
             if arguments.get("differentiable"):
                 inside.notes.note_refusal(FUSED, "A differentiable optimizer cannot be fused.")
@@ -43,11 +43,11 @@ def _watch_kind(kind: type, inside: Inside) -> None:
             return [FOREACH]
         return []
 
-    def after(its: Any, arguments: dict[str, Any]) -> None:
-        if type(its) is not kind and type(its).__init__ is not kind.__init__:  # type: ignore[misc]
-            return  # the constructor of a subclass notes it
-        parameters = [each for group in its.param_groups for each in group["params"]]
-        group = its.param_groups[0]
+    def after(optimizer: Any, arguments: dict[str, Any]) -> None:
+        if type(optimizer) is not kind and type(optimizer).__init__ is not kind.__init__:  # type: ignore[misc]
+            return  # The patched constructor of the subclass notes it.
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        group = optimizer.param_groups[0]
         inside.notes.note_seen(
             "optimizer",
             kind=kind.__qualname__,

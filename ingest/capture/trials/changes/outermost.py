@@ -20,7 +20,7 @@ COMPILE, GRAPHS, LAYOUT, AUTOCAST = "compile", "compile-cuda-graphs", "channels-
 NO_CONVOLUTION = "The model has no two-dimensional convolution."
 PROVEN_AFTER = 3  # steps
 COMPILED_AFTER = 1  # steps: Dynamo must not see the patched ``Module.__call__``, or it compiles the patch with each layer
-REPLAYED_AFTER = 6  # steps: of compiled steps, CUDA graphs are replayed from the third on
+REPLAYED_AFTER = 6  # steps: CUDA graphs are replayed from the third compiled step on
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
@@ -30,14 +30,14 @@ def _watch(module: ModuleType, inside: Inside) -> None:
     seen: list[Any] = []
     depth = 0
 
-    def called(its: Any, *arguments: Any, **named: Any) -> Any:
+    def called(model: Any, /, *arguments: Any, **named: Any) -> Any:
         nonlocal depth
-        if depth == 0 and its.training and sys.modules["torch"].is_grad_enabled() and not any(its is each for each in seen):
-            seen.append(its)
-            inside.quietly(_change, its, inside)
+        if depth == 0 and model.training and sys.modules["torch"].is_grad_enabled() and not any(model is each for each in seen):
+            seen.append(model)
+            inside.quietly(_change, model, inside)
         depth += 1
         try:
-            return original(its, *arguments, **named)
+            return original(model, *arguments, **named)
         finally:
             depth -= 1
 
@@ -49,44 +49,44 @@ def _watch(module: ModuleType, inside: Inside) -> None:
     inside.after_step(1, leave)
 
 
-def _change(its: Any, inside: Inside) -> None:
+def _change(model: Any, inside: Inside) -> None:
     torch = sys.modules["torch"]
-    first = next(its.parameters(), None)
-    compiled = any(each._compiled_call_impl is not None or type(each).__name__ == "OptimizedModule" for each in its.modules())
+    first = next(model.parameters(), None)
+    compiled = any(each._compiled_call_impl is not None or type(each).__name__ == "OptimizedModule" for each in model.modules())
     inside.notes.note_seen(
         "model",
-        kind=type(its).__qualname__,
-        convolutions=len(_convolutions(its, torch)),
-        last=all(_is_last(each, torch) for each in _convolutions(its, torch)),
+        kind=type(model).__qualname__,
+        convolutions=len(_convolutions(model, torch)),
+        last=all(_is_last(each, torch) for each in _convolutions(model, torch)),
         compiled=compiled,
         device=first.device.type if first is not None else None,
         dtype=str(first.dtype) if first is not None else None,
     )
-    if type(its).__name__ != "DistributedDataParallel":  # its constructor has done it
-        to_channels_last(its, inside)
+    if type(model).__name__ != "DistributedDataParallel":  # its constructor's patch has changed the layout already
+        to_channels_last(model, inside)
     if inside.values(AUTOCAST) is not None and first is not None:
-        _autocast(its, first.device.type, torch, inside)
+        _autocast(model, first.device.type, torch, inside)
     for slug, options in ((COMPILE, {}), (GRAPHS, {"mode": "reduce-overhead"})):
         if (values := inside.values(slug)) is None:
             continue
         if compiled:
             inside.notes.note_refusal(slug, "The training compiles already.")
             return
-        inside.after_step(COMPILED_AFTER, functools.partial(_compile, its, **options, **values))
+        inside.after_step(COMPILED_AFTER, functools.partial(_compile, model, **options, **values))
         inside.after_step(REPLAYED_AFTER, lambda: _prove_compiled(inside))
 
 
-def _compile(its: Any, **options: Any) -> None:
-    """Compile a module in place, as ``torch.compile(its)`` does.
+def _compile(model: Any, **options: Any) -> None:
+    """Compile a module in place, as ``torch.compile(model)`` does.
 
-    ``its.compile()`` compiles each part of an ``nn.Sequential`` by itself, because Dynamo skips the code of PyTorch's own modules.
+    ``model.compile()`` compiles each part of an ``nn.Sequential`` by itself, because Dynamo skips the code of PyTorch's own modules.
     """
     torch = sys.modules["torch"]
     dynamo = importlib.import_module("torch._dynamo")
-    call = its._call_impl
-    if isinstance(its.forward, MethodType) and dynamo.trace_rules.check(its.forward):
+    call = model._call_impl
+    if isinstance(model.forward, MethodType) and dynamo.trace_rules.check(model.forward):
         call = dynamo.external_utils.wrap_inline(call)
-    its._compiled_call_impl = torch.compile(call, **options)
+    model._compiled_call_impl = torch.compile(call, **options)
 
 
 def _prove_compiled(inside: Inside) -> None:
@@ -102,16 +102,16 @@ def _prove_compiled(inside: Inside) -> None:
             inside.notes.note_refusal(GRAPHS, "torch.compile recorded no CUDA graph.")
 
 
-def to_channels_last(its: Any, inside: Inside) -> None:
-    """Change the weights of convolutions to channels-last, if this is wanted."""
+def to_channels_last(model: Any, inside: Inside) -> None:
+    """Change the weights of convolutions to channels-last, if the trial requests it."""
     if inside.values(LAYOUT) is None:
         return
     torch = sys.modules["torch"]
-    convolutions = _convolutions(its, torch)
+    convolutions = _convolutions(model, torch)
     if not convolutions:
         inside.notes.note_refusal(LAYOUT, NO_CONVOLUTION)
         return
-    its.to(memory_format=torch.channels_last)
+    model.to(memory_format=torch.channels_last)
 
     def prove() -> None:
         if all(_is_last(each, torch) for each in convolutions):
@@ -122,16 +122,16 @@ def to_channels_last(its: Any, inside: Inside) -> None:
     inside.after_step(PROVEN_AFTER, prove)
 
 
-def _convolutions(its: Any, torch: Any) -> list[Any]:
-    return [each for each in its.modules() if isinstance(each, torch.nn.Conv2d)]
+def _convolutions(model: Any, torch: Any) -> list[Any]:
+    return [each for each in model.modules() if isinstance(each, torch.nn.Conv2d)]
 
 
 def _is_last(convolution: Any, torch: Any) -> bool:
     return bool(convolution.weight.is_contiguous(memory_format=torch.channels_last))
 
 
-def _autocast(its: Any, device: str, torch: Any, inside: Inside) -> None:
-    forward = its.forward
+def _autocast(model: Any, device: str, torch: Any, inside: Inside) -> None:
+    forward = model.forward
 
     def in_bf16(*arguments: Any, **named: Any) -> Any:
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -139,7 +139,7 @@ def _autocast(its: Any, device: str, torch: Any, inside: Inside) -> None:
         return _in_fp32(result, torch)
 
     def first(*arguments: Any, **named: Any) -> Any:
-        its.forward = in_bf16
+        model.forward = in_bf16
         with torch.autocast(device, dtype=torch.bfloat16):
             inside.quietly(prove)
         return in_bf16(*arguments, **named)
@@ -149,11 +149,11 @@ def _autocast(its: Any, device: str, torch: Any, inside: Inside) -> None:
         if (one @ one).dtype == torch.bfloat16:
             inside.notes.note_proof(AUTOCAST, "A product inside forward gives bfloat16.")
 
-    its.forward = first
+    model.forward = first
 
 
 def _in_fp32(result: Any, torch: Any) -> Any:
-    """Return the result of forward as float32, so that a loss outside computes as before."""
+    """Return the result of forward as float32, so that a loss outside keeps its precision."""
     if isinstance(result, torch.Tensor):
         return result.float() if result.dtype == torch.bfloat16 else result
     if type(result) in (tuple, list):

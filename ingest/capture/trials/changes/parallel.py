@@ -20,7 +20,7 @@ AFTER = 3  # steps: DDP builds its buckets again after the first step
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:
-    def change(its: Any, arguments: dict[str, Any]) -> list[str]:
+    def change(model: Any, arguments: dict[str, Any]) -> list[str]:
         slugs = []
         if (values := inside.values(BUCKET)) is not None:
             arguments["bucket_cap_mb"] = values["mb"]
@@ -32,14 +32,14 @@ def _watch(module: ModuleType, inside: Inside) -> None:
         to_channels_last(arguments["module"], inside)
         return slugs
 
-    def after(its: Any, arguments: dict[str, Any]) -> None:
+    def after(model: Any, arguments: dict[str, Any]) -> None:
         inside.notes.note_seen(
             "ddp",
-            bucket_mb=getattr(its, "bucket_bytes_cap", 0) / MIB,
-            views=bool(its.gradient_as_bucket_view),
-            static=bool(getattr(its, "static_graph", False)),
+            bucket_mb=getattr(model, "bucket_bytes_cap", 0) / MIB,
+            views=bool(model.gradient_as_bucket_view),
+            static=bool(getattr(model, "static_graph", False)),
         )
-        inside.after_step(AFTER, lambda: _prove(its, inside))
+        inside.after_step(AFTER, lambda: _prove(model, inside))
 
     change_arguments(module.DistributedDataParallel, inside, change, after)
 

@@ -86,12 +86,12 @@ def _watch_anomaly(module: ModuleType, inside: Inside) -> None:
     def follow(owner: Any, name: str) -> None:
         original: Callable[..., Any] = getattr(owner, name)
 
-        def asked(its: Any, *arguments: Any, **named: Any) -> Any:
-            result = original(its, *arguments, **named)
+        def entered(context: Any, /, *arguments: Any, **named: Any) -> Any:
+            result = original(context, *arguments, **named)
             inside.quietly(_off, inside)
             return result
 
-        setattr(owner, name, asked)
+        setattr(owner, name, entered)
 
     follow(module.set_detect_anomaly, "__init__")
     follow(module.detect_anomaly, "__enter__")

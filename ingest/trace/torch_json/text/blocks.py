@@ -20,7 +20,7 @@ from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, LEAD_BYT
 from sawtooth.ingest.trace.torch_json.text.tolerant import BORDER, TolerantReader
 
 BLOCK_BYTES = 1 << 20  # its events fit into a core's cache; with 4 MB or 256 kB each event takes a fifth longer
-CUT_BYTES = 8 << 10  # a cut is first searched in the last bytes of a block, because most events are shorter than this
+CUT_BYTES = 8 << 10  # a cut is searched first in the last bytes of a block, because most events are shorter than this
 START = re.compile(rb'"traceEvents"\s*:\s*')
 BLANK = b" \t\r\n"
 MAX_STARTS = 64  # limit of possible beginnings of the array, because each needs a check of all text before it
@@ -51,7 +51,7 @@ class Document:
         self._ended = False
         # Occurrences of the array's name that do not begin the array, and the position up to which they were searched.
         self._starts, self._searched = 0, 0
-        self._wanted = block_bytes  # length of the next block
+        self._next_length = block_bytes  # length of the next block
         self.notes: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 
@@ -105,7 +105,7 @@ class Document:
             if self._closed:
                 self._end()
                 break
-            more = self._fill(self._wanted)
+            more = self._fill(self._next_length)
             self._skip_comma()
             if self._buffer.startswith(b"]"):
                 self._advance(1)
@@ -121,12 +121,12 @@ class Document:
                     if (events := self._decoded(self._buffer)) is not None:  # the last event, with much text after the array
                         return events
                     raise format_errors.long_event_error(self._offset, self._limits)
-                self._wanted = size + self._block_bytes
+                self._next_length = size + self._block_bytes
                 continue
             events = self._decoded(self._buffer[:cut])
             if events is None:
                 events = self._read_tolerantly(more)
-            self._wanted = self._block_bytes + (len(self._buffer) if len(self._buffer) == size else 0)
+            self._next_length = self._block_bytes + (len(self._buffer) if len(self._buffer) == size else 0)
             return events
         return None
 
@@ -218,8 +218,8 @@ class Document:
         self._offset += count
 
     def _cut(self, lead: int = 0) -> int | None:
-        """Return where the last whole event seems to end in the wanted bytes after ``lead``."""
-        size, window = min(len(self._buffer), lead + self._wanted), CUT_BYTES
+        """Return where the last whole event seems to end in the bytes of this block after ``lead``."""
+        size, window = min(len(self._buffer), lead + self._next_length), CUT_BYTES
         while True:
             cuts = [match.start() for match in BORDER.finditer(self._buffer, max(0, size - window), size)]
             if cuts:
@@ -251,8 +251,8 @@ class Document:
         return events
 
     def _read_tolerantly(self, more: bool) -> list[Event]:
-        """Read the wanted bytes event by event, because they do not decode as a whole."""
-        text = self._buffer[: self._wanted] if more else self._buffer
+        """Read the block's bytes event by event, because they do not decode as a whole."""
+        text = self._buffer[: self._next_length] if more else self._buffer
         read = TolerantReader(text, more, self._limits.event_bytes, self.note).read()
         self._advance(read.used)
         self.truncated |= read.cut_off

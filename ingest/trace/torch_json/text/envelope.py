@@ -1,4 +1,4 @@
-"""The object around the events: the text before and after them, repaired if that takes little memory."""
+"""The JSON object around the events: the text before and after them, repaired if it is short."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from sawtooth.ingest.capture.attach import attach as attaching
-from sawtooth.ingest.capture.attach.attach import ENDED, RECORDED_ALREADY, Wanted, attach
+from sawtooth.ingest.capture.attach.attach import ENDED, RECORDED_ALREADY, AttachOptions, attach
 from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, read_process
@@ -141,7 +141,7 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
 ) -> None:
     monkeypatch.setattr(attaching, "LEAST_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    wanted, remote = Wanted(steps=2, after_s=0.05, sample=False), BySignal(tmp_path)
+    wanted, remote = AttachOptions(steps=2, after_s=0.05, sample=False), BySignal(tmp_path)
     launched = attach(launcher.pid, tmp_path / "first.sawtooth", wanted, remote=remote)
     assert launched.exit_code == 0 and len(launched.stays) == 2 and all(launched.stays.values())
     assert [sentence.partition(" ")[0] for sentence in launched.missing] == ["Process"] * 2
@@ -185,13 +185,13 @@ def test_a_launchers_ranks_are_recorded_twice_left_as_they_were_and_may_end_mean
 def test_a_recording_waits_for_the_profile_of_each_rank_but_not_for_ever(tmp_path: Path) -> None:
     me = read_process(os.getpid())
     assert me is not None
-    recording = attaching._Recording([me, me], tmp_path, Wanted(), BySignal(tmp_path))
+    recording = attaching._Recording([me, me], tmp_path, AttachOptions(), BySignal(tmp_path))
     seen = []
     for recording.seconds, trace in ((1.0, "0.part"), (2.0, "0.json"), (31.0, "1.part"), (32.0, "1.part"), (33.0, "1.json")):
         (tmp_path / f"trace-rank{trace}").touch()
         seen.append(recording._are_profiled(2))
     assert seen == [False, False, False, True, True]
-    again = attaching._Recording([me, me], tmp_path, Wanted(), BySignal(tmp_path))
+    again = attaching._Recording([me, me], tmp_path, AttachOptions(), BySignal(tmp_path))
     assert again._are_profiled(2) and not again._are_profiled(3)
 
 
@@ -304,7 +304,7 @@ def test_a_running_program_without_a_loop_is_profiled_for_a_while(tmp_path: Path
         attached.remove()
     (run,) = runs_of(tmp_path)
     assert [about["kind"] for _, about in run.sources] == ["trace"]
-    (sentence,) = attaching._lacks([run], Wanted())
+    (sentence,) = attaching._lacks([run], AttachOptions())
     assert sentence.startswith(attaching.NO_STEP) and sentence.endswith(attaching.PROFILED)
 
 
@@ -373,5 +373,5 @@ def test_a_process_that_does_not_answer_or_is_recorded_already_is_said(tmp_path:
     recorded_already = replace(me, environment={FOLDER: "/there"})
     monkeypatch.setattr(attaching, "trainings_of", lambda pid: [recorded_already])
     with pytest.raises(AttachError) as refused:
-        attach(me.pid, None, Wanted())
+        attach(me.pid, None, AttachOptions())
     assert str(refused.value) == RECORDED_ALREADY.format(pid=me.pid)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture.attach import readings, remote, stacks
-from sawtooth.ingest.capture.attach.attach import OUTSIDE, Wanted, attach
+from sawtooth.ingest.capture.attach.attach import OUTSIDE, AttachOptions, attach
 from sawtooth.ingest.capture.attach.targets import Process, read_process
 from sawtooth.ingest.capture.command import launch
 
@@ -143,7 +143,7 @@ def test_a_process_without_a_hook_is_sampled_and_asked_for_no_more(tmp_path: Pat
     )
     monkeypatch.setattr(stacks, "installed_program", lambda: None)
     monkeypatch.setattr("sawtooth.ingest.capture.attach.attach.trainings_of", lambda pid: [me()])
-    launched = attach(os.getpid(), tmp_path / "outside.sawtooth", Wanted(name="mine", seconds=0.8), remote=No())
+    launched = attach(os.getpid(), tmp_path / "outside.sawtooth", AttachOptions(name="mine", seconds=0.8), remote=No())
     assert launched.bundle == tmp_path / "outside.sawtooth" and launched.exit_code == 0
     assert launched.missing[0] == OUTSIDE.format(why="it is old") and launched.missing[-1] == stacks.INSTALL
     assert launched.missing[1].startswith(f"Process {os.getpid()} used ")
