@@ -146,10 +146,10 @@ class _Builder:
         if not edits:
             return known.get(earlier_choices[-1], self.now) if earlier_choices else self.now
         ms = self.whatif.predict_ms(self.best, edits)
-        then = self.whatif.parts_of(self.best, edits, self.owner_of) if ms is not None else None
+        after = self.whatif.parts_of(self.best, edits, self.owner_of) if ms is not None else None
         if ms is None or ms <= 0:
             return None
-        parts = self._parts(ms, then)
+        parts = self._parts(ms, after)
         return StairStep(
             ms, *self._interval(ms, edits, [known[c] for c in earlier_choices if c and c in known], members), parts
         )
@@ -173,26 +173,26 @@ class _Builder:
     def _events(self) -> int:
         return len(self.whatif.problem.host) + len(self.whatif.problem.ops)
 
-    def _parts(self, ms: float, then: ReplayedStep | None) -> Parts:
+    def _parts(self, ms: float, after: ReplayedStep | None) -> Parts:
         """Return today's parts after the changes, each as the same part of the replay changes.
 
         They sum to ``ms``. If the replay's waits are shorter than the predicted ones, the difference is not explained.
         """
         recorded = self.whatif.parts_of(self.best, (), self.owner_of)
-        if recorded is None or then is None:
+        if recorded is None or after is None:
             return (*UNEXPLAINED, ms),  # fmt: skip
         work = {
-            (o, c): part_ms * _ratio(recorded.work, then.work, o) for o, c, part_ms in self.now.parts if o not in LOST_OWNERS
+            (o, c): part_ms * _ratio(recorded.work, after.work, o) for o, c, part_ms in self.now.parts if o not in LOST_OWNERS
         }
         work = {key: part_ms for key, part_ms in work.items() if key[0] != OUTSIDE_PROFILE}
         works = math.fsum(work.values())
         if works > ms:
             work, works = {key: part_ms * ms / works for key, part_ms in work.items()}, ms
         waits = {
-            (o, c): part_ms * self._wait_ratio(recorded, then, o, c) for o, c, part_ms in self.now.parts if (o, c) not in work
+            (o, c): part_ms * self._wait_ratio(recorded, after, o, c) for o, c, part_ms in self.now.parts if (o, c) not in work
         }
         known = {cause for _, cause in waits}
-        for cause, wait in then.waits.items():  # a wait that nothing shows today
+        for cause, wait in after.waits.items():  # a wait that nothing shows today
             if cause not in known and wait > 0 and not recorded.waits.get(cause):
                 waits["idle", cause] = wait
         waiting, idle_ms = math.fsum(waits.values()), ms - works
@@ -202,18 +202,18 @@ class _Builder:
             waits[UNEXPLAINED] = waits.get(UNEXPLAINED, 0.0) + idle_ms - waiting
         return tuple((owner, cause, part_ms) for (owner, cause), part_ms in (work | waits).items() if part_ms > 0)
 
-    def _wait_ratio(self, recorded: ReplayedStep, then: ReplayedStep, owner: str, cause: str | None) -> float:
+    def _wait_ratio(self, recorded: ReplayedStep, after: ReplayedStep, owner: str, cause: str | None) -> float:
         """Return the share of a wait of today that stays: as the replay's own, else as all of its waits."""
         if owner == OUTSIDE_PROFILE and not self.best.represented:
             return 1.0
         if owner != "idle" and recorded.work.get(owner):
-            return _ratio(recorded.work, then.work, owner)
+            return _ratio(recorded.work, after.work, owner)
         if cause is not None and recorded.waits.get(cause):
-            return _ratio(recorded.waits, then.waits, cause)
-        waits_before, waits_then = math.fsum(recorded.waits.values()), math.fsum(then.waits.values())
-        return min(waits_then / waits_before, 1.0) if waits_before else 1.0
+            return _ratio(recorded.waits, after.waits, cause)
+        waits_before, waits_after = math.fsum(recorded.waits.values()), math.fsum(after.waits.values())
+        return min(waits_after / waits_before, 1.0) if waits_before else 1.0
 
 
-def _ratio(recorded: Mapping[str, float], then: Mapping[str, float], key: str) -> float:
+def _ratio(recorded: Mapping[str, float], after: Mapping[str, float], key: str) -> float:
     """Return the part ``key`` after relative to before; 1 if it was not there before."""
-    return then.get(key, 0.0) / recorded[key] if recorded.get(key) else 1.0
+    return after.get(key, 0.0) / recorded[key] if recorded.get(key) else 1.0

@@ -28,7 +28,7 @@ from sawtooth.ingest.errors import UsageError
 
 _SQL = queries_of(__file__)
 
-GPU_BOUND_SHARE = 0.9  # Share of a step in which the GPU works. Above it, a faster or slower host changes little.
+GPU_BOUND_SHARE = 0.9  # Share of a step in which the GPU works. Above it, the speed of the host hardly changes the step time.
 
 
 @dataclass(frozen=True)

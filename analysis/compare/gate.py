@@ -167,7 +167,7 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
 def _is_gross(comparison: Comparison, gate: Gate) -> bool:
     """Return whether the step times differ by more than any error of a trace, in the gate's direction.
 
-    False if the runs train different models.
+    Return False if the runs train different models.
     """
     a, b = comparison.best.a, comparison.best.b
     if comparison.unrelated or not a or not b:

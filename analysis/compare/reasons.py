@@ -17,7 +17,7 @@ WORK_DIFFERS = 0.01
 COUNTED_MOST = 0.9  # FLOP coverage. Below it, a side may seem to do less work only because less of it is counted.
 OTHER_STEP = frozenset(
     {GPU_BESIDE_CPU, "gpu", "world_size", "torch", "runtime", "work", "shapes"}
-)  # Each of these alone makes a step different.
+)  # A difference in any of these changes a step.
 MADE_ELSEWHERE = frozenset({"gpu", "world_size", "torch", "runtime"})  # No advice changes these, but step times depend on them.
 SHAPES_DIFFER = 0.10  # If a tenth of the operator time is on other shapes, the steps do different work.
 

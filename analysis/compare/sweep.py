@@ -183,7 +183,7 @@ def _point(run: RunResult, setting: str, unit: str, memory_bytes: int | None) ->
     throughput = (
         Reading(1000 * per_step / step.value, trust=step.trust, notes=step.notes)
         if step.value and per_step
-        else missing(step.why_missing or "The run does not say how many samples a step holds.")
+        else missing(step.why_missing or "The run does not say how many samples a step has.")
     )
     peak = run.metrics["peak_memory_bytes"].value
     return Point(run, value, number, throughput, peak / memory_bytes if peak is not None and memory_bytes else None)
@@ -204,7 +204,7 @@ def _with_trials(points: list[Point], memory: Mapping[str, int | None]) -> list[
     result = []
     for point in points:
         by_size = {trial.batch: trial for trial in point.run.manifest.batches}
-        own_trial = by_size.pop(point.number or 0.0, None)  # the others become points
+        own_trial = by_size.pop(point.number or 0.0, None)  # The remaining trials become points.
         result.append(replace(point, trial=own_trial))
         samples = point.run.manifest.facts.samples_per_step
         samples_per_unit = samples / point.number if samples and point.number else 1.0

@@ -17,7 +17,7 @@ class Storing:
         self._thread, self._stored, self._due = ThreadPoolExecutor(1), list[Future[Any]](), list[Future[Any]]()
         return self
 
-    def then(self, store: Callable[..., Any], *arguments: Any) -> None:
+    def store_next(self, store: Callable[..., Any], *arguments: Any) -> None:
         """Store a table after everything submitted before; raise the error of a table that failed."""
         for done in [job for job in self._stored if job.done()]:
             done.result()

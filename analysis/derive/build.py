@@ -129,7 +129,7 @@ class _Deriving:
     def run(self) -> None:
         """Derive all parts, then the sums over all parts."""
         whole, watched = False, False
-        self._then(timeline_sums.store_depths)
+        self._store_next(timeline_sums.store_depths)
         with ThreadPoolExecutor(1) as others:
             for part in parts_of(self._con, _analysed):
                 whole, watched = part.parts == 1, part.parts == 1 and len(part.events.ops) > MANY_OPERATORS
@@ -138,27 +138,27 @@ class _Deriving:
                 self._derive(part, others, watched=watched)
                 del part
             if self._operators:
-                self._then(tables.store_frame, "operators", operator_table(self._operators))
+                self._store_next(tables.store_frame, "operators", operator_table(self._operators))
             # While a part is in memory, DuckDB gets only its base limit. A higher limit waits until no part is in memory.
             beside_parts = not whole and self._limit == memory_limit(0)
             if beside_parts:
                 self._store_sums(self._limit)
             self._store_gaps()
         if not whole and not beside_parts:  # now no part is in memory
-            self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
+            self._storing.store_next(self._stored.execute, f"SET memory_limit = '{self._limit}'")
             self._store_sums(self._limit)
-        self._then(tables.store_losses, self._losses)
-        self._then(tables.store_frame, "facts", _fact_rows(self._known, self._losses))
+        self._store_next(tables.store_losses, self._losses)
+        self._store_next(tables.store_frame, "facts", _fact_rows(self._known, self._losses))
 
-    def _then(self, store: Any, *arguments: Any) -> None:
-        self._storing.then(store, self._stored, *arguments)
+    def _store_next(self, store: Any, *arguments: Any) -> None:
+        self._storing.store_next(store, self._stored, *arguments)
 
     def _make_room(self, *, watched: bool) -> None:
         """Raise DuckDB's memory limit to the need of a recording with one part."""
         if watched:
-            self._then(give_up_memory, self._limit)
+            self._store_next(give_up_memory, self._limit)
         else:
-            self._storing.then(self._stored.execute, f"SET memory_limit = '{self._limit}'")
+            self._storing.store_next(self._stored.execute, f"SET memory_limit = '{self._limit}'")
 
     def _derive(self, part: DerivedPart, others: ThreadPoolExecutor, *, watched: bool) -> None:
         """Derive one part and store its tables.
@@ -167,24 +167,24 @@ class _Deriving:
         """
         work = work_of(part, self._signatures, self._device, self._decided)
         if part.first:
-            self._then(tables.store_steps, part)
-        self._then(tables.store_operations, work)
+            self._store_next(tables.store_steps, part)
+        self._store_next(tables.store_operations, work)
         self._classes.add(work.classes, part.events.gpu.name, part.own_gpu)
         owned = {d.device: _segments(part, d, work.classes) for d in part.devices}
-        self._then(tables.store_segments, owned, part.events.origin_ns)
+        self._store_next(tables.store_segments, owned, part.events.origin_ns)
         if part.parts == 1:
             self._store_sums(self._limit if watched else None)
         self._operators += _operators(work)
         self._known = added(self._known, facts_of(work))
         if part.parts == 1 and work.modules is not None and part.devices:
-            self._then(tables.store_frame, "modules", _modules(work, work.modules))
+            self._store_next(tables.store_frame, "modules", _modules(work, work.modules))
         self._store_gaps()  # this part waits for the previous one, so that at most two parts are in memory
         self._explained = others.submit(self._losses.explained, part, work.classes.owner, owned)
         self._storing.keep_up()
 
     def _store_gaps(self) -> None:
         for gaps in self._explained.result() if self._explained is not None else ():
-            self._then(tables.store_frame, "gaps", gaps)
+            self._store_next(tables.store_frame, "gaps", gaps)
 
     def _store_sums(self, limit: str | None) -> None:
         """Store the sums over all operations.
@@ -192,11 +192,11 @@ class _Deriving:
         With a ``limit`` (many operations), use all cores, and let DuckDB release its memory afterwards.
         """
         if limit is not None:
-            self._storing.then(self._stored.execute, f"SET threads = {CORES}")
-        self._then(tables.store_classes, self._classes)
-        self._then(tables.store_kernels)
+            self._storing.store_next(self._stored.execute, f"SET threads = {CORES}")
+        self._store_next(tables.store_classes, self._classes)
+        self._store_next(tables.store_kernels)
         if limit is not None:
-            self._then(give_up_memory, limit)
+            self._store_next(give_up_memory, limit)
 
 
 def _analysed(device: np.ndarray) -> tuple[list[int], int]:

@@ -77,11 +77,11 @@ def retimed_products(
     because the library would then keep the old kernel. None if no new time is known.
     """
 
-    def as_wanted(row: Any) -> KernelTimeEstimate | None:
+    def resized_estimate(row: Any) -> KernelTimeEstimate | None:
         work = flop_work(row, dtype, resized=resized)
         return estimate(work, gpu) if work is not None else None
 
-    return _timed(rows, _by_operator(rows, as_wanted), slower=False)
+    return _timed(rows, _by_operator(rows, resized_estimate), slower=False)
 
 
 def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: GpuPeaks) -> list[Edit]:

@@ -243,13 +243,13 @@ def loader_keeps_up(context: RuleContext, host: HostLoad | None) -> tuple[list[E
     return [WithoutHostCause("data_wait", full_share, None, shared_share)], bound
 
 
-def _remaining_share(context: RuleContext, wanted_ms: float) -> float:
-    """Return the share of the loader's wait that must remain for a step of ``wanted_ms``.
+def _remaining_share(context: RuleContext, target_ms: float) -> float:
+    """Return the share of the loader's wait that must remain for a step of ``target_ms``.
 
     0 if the step takes that long without any wait.
     """
     return turning_point(
-        lambda share: (context.predict_ms([WithoutHostCause("data_wait", share)]) or 0.0) <= wanted_ms,
+        lambda share: (context.predict_ms([WithoutHostCause("data_wait", share)]) or 0.0) <= target_ms,
         0.0,
         1.0,
         halvings=SHARE_HALVINGS,

@@ -180,12 +180,12 @@ def _rest(evidence: Evidence) -> str:
 Condition = Callable[["RuleContext", Finding, Finding], bool]  # Arguments: context, first finding, later finding.
 
 
-def always(_context: RuleContext, _first: Finding, _then: Finding) -> bool:
+def always(_context: RuleContext, _first: Finding, _later: Finding) -> bool:
     """Apply to all findings."""
     return True
 
 
-def is_advice(_context: RuleContext, first: Finding, _then: Finding) -> bool:
+def is_advice(_context: RuleContext, first: Finding, _later: Finding) -> bool:
     """Apply if the first finding is more than information."""
     return first.severity != "info"
 

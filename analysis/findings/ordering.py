@@ -32,12 +32,12 @@ PART_FIRST = "“{title}” is part of this and has its own solution, so it come
 def check_relations(rules: Iterable[Rule]) -> None:
     """Raise ValueError if rules declare relations to missing rules, or relations that form a cycle."""
     known = {rule.slug: rule for rule in rules}
-    pairs = [(first, then) for rule in known.values() for first, then in _declared(rule)]
+    pairs = [(first, later) for rule in known.values() for first, later in _declared(rule)]
     if unknown := {slug for pair in pairs for slug in pair} - set(known):
         raise ValueError(f"rules declare relations to rules that do not exist: {', '.join(sorted(unknown))}")
     predecessors: dict[str, set[str]] = defaultdict(set)
-    for first, then in pairs:
-        predecessors[then].add(first)
+    for first, later in pairs:
+        predecessors[later].add(first)
     try:
         graphlib.TopologicalSorter(predecessors).prepare()
     except graphlib.CycleError as error:
@@ -91,13 +91,13 @@ class _Order:
     followers: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # By position of the first finding.
     leader: dict[int, int] = field(default_factory=dict)  # By position of the follower.
 
-    def pull_up(self, first: int, then: int) -> None:
-        self.firsts[then].append(first)
+    def pull_up(self, first: int, later: int) -> None:
+        self.firsts[later].append(first)
 
-    def put_behind(self, first: int, then: int) -> None:
-        if then not in self.leader and first != then:
-            self.leader[then] = first
-            self.followers[first].append(then)
+    def put_behind(self, first: int, later: int) -> None:
+        if later not in self.leader and first != later:
+            self.leader[later] = first
+            self.followers[first].append(later)
 
     def note(self, place: int, note: str, **changed: object) -> None:
         finding = self.findings[place]
@@ -173,30 +173,30 @@ def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices
     """
     critical = [at for at, finding in enumerate(order.findings) if finding.severity == "critical"]
 
-    def leads(first: int, then: int) -> bool:
-        return (first, then) in choices or (first < then and (then, first) not in choices)
+    def leads(first: int, later: int) -> bool:
+        return (first, later) in choices or (first < later and (later, first) not in choices)
 
-    def leader(then: int) -> int | None:
-        mine = changed[then]
+    def leader(later: int) -> int | None:
+        mine = changed[later]
         return next(
             (
                 first
                 for first in critical
                 if mine
-                and leads(first, then)
+                and leads(first, later)
                 and len(mine & changed[first]) >= SAME_CAUSE * len(mine)
                 and leader(first) is None
             ),
             None,
         )
 
-    pairs = [(first, then) for then in critical if (first := leader(then)) is not None]
-    for first, then in pairs:
-        way, finding = order.findings[then], order.findings[first]
+    pairs = [(first, later) for later in critical if (first := leader(later)) is not None]
+    for first, later in pairs:
+        way, finding = order.findings[later], order.findings[first]
         after = f" {in_words(way.predicted_step_ms)} a step." if way.predicted_step_ms is not None else ""
         order.note(first, f"{ANOTHER_WAY} {way.action.sentence}{after}")
-        order.note(then, SAME_WORK.format(title=finding.title), severity="warning")
-        order.put_behind(first, then)
+        order.note(later, SAME_WORK.format(title=finding.title), severity="warning")
+        order.put_behind(first, later)
 
 
 def _as_declared(context: RuleContext, order: _Order, known: dict[str, Rule], relation: str) -> None:
@@ -207,20 +207,20 @@ def _as_declared(context: RuleContext, order: _Order, known: dict[str, Rule], re
         for declared in getattr(rule, relation) if rule is not None else ():
             if declared.to not in at:
                 continue
-            first, then = (at[declared.to], mine) if relation == "needs" else (mine, at[declared.to])
-            pair = order.findings[first], order.findings[then]
+            first, later = (at[declared.to], mine) if relation == "needs" else (mine, at[declared.to])
+            pair = order.findings[first], order.findings[later]
             if not declared.applies(context, *pair):
                 continue
             if declared.because:
-                order.note(then, declared.because.format(title=pair[0].title))
+                order.note(later, declared.because.format(title=pair[0].title))
             if not declared.orders(context, *pair):
                 continue
             if relation == "needs" and _gains_alone(context, pair[0]):
-                order.note(then, "", **ONLY_AFTER)
+                order.note(later, "", **ONLY_AFTER)
             if not declared.behind:
-                order.pull_up(first, then)
-            elif then < first:
-                order.put_behind(first, then)
+                order.pull_up(first, later)
+            elif later < first:
+                order.put_behind(first, later)
 
 
 def _gains_alone(context: RuleContext, finding: Finding) -> bool:

@@ -15,7 +15,7 @@ from sawtooth.analysis.run.model import Finding
 
 LEADS = 0.5  # Share of all waiting that a rank must cause. With less, it is one of several late ranks.
 # If the peers lose at most this share of the rank's loss to a cause, most of the loss belongs to the rank alone.
-ITS_OWN = 0.5
+PEERS_LOSE = 0.5
 BOUNDED = "The other ranks hardly lose this time. The job gains at most as much as by “{title}”, which covers the same time."
 
 
@@ -72,7 +72,7 @@ def _lost_alone(context: RuleContext) -> frozenset[str]:
         for reason in reasons
         if reason is not None
         and others
-        and median(context.lost_ms(reason, of=other) for other in others) <= ITS_OWN * context.lost_ms(reason)
+        and median(context.lost_ms(reason, of=other) for other in others) <= PEERS_LOSE * context.lost_ms(reason)
     )
 
 

@@ -121,14 +121,14 @@ class WhatIf:
 
     def _replayed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: Edge) -> float | None:
         host_edits = self._host_speed_edit(best, edge)
-        now, then = self._step(host_edits), self._step((*host_edits, *edits))
-        if best.ms is None or now is None or then is None or not now.ms:
+        now, after = self._step(host_edits), self._step((*host_edits, *edits))
+        if best.ms is None or now is None or after is None or not now.ms:
             return None
         # If the profile is not representative, it lacks part of the run's step, and the change does not shorten that part.
-        carried = _carried(best.ms, now, then) if best.represented else best.ms - (now.ms - then.ms)
+        carried = _carried(best.ms, now, after) if best.represented else best.ms - (now.ms - after.ms)
         if best.ms > now.ms and _take_the_rest(edits):
-            carried = then.ms
-        work = ((now.work_ms, then.work_ms), (now.dispatched_ms, then.dispatched_ms))
+            carried = after.ms
+        work = ((now.work_ms, after.work_ms), (now.dispatched_ms, after.dispatched_ms))
         return max(carried, *(after_ms * min(1.0, best.ms / before_ms) for before_ms, after_ms in work if before_ms))
 
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
@@ -141,19 +141,19 @@ class WhatIf:
         middle = self._unfed_ms(best, edits, "likely")
         low = self._unfed_ms(best, tuple(at_edge(edit, "least") for edit in edits), "least")
         high = self._unfed_ms(best, tuple(at_edge(edit, "most") for edit in edits), "most")
-        now, then = self._step(()), self._step(edits)
-        if best.ms is None or middle is None or low is None or high is None or now is None or then is None:
+        now, after = self._step(()), self._step(edits)
+        if best.ms is None or middle is None or low is None or high is None or now is None or after is None:
             return None
         error_ms = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
         if any(isinstance(edit, (WithoutWaits, WithoutCalls)) for edit in edits):
-            low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, then.work_ms))
+            low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, after.work_ms))
         if best.ms > now.ms:
             # The run's time beyond the replay may disappear with the change, if the replay removed too much of the profiler's cost
             # there. It may also stay. If the change removes this time too, it stays at most in proportion to the GPU's remaining
             # waiting.
-            stays = _carried(best.ms, now, then) if _take_the_rest(edits) else best.ms - (now.ms - then.ms)
+            stays = _carried(best.ms, now, after) if _take_the_rest(edits) else best.ms - (now.ms - after.ms)
             elsewhere = not best.represented and not _take_the_rest(edits)  # time that is not in the profiled steps stays
-            low, high = min(low, stays if elsewhere else then.ms), max(high, stays)
+            low, high = min(low, stays if elsewhere else after.ms), max(high, stays)
         low, high = max(min(low, middle) - error_ms, self.least_ms(best, edits)), max(high, middle) + error_ms
         if not best.represented and best.estimate.high is None and not loader_edits(edits) and not _take_the_rest(edits):
             high = max(high, best.ms)  # the workers' rate is unknown, so they may limit the step
@@ -182,15 +182,15 @@ class WhatIf:
 
     def least_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float:
         """Return the GPU's work in ms in a step with ``edits`` and the fastest kernels: no step is shorter."""
-        now, then = self._step(()), self._step(tuple(at_edge(edit, "least") for edit in edits))
-        if best.ms is None or now is None or then is None or not now.work_ms:
+        now, after = self._step(()), self._step(tuple(at_edge(edit, "least") for edit in edits))
+        if best.ms is None or now is None or after is None or not now.work_ms:
             return 0.0
-        return then.work_ms * min(1.0, best.ms / now.work_ms)
+        return after.work_ms * min(1.0, best.ms / now.work_ms)
 
     def _differs(self, edits: tuple[Edit, ...]) -> float:
         """Return the share of a step by which two runs with ``edits`` differ."""
-        then = self._step(edits)
-        waiting = then.waits_ms / then.ms if then is not None and then.ms else 0.0
+        after = self._step(edits)
+        waiting = after.waits_ms / after.ms if after is not None and after.ms else 0.0
         return max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
 
     def _host_speed_edit(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
@@ -285,11 +285,11 @@ def _take_the_rest(edits: tuple[Edit, ...]) -> bool:
     return any(isinstance(edit, WithoutCalls) and edit.slower_in_run for edit in edits)
 
 
-def _carried(best_ms: float, now: MeanStep, then: MeanStep) -> float:
+def _carried(best_ms: float, now: MeanStep, after: MeanStep) -> float:
     """Return a replayed change applied to a run's step, in ms.
 
     The run's time beyond its replay is the GPU's waiting. It changes by the same factor as the waiting in the replay, but at most 1.
     """
     if best_ms <= now.ms or now.waits_ms <= 0:
-        return best_ms * then.ms / now.ms
-    return then.ms + (best_ms - now.ms) * min(then.waits_ms / now.waits_ms, 1.0)
+        return best_ms * after.ms / now.ms
+    return after.ms + (best_ms - now.ms) * min(after.waits_ms / now.waits_ms, 1.0)

@@ -58,7 +58,7 @@ def _work(run: RunResult) -> tuple[str, Reading]:
     for unit, amount in (("samples", facts.samples_per_step), ("tokens", facts.tokens_per_step)):
         if amount is not None:
             return unit, Reading(amount)
-    return "samples", missing("The run does not say how many samples or tokens a step holds.")
+    return "samples", missing("The run does not say how many samples or tokens a step has.")
 
 
 def _steps_per_epoch(run: RunResult) -> Reading:

@@ -19,7 +19,7 @@ ABANDONED = re.compile(r"^.{0,80}\bskipping the (?:function|frame)\b.{0,60}?(?:g
 class CompileReason:
     """One place where a graph breaks or code is compiled again.
 
-    ``place`` is ``file.py:12`` or a function's name. ``reason`` and ``hint`` are Dynamo's reason and advice. ``frame`` is the
+    ``place`` is ``file.py:12`` or a function's name. ``reason`` and ``hint`` are Dynamo's explanation and advice. ``frame`` is the
     compiled frame, such as 3/0. ``times`` counts how often it happened. ``gives_up`` says that the whole function of the break
     runs uncompiled.
     """

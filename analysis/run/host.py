@@ -143,7 +143,7 @@ def _in_the_run(work: HostWork, marks: StepTimeEvidence) -> HostWork:
         return work
     waiting_ms, rest_ms = parts.waiting_ms or 0.0, max(work.rest_ms - parts.profiled_start_ms, 0.0)
     operators_ms, left_out = work.operators_ms, {pause.reason for pause in marks.pauses if not pause.in_step}
-    if "evaluation" in left_out:  # If the profile contains such a pause, it is no part of the run's step either.
+    if "evaluation" in left_out:  # If the profile contains such a pause, the run's step does not include it either.
         operators_ms -= min(parts.profiled_apart_ms, operators_ms)
     elif left_out:
         rest_ms -= min(parts.profiled_apart_ms, rest_ms)

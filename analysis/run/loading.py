@@ -33,7 +33,7 @@ def loader_rates(facts: UserFacts, step_ms: float | None) -> tuple[LoaderRate, f
 def slow_starts_ms(parts: StepParts, facts: UserFacts) -> float:
     """Return the wait for the first batches of epochs, ms per step.
 
-    It is 0 if kept workers need no longer than for loading them.
+    It is 0 if persistent workers would need as long to load these batches.
     """
     cost = sample_cost(facts)
     if parts.kept and cost is not None and facts.loader_workers and parts.first_ms * parts.every <= CROWDED * batch_ms(cost):

@@ -87,7 +87,7 @@ class Action:
 
 Topic = Literal[
     "hidden",  # time that the profiled steps do not show, so that no cause in them can explain it
-    "late_rank",  # one rank's lateness: the same time as its own findings, but lost by that rank alone
+    "late_rank",  # one rank's delay: the same time as its own findings, but lost by that rank alone
     "host_pace",  # depends on the host's speed without the profiler, and makes all of its work cheaper
     "choice",  # a decision of the user, which is not a problem while it costs little
     "cuda_graph",  # launches a step as a CUDA graph
@@ -246,7 +246,7 @@ class RankResult:
     failed: tuple[FailedCheck, ...] = ()
     uneven: dict[str, UnevenWait] = field(default_factory=dict)
 
-    @cached_property  # rules ask dozens of times
+    @cached_property  # rules read it dozens of times
     def counted(self) -> pd.DataFrame:
         """The steps that count; callers must not change them."""
         return self.steps[self.steps["counted"]]

@@ -1,4 +1,4 @@
-"""Find findings that explain the same time: fixing one leaves no gain for the other."""
+"""Detect findings that explain the same time: a fix of one leaves no gain for the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ def same_time(run: RunResult, finding: Finding) -> Finding | None:
     After that fix, ``finding`` gains nothing more. None if its gain adds to the plan's.
     """
     planned = {step.rule for step in run.plan}
-    if finding.rule in planned or finding.claims != "gain" or not finding.edits or finding.confidence == "low":  # in no plan
+    if (
+        finding.rule in planned or finding.claims != "gain" or not finding.edits or finding.confidence == "low"
+    ):  # such findings are in no plan
         return None
     causes = set(finding.explains.causes)
     return next(

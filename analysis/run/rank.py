@@ -42,12 +42,12 @@ MOST_RECORDING_NS = 8_000
 WITHOUT_SMS = ("meta", "huawei", "intel")  # makers whose traces have launch sizes of other units, or none
 QUEUED_NS = 1_000_000  # an operation that starts this long after its launch was queued; on an idle GPU it takes some 10 µs
 _SQL = queries_of(__file__)
-WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies that the GPU makes by itself
+WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies within the GPU's memory
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A trace of a run, with what the user, the telemetry and the loop's marks tell about the run.
+    """A trace of a run, with what the user, the telemetry and the step marks say about the run.
 
     ``row`` is the trace's recording row, with the rank that the run assigns to it. ``user`` is what the user entered, ``marks``
     is the step time evidence of the loop's own marks. ``folder`` has measurements of GPUs.

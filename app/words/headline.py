@@ -91,14 +91,14 @@ def between_steps(result: RunResult) -> str | None:
     best, step_ms = result.lead.best, result.lead.best.ms
     if not step_ms:
         return None
-    pauses = [_taken(its, step_ms) for its in best.pauses if its.ms_per_step >= LEAST_SAID_SHARE * step_ms]
+    pauses = [_taken(pause, step_ms) for pause in best.pauses if pause.ms_per_step >= LEAST_SAID_SHARE * step_ms]
     return " ".join([*([best.round.sentence] if best.round is not None else ()), *pauses]) or None
 
 
 def _taken(pauses: Pauses, step_ms: float) -> str:
     if pauses.reason == "unknown":
         share = fmt.share(pauses.share(step_ms))
-        return f"Between its steps the loop stands still for {pauses.long}, {pauses.often}: {share} of the run, which these times do not hold."
+        return f"Between its steps the loop pauses for {pauses.long}, {pauses.often}: {share} of the run, which these times do not hold."
     what = "Evaluation" if pauses.reason == "evaluation" else "Writing checkpoints"
     mean, often = fmt.duration_ms(pauses.ms_per_step), f"{fmt.duration_ms(pauses.mean_ms)} {pauses.often}"
     if pauses.in_step:

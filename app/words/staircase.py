@@ -142,23 +142,25 @@ def _host(result: RunResult, step_ms: float) -> Parts:
     return tuple((owner, None, ms) for owner, ms in parts.items()) or ((NOW, None, step_ms),)
 
 
-def facts(result: RunResult, stairs: Staircase, choice: int, asked: Asked) -> list[tuple[str, str]]:
+def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: Asked) -> list[tuple[str, str]]:
     """Return the facts below the chart for ``choice``: label and value."""
     if not choice or stairs.choices[choice].limit:
         repeated = not choice and headline.healthy(result) is not None  # its headline has the MFU
         used = run_words.mfu_fact(result.metrics) if savings.says_mfu(result.metrics) and result.lead and not repeated else None
         return [*host_words.facts(result, None), *([used] if used is not None else [])]
-    then, findings = stairs.choices[choice], chosen(stairs, choice, result)
+    changed, findings = stairs.choices[choice], chosen(stairs, choice, result)
     mfu = mfu_of(result.lead, findings) if result.lead is not None else None
-    forecast = CombinedPrediction(stairs.now.ms, then.ms, mfu, max(result.gpus, 1), then.low_ms, then.high_ms)
+    forecast = CombinedPrediction(stairs.now.ms, changed.ms, mfu, max(result.gpus, 1), changed.low_ms, changed.high_ms)
     if result.lead is not None:
         forecast = savings.with_known_mfu(forecast, result.lead.metrics)
     return host_words.facts(result, forecast) + savings.lines(
-        forecast, None, steps=asked.steps, price_per_gpu_hour=asked.price, waiting_w=asked.waiting_w
+        forecast, None, steps=cost_facts.steps, price_per_gpu_hour=cost_facts.price, waiting_w=cost_facts.waiting_w
     )
 
 
-def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured: Sequence[Measured] = ()) -> dict[str, Any]:
+def picture(
+    result: RunResult, stairs: Staircase | None, cost_facts: Asked, measured: Sequence[Measured] = ()
+) -> dict[str, Any]:
     """Return what the browser draws: the parts' colours, the changes, and the state of every choice.
 
     ``measured`` are the runs that made changes. Without ``stairs``, only the headline is drawn.
@@ -166,7 +168,7 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
     if stairs is None:
         shown = title(None, 0, result)
         stairs = Staircase((), 0, {0: StairStep(1.0, None, None, ())})
-        drawn = picture(result, stairs, asked)
+        drawn = picture(result, stairs, cost_facts)
         state = {**drawn["states"]["0"], **_of_title(shown), "text": "", "facts": []}
         return {**drawn, "states": {"0": state}, "busy": [], "bars": False}
     stairs = with_avoidable(stairs, result)
@@ -187,7 +189,7 @@ def picture(result: RunResult, stairs: Staircase | None, asked: Asked, measured:
             "factor": factor(stairs.now.ms, step).partition(" (")[0] if choice and not limit else "",
             **_of_title(shown),
             "tab": headline.tab_title(result, "" if choice == first else shown.text),
-            "facts": facts(result, stairs, choice, asked),
+            "facts": facts(result, stairs, choice, cost_facts),
         }
     by_rule = {finding.rule: finding for finding in result.findings}
     return {

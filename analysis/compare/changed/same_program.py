@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.matching import PerStepWork
 
 FEWEST = 4  # Kinds of kernels. With fewer, one replaced hand-written kernel can leave nothing in common.
-# Share of a side's time. It is at least half in 22 recorded pairs of one program. It is 5 % for a pair of CuPy's and
-# PyTorch's kernels.
+# Share of a side's time. It was at least half in 22 recorded pairs of one program, and 5 % in a pair of a CuPy and a
+# PyTorch program.
 HARDLY_ANY = 0.1
 KNOWN_LEAST = 0.5  # Share of a side's time. Kernels in a CUDA graph or compiled by Triton have no names to compare.
 _HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")

@@ -1,6 +1,6 @@
 """Traits of how a run was set up, as its recording shows them.
 
-They are choices that people change between runs. A choice that a recording does not show has no trait. Two runs differ only in
+They are choices that people change between runs. A choice that a recording does not show has no trait. Two runs can differ only in
 traits that both have.
 """
 

@@ -23,7 +23,7 @@ from sawtooth.analysis.quantiles import student_t
 
 F64 = NDArray[np.float64]
 
-MIN_STEPS_FOR_INTERVAL = 20  # With fewer steps, a block is as long as the series and the interval is too narrow.
+MIN_STEPS_FOR_INTERVAL = 20  # With fewer steps, a block would be about as long as the series and the interval too narrow.
 RESAMPLES = 2000  # The 2.5 % tail then has 50 resamples. Its quantile varies by about a twentieth of the width between seeds.
 MIN_BLOCK = 5  # Shorter blocks break the correlation of neighbouring steps.
 MAX_AUTOCORRELATION = 0.97  # Above this value, no recording of usual length has two independent stretches.

@@ -202,7 +202,7 @@ def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: flo
     sides = [np.asarray([run.best_ms for run in side], dtype=np.float64) for side in (a, b)]
     parts = [float(side.var(ddof=1)) / len(side) for side in sides]
     error = math.sqrt(sum(parts))
-    total = sum(parts)  # Divide first. The squares of tiny variances would become 0.
+    total = sum(parts)  # Divide before squaring, because the squares of tiny variances would become 0.
     freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
     half = student_t(freedom, 1 - TAIL) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())

@@ -169,10 +169,10 @@ def _between(con: duckdb.DuckDBPyConnection, table: str, key: str, origin: int, 
     return int(row[0]), int(row[1])
 
 
-def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], wanted: I64) -> tuple[I64, CpuOps]:
-    """Read the operators that start in ``view``, the ``wanted`` ones, and all their ancestors."""
+def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], requested: I64) -> tuple[I64, CpuOps]:
+    """Read the operators that start in ``view``, the ``requested`` ones, and all their ancestors."""
     between = _between(con, "cpu_ops", "cpu_op_id", origin, view)
-    ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, wanted)
+    ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, requested)
     while len(
         others := _absent(ids, ops.parent)
     ):  # each pass adds one level of nesting; few operators cross the part's borders
@@ -201,15 +201,15 @@ def _with_others(
     key: str,
     origin: int,
     between: tuple[int, int],
-    wanted: I64,
+    requested: I64,
 ) -> tuple[I64, Rows]:
-    """Read the rows of a range of ids, and the rows of ``wanted`` outside it.
+    """Read the rows of a range of ids, and the rows of ``requested`` outside it.
 
-    Returns all ids, ascending, and the rows. Ids of -1 in ``wanted`` are ignored.
+    Returns all ids, ascending, and the rows. Ids of -1 in ``requested`` are ignored.
     """
     ids = np.arange(*between, dtype=np.int64)
     rows = read(con, origin, f"{key} >= {between[0]} AND {key} < {between[1]}")
-    others = _absent(ids, wanted)
+    others = _absent(ids, requested)
     if not len(others):
         return ids, rows
     con.register("wanted", pd.DataFrame({"id": others}))
@@ -219,23 +219,23 @@ def _with_others(
     return ids[order], _joined(rows, more, order)
 
 
-def _absent(ids: I64, wanted: I64) -> I64:
-    """Return the ids in ``wanted`` that are not among the ascending ``ids``.
+def _absent(ids: I64, requested: I64) -> I64:
+    """Return the ids in ``requested`` that are not among the ascending ``ids``.
 
     The result is unique, ascending and without -1.
     """
-    return np.unique(wanted[(wanted >= 0) & (_places(ids, wanted) < 0)]).astype(np.int64)
+    return np.unique(requested[(requested >= 0) & (_places(ids, requested) < 0)]).astype(np.int64)
 
 
-def _places(ids: I64, wanted: I64) -> I64:
-    """Return the index of each ``wanted`` id in the ascending ``ids``; -1 if it is not there."""
+def _places(ids: I64, requested: I64) -> I64:
+    """Return the index of each ``requested`` id in the ascending ``ids``; -1 if it is not there."""
     if not len(ids):
-        return np.full(len(wanted), -1, np.int64)
+        return np.full(len(requested), -1, np.int64)
     middle = len(ids) // 2
-    at = np.clip(wanted - (ids[middle] - middle), 0, len(ids) - 1)  # the right index if no ids are missing, as usual
-    elsewhere = np.flatnonzero((ids[at] != wanted) & (wanted >= 0))
-    at[elsewhere] = np.minimum(np.searchsorted(ids, wanted[elsewhere]), len(ids) - 1)
-    return np.where(ids[at] == wanted, at, -1)
+    at = np.clip(requested - (ids[middle] - middle), 0, len(ids) - 1)  # the right index if no ids are missing, as usual
+    elsewhere = np.flatnonzero((ids[at] != requested) & (requested >= 0))
+    at[elsewhere] = np.minimum(np.searchsorted(ids, requested[elsewhere]), len(ids) - 1)
+    return np.where(ids[at] == requested, at, -1)
 
 
 def _joined(rows: Rows, more: Rows, order: I64) -> Rows:

@@ -14,8 +14,8 @@ WRITTEN = (
 def larger_batch_code(run: RunResult, times: int) -> tuple[CodeChange, ...]:
     """Return the code for a batch ``times`` as large in each framework."""
     size = batch_size(run)
-    now, then = (str(size), str(times * size)) if size else ("batch_size", "larger_batch_size")
-    return tuple(CodeChange(name, line.format(now), line.format(then)) for name, line in WRITTEN)
+    before, after = (str(size), str(times * size)) if size else ("batch_size", "larger_batch_size")
+    return tuple(CodeChange(name, line.format(before), line.format(after)) for name, line in WRITTEN)
 
 
 def batch_size(run: RunResult) -> int | None:

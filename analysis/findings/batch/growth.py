@@ -115,9 +115,9 @@ class Scale:
         dtype = product_dtype(row)
         if dtype is None or self.gpu is None:
             return None
-        then_dims = self._larger(row.flop_operator, row.flop_dims)
-        now, then = _work(row, row.flop_dims, dtype), _work(row, then_dims, dtype)
-        before, after = (estimate(work, self.gpu) if work is not None else None for work in (now, then))
+        larger_dims = self._larger(row.flop_operator, row.flop_dims)
+        works = _work(row, row.flop_dims, dtype), _work(row, larger_dims, dtype)
+        before, after = (estimate(work, self.gpu) if work is not None else None for work in works)
         if before is None or after is None or not before.ms:
             return None
         ratio, part = after.ms / before.ms, min(abs(math.log(self.times)) / math.log(WHOLE_SPREAD), 1.0)

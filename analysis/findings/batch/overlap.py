@@ -39,9 +39,9 @@ class Overlap:
         first, last = (np.searchsorted(at, edge) for edge in (start, end))
         return Overlap(np.maximum((beside[last] - beside[first]) / np.maximum(end - start, 1), 1.0), part[last] - part[first])
 
-    def filled_ns(self, dur_ns: np.ndarray, then_ns: np.ndarray) -> float:
+    def filled_ns(self, dur_ns: np.ndarray, new_ns: np.ndarray) -> float:
         """Return the time that all fill together if each takes ``then_ns`` instead of ``dur_ns``.
 
         They overlap as they do now.
         """
-        return float((self.part_ns * then_ns / np.maximum(dur_ns, 1)).sum())
+        return float((self.part_ns * new_ns / np.maximum(dur_ns, 1)).sum())

@@ -43,9 +43,9 @@ def workers_for(context: RuleContext, step_ms: float | None, limit: Limit | None
 
 
 def _least(facts: UserFacts, cost: SampleCost, most: int, step_ms: float) -> int:
-    wanted = 1e3 * (facts.samples_per_step or cost.batch) / step_ms
+    needed = 1e3 * (facts.samples_per_step or cost.batch) / step_ms
     numbers = (
-        least_workers(cost, wanted, cores_of(facts), most, int(facts.loader_workers or 0), sure=sure) for sure in (True, False)
+        least_workers(cost, needed, cores_of(facts), most, int(facts.loader_workers or 0), sure=sure) for sure in (True, False)
     )
     return next((number for number in numbers if number is not None), most)
 

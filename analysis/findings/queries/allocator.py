@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.queries.calls import CountedEvents, calls
 from sawtooth.analysis.telemetry.attribution import metadata_of
 
@@ -44,7 +45,7 @@ class DriverCalls:
     expandable: bool = False
     uncached: bool = False
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Row:
         """Return the memory state as a row of evidence."""
         return {"free_bytes": self.free_bytes, "reserved_bytes": self.reserved_bytes, "steps_retried": self.retried}
 

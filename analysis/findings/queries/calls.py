@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer, launched_inside
 
 CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # One time step of a recurrent network.
@@ -62,7 +63,7 @@ class CountedEvents:
         """Ids of the events."""
         return tuple(int(i) for i in self.frame["id"])
 
-    def rows(self, limit: int = EVIDENCE_ROWS) -> list[dict[str, Any]]:
+    def rows(self, limit: int = EVIDENCE_ROWS) -> list[Row]:
         """Return the longest events as evidence rows that link to the timeline."""
         longest = self.frame.assign(ms=(self.frame["end_ns"] - self.frame["start_ns"]) / 1e6).nlargest(limit, "ms")
         return [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import FEWER_BYTES
+from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.calls import CountedEvents, frames
 from sawtooth.analysis.metrics.loader_rate import Feeding, cores_of, feeding, first_read_of, sample_cost
@@ -155,7 +155,7 @@ def of_first_read(context: RuleContext) -> bool:
     return int(rank.counted["end_ns"].max()) < first.later_ns
 
 
-def profiled_steps(context: RuleContext) -> list[dict[str, Any]]:
+def profiled_steps(context: RuleContext) -> list[Row]:
     """Return the counted steps as evidence rows that link to the timeline."""
     return [
         {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)} for s in context.rank.counted.itertuples()
@@ -224,8 +224,8 @@ def advised_at_first(context: RuleContext, lost_ms: float, fed_ms: float | None)
         return min(max(math.ceil(lost_ms / SEVERAL_CORES / fed_ms), 1), most)
     if cost.limit == "waiting":
         most = MAX_WORKERS_PER_CORE * cores_of(facts)
-    wanted = 1e3 * (facts.samples_per_step or cost.batch) / fed_ms
-    return least_workers(cost, wanted, cores_of(facts), most, sure=False) or most
+    needed = 1e3 * (facts.samples_per_step or cost.batch) / fed_ms
+    return least_workers(cost, needed, cores_of(facts), most, sure=False) or most
 
 
 def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
@@ -240,16 +240,16 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     took = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
     if cost.collate_s > COLLATE_COUNTS * cost.batch * cost.wall_s:
         took += f" Collating a batch takes {in_words(1e3 * cost.collate_s)}."
-    wanted, most = 1e3 * cost.batch / step_ms, MAX_WORKERS_PER_CORE * cores
-    likely = least_workers(cost, wanted, cores, most, seen, sure=False)
-    if likely is None and cost.pin_s and wanted > cost.batch / cost.pin_s:
+    needed, most = 1e3 * cost.batch / step_ms, MAX_WORKERS_PER_CORE * cores
+    likely = least_workers(cost, needed, cores, most, seen, sure=False)
+    if likely is None and cost.pin_s and needed > cost.batch / cost.pin_s:
         return (
             f"{took} One thread takes {in_words(1e3 * cost.pin_s)} to pin a batch, longer than the step, however many workers there are: "
             f"send fewer bytes{FEWER_BYTES}."
         )
     if likely is None:
-        return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {wanted:,.0f} samples/s."
-    sure = least_workers(cost, wanted, cores, most, seen)
+        return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {needed:,.0f} samples/s."
+    sure = least_workers(cost, needed, cores, most, seen)
     workers = "1 worker feeds" if likely == 1 else f"{likely} workers feed"
     counted = f"{took} By that {workers} a step of {in_words(step_ms)}"
     if sure == likely:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sawtooth.analysis.findings.context import RuleContext, once
+from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.queries.calls import EVIDENCE_ROWS
 from sawtooth.analysis.telemetry.phases import ThrottleBand
 from sawtooth.analysis.telemetry.representativeness import SHORT_KERNEL_NS
@@ -21,7 +20,7 @@ def throttled(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBa
     return bands, min(held / max(telemetry.last_ns - telemetry.first_ns, 1), 1.0)
 
 
-def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
+def band_evidence(bands: list[ThrottleBand]) -> list[Row]:
     """Return the first bands as evidence rows."""
     return [{"reason": band.reason, "start_ns": band.start_ns, "end_ns": band.end_ns} for band in bands[:EVIDENCE_ROWS]]
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.recorded.interval_sql import launches_within
 from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import peak_dtype
@@ -194,7 +195,7 @@ def numel(shape: Any) -> int:
     return min(math.prod(shape), 2**62)  # A nonsense value of a damaged file must still fit a column.
 
 
-def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel")) -> list[dict[str, Any]]:
+def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel")) -> list[Row]:
     """Return the MOST_EVIDENCE longest groups of ``rows`` by the columns ``by``, longest first.
 
     Each group has its time per step, its count per step and the place of its longest kernel.
@@ -204,12 +205,12 @@ def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator",
     group = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     total_ns = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.add.at(total_ns, group, dur_ns)
-    evidence: list[dict[str, Any]] = []
+    evidence: list[Row] = []
     for longest_group in np.argsort(-total_ns, kind="stable")[:MOST_EVIDENCE].tolist():
         part = np.flatnonzero(group == longest_group)
         longest = rows.iloc[part[np.argmax(dur_ns[part])]]
         dims = longest["flop_dims"] if longest["flop_dims"] is not None else longest["dims"]
-        row: dict[str, Any] = {k: None if pd.isna(longest[k]) else str(longest[k])[:200] for k in keys}
+        row: Row = {k: None if pd.isna(longest[k]) else str(longest[k])[:200] for k in keys}
         row |= {
             "shapes": json.dumps(dims) if dims is not None else None,
             "ms_per_step": float(total_ns[longest_group]) / 1e6 / max(steps, 1),

@@ -57,10 +57,10 @@ class Keys:
         order = np.argsort(key, kind="stable")
         self._keys, self._rows = key[order], rows[order]
 
-    def of(self, wanted: I64) -> I64:
-        """Return the rows whose key is among ``wanted``, each once."""
-        wanted = np.unique(wanted)
-        return self._rows[_covered(np.searchsorted(self._keys, wanted), np.searchsorted(self._keys, wanted, side="right"))]
+    def of(self, keys: I64) -> I64:
+        """Return the rows whose key is among ``keys``, each once."""
+        keys = np.unique(keys)
+        return self._rows[_covered(np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, side="right"))]
 
 
 @dataclass(frozen=True)

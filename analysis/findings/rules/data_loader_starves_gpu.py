@@ -63,7 +63,7 @@ from sawtooth.ingest.manifest import UserFacts
 FEW_WORKERS = Action(
     "Give",
     "the loader more workers and a deeper prefetch",
-    ", or make a sample cheaper: decode smaller images, cache what is decoded.",
+    ", or make a sample cheaper: decode smaller images, cache decoded samples.",
 )
 SEVERAL = ", with pinned memory and persistent workers. Use more only if the host has cores for them."
 LEAST_RATE_FACTOR = 1.1  # More workers must raise the sample rate by this factor to justify their memory.
@@ -75,7 +75,7 @@ NOT_FED = "At the measured time per sample, more workers hardly shorten the step
 CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
 CROWDED = 2.0  # Factor for the upper bound, because a worker may slow the thread for which the others wait (predicted 70 ms, measured 133 ms).
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
-NOT_PINNED = "Not predicted: the trace does not show how long a batch takes if it is pinned differently or not at all."
+NOT_PINNED = "Not predicted: the trace does not show how long a batch takes with other pinning or without it."
 ALWAYS_FED = "Predicted by the replay without the wait for the loader, as if it always kept up."
 UNSEEN_REST = "This is an upper limit. A profile would show how long a step takes without waiting for batches."
 
@@ -141,7 +141,7 @@ class _LoaderAdvice(NamedTuple):
 
 
 def _into_workers(context: RuleContext, lost_ms: float, fed_ms: float | None) -> _LoaderAdvice:
-    """Return the advice for a training process that loads by itself: load in parallel in workers."""
+    """Return the advice for a training process without workers: load in parallel in workers."""
     facts = context.run.manifest.facts
     workers = advised_at_first(context, lost_ms, fed_ms)
     cores = SEVERAL_CORES if workers > UNSHARED_WORKERS else 1.0
@@ -235,9 +235,9 @@ def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tu
     cores, seen = cores_of(facts), int(facts.loader_workers or 0)
     core_ms = 1e3 * (cost.batch * cost.cpu_s + cost.collate_s) / cores if inline else 0.0
     rates = [predict(cost, workers, cores, seen) for workers in range(1, MAX_WORKERS_PER_CORE * cores + 1)]
-    wanted = 1e3 * cost.batch / (rest_ms + core_ms) if rest_ms + core_ms > 0 else math.inf
+    needed = 1e3 * cost.batch / (rest_ms + core_ms) if rest_ms + core_ms > 0 else math.inf
     best = max(rates, key=lambda rate: rate.value)
-    enough = next((rate for rate in rates if rate.value >= min(wanted, best.value)), best)
+    enough = next((rate for rate in rates if rate.value >= min(needed, best.value)), best)
     return enough.workers, max(rest_ms + core_ms, 1e3 * cost.batch / enough.value)
 
 

@@ -48,7 +48,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Python collects garbage {in_times(collections.count)} a step: {in_words(ms)} of the host's time{called}",
-            Action("Take", "gc.collect() out of the loop", "; freeze what lives for ever, and collect every thousand steps."),
+            Action(
+                "Take",
+                "gc.collect() out of the loop",
+                "; freeze objects that live for the whole run, and collect every thousand steps.",
+            ),
             note="Predicted by the replay without this Python time of the host.",
             risk="Cycles that hold GPU tensors live longer.",
             changes=CHANGES,

@@ -78,7 +78,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Wrap",
                 "the model in DistributedDataParallel",
-                ": it reduces buckets of gradients while the backward pass goes on.",
+                ": it reduces buckets of gradients during the backward pass.",
             ),
             note=BY_THE_GPU if gains else BY_THE_HOST,
             risk="The gradients are averaged within the backward pass: code that changes them on each rank before must move.",

@@ -24,16 +24,15 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Row, Rule
 from sawtooth.analysis.findings.queries.compiled import Breaks, breaks, uncompiled
 from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
 
-LEAST_A_STEP = 0.5  # Rarer breaks, in fewer than every second step, belong to another code path (an evaluation, a log).
+LEAST_A_STEP = 0.5  # Breaks in fewer than every second step belong to another code path, such as an evaluation or logging.
 MOST_ROWS = 20
 BETWEEN_PIECES = "between pieces of the backward pass; the trace does not show which break each belongs to"
 UNKNOWN_COST = (
@@ -148,7 +147,7 @@ def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Evid
                 " (TORCH_LOGS=recompiles): a number or a list's length of Python that the code depends on. "
                 f"After 8 versions (torch._dynamo.config.recompile_limit) the function is not compiled again.{why}",
             ),
-            note="The gain of compiling is unknown. Each lookup that has code begins a compiled region; these begin none.",
+            note="The gain of compiling is unknown. A lookup that finds code begins a compiled region; these lookups begin none.",
             changes=ABANDONED,
         ),
         confidence="high",
@@ -156,7 +155,7 @@ def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Evid
     )
 
 
-def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]]:
+def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[Row]:
     """Yield a row for each break of a step.
 
     A row has the region before and after the break, the host's lost time, and the log's reason.

@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import calls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-# The end of a capture is evidence, but does not decide.
+# The end of a capture is shown as evidence, but does not make a finding.
 CAPTURES = r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)"
 
 CHANGES = (

@@ -126,7 +126,7 @@ def _by_copies(context: RuleContext, use: Use, link: Link | None) -> Evidence:
     size = float(moved.frame["bytes"].fillna(0).sum()) / max(moved.steps, 1)
     rate = size / (moved.ms / 1e3) / 1e9
     carries = f" of the {link.gb_s:g} that {link.name} carries" if link is not None else ""
-    lanes = "; look whether it has all its lanes" if link is not None and rate < SLOW * link.gb_s else ""
+    lanes = "; check that it has all its lanes" if link is not None and rate < SLOW * link.gb_s else ""
     moved_what = f"{in_bytes(size)} {use.direction.where}{of_the_batch(context, moved) if use.direction is FROM_HOST else ''}"
     title = (
         f"Copies use the link to the host for {100 * use.copying:.0f} % of each step: {moved_what} at {rate:.3g} GB/s"
@@ -141,7 +141,7 @@ def _finding(context: RuleContext, title: str, use: Use, note: str, *edits: Edit
             title,
             use.direction.action,
             note=note,
-            risk="What was computed from the values on the CPU is computed on the GPU instead.",
+            risk="The computation on these values moves from the CPU to the GPU.",
             changes=(use.direction.change,),
         ),
         lost_ms=use.moved.ms if edits else None,

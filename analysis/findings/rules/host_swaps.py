@@ -50,7 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ", or let it use less: fewer loader workers, datasets in arrays instead of Python lists.",
             ),
             note="Not predicted: which waits are for swap is not recorded.",
-            risk="Fewer workers may load too slowly: look at what the GPU waits for afterwards.",
+            risk="Fewer workers may load too slowly: check afterwards whether the GPU waits for the loader.",
             changes=CHANGES,
         ),
         severity="warning",

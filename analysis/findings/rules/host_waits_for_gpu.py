@@ -6,7 +6,7 @@ What it checks
     detection have their own rules.
 Why it costs time
     The host launches nothing while it waits. The GPU finishes its queue and then waits for the host. One read of a loss per
-    step is enough to lose the host's head start for the rest of the step.
+    step is enough: afterwards, the launch queue is empty for the rest of the step.
 What to do
     Keep values on the GPU: accumulate the loss as a tensor and read it every N steps. Use a gradient scaler and clipping that
     do not read norms.
@@ -48,7 +48,7 @@ READ_LATER = Action(
     "Take", "the reads of GPU values out of the step", ": keep losses and norms as tensors and read them every N steps."
 )
 
-# What to do where most is lost to another kind of read than single values such as losses and norms.
+# Advice if most time is lost to other reads than those of single values such as losses and norms.
 READ_MASKS = replace(
     READ_LATER,
     how=": {operator} waits for a size that only the GPU knows. torch.where, masked_fill and a loss with ignore_index keep the shape.",
@@ -64,11 +64,11 @@ READ_CHECKS = replace(
 )
 CHECKS = "^aten::is_nonzero$"
 ALSO_READ = " Keep losses and norms as tensors, and read them every N steps."
-SINGLE_VALUE_BYTES = 8  # Copying more bytes reads a tensor.
+SINGLE_VALUE_BYTES = 8  # A copy of more bytes reads a tensor.
 
 TRAINS = r"^(autograd::engine::evaluate_function|Optimizer\.step#)"
 SAMPLES = r"^aten::(argmax|multinomial)$"  # They choose the next token of a generation.
-# What to do where nothing is trained: such loops have no losses or norms.
+# Advice for loops without training, which have no losses or norms.
 READ_TOKENS = replace(READ_LATER, how=": collect tokens in a tensor on the GPU and look for the end every N tokens.")
 READ_RESULTS = replace(READ_LATER, how=": keep results on the GPU and copy those of several batches together.")
 END = CodeChange(
@@ -111,8 +111,8 @@ TENSORS = (
 COPIES = r"^aten::(copy_|_to_copy|to|cpu)$"  # Operators of ``.cpu()``, ``.numpy()`` and ``.tolist()``.
 
 
-# The waits that cost idle time in the window, and earlier waits at the same places. Without the earlier ones, the host would
-# have had a head start when the window began.
+# The waits that cost idle time in the window, and earlier waits at the same places. Without the earlier ones, launches
+# would have been queued already when the window began.
 _WAITS = """
 WITH charged AS (SELECT DISTINCT call_id FROM gaps WHERE device = $1 AND cause = 'host_sync' AND call_id IS NOT NULL),
 places AS (SELECT DISTINCT c.name_id, o.name_id AS operator FROM charged JOIN runtime_calls c USING (call_id) LEFT JOIN cpu_ops o USING (cpu_op_id)),
@@ -155,8 +155,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         - set(nan_checks(context).calls)
     )
     plain = waits - set(waiting_calls(context, MASK_OPERATORS))
-    # If other reads are removed, a mask's wait belongs to the mask rule. Among many reads, only removing all of them restores
-    # the host's head start.
+    # If other reads are removed, a mask's wait belongs to the mask rule. Among many reads, only the removal of all of them
+    # lets the host fill the launch queue again.
     calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))
     if calls:
         calls = tuple(sorted({*calls, *_ending_the_read(context, calls)}))
@@ -177,15 +177,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _actions(context: RuleContext) -> frozenset[int]:
-    """Return the calls in which a policy acts: its environment needs what they read."""
+    """Return the calls in which a policy acts, because its environment needs the values that they read."""
     acts = acting(context)
     return acts.calls if acts is not None else frozenset()
 
 
 def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
-    """Return what to do with the reads of a training, a generation or another loop without training.
+    """Return the advice on the reads of a training, a generation or another loop without training.
 
-    With ``calls``, the advice for a training is about the kind of read that loses most.
+    With ``calls``, the advice for a training is about the kind of read that loses the most time.
     """
     if not context.recording.named(TRAINS):
         return READ_TOKENS if context.recording.named(SAMPLES) else READ_RESULTS
@@ -202,7 +202,7 @@ def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
 
 
 def _of_single_values(context: RuleContext, calls: tuple[int, ...]) -> Action:
-    """Return what to do with reads of single values: most are checks, or losses and norms."""
+    """Return the advice on reads of single values, most of which are checks, or losses and norms."""
     checks = set(calls).intersection(waiting_calls(context, CHECKS))
     return READ_CHECKS if 2 * len(checks) > len(calls) else READ_LATER
 
@@ -223,7 +223,7 @@ def _operator(context: RuleContext, calls: tuple[int, ...]) -> str:
 
 
 def _copied(context: RuleContext, calls: tuple[int, ...]) -> list[int]:
-    """Return the bytes of each copy to the host that the counted steps wait for in ``calls``."""
+    """Return the bytes of each copy to the host for which the counted steps wait in ``calls``."""
     copies = "SELECT g.bytes FROM step_gpu_ops g JOIN runtime_calls c USING (call_id) WHERE g.device = ? AND g.counted AND g.kind = 'memcpy' AND g.bytes > 0 "
     served = "AND c.cpu_op_id IN (SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])))"
     return [int(size) for (size,) in context.recording.rows(copies + served, [context.rank.device, list(calls)])]
@@ -263,7 +263,7 @@ def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
     action = _action(context)
     yield Evidence(
         Advice(
-            f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can hold these waits",
+            f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can contain these waits",
             replace(action, how=f"{READ_LATER.how} {OUTPUT_SIZE.sentence}")
             if waiting_calls(context, REPEATS)
             else (_of_single_values(context, reads) if action is READ_LATER else action),

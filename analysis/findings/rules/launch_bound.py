@@ -85,7 +85,7 @@ MODEL_FIX = Action(
 BY_HAND_FIX = (
     ", captured by hand: torch.compile stops at {layer}, which cuDNN runs. Or give each launch more work with a larger batch."
 )
-PACKED_RISK = " Packed sequences are of other lengths in each batch: pad them to one length first."
+PACKED_RISK = " Packed sequences have other lengths in each batch: pad them to one length first."
 STEP_NOTE = "Predicted with each step launched as one graph. Its input is copied as before, and kernels keep their durations."
 MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph, and the {kernels} of {optimizer} as before: it cannot be captured. Kernels keep their durations."
 COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: ≈ {ms} a step. Compiling would also fuse kernels."
@@ -115,13 +115,13 @@ def _masks(context: RuleContext) -> str:
     if not waiting:
         return ""
     names = " and ".join(sorted({str(name).removeprefix("aten::") for name in masks.frame["name"]}))
-    return f" {names} must go first: the host waits there for a size that only the GPU knows, and no graph can hold that."
+    return f" {names} must go first: the host waits there for a size that only the GPU knows, and no graph can contain that."
 
 
 def _python(context: RuleContext) -> str:
     """Return a sentence about Python time between the operators; empty if it is short.
 
-    Long stretches have a rule of their own, and no graph replays them.
+    Long stretches have their own rule, and no graph replays them.
     """
     lost = context.lost_ms("python_host")
     if context.share(lost) >= PYTHON_SHARE:
@@ -129,11 +129,11 @@ def _python(context: RuleContext) -> str:
         lost -= long_ns / 1e6 / max(len(context.rank.counted), 1)
     if context.share(lost) < PYTHON_SHARE:
         return ""
-    return f" Python outside any operator holds launches up for {in_words(lost)} of each step more, which a graph skips too; profile(..., with_stack=True) names its lines."
+    return f" Python outside any operator delays launches for another {in_words(lost)} of each step, which a graph also removes; profile(..., with_stack=True) names its lines."
 
 
 def _gpu_may_limit(context: RuleContext) -> bool:
-    """Return whether telemetry allows a step as short as the GPU's own work, so that the GPU may limit."""
+    """Return whether telemetry allows a step as short as the GPU's own work: then the GPU may limit it."""
     sampled = next((evidence for evidence in context.rank.best.witnesses if evidence.source == "telemetry"), None)
     if sampled is None or context.rank.work is None:
         return False
@@ -264,14 +264,14 @@ def _of_step(context: RuleContext, beside: str) -> _GraphAdvice:
 
 
 def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:
-    """Return whether the step is launched as one graph: between two graphs the host may wait."""
+    """Return whether the step is one graph; between two graphs the host may wait."""
     return not any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits)
 
 
 def _waits_cut_it(context: RuleContext, waits: Finding, graph: Finding) -> bool:
     """Return whether the waits split the step into several graphs with a much smaller gain.
 
-    If so, the waits come first, even if removing them alone brings little.
+    If so, the waits come first, even if removing them alone gains little.
     """
     if waits.severity == "info" or not graph.edits:
         return False
@@ -288,11 +288,11 @@ RULE = Rule(
     needs=(
         Relation(
             "host-waits-for-gpu",
-            "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs.",
+            "“{title}” comes first: one graph cannot contain these waits. If they stay, a step consists of several graphs.",
             applies=_is_one_graph,
             orders=_waits_cut_it,
         ),
-        Relation("anomaly-detection", "“{title}” comes first: its tests read each gradient, which no graph can hold."),
+        Relation("anomaly-detection", "“{title}” comes first: its tests read each gradient, which no graph can contain."),
     ),
     threshold=OTHER_CODE,
 )

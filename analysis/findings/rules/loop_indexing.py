@@ -46,9 +46,7 @@ SELECT l.step, o.thread_id, o.parent_id, o.cpu_op_id, o.name, regexp_matches(o.n
     FROM looping l JOIN counted t USING (step) JOIN named_cpu_ops o ON o.thread_id = l.thread_id AND o.parent_id IS NOT DISTINCT FROM l.parent_id AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
     LEFT JOIN signatures s USING (signature_id) WHERE o.kind = 'op' ORDER BY 1, 2, 3, o.start_ns, 4"""
 
-MAY_DEPEND = (
-    "Each row is combined with another tensor: if that is the result of the previous row, the rows cannot be done at once."
-)
+MAY_DEPEND = "Each row is combined with another tensor: if that is the result of the previous row, the rows cannot be processed together."
 
 CHANGES = (
     CodeChange("PyTorch", "for i in range(len(x)):\n    y[i] = x[i] * weight[i]", "y = x * weight[:, None]"),
@@ -85,7 +83,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action("Index", "all rows at once", ": a slice, a tensor of indices, torch.where, scatter_ or index_add_."),
             note="Predicted with the loop's kernels as one body over all rows: their work remains, the other launches are removed."
             + (f" {MAY_DEPEND}" if recurrence else ""),
-            risk="None, where no row depends on the one before.",
+            risk="None if no row depends on the previous one.",
             changes=CHANGES,
         ),
         lost_ms=max(context.step_ms - predicted, ms_per_step(work, steps)),

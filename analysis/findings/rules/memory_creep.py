@@ -69,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": append loss.detach() instead of loss, clear lists of outputs, bound caches.",
             ),
             note="This does not change the step time, but the run ends when memory is full.",
-            risk="None, unless something reads what was kept.",
+            risk="None, unless other code reads the stored values.",
             changes=CHANGES,
         ),
         confidence="high" if len(rows) > LEAST_STEPS else "medium",

@@ -53,7 +53,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Try",
                 "a larger batch and compare samples per second",
-                "; drop recomputation or accumulation where they only save memory.",
+                "; remove recomputation or accumulation where they only save memory.",
             ),
             note=sentence(larger),
             risk="A larger batch changes the optimization, and may need another learning rate.",

@@ -41,12 +41,12 @@ PADDED_TO = 64  # The multiple that the fix advises: whole tiles.
 LEAST_HEAD, MOST_HEAD = 32, 256  # Head sizes of attention in use.
 MOST_OF_WIDTH = 8  # Multiples of a model's width in a layer: 3 for queries, keys and values, 4 and 8/3 for an MLP.
 MOST_MULTIPLES = 128 * MOST_OF_WIDTH  # A width has at most about 128 heads.
-NEAR = 0.07  # Share of a size: 774 becomes 768, which is another model, but hardly a smaller one.
+NEAR = 0.07  # Share of a size: 774 becomes 768, and the model is hardly smaller.
 
 HEAD_SIZES = """SELECT DISTINCT TRY_CAST(s.input_dims->>'$[0][#-1]' AS BIGINT) FROM named_cpu_ops JOIN signatures s USING (signature_id)
     WHERE name = 'aten::scaled_dot_product_attention'"""
 
-VOCABULARY = 8192  # A size from here on most likely belongs to a vocabulary. Nothing else depends on its padding.
+VOCABULARY = 8192  # A larger size is most likely that of a vocabulary, on whose padding nothing else depends.
 OF_TOKENIZER = CodeChange(
     "Transformers",
     "model.resize_token_embeddings(len(tokenizer))",
@@ -111,7 +111,7 @@ def _model_width(odd: Sequence[int], sizes: Collection[int]) -> _ModelWidth | No
     """Return the model's width if the sizes ``odd`` are multiples of one, such as 2322 = 3 · 774.
 
     ``odd`` are misaligned, ``sizes`` are all sizes of the products and attentions. A padded size would no longer be a multiple of the width, so the
-    width itself must change. None if each size stands alone.
+    width itself must change. None if the sizes are independent.
     """
     features = [n for n in sorted(odd) if n >= LEAST_HEAD]
     for base in features:
@@ -143,7 +143,7 @@ def _in_short(sizes: list[int]) -> str:
 
 
 def _changes(alone: list[int], width: _ModelWidth | None, lengths: Collection[int]) -> tuple[CodeChange, ...]:
-    """Return the code change of the model's width, and of the two largest sizes that stand alone."""
+    """Return the code change of the model's width, and of the two largest independent sizes."""
     lines = []
     if width is not None:
         old, new = (f"width = {of}" for of in width.width)

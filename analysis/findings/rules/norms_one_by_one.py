@@ -74,7 +74,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ", and all norms in one call: torch._foreach_norm, or torch.nn.utils.get_total_norm for one norm over all.",
             ),
             note="Predicted without these kernels and their launches, as in the steps without them.",
-            risk="Logged values are of every Nth step.",
+            risk="Only the values of every Nth step are logged.",
             changes=CHANGES,
         ),
         lost_ms=cost,
@@ -100,13 +100,13 @@ def _summaries(context: RuleContext) -> pd.DataFrame:
     others = launched_by_optimizer(context.recording, context.rank.device)
     mine = work[(work["start_ns"] > work["step"].map(ended)) & ~work["gpu_op_id"].isin(others)]
     shape = mine["dims"].map(first_shape)
-    wanted = set(parameters) - set(shape[mine["operator"].isin(USES)])
-    return mine[mine["gpu_op_id"].isin(rows["gpu_op_id"]) & ~mine["gpu_op_id"].isin(reads) & shape.isin(wanted)]
+    unused = set(parameters) - set(shape[mine["operator"].isin(USES)])
+    return mine[mine["gpu_op_id"].isin(rows["gpu_op_id"]) & ~mine["gpu_op_id"].isin(reads) & shape.isin(unused)]
 
 
-def _shares_kernels(_context: RuleContext, first: Finding, then: Finding) -> bool:
+def _shares_kernels(_context: RuleContext, first: Finding, second: Finding) -> bool:
     """Return whether the first finding is advice and changes some of the other's GPU operations."""
-    return first.severity != "info" and not operations_of(first).isdisjoint(operations_of(then))
+    return first.severity != "info" and not operations_of(first).isdisjoint(operations_of(second))
 
 
 RULE = Rule(

@@ -63,7 +63,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     function = function_of(str(places[0]["place"])) if places else None
     yield Evidence(
         Advice(
-            f"Operators on CPU tensors hold the launches up for {in_words(lost)} of each step{where}",
+            f"Operators on CPU tensors delay the launches for {in_words(lost)} of each step{where}",
             Action(
                 "Move",
                 f"the work of {function}() to the GPU" if function else "the tensors to the GPU first",
@@ -91,7 +91,7 @@ def _of_function(name: str | None) -> tuple[CodeChange, ...]:
         return ()
     before = f"x = {name}(batch).cuda()   # computes on the CPU"
     after = (
-        f"x = {name}(batch.cuda(non_blocking=True))   # on the GPU; what it uses, such as filters and tables, moved there once"
+        f"x = {name}(batch.cuda(non_blocking=True))   # on the GPU; move what it uses there once, such as filters and tables"
     )
     return (CodeChange("PyTorch", before, after, of_run=True),)
 

@@ -45,7 +45,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     steps = context.work_steps
     names = [name for name in optimizers(context.recording) if name in FUSED_ON_GPU]
     if not names:
-        return  # Another optimizer has no better form than foreach.
+        return  # Other optimizers have no better form than foreach.
     inside = launched_by_optimizer(context.recording, context.rank.device, steps_of(names))
     work = context.work
     mine = work[work["gpu_op_id"].isin(inside)]

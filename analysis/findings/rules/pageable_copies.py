@@ -93,7 +93,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "Pin", "the loader's memory and copy without blocking", ": pin_memory=True and .to(device, non_blocking=True)."
             ),
             note=THREAD.format(ms=in_words(thread_ms)) if slow_thread else PINNED,
-            risk="Pinned memory cannot be swapped; change a batch in place only after its copy has ended.",
+            risk="Pinned memory cannot be swapped. Change a batch in place only after its copy has ended.",
             changes=CHANGES,
         ),
         lost_ms=lost,

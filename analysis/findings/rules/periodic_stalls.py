@@ -39,8 +39,8 @@ MOSTLY = 0.5  # Share of the slow steps' cost.
 
 LOOK_THERE = Action(
     "Look",
-    "at what the loop does when it stands still",
-    " (a checkpoint, an evaluation, a look at the data); do it less often, or beside the loop.",
+    "at what the loop does during the pauses",
+    " (a checkpoint, an evaluation, a look at the data); do it less often, or in parallel with the loop.",
 )
 
 CHANGES = (
@@ -58,12 +58,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     Without such pauses, slow steps of the profile may give a finding.
     """
     step_ms = context.step_ms or 0.0
-    pauses = [its for its in context.rank.best.pauses if its.reason != "evaluation" and its.share(step_ms) >= RARE_EVENTS.share]
+    pauses = [
+        pause
+        for pause in context.rank.best.pauses
+        if pause.reason != "evaluation" and pause.share(step_ms) >= RARE_EVENTS.share
+    ]
     if len(checkpoint_copies(context).frame):
         return  # Another rule reports the cost of checkpoints.
     if pauses:
-        yield _between_steps(context, max(pauses, key=lambda its: its.ms_per_step), step_ms)
-    # With rounds, the first step of each round is longer and contains the work that rounds are for.
+        yield _between_steps(context, max(pauses, key=lambda pause: pause.ms_per_step), step_ms)
+    # In a loop with rounds, the first step of each round is longer because of the round's own work.
     elif context.rank.best.round is None and acting(context) is None:
         yield from _in_profile(context)
 
@@ -76,13 +80,13 @@ def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evid
     known, share = pauses.reason == "checkpoint", pauses.share(step_ms)
     again = len(pauses.steps) > 1
     where = "" if known else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
-    what = "Writing a checkpoint takes the loop" if known else "The loop stands still between its steps for"
+    what = "Writing a checkpoint takes the loop" if known else "The loop pauses between its steps for"
     return Evidence(
         Advice(
             f"{what} {pauses.long}, {pauses.often}{where}: {significant(100 * share, 2)} % of the time",
             SAVE_LESS if known else LOOK_THERE,
             note=_how_often(pauses, step_ms),
-            risk=LOSES_MORE if known else "Depends on the cause.",
+            risk=LOSES_MORE if known else "It depends on the cause.",
             changes=CHANGES,
         ),
         lost_ms=pauses.ms_per_step if pauses.in_step else None,
@@ -102,7 +106,7 @@ def _how_often(pauses: Pauses, step_ms: float) -> str:
         f"Not part of the step time of {in_words(step_ms)}: without them, steps take as long, but the run does more of them."
     )
     seen = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
-    often = "how often they come is not known better"
+    often = "their frequency is not known more precisely"
     if pauses.period is not None:
         mean = in_words(pauses.mean_ms / pauses.period)
         often = f"as what comes every {pauses.period:,.0f} steps would, {mean} a step on average"
@@ -129,10 +133,10 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Open",
                 "the slow steps on the timeline and see what the host does there",
-                "; do it less often, or beside the loop.",
+                "; do it less often, or in parallel with the loop.",
             ),
-            note="Not predicted: the cause of each slow step has a rule of its own.",
-            risk="Depends on the cause.",
+            note="Not predicted: the cause of each slow step has its own rule.",
+            risk="It depends on the cause.",
             changes=CHANGES,
         ),
         lost_ms=lost,

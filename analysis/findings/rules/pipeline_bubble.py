@@ -72,7 +72,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             "let the host launch less",
             " (torch.compile, CUDA graphs), then cut the batch into more microbatches: each is launched kernel by kernel.",
         )
-        note = f"No gain is predicted: the host takes {in_words(host_ms)} to launch {micro} microbatches, and more take it as much longer."
+        note = f"No gain is predicted: the host takes {in_words(host_ms)} to launch {micro} microbatches, and more microbatches take it longer in proportion."
     elif gains_ms >= even_ms:
         action = Action(
             "Cut",
@@ -85,7 +85,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         slowest = pipeline.stage_ms.index(max(pipeline.stage_ms))
         mean_ms = sum(pipeline.stage_ms) / stages
         title = f"Stage {slowest} of the pipeline works {in_words(pipeline.stage_ms[slowest])} of each step, the mean stage {in_words(mean_ms)}"
-        action = Action("Move", f"layers from stage {slowest} to the others", ": its work sets the pace of all.")
+        action = Action(
+            "Move", f"layers from stage {slowest} to the others", ": its work determines the step time of all stages."
+        )
         note = "Predicted from the stages' kernels, as if their work were equal."
     where = context.gap_evidence("comm_wait", "comm_transfer", "unattributed")
     yield Evidence(
@@ -169,8 +171,8 @@ def _longer(context: RuleContext, pipeline: Pipeline, times: float) -> float:
     if work.empty:
         return 1.0
     stays = (work["category"] == "communication").to_numpy() | _after_backward(context)
-    now_ns, then_ns = work["dur_ns"].to_numpy(float), np.array(kernels_at(context, work, 1 / times).dur_ns, float)
-    added_ms = np.where(stays, 0.0, times * then_ns - now_ns).sum() / context.work_steps / 1e6
+    now_ns, new_ns = work["dur_ns"].to_numpy(float), np.array(kernels_at(context, work, 1 / times).dur_ns, float)
+    added_ms = np.where(stays, 0.0, times * new_ns - now_ns).sum() / context.work_steps / 1e6
     dispatch_ms = context.lost_ms("launch_latency") * float((~stays).mean()) * (times - 1)
     return 1 + max(float(added_ms) + dispatch_ms, 0.0) / max(pipeline.stage_ms)
 

@@ -12,7 +12,7 @@ What to do
     ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call. For any operator, pad to a few lengths,
     because plans are reused.
 When it is wrong
-    The run has few lengths: once all of them have occurred, it plans no more. Profile later steps. An operator that is called
+    The run has few lengths: after all of them have occurred, no more plans are built. Profile later steps. An operator that is called
     only once for each shape shows no usual time, so it gives no finding. On Hopper, flash attention's kernels are slower than
     cuDNN's, which matters for long sequences.
 References
@@ -44,12 +44,12 @@ FLASH_LASTS, FLASH_LEAST, FLASH_MOST = 1.7, 1.0, 2.3
 BACKEND_FIX = Action(
     "Use",
     "another attention backend than cuDNN's",
-    ", which needs no plan: torch.backends.cuda.enable_cudnn_sdp(False). Or pad to a few lengths: plans are kept.",
+    ", which needs no plan: torch.backends.cuda.enable_cudnn_sdp(False). Or pad to a few lengths, because plans are stored.",
 )
-PAD_FIX = Action("Pad", "to a few lengths or sizes", ": a plan is kept for each shape that has come once.")
+PAD_FIX = Action("Pad", "to a few lengths or sizes", ": the plan for a shape is stored after its first use.")
 BACKEND_NOTE = "Predicted by the replay without the host's planning of attention; flash attention's kernels take 1 to 2.3 times as long as cuDNN's."
 PAD_NOTE = "Not predicted: how much work padding adds."
-KNOWN_LENGTHS_NOTE = "Each length is planned only once, so this ends by itself when all lengths have occurred."
+KNOWN_LENGTHS_NOTE = "Each length is planned only once, so this ends when all lengths have occurred."
 PAD = CodeChange(
     "PyTorch",
     "length = max(map(len, batch))",

@@ -33,7 +33,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     bands, share = throttled(context, "power")
     if not bands or context.telemetry is None:
         return
-    clock = context.telemetry.means.get("clock_sm_mhz")  # Mean over the steady part, as on every screen.
+    clock = context.telemetry.means.get("clock_sm_mhz")  # The mean over the steady part, as on every screen.
     average = f"; over the steady part they average {in_mhz(clock)}" if clock else ""
     yield Evidence(
         Advice(
@@ -41,10 +41,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Leave",
                 "the clocks as they are",
-                ", this is no fault: the working GPU draws as much power as it is allowed. Compare MFU at the clock it had; a higher power limit would raise it.",
+                ": this is not a fault, because a busy GPU draws all the power that its limit allows. Compare MFU at the actual clock; a higher power limit would raise it.",
             ),
             note="Not predicted: how clocks follow a higher limit is not recorded.",
-            risk="A higher limit needs cooling for it.",
+            risk="A higher limit needs enough cooling.",
             changes=CHANGES,
         ),
         confidence="high",

@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import limited_by, pins_too_slowly
 from sawtooth.analysis.findings.loading.workers import with_more, workers_for
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Row, Rule
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
     at_their_limit,
@@ -61,7 +60,7 @@ CHANGES = (
     ),
 )
 
-BY_TELEMETRY = " From telemetry the run's step is good to 10 %."
+BY_TELEMETRY = " Telemetry gives the run's step to within 10 %."
 AS_PROFILED = "Predicted as the profiled step, in which the loader kept up."
 MOST_WORKERS = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps used up a full queue."
 IN_PROPORTION = "This is an upper limit: the workers were not timed, and their rate grows at most with their number."
@@ -81,7 +80,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         yield _at_their_limit(context, limiting, steps)
 
 
-def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps: list[dict[str, Any]]) -> Evidence:
+def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps: list[Row]) -> Evidence:
     facts = context.run.manifest.facts
     limit, advice = limited_by(facts) or ("", EITHER)
     needs = f"{_workers(fed)} {in_words(fed.ms)} for a batch{limit}" if fed is not None else ""
@@ -102,7 +101,7 @@ def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps
                 how=" ".join(filter(None, (advice.how, feeds, "Then profile more steps than workers × prefetch_factor."))),
             ),
             note=f"{note}{'' if hidden.timed else BY_TELEMETRY}",
-            risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
+            risk="More workers need more host memory and CPU cores; if storage is the limit, they only wait for it.",
             changes=with_more(facts, CHANGES, more),
         ),
         lost_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
@@ -118,7 +117,7 @@ def _workers(fed: Feeding) -> str:
     return "One loader worker needs" if fed.workers == 1 else f"{fed.workers} loader workers need"
 
 
-def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, Any]]) -> Evidence:
+def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[Row]) -> Evidence:
     facts = context.run.manifest.facts
     _, advice = limited_by(facts) or ("", EITHER)
     who = _workers(fed)
@@ -128,10 +127,10 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, An
     fed_ms = context.step_ms - ceiling if context.step_ms and ceiling else None
     return Evidence(
         Advice(
-            f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings hardly anything alone",
+            f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: a faster GPU alone gains hardly anything",
             replace(advice, how=f"{advice.how} Before that, nothing that shortens the GPU's work helps."),
             note="This is an upper limit, the GPU's whole wait. The profiled steps do not show how long the host takes for a step without waiting for batches.",
-            risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
+            risk="More workers need more host memory and CPU cores; if storage is the limit, they only wait for it.",
             changes=with_more(facts, CHANGES, workers_for(context, fed_ms)),
         ),
         lost_ms=ceiling,

@@ -33,23 +33,23 @@ MOSTLY = 0.5  # Share of the time that the profiled steps do not show.
 
 WHAT_IS_RARE = Action(
     "Profile",
-    "enough steps to hold what is rare",
+    "enough steps to include rare work",
     ": a checkpoint, an evaluation, logging. None of the profiled steps shows it.",
     records_again=True,
 )
 EVERY_STEP = Action(
-    "See",
-    "what every step of the run, but no profiled step, does or waits for",
-    ", or what else its host is busy with: nothing rare, since most of its steps are that long. Then profile again.",
+    "Look",
+    "for work or waits that are in every step of the run, but in no profiled step",
+    ", or for other programs on its host. It is not rare, because most of the run's steps are that long. Then profile again.",
 )
 WHOLE_ROUND = (
     ": {steps} steps or more, with what comes before the first. None of the profiled steps shows that. `sawtooth run` does so where a "
     "round takes no more than three seconds, else with `--steps {steps}`."
 )
 EVERY_ROUND = Action(
-    "See",
-    "what every round of the run, but not the profiled one, does or waits for",
-    ", or what else its host is busy with: nothing rare. Then profile again.",
+    "Look",
+    "for work or waits that are in every round of the run, but not in the profiled one",
+    ", or for other programs on its host. It is not rare. Then profile again.",
 )
 
 CHANGES = (
@@ -66,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     hidden = hidden_time(context)
     if hidden is None or loader_may_limit(context) or slower_in_run(context):
         return  # The rule tensors-made-on-cpu reports the same time.
-    saving_ms = sum(its.ms_per_step for its in context.rank.best.pauses if its.in_step and its.reason == "checkpoint")
+    saving_ms = sum(pause.ms_per_step for pause in context.rank.best.pauses if pause.in_step and pause.reason == "checkpoint")
     if (parts := context.rank.best.parts) is not None:
         saving_ms += parts.first_ms  # the rule workers-start-again
     if saving_ms >= MOSTLY * (hidden.run_ms - hidden.estimate_ms):

@@ -64,10 +64,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     often = how_often(len(calls), steps) if len(calls) < steps or 2 * few > steps else f"in {few} of {steps} steps"
     line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
-    title = f"Python on the host holds the launches up {often}: {{cost}} a step{named.replace('{', '{{').replace('}', '}}')}"
+    title = f"Python on the host delays the launches {often}: {{cost}} a step{named.replace('{', '{{').replace('}', '}}')}"
 
     def reworded(advice: Advice, judgement: Judgement) -> Advice:
-        """State all the time that the launches are late, of which other GPU work may hide a part."""
+        """State the full delay of the launches, a part of which other GPU work may hide."""
         return replace(advice, title=title.format(cost=in_words(max(judgement.gain_ms if judgement.gains else 0.0, lost))))
 
     yield Evidence(

@@ -24,10 +24,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Row, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
@@ -43,10 +42,8 @@ LEFT_OFF = 0.15  # Share of the step without compiling: the replay's largest err
 SIZES = re.compile(r"size mismatch|\.size\(\)")  # Matches Dynamo's reasons in which a guard on a tensor's size failed.
 STOP = Action("Stop", "the recompilation")
 FIND = ": find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True."
-OTHER = (
-    ": {reason} changes between calls ({place}). Keep it the same, or hand it over as a tensor; shapes are not what changes."
-)
-MARKED = ": {count} for other sizes ({reason}, {place}). Mark that dimension (torch._dynamo.mark_dynamic), compile with dynamic=True, or pad to a few lengths: each time that is spared saves {each}."
+OTHER = ": {reason} changes between calls ({place}). Keep it the same, or pass it as a tensor; the shapes do not change."
+MARKED = ": {count} for other sizes ({reason}, {place}). Mark that dimension (torch._dynamo.mark_dynamic), compile with dynamic=True, or pad to a few lengths; each avoided compilation saves {each}."
 IN_PROFILE = "Predicted by the replay without compiling, if the run compiles as often as the profiled steps."
 OF_RUN = "Predicted from the profiled steps without compiling and the run's measured step: the run compiles less often than the profiled steps."
 AS_WITHOUT = "No gain is predicted: the run's measured step is as short as the profiled steps without compiling, within the replay's error."
@@ -173,7 +170,7 @@ def _advice(context: RuleContext, each: str) -> tuple[Action, tuple[CodeChange, 
     return replace(STOP, how=how), (MARK, *CHANGES)
 
 
-def _reasons(context: RuleContext) -> Iterator[dict[str, Any]]:
+def _reasons(context: RuleContext) -> Iterator[Row]:
     """Yield the failed guards and their places from torch.compile's log."""
     log = context.run.compile_log
     for entry in log.recompiled[:REASONS] if log is not None else ():

@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"{again:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
-            Action("Checkpoint", "fewer blocks", ": as many as memory needs and no more."),
+            Action("Checkpoint", "fewer blocks", ": only as many as memory requires."),
             note="Predicted without the second forward pass of every checkpointed block, and without the Python hooks for each saved tensor.",
             risk="Peak memory grows by the activations that are kept.",
             changes=CHANGES,

@@ -45,7 +45,7 @@ CUDNN = "tf32"  # The dtype in which cuDNN multiplies FP32 by default (torch.bac
 # Host time before each launch of a loop. One call of cuDNN needs only the launches.
 OPERATORS = ("launch_bound", "python_host")
 IN_ONE_LAUNCH = 0.05  # Share of the launches' time. For some sizes, cuDNN runs all time steps of a layer in one kernel.
-# Operators of attention and of messages between nodes. With these, the next input is not known in advance.
+# Operators of attention and of messages between nodes, with which the next input is not known in advance.
 MIXES = r"^aten::(index_add_?|scatter_(add|reduce)_?|_?softmax|bmm)$"
 SLICED = "SelectBackward"  # The gradient of x[:, t] is a tensor of zeros as large as x, for each time step.
 

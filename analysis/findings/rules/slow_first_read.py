@@ -22,10 +22,9 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Row, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import loader_may_limit, of_first_read
 from sawtooth.analysis.metrics.loader_rate import feeding, first_read_of, sample_cost
@@ -35,7 +34,7 @@ from sawtooth.ingest.loop.page_cache import FirstRead
 
 FROM_DISK = 0.5  # Share of all bytes read. Below it, most batches already come from memory.
 FITS = 0.8  # Share of the memory that was free; the training uses some of it later.
-COMPUTING = ("cores", "worker")  # Results of the host's samples for workers that do not wait for a disk.
+COMPUTING = ("cores", "worker")  # Limits of the loader, by the host's samples, with which no worker waits for a disk.
 NOT_PREDICTED = "Not predicted: no batch of this recording came from memory, so its time is unknown."
 MEASURED = "Measured in the later epochs, to which most of the run's steps belong."
 CHANGES = (
@@ -103,10 +102,10 @@ def _over(context: RuleContext, first: FirstRead) -> Evidence:
 
 def _not_over(context: RuleContext, first: FirstRead, lost_ms: float) -> Evidence:
     whole, room = in_bytes(first.samples * first.sample_bytes), in_bytes(first.room_bytes)
-    return Evidence(Advice(f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory", Action("Record", "a later epoch before changing the loader", ": from the second on batches come from memory, as long as nothing else fills it. Where the first epoch counts, read the files ahead.", records_again=True), note=NOT_PREDICTED, risk="If other programs or jobs need this memory, every epoch reads from the disk.", changes=CHANGES,), lost_ms=lost_ms or None, rows=_evidence(context, first),)  # fmt: skip
+    return Evidence(Advice(f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory", Action("Record", "a later epoch before changing the loader", ": from the second on batches come from memory, as long as nothing else fills this memory. If the first epoch matters, read the files ahead.", records_again=True), note=NOT_PREDICTED, risk="If other programs or jobs need this memory, every epoch reads from the disk.", changes=CHANGES,), lost_ms=lost_ms or None, rows=_evidence(context, first),)  # fmt: skip
 
 
-def _evidence(context: RuleContext, first: FirstRead) -> list[dict[str, Any]]:
+def _evidence(context: RuleContext, first: FirstRead) -> list[Row]:
     host = context.run.telemetry.host
     counted = {
         "not in the page cache, %": round(100 * first.disk_share, 1),

@@ -33,7 +33,7 @@ from sawtooth.analysis.units import in_bytes, in_number
 
 SHORT_NS = 10_000  # An operator and its launch take the host about as long. Over PCIe 5 this is half a megabyte.
 MANY = 10  # Per step. Inputs, labels and one or two masks are not a problem.
-SHARDING = "fsdp::"  # Prefix of the operators of `fully_shard`, which cut and join buffers by tables of addresses.
+SHARDING = "fsdp::"  # Prefix of the operators of `fully_shard`, which split and join buffers by tables of addresses.
 
 CHANGES = (
     CodeChange(
@@ -50,7 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     made_on_cpu = set(copies_of_made_tensors(context).ids)
     sharding = calls_inside(context, SHARDING)["call_id"]
     acts = acting(context)
-    if acts is not None:  # An observation is known only when the environment has answered the last action.
+    if acts is not None:  # An observation is known only after the environment has responded to the last action.
         uploads = uploads.where(~uploads.frame["call_id"].isin(acts.calls))
     short = uploads.frame["end_ns"] - uploads.frame["start_ns"] <= SHORT_NS
     inputs = (
@@ -73,7 +73,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
             Action("Put", "small tensors into one", ", copy it once and slice it on the GPU."),
             note="Predicted with one of these copies per step, without the host's time before the others and its waits for them.",
-            risk="None, unless values are made one after the other.",
+            risk="None, unless the values are made one after the other.",
             changes=CHANGES,
         ),
         lost_ms=saved,

@@ -9,7 +9,7 @@ What to do
     Remove the reason: a loader that is fast enough, equal batches, or a separate GPU. Otherwise look for work that the others
     do not have.
 When it is wrong
-    Few steps were profiled, and one of them was unusual. StragglerEvidence that disappears without the profiler is only an info
+    Few steps were profiled, and one of them was unusual. A delay that disappears without the profiler is only an info
     finding.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
@@ -35,9 +35,9 @@ from sawtooth.analysis.run.job import Communication, RankWaits, Split, Straggler
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, RankResult
 from sawtooth.analysis.units import in_words
 
-SKEW_SHARE = 0.03  # Share of a step. Less lateness is not reported.
+SKEW_SHARE = 0.03  # Share of a step. A smaller delay is not reported.
 
-EXPLAINED = 0.5  # Share of most ranks' lateness: time that their traces show and the others' do not.
+EXPLAINED = 0.5  # Share of the late ranks' delay that their traces show and the other ranks' traces do not.
 MOST_ADVICE = 3  # Number of late ranks with their own advice.
 MOST_ROWS = 16  # Rows of evidence. A job may have thousands of ranks.
 SLOW_LOADER = CodeChange(
@@ -52,7 +52,7 @@ UNEVEN_LENGTHS = CodeChange(
 )
 EXTRA_WORK = CodeChange("PyTorch", "if rank == 1: extra_work()", "extra_work()   # on every rank, or outside the loop")
 
-# What to look at in the code, by the reason of the lateness.
+# Code to look at, by the reason of the delay.
 CHANGES_OF: dict[str | None, tuple[CodeChange, ...]] = {
     None: (EXTRA_WORK, UNEVEN_LENGTHS),
     "data_wait": (SLOW_LOADER,),
@@ -143,7 +143,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _look(who: str, apart_ms: float | None, alike: bool) -> Action:
-    """Return what to do about a rank that is late only in the profiled steps."""
+    """Return the advice on a rank that is late only in the profiled steps."""
     action = _unlike(who) if apart_ms is None else SKEW if alike else PERHAPS_SKEW
     return replace(action, how=f"{action.how} `sawtooth sample` beside the run would show whether any wait is left.")
 
@@ -233,14 +233,16 @@ def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Act
 
 def _action_of(late: Straggler, ranks: Sequence[RankResult]) -> Action:
     name = who(late, ranks) if len(late.ranks) <= NAMED_RANKS or late.kind == "host" else "the late ranks"
-    its = "its" if len(late.ranks) == 1 else "their"
+    pronoun = "its" if len(late.ranks) == 1 else "their"
     match late.reason:
         case "data_wait":
-            return Action("Feed", f"{name} as fast as the others", f": {its} storage, workers and decoding first.")
+            return Action("Feed", f"{name} as fast as the others", f": {pronoun} storage, workers and decoding first.")
         case "python_host":
-            return Action("Take", f"the extra Python off {name}", f": {its} own code in the step, and {its} CPU, first.")
+            return Action(
+                "Take", f"the extra Python off {name}", f": {pronoun} own code in the step, and {pronoun} CPU, first."
+            )
         case "work":
-            return Action("Give", f"{name} as much work as the others", f": the length of {its} batches first.")
+            return Action("Give", f"{name} as much work as the others", f": the length of {pronoun} batches first.")
         case "turns":
             return Action("Free", f"the GPU of {name} from other processes", ": nvidia-smi lists them.")
         case _:

@@ -34,7 +34,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     mean = f" at {sum(clocks) / len(clocks):.0f} MHz" if clocks else ""
     yield Evidence(
         Advice(
-            f"{bands[0].reason.capitalize()} held the clocks down for {share:.0%} of the sampled time{mean}",
+            f"{bands[0].reason.capitalize()} lowered the clocks for {share:.0%} of the sampled time{mean}",
             Action("Look", "at cooling and power of the server", ", or move the job to another GPU."),
             note="Not predicted: which clock the GPU would reach otherwise is not recorded.",
             risk="None in the code.",

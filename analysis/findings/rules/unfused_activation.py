@@ -28,7 +28,7 @@ from sawtooth.analysis.findings.queries.chains import KernelChain, marked
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
-LONG = 3  # An activation written by hand has at least three operators.
+LONG = 3  # A hand-written activation has at least three operators.
 TAKES_NUMBER = tuple(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "div", "pow"))
 OF_ACTIVATIONS = frozenset(("aten::erf", "aten::softplus"))
 

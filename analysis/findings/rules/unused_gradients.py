@@ -69,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     launched = context.recording.frame(_LAUNCHED, until)
     tails = _tails(gradients, launched)
-    # A step that is not counted may also show that gradients are cleared.
+    # Steps that are not counted may also show that gradients are cleared.
     telling = set(gradients.loc[~gradients["added"], "step"].tolist())
     if not steps | telling <= set(tails["step"].tolist()):
         return
@@ -80,11 +80,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         context.work.iloc[np.sort(inside)],
         Advice(
-            f"{unused} of {every} parameters get gradients that nobody clears, as if no optimizer trained them: {{cost}} of each step",
+            f"{unused} of {every} parameters get gradients that are never cleared, as if no optimizer trained them: {{cost}} of each step",
             Action(
                 "Turn",
-                "gradients off for what is not trained",
-                ": torch.no_grad() around it, or requires_grad_(False) on its parameters.",
+                "gradients off for parameters that are not trained",
+                ": torch.no_grad() around their module, or requires_grad_(False) on them.",
             ),
             note="Predicted without the end of the backward pass, which only serves these gradients. The forward pass then also saves less, which is not included.",
             risk="None if no optimizer has these parameters. An optimizer that has them but steps rarely needs their gradients.",
@@ -129,7 +129,7 @@ RULE = Rule(
     comes_before=(
         Relation(
             "launch-bound",
-            "“{title}” comes first: it is the smaller change, and a CUDA graph would hold work that nobody needs.",
+            "“{title}” comes first: it is the smaller change, and a CUDA graph would contain unnecessary work.",
         ),
     ),
 )

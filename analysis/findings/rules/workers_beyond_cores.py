@@ -48,11 +48,11 @@ CHANGES = (
     CodeChange("Transformers", "TrainingArguments(dataloader_num_workers=64)", "TrainingArguments(dataloader_num_workers=15)"),
 )
 
-STARVED_PCT = 10.0  # Percent of the time. A smaller loss disappears in the noise of most steps.
+STARVED_PCT = 10.0  # Percent of the time. A smaller loss is within the noise of most steps.
 FEWER_FOR_MAIN = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
 AT_MOST = "At most the thread's wait: if the GPU limits the step, part of it is hidden. It is unknown how much less the thread would wait."
 NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
-RISK = "None where the cores are the limit; measure samples a second before and after."
+RISK = "None if the cores are the limit. Measure samples per second before and after."
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -88,7 +88,9 @@ def _fewer(cores: float) -> Action:
     """Return the advice to leave one core to the training process."""
     most = max(int(cores) - 1, 1)
     return Action(
-        "Use", f"at most {in_number(most, 'worker')}", ": more of them take turns, and take cores from the training process."
+        "Use",
+        f"at most {in_number(most, 'worker')}",
+        ": more workers share the cores, and take time from the training process.",
     )
 
 

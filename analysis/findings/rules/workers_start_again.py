@@ -37,7 +37,7 @@ KEPT = "Predicted without the waits for first batches of epochs, except for the 
 PREPARE_ONCE = Action(
     "Prepare",
     "the samples once, before the epochs",
-    ": what the dataset's __iter__ or the sampler does before the first sample, it does again in each epoch.",
+    ": the dataset's __iter__ or the sampler repeats its work before the first sample in each epoch.",
 )
 NOT_PREPARED = "Not predicted: how much of it every epoch needs is not known. More workers do not shorten it."
 
@@ -75,10 +75,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"The loader starts its workers anew in {len(steps)} of {starts.steps} profiled steps: {in_words(starts_ms)} a step on average, {in_words(cost)} with the wait for their first batch",
+            f"The loader restarts its workers in {len(steps)} of {starts.steps} profiled steps: {in_words(starts_ms)} a step on average, {in_words(cost)} with the wait for their first batch",
             Action("Keep", "the loader's workers", ": persistent_workers=True."),
-            note="Not predicted: how often an epoch ends outside the profile is not known, and kept workers begin an epoch with an empty queue too.",
-            risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
+            note="Not predicted: how often an epoch ends outside the profile is not known. Persistent workers, too, begin an epoch with an empty queue.",
+            risk="Workers keep their memory between epochs; they do not see changes of the dataset in the main process.",
             changes=CHANGES,
         ),
         lost_ms=cost,
@@ -107,17 +107,17 @@ def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
     gone_ms = step_ms - parts.first_ms
     after_ms = min(gone_ms + batch_ms, step_ms)
     likely_high_ms = gone_ms + CROWDED * batch_ms if facts.loader_dataset_samples else step_ms - parts.starting_ms
-    drift = 1 + HOST_DRIFT  # the workers' cores are those of the training, whose speed changes too
+    drift = 1 + HOST_DRIFT  # The workers run on the training's cores, whose speed varies.
     likely_high_ms = max(likely_high_ms, after_ms)
-    high_ms = min(likely_high_ms * drift, max(step_ms - parts.starting_ms, likely_high_ms), step_ms)  # starting them is gone
+    high_ms = min(likely_high_ms * drift, max(step_ms - parts.starting_ms, likely_high_ms), step_ms)  # without the starts
     return Evidence(
         Advice(
-            f"{begins}, {often}: its {workers} workers start anew",
+            f"{begins}, {often}: its {workers} workers start again",
             Action(
                 "Keep", "the loader's workers", ": persistent_workers=True, and create the DataLoader once, before the epochs."
             ),
             note=KEPT,
-            risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
+            risk="Workers keep their memory between epochs; they do not see changes of the dataset in the main process.",
             changes=CHANGES,
         ),
         lost_ms=parts.first_ms,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,16 @@ LEAST_ALIKE = 4  # times between bursts
 ALIKE = 1.25  # the longest time between bursts ÷ the shortest
 BURST_SAMPLES = 8  # samples between bursts: with fewer, one sample is already a large part of that time
 COUNTED_FROM = 4  # samples per period from which each rise shows in at least one low and one high sample
+
+
+class SignalRange(TypedDict):
+    """The range of a signal, as in the fields of ``Sawtooth`` with these names."""
+
+    low: float
+    high: float
+    mean: float
+    depth: float
+    duty: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     shortest = (2 if windows_tile else LOOSE_SAMPLES) * spacing
     low, high = (float(x) for x in np.percentile(values, (5, 95)))
     mean = float(values.mean())
-    fields: dict[str, Any] = {
+    span: SignalRange = {
         "low": low,
         "high": high,
         "mean": mean,
@@ -88,23 +98,21 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     }
     if high - low < MIN_DEPTH:
         range_in_words = f"between {low:.0f} and {high:.0f} %" if round(low) < round(high) else f"at {high:.0f} %"
-        return Sawtooth(None, f"it stays {range_in_words}", shortest, **fields)
+        return Sawtooth(None, f"it stays {range_in_words}", shortest, **span)
     if low > SHALLOW * high:
-        return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % without ever waiting long", shortest, **fields)
+        return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % without ever waiting long", shortest, **span)
     rhythm = find_rhythm(times, values, spacing, 2 * spacing) or _of_bursts(times, values, spacing, bursts)
     if rhythm is None:
-        return Sawtooth(None, "it rises and falls, but not regularly", shortest, **fields)
+        return Sawtooth(None, "it rises and falls, but not regularly", shortest, **span)
     if rhythm.period < shortest:
         reason = f"it rises and falls every {significant(rhythm.period)} s or faster, too near the {significant(spacing)} s between readings to be sure"
         return Sawtooth(
-            None, reason, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **fields
+            None, reason, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **span
         )
     by_count = _period_by_count(times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high)
     if by_count is not None:
         rhythm = replace(rhythm, period=by_count)
-    return _judged(
-        times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, fields=fields
-    )
+    return _judged(times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, span=span)
 
 
 def renewal(values: F64) -> int:
@@ -163,14 +171,14 @@ def _period_by_count(times: F64, values: F64, period: float, spacing: float, low
 
 
 def _judged(
-    *, times: F64, values: F64, spacing: float, shortest: float, rhythm: SignalPeriod, tile: bool, fields: dict[str, Any]
+    *, times: F64, values: F64, spacing: float, shortest: float, rhythm: SignalPeriod, tile: bool, span: SignalRange
 ) -> Sawtooth:
     cycles = float(times[-1] - times[0]) / rhythm.period
-    proven = tile and _proven(values, rhythm.period / spacing, fields)
+    proven = tile and _proven(values, rhythm.period / spacing, span)
     aliases = () if proven else _aliases(rhythm.period, spacing)
     if tile and not proven:
         reason = f"its period may be {significant(rhythm.period)} s, but the samples cannot rule out a faster one that looks the same"
-        return Sawtooth(None, reason, shortest, regularity=rhythm.score, cycles=cycles, alias_periods_s=aliases, **fields)
+        return Sawtooth(None, reason, shortest, regularity=rhythm.score, cycles=cycles, alias_periods_s=aliases, **span)
     confidence: Confidence = "low" if cycles < HIGH_CYCLES / 1.5 else "medium"
     if proven and rhythm.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:
         confidence = "high"
@@ -183,13 +191,13 @@ def _judged(
         cycles=cycles,
         harmonics_rejected_s=rhythm.rejected,
         alias_periods_s=aliases,
-        **fields,
+        **span,
     )
 
 
-def _proven(values: F64, samples: float, fields: dict[str, Any]) -> bool:
+def _proven(values: F64, samples: float, span: SignalRange) -> bool:
     """Return whether the values exclude a true period below two windows."""
-    low, high, mean = fields["low"], fields["high"], fields["mean"]
+    low, high, mean = span["low"], span["high"], span["mean"]
     bottom, top = np.percentile(values, PROOF_PERCENTILES)
     if high - low >= PROOF_DEPTH or top >= PROOF_RATIO * mean or (100 - bottom) >= PROOF_RATIO * (100 - mean):
         return True

@@ -57,7 +57,7 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     limits = "The prediction has low confidence." if unsure else ""
     cut_off = "The trace file is cut off." if headline.is_cut_off(result) else ""
     under = (
-        _cause(lead, result, then=(stairs.now, stairs.choices[first])),
+        _cause(lead, result, steps=(stairs.now, stairs.choices[first])),
         limits,
         cut_off,
         headline.between_steps(result),
@@ -84,17 +84,17 @@ def chosen(stairs: Staircase, choice: int, result: RunResult) -> list[Finding]:
     return [by_rule[rule] for i, rule in enumerate(stairs.changes) if choice >> i & 1]
 
 
-def factor(now_ms: float, then: StairStep) -> str:
+def factor(now_ms: float, changed: StairStep) -> str:
     """Return how many times faster a step is, with the range, such as "6.6 × (5.2–7.9)".
 
     It says "up to" for a change that may gain nothing.
     """
-    likely = fmt.speedup(now_ms / then.ms)
-    if then.low_ms is None or then.high_ms is None:
+    likely = fmt.speedup(now_ms / changed.ms)
+    if changed.low_ms is None or changed.high_ms is None:
         return likely
-    if may_gain_nothing(then.high_ms, now_ms):
-        return f"up to {fmt.factor(now_ms / then.low_ms)}"
-    least, most = fmt.number(now_ms / then.high_ms, 2), fmt.number(now_ms / then.low_ms, 2)
+    if may_gain_nothing(changed.high_ms, now_ms):
+        return f"up to {fmt.factor(now_ms / changed.low_ms)}"
+    least, most = fmt.number(now_ms / changed.high_ms, 2), fmt.number(now_ms / changed.low_ms, 2)
     return likely if least == most or not likely.endswith("×") else f"{likely} ({least}–{most})"
 
 
@@ -135,14 +135,14 @@ def first_gain(stairs: Staircase, choice: int) -> int:
     return choice
 
 
-def _change(named: str, now_ms: float, then: StairStep) -> list[Piece]:
+def _change(named: str, now_ms: float, changed: StairStep) -> list[Piece]:
     """Return a change, the step before and after it in one unit if possible, and its factor."""
-    return [*_numbers(named, now_ms, after(now_ms, then)), ("badge", factor(now_ms, then))]
+    return [*_numbers(named, now_ms, after(now_ms, changed)), ("badge", factor(now_ms, changed))]
 
 
-def after(now_ms: float, then: StairStep) -> str:
+def after(now_ms: float, changed: StairStep) -> str:
     """Return the step after a change, such as "≈ 24.4 ms", or "≥ 24.4 ms" if it is only a limit."""
-    return f"{'≥' if then.limit else '≈'}\u00a0{fmt.part_ms(now_ms, then.ms)}"
+    return f"{'≥' if changed.limit else '≈'}\u00a0{fmt.part_ms(now_ms, changed.ms)}"
 
 
 def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
@@ -163,7 +163,7 @@ def _shortened(text: str, most: int) -> str:
 
 def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Finding], result: RunResult) -> str:
     """Return what comes before the first change, the step after all chosen ones, and the first one's cost."""
-    then, count, every = stairs.choices[choice], choice.bit_count(), stairs.planned or len(stairs.changes)
+    changed, count, every = stairs.choices[choice], choice.bit_count(), stairs.planned or len(stairs.changes)
     prepared = [headline.action(finding) for finding in findings[: first.bit_count() - 1]]
     sentences = [f"Before it: {', '.join(prepared)}."] if prepared else []
     if choice != first:
@@ -171,7 +171,7 @@ def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Findin
         all_of = "Both" if count == 2 else f"All {_number(count)}"
         named = all_of if every_one else f"{_number(count).capitalize()} of {_number(every)}"
         sentences.append(
-            f"{named} changes: ≈\u00a0{fmt.part_ms(stairs.now.ms, then.ms)} a step, {factor(stairs.now.ms, then)}."
+            f"{named} changes: ≈\u00a0{fmt.part_ms(stairs.now.ms, changed.ms)} a step, {factor(stairs.now.ms, changed)}."
         )
         sentences += [f"The first takes {lines} of code."] if lines else []
     return " ".join(sentences)
@@ -208,17 +208,17 @@ def _waits(finding: Finding, result: RunResult, verdict: RunJudgement, now: Stai
     )
 
 
-def _cause(finding: Finding, result: RunResult, then: tuple[StairStep, StairStep] | None = None) -> str:
+def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairStep] | None = None) -> str:
     """Return what a change removes.
 
-    ``then`` are the step before and after the change. With them, all waits that it shortens are named; else, or if those are
+    ``steps`` are the step before and after the change. With them, all waits that it shortens are named; else, or if those are
     the finding's own, the finding's title says it.
     """
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
         included = [] if reading_order.leading(result) is finding else [finding]
         return CAUSE + (advice.below(result, included) or run_words.first_line(result))
-    waits = _waits(finding, result, verdict, *then) if then is not None else ""
+    waits = _waits(finding, result, verdict, *steps) if steps is not None else ""
     return CAUSE + (waits or fmt.ended(fmt.spaced(finding.title)))
 
 

@@ -217,7 +217,7 @@ def test_the_batch_size_counts_samples_where_nothing_else_does():
     arranged = sweep([named("8", 10.0, "batch_size"), named("16", 12.0, "batch_size"), named("auto", 5.0, "batch_size")])
     assert [p.value for p in arranged.points] == ["8", "16", "auto"], "numbers first"
     assert [p.throughput.value and round(p.throughput.value) for p in arranged.points] == [800, 1333, None]
-    assert arranged.points[2].throughput.why_missing == "The run does not say how many samples a step holds."
+    assert arranged.points[2].throughput.why_missing == "The run does not say how many samples a step has."
     assert arranged.why == "batch_size = 16 gives the most: 1,333 samples/s."
     unknown = replace(named("8", 10.0, "batch_size"), metrics={**run_of().metrics, "best_step_time_ms": missing("No steps.")})
     assert sweep([unknown, batch_run(16, 12.0)]).points[0].throughput.why_missing == "No steps."

@@ -105,7 +105,7 @@ def test_a_row_that_meets_something_else_than_rows_may_be_a_recurrence(tmp_path:
     assert (joined.severity, joined.confidence) == (
         "warning",
         "low",
-    ) and "rows cannot be done at once" in joined.prediction_note
+    ) and "rows cannot be processed together" in joined.prediction_note
 
 
 def test_figures_of_one_number_that_are_only_read_go_with_the_reading(tmp_path: Path) -> None:

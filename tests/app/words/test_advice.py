@@ -174,7 +174,7 @@ def test_no_example_of_a_loader_has_a_batch_size_that_would_be_pasted() -> None:
         ("checkpoint", (60, 120), False, "Writing checkpoints takes 1.50 ms a step more on average, 90.0 ms every 60 steps: no part of these times."),
         ("checkpoint", (20, 120), True, None),  # 2 in 600 steps, whose distance says nothing: less than a hundredth of the step
         ("unknown", (60, 120, 180, 240, 300, 360, 420), False,
-         "Between its steps the loop stands still for 90 ms, 7 times in 600 steps: 1.0 % of the run, which these times do not hold."),
+         "Between its steps the loop pauses for 90 ms, 7 times in 600 steps: 1.0 % of the run, which these times do not hold."),
         ("unknown", (60, 120), False, None),  # how often is not known by its distance
     ],
 )  # fmt: skip

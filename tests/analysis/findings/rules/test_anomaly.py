@@ -45,5 +45,5 @@ def test_stack_traces_are_part_of_what_goes(tmp_path: Path, host_us: float) -> N
         assert 1 - faster.factor == pytest.approx(500 / 573, abs=0.005)
         graph = next(f for f in result.findings if f.rule == "launch-bound")
         assert result.findings[0] is found and graph.pays_later and graph.predicted_step_ms is None
-        assert "no graph can hold" in graph.prediction_note
+        assert "no graph can contain" in graph.prediction_note
         assert [step.rule for step in result.plan][:2] == ["anomaly-detection", "launch-bound"]
