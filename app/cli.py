@@ -124,8 +124,8 @@ for _name, (_, _, _sentence) in COMMANDS.items():
     cli.command(_name, help=_sentence)(lambda: None)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from sawtooth.analysis.version import TOOL_VERSION
 
         say(TOOL_VERSION)

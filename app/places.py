@@ -73,10 +73,10 @@ def views_of(place: str) -> tuple[Screen, ...]:
     return tuple(screen for screen in SCREENS if screen.place == place)
 
 
-def view_at(place: str, asked: str | None) -> Screen:
+def view_at(place: str, view_name: str | None) -> Screen:
     """Return the view that the address parameter ``view`` asks for, else the place's first one."""
     views = views_of(place)
-    return next((view for view in views if view.name == asked), views[0])
+    return next((view for view in views if view.name == view_name), views[0])
 
 
 def with_view(name: str, parameters: Mapping[str, T]) -> dict[str, str | T]:
@@ -86,16 +86,16 @@ def with_view(name: str, parameters: Mapping[str, T]) -> dict[str, str | T]:
 
 def address(name: str, parameters: Mapping[str, str] | Mapping[str, list[str]]) -> str:
     """Return the path and parameters of a screen's address."""
-    asked = urlencode(with_view(name, parameters), doseq=True)
-    return f"/{screen_named(name).place}{f'?{asked}' if asked else ''}"
+    query = urlencode(with_view(name, parameters), doseq=True)
+    return f"/{screen_named(name).place}{f'?{query}' if query else ''}"
 
 
 def moved(path: str, query: str) -> str:
     """Return the new address, with all parameters, of a path of ``MOVED``."""
     path = path.strip("/")
-    asked = parse_qs(query, keep_blank_values=True)
-    form = asked.pop("view", [])
-    kept = {**asked, "show": form} if path == "" and form else asked
+    parameters = parse_qs(query, keep_blank_values=True)
+    form = parameters.pop("view", [])
+    kept = {**parameters, "show": form} if path == "" and form else parameters
     return address(MOVED[path], _regrouped(path, kept) if path in _GROUPED_BY else kept)
 
 
@@ -104,8 +104,8 @@ def moved_runs(query: str) -> str | None:
 
     None for an address of today.
     """
-    asked = parse_qs(query, keep_blank_values=True)
-    form = asked.get("view", [""])[-1]
+    parameters = parse_qs(query, keep_blank_values=True)
+    form = parameters.get("view", [""])[-1]
     return moved("", query) if form and form not in {view.name for view in views_of("runs")} else None
 
 
@@ -114,18 +114,18 @@ def moved_work(query: str) -> str | None:
 
     None for an address of today.
     """
-    asked = parse_qs(query, keep_blank_values=True)
-    view = asked.get("view", [""])[-1]
-    if view not in _GROUPED_BY and not asked.keys() & {*_SEARCHES, "kernels_by"}:
+    parameters = parse_qs(query, keep_blank_values=True)
+    view = parameters.get("view", [""])[-1]
+    if view not in _GROUPED_BY and not parameters.keys() & {*_SEARCHES, "kernels_by"}:
         return None
     path = view if view in _GROUPED_BY else "kernels"
-    return moved(path, urlencode(asked, doseq=True)) if view in ("", *_GROUPED_BY) else None
+    return moved(path, urlencode(parameters, doseq=True)) if view in ("", *_GROUPED_BY) else None
 
 
-def _regrouped(path: str, asked: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _regrouped(path: str, parameters: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return the parameters of Kernels, Operators or Modules as those of Work."""
     now = {"by": [_GROUPED_BY[path]]} if path != "kernels" else {}
-    for key, values in asked.items():
+    for key, values in parameters.items():
         if key in _SEARCHES:
             now["name"] = values
         elif key.endswith("s_by") and key[:-3] in _GROUPED_BY:

@@ -97,8 +97,8 @@ def _file(data: DataFolder, port: int) -> Path:
 
 def main() -> int:
     """Return 0 if a server of the data folder answers; without a stored address, ask the default one."""
-    asked = addresses(DataFolder(default_data_folder())) or [Served()]
-    return 0 if any(served.answers() for served in asked) else 1
+    servers = addresses(DataFolder(default_data_folder())) or [Served()]
+    return 0 if any(served.answers() for served in servers) else 1
 
 
 if __name__ == "__main__":

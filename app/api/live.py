@@ -47,8 +47,8 @@ class BatchRateLimit:
         """Return whether another batch may come now, and count it."""
         if len(self._left) > self.SESSIONS:
             self._left = {name: kept for name, kept in self._left.items() if now - kept[1] < self.burst / self.rate}
-        left, then = self._left.get(session, (self.burst, now))
-        left = min(self.burst, left + (now - then) * self.rate)
+        left, last = self._left.get(session, (self.burst, now))
+        left = min(self.burst, left + (now - last) * self.rate)
         self._left[session] = (left - 1 if left >= 1 else left, now)
         return left >= 1
 

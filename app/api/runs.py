@@ -46,9 +46,9 @@ async def trace(request: Request) -> Response:
     if request.query_params.get("merged"):
         pieces = await run_in_threadpool(lambda: merged_trace(result_of(manifest, library()), settings().data))
         return StreamingResponse(pieces, media_type="application/gzip", headers={"content-disposition": ATTACHED})
-    wanted_rank, wanted_id = request.query_params.get("rank"), request.query_params.get("recording")
-    for recording in manifest.recordings if wanted_id else manifest.traces:
-        if (wanted_id is None or recording.id == wanted_id) and (wanted_rank is None or str(recording.rank) == wanted_rank):
+    rank, recording_id = request.query_params.get("rank"), request.query_params.get("recording")
+    for recording in manifest.recordings if recording_id else manifest.traces:
+        if (recording_id is None or recording.id == recording_id) and (rank is None or str(recording.rank) == rank):
             path = settings().data.source_file(recording.id)
             if not path.is_file():
                 raise NotFoundError(

@@ -125,7 +125,7 @@ def number(request: Request, name: str) -> int:
 @contextmanager
 def opened(request: Request) -> Iterator[RankView]:
     """Open the requested recording and device. Raises NotFoundError if the run has no such recording."""
-    result = result_asked(request)
+    result = requested_result(request)
     recording_id, device = request.query_params.get("recording", ""), request.query_params.get("device", "0")
     rank = rank_of(result, recording_id, device)
     if rank is not None:
@@ -143,7 +143,7 @@ def rank_of(result: RunResult, recording_id: str, device: str) -> RankResult | N
     return next((r for r in result.ranks if r.recording_id == recording_id and str(r.device) == device), None)
 
 
-def result_asked(request: Request) -> RunResult:
+def requested_result(request: Request) -> RunResult:
     """Return the analysis of the requested run."""
     return _result(run_of(request))
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.knowledge.lost_time import known_by
 from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
-from sawtooth.app.api.timeline import answered, number, opened, rank_of, result_asked
+from sawtooth.app.api.timeline import answered, number, opened, rank_of, requested_result
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.theme import OWNERS, colour_of
 from sawtooth.app.words import timeline as words
@@ -37,7 +37,7 @@ def _slice(request: Request) -> Response:
             }
             row["next_operation"] = short(row["next_operation"], NAME_LENGTH) if row["next_operation"] else None
             origin = timeline.extent(rank.recording).start_ns
-            return json({**gap, **words.gap(row, result_asked(request), origin), "stack": words.stack(row["stack"])})
+            return json({**gap, **words.gap(row, requested_result(request), origin), "stack": words.stack(row["stack"])})
         details = tables.slice_details(rank, source, number(request, "id"))
         links = [{**_placed(link, link["source"]), "role": link["role"]} for link in details.links]
         title = short(str(details.row["name"]), NAME_LENGTH)
@@ -92,7 +92,7 @@ def _stretch(request: Request) -> Response:
 
 def _answer(request: Request) -> StepAnswer | None:
     """Return the Verdict's answer about the device; None if its times cannot be trusted."""
-    result = result_asked(request)
+    result = requested_result(request)
     return answer_of(
         result, rank_of(result, request.query_params.get("recording", ""), request.query_params.get("device", "0"))
     )
@@ -125,7 +125,7 @@ def _find(request: Request) -> Response:
 def _occurrences(request: Request) -> Response:
     """Return every place of a finding in order of time: its events, else the gaps with its causes."""
     rule = request.query_params.get("rule", "")
-    finding = next((f for f in result_asked(request).findings if f.rule == rule), None)
+    finding = next((f for f in requested_result(request).findings if f.rule == rule), None)
     if finding is None:
         raise UsageError("This run has no such finding.")
     with opened(request) as rank:

@@ -10,7 +10,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
 from sawtooth.app.theme import PAGE, colour_of_quantity
 
-MOST_ROWS = 128  # drawn: more are thinner than the eye can tell apart, and the worst come first
+MOST_ROWS = 128  # rows that are drawn, the worst first: more rows would be too thin to distinguish
 UNITS = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
@@ -65,6 +65,6 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
             "power_w": "Power, W",
             "temp_c": "Temperature, °C",
         },
-        method="Colour is the mean utilization of each span of time. White spans with a gap in the row have no samples. Order: severity of what the samples "
-        "show, then the share of time in use.",
+        method="The colour is the mean utilization of each span of time. White gaps in a row have no samples. Rows are sorted by the severity of what the samples "
+        "show, then by the share of time in use.",
     )

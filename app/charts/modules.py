@@ -48,7 +48,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
             textfont={"color": [ink_on(colour) for colour in colours]},
             customdata=["", *hover],
             hovertemplate="%{customdata}<extra></extra>",
-            leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's full colour
+            leaf={"opacity": 1.0},  # because the text's colour is chosen for the opaque colour of the tile
             tiling={"orientation": "v"},
             sort=False,
             pathbar={"visible": False},
@@ -69,7 +69,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
         "change_ms": "Change, ms",
         "own_change_ms": "Change, itself, ms",
     }
-    method = "Modules are matched by the names from the top of the model. A module is as wide as its GPU time in A, with the modules inside; what only B has is in the table."
+    method = "Modules are matched by the names from the top of the model. A module's width is its GPU time in A, including the modules inside it. Modules that only B has are in the table."
     return Chart(figure, title, f"{title}.", table, columns, (), method, legend)
 
 

@@ -51,7 +51,7 @@ def labels_of(rows: pd.DataFrame) -> list[str]:
 def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
     """Return the finding: the rank that waits most, else the range of exposed communication.
 
-    Without ``numbered``, the waiting time is left out. The page then describes another rank's lateness, which is a different
+    Without ``numbered``, the waiting time is left out. The page then describes the delay by another rank, which is a different
     number.
     """
     wait_ms, step_ms = rows.get("comm_wait_ms"), rows["step_ms"]
@@ -99,8 +99,8 @@ def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> 
         columns=columns,
         metrics=("exposed_comm_share", "gpu_busy_share"),
         method="Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that joins early "
-        "spends more time in it: beyond the shortest time that it takes on any rank that is waiting, as far as nothing is computed meanwhile. Without the "
-        "profiler all ranks have the job's step: what a rank does not need itself it waits.",
+        "spends more time in it. Its time beyond the shortest on any rank is waiting, where nothing is computed at the same time. Without the "
+        "profiler, all ranks have the job's step time. A rank waits for the part that it does not need itself.",
     )
 
 
@@ -161,7 +161,7 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         alt=finding,
         table=rows[["label", "step", "own_ms", "wait_ms"]],
         columns={"label": "Rank, host or stage", "step": "Step", "own_ms": "Own time, ms", "wait_ms": "Waiting for others, ms"},
-        method="As profiled. Waiting is time in collectives, before their last rank joins them, in which the GPU computes nothing; own time is the rest of "
+        method="As profiled. Waiting is time in collectives before their last rank joins, in which the GPU computes nothing. Own time is the rest of "
         "the device step. A row of several ranks shows the largest value of them.",
     )
 
@@ -261,7 +261,7 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
         table=rows,
         columns={"waiter": "Waits", "late": "For", "wait_ms": "ms per step"},
         method="For each collective, the rank that joins it last is the one that the others wait for. Only waiting without computation counts; where "
-        "several ranks share a row, it is their mean. The profiler slows some hosts more than others, which shows here.",
+        "several ranks share a row, it is their mean. The profiler slows some hosts more than others, and these waits include that.",
     )
 
 
@@ -292,5 +292,5 @@ def schedule(pipeline: Pipeline, labels: list[str], *, dark: bool) -> BarChart:
         columns={"stage": "Stage", "work_ms": "Works, ms per step", "bubble_ms": "Bubble, ms per step"},
         metrics=(),
         method="The bubble is the time in which a stage's GPU does not work. With p equal stages and m microbatches it is (p − 1) ÷ (m + p − 1) of a step, while the pipeline fills and drains. A slower stage "
-        "holds the others up for each microbatch. What is left is launches, transfers and late ranks.",
+        "delays the others once for each microbatch. The rest is launches, transfers and stragglers.",
     )

@@ -21,7 +21,7 @@ from sawtooth.app.theme import MUTED, OWNERS, PAGE
 LABELLED = 5  # numbered points: more would overlap
 POINTS = 400  # drawn operators, largest opportunity first; the table has all of them
 BESIDE = 4.0  # factor by which the axes extend beyond the points, so that the slope and the ridge remain visible
-FEW_DECADES = 2.2  # on an axis: with fewer, powers of ten alone would give one or two numbers
+FEW_DECADES = 2.2  # powers of ten on an axis: with fewer, they alone would give one or two tick labels
 HEIGHT = 350
 LINE, AWAY = 16, 30  # pixels: the height of a number, and its distance from the dot
 RIGHT = 0.6  # share of an axis: to the right of this the roof has its name, so a number goes to the left of its dot

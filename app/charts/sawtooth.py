@@ -147,7 +147,7 @@ def folded(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, dark: bo
             "p90": "90th percentile, %",
         },
         metrics=(),
-        method="Every period of the steady part is laid onto the others at its rise through the middle of the range, since a loop's period wanders.",
+        method="The periods of the steady part are aligned where the signal rises through the middle of its range, because a loop's period varies.",
         legend=(
             LegendEntry(f"{BY_COLUMN[column].label}, median", colour),
             LegendEntry("10th to 90th percentile", faint(colour)),

@@ -78,7 +78,7 @@ def chart(
         metrics=("gpu_busy_share", "tensor_core_time_share", "exposed_comm_share"),
         method="Every nanosecond of the steady window has one owner, in this order: tensor-core kernel, other kernel, memory set, communication, copy, "
         "idle. Time without compute is split by cause. The parts sum to the step exactly. The bar without the profiler comes from replaying "
-        "the trace with the profiler's own cost taken off the host.",
+        "the trace without the profiler's own cost on the host.",
         legend=tuple(
             dict.fromkeys(
                 entry_of(replace(colour_of(*key), label=names.get(key[1] or "") or colour_of(*key).label), dark)

@@ -135,7 +135,7 @@ def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence
 
 
 def _label_of(part: PicturePart, wide: float, x: float, interval: Sequence[float]) -> str:
-    """Return the part's name and time, its time alone, or "": what fits without touching the interval."""
+    """Return the part's name and time, its time alone, or "": the longest that fits beside the interval."""
     number = fmt.duration_ms(part.ms)
     for text in (f"{part.colour.label} {number}", number):
         half = LETTER * (len(text) + 2) / 2

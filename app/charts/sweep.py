@@ -16,8 +16,8 @@ from sawtooth.app.charts.telemetry import faint
 from sawtooth.app.theme import ACCENT, MUTED
 
 METHOD = (
-    "Predicted: each kernel's work is scaled with the batch and its time taken from a model of kernels timed on GPUs, then the step is replayed; "
-    "the band is where the rate lies in nine of ten cases. Accumulated: so many batches, and the optimizer once for all of them."
+    "Predicted: each kernel's work is scaled with the batch, its time comes from a model of kernels timed on GPUs, and the step is replayed; "
+    "the band contains the rate in nine of ten cases. Accumulated: gradients of several batches are added up, and the optimizer runs once for all of them."
 )
 
 

@@ -81,7 +81,7 @@ def lanes(
     *,
     origin_ns: int,
     dark: bool,
-    wanted: Sequence[str] | None = None,
+    quantities: Sequence[str] | None = None,
     height: int = PANEL_PX,
     sawtooth: Sawtooth | None = None,
     steady: TelemetrySeries | None = None,
@@ -93,7 +93,7 @@ def lanes(
     """
     spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
-    panels = sorted(_panels(telemetry, signal, wanted), key=lambda each: not set(trouble) & set(each[1]))
+    panels = sorted(_panels(telemetry, signal, quantities), key=lambda each: not set(trouble) & set(each[1]))
     beside = _beside(telemetry, steady, origin_ns)
     figure = _laid_out([len(measured) for _, measured in panels], height)
     for row, (panel, measured) in enumerate(panels, start=1):
@@ -128,16 +128,16 @@ def lanes(
         table=table[["time_s", "time_ns", *columns]],
         columns={"time_s": "Time, s", **{c: c for c in columns}},
         metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
-        method="A sample describes the window that ends at its time, so a value is drawn back to the sample before. Lines are thinned so that every "
+        method="A sample describes the window that ends at its time, so its value is drawn back to the previous sample. Lines are thinned so that every "
         "peak and valley stays; times without samples are left empty; bands on the clock mark throttling.",
         legend=_legend(telemetry, dark, throttled=clock is not None, aside=bool(beside)),
     )
 
 
-def _panels(telemetry: TelemetrySeries, signal: str | None, wanted: Sequence[str] | None) -> list[tuple[Panel, list[str]]]:
+def _panels(telemetry: TelemetrySeries, signal: str | None, quantities: Sequence[str] | None) -> list[tuple[Panel, list[str]]]:
     """Return the panels with their measured quantities, that of ``signal`` first."""
-    asked = {key: columns_of(key) for key in PANELS if wanted is None or set(columns_of(key)) & set(wanted)}
-    shown = {key: [column for column in columns if telemetry.has(column)] for key, columns in asked.items()}
+    panels = {key: columns_of(key) for key in PANELS if quantities is None or set(columns_of(key)) & set(quantities)}
+    shown = {key: [column for column in columns if telemetry.has(column)] for key, columns in panels.items()}
     spoken_of = [c for c in dict.fromkeys((SLOW, signal or SLOW)) if any(c in columns for columns in shown.values())]
     first = [(PANELS["utilization"], spoken_of)] if signal in spoken_of else []
     rest = [

@@ -16,8 +16,8 @@ from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mixed
 
 DRAWN_FROM = 0.012  # share of all time: a smaller tile has no room for its time in figures
 LABEL = 40  # characters of a tile's name
-BEHIND = 0.16  # of the muted colour in the frame around the tiles of a group
-DIMMED = 0.3  # of the page's colour in a tile of the dark theme
+BEHIND = 0.16  # share of the muted colour in the frame around the tiles of a group
+DIMMED = 0.3  # share of the page's colour in a tile of the dark theme
 HEIGHT = 392  # pixels: that of the table beside it
 AREA = 340 * 300  # square pixels of the tiles, about: the width follows the page, and frames need room too
 LETTER, LINE = 6.4, 14.5  # pixels of a letter's width and a line's height
@@ -90,7 +90,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
 
 
 def _fill(owner: str, dark: bool) -> str:
-    """Return an owner's colour for a large area, which glares in the dark theme unless it is dimmed."""
+    """Return an owner's colour for a large area; it is dimmed in the dark theme, where it would glare."""
     colour = OWNERS[owner].on(dark)
     return mixed(colour, PAGE.on(dark), DIMMED) if dark else colour
 

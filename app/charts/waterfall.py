@@ -13,7 +13,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, TimeUnit, entry_of, framed, marker, time_unit
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
-# Of the longer step, less than a pixel in a chart of 300 px; smaller parts are added up, so that the sum remains exact.
+# Share of the longer step: less than a pixel in a chart of 300 px. Smaller parts are added up, so that the sum remains exact.
 SMALL = 0.004
 CUT_FROM = 0.35  # share of the step: if all changes are smaller, the axis is cut, because they would be unreadable
 CHANGE_PX = 92  # pixels on the right for a change in words, such as ▼ −613 ms

@@ -48,19 +48,19 @@ F = TypeVar("F", bound=StrEnum)
 SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm": "html", "txt": "text", "text": "text"}
 
 
-def format_for(asked: F | None, output: Path | None, known: type[F], *, as_json: bool = False) -> F:
-    """Return the output format: the one ``asked`` for, else the file's, else text.
+def format_for(requested: F | None, output: Path | None, known: type[F], *, as_json: bool = False) -> F:
+    """Return the output format: the ``requested`` one, else the file's, else text.
 
-    ``as_json`` asks for JSON.
+    ``as_json`` requests JSON.
 
-    Raises UsageError if the file's suffix has no known format, or if another format is asked for beside JSON.
+    Raises UsageError if the file's suffix has no known format, or if another format is requested as well.
     """
     if as_json:
-        if asked not in (None, known("json")):
-            raise UsageError(f"--json and --format {asked} ask for two formats. Give one of them.")
+        if requested not in (None, known("json")):
+            raise UsageError(f"--json and --format {requested} ask for two formats. Give one of them.")
         return known("json")
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if output is None:
         return known("text")
     name = SUFFIXES.get(output.suffix.lstrip(".").lower(), "")

@@ -80,19 +80,19 @@ def _folder(data: Path | None) -> DataFolder:
     return DataFolder((data or default_data_folder()).expanduser().absolute()).create()
 
 
-def _link(data: DataFolder, asked: Served) -> None:
-    """Print a link to the running server of ``data``, or to the server that ``asked`` describes.
+def _link(data: DataFolder, requested: Served) -> None:
+    """Print a link to the running server of ``data``, or to the server that ``requested`` describes.
 
     "" and 0 stand for options that the user did not give.
     """
     fits = [
         each
         for each in addresses(data)
-        if asked.port in (0, each.port) and asked.address in ("", each.address) and asked.secure <= each.secure
+        if requested.port in (0, each.port) and requested.address in ("", each.address) and requested.secure <= each.secure
     ]
-    if not fits and asked == Served("", 0):
+    if not fits and requested == Served("", 0):
         say(f"sawtooth: no server of {data.root} runs. The link is for one on port {DEFAULT_PORT}.", err=True)
-    to = fits[0] if fits else Served(asked.address or DEFAULT_ADDRESS, asked.port or DEFAULT_PORT, asked.secure)
+    to = fits[0] if fits else Served(requested.address or DEFAULT_ADDRESS, requested.port or DEFAULT_PORT, requested.secure)
     say(start.link_to(data, start.url_of(to.address, to.port, secure=to.secure)))
 
 

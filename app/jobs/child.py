@@ -225,9 +225,9 @@ def _limit_this_process() -> None:
         (resource.RLIMIT_NOFILE, OPEN_FILES),
         (resource.RLIMIT_CORE, 0),
     )
-    for which, wanted in limits:
+    for which, limit in limits:
         hard = resource.getrlimit(which)[1]
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
             resource.setrlimit(which, (value, hard if which == resource.RLIMIT_CPU else value))
     with contextlib.suppress(OSError):

@@ -51,10 +51,10 @@ def bring_in_job(
     overview = overview_of(folder.summaries_file(summaries_id))
     ranks = overview.ranks
     known = _run_of(folder, set(ranks["id"]))
-    asked = ranks[ranks["rank"].isin(list(opened))]
-    if missing := set(opened) - set(asked["rank"]):
+    selected = ranks[ranks["rank"].isin(list(opened))]
+    if missing := set(opened) - set(selected["rank"]):
         raise UsageError(f"Rank {min(missing)} is not among the summaries.")
-    chosen = ranks.loc[sorted({*overview.representatives, *asked.index})]
+    chosen = ranks.loc[sorted({*overview.representatives, *selected.index})]
     places = [summaries, *sources]
     refs, notices = _open(folder, zip(chosen["source"], chosen["id"], strict=True), places)
     if not any(ref.kind == "trace" for ref in refs):

@@ -111,7 +111,7 @@ def narrow_rows(rows: Sequence[NarrowRow], caption: str) -> None:
 
 
 def change(what: str, before: str, after: str, *, values: bool) -> None:
-    """Show what was changed: as in a diff, or as a sentence if the two are no ``values``."""
+    """Show what was changed: as in a diff, or as a sentence if they are not ``values``."""
     if values:
         st.html(_HTML.change(what, before, after))
     else:

@@ -44,12 +44,12 @@ def dark() -> bool:
 
 
 def shown_view(place: str) -> Screen:
-    """Return the view of a place that the address asks for, else its first one."""
+    """Return the view of a place that the address names, else its first one."""
     return view_at(place, st.query_params.get("view"))
 
 
 def page_of(place: str) -> Any:
-    """Return the page of a place; its file is the view that the address asks for."""
+    """Return the page of a place; its file is the view that the address names."""
     view = shown_view(place)
     return st.Page(f"screens/{view.name}.py", title=view.title, url_path=place)
 

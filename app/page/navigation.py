@@ -151,7 +151,7 @@ def _where(place: str) -> None:
     """Show the place and the run in the bar of a phone, where the sidebar that names them is closed."""
     run = st.session_state.get("run") if screen_named(place).needs_run else None
     name = fmt.clean(frame.data_folder().read_manifest(run).name, 40) if run is not None else ""
-    with st.container(key="where"):  # its class is there before its text, so that a wide page reserves no line for it
+    with st.container(key="where"):  # The class exists before the text, so a wide page reserves no line for it.
         st.html(_HTML.where(frame.shown_view(place).title, name))
 
 

@@ -21,7 +21,7 @@ from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 CLOCK, TEMPERATURE = "clock_sm_mhz", "temp_c"
-SLOWED = 0.95  # share of the usual clock; times below it have the colour of the fault
+SLOWED = 0.95  # share of the usual clock; slower times get the colour of the fault
 MOST_PEERS = 16  # GPUs whose clocks give the median: more do not change it much, but each must be read
 
 Spans = list[tuple[float, float, float | None]]

@@ -82,20 +82,20 @@ def rules() -> list[RuleDocumentation]:
     return sorted(documented, key=lambda rule: rule.title)
 
 
-def matching(rows: Sequence[tuple[str, ...]], wanted: str) -> list[tuple[str, ...]]:
-    """Return the rows whose cells contain every word of ``wanted``, ignoring case."""
-    words = wanted.lower().split()
+def matching(rows: Sequence[tuple[str, ...]], searched: str) -> list[tuple[str, ...]]:
+    """Return the rows whose cells contain every word of ``searched``, ignoring case."""
+    words = searched.lower().split()
     return [row for row in rows if all(any(word in cell.lower() for cell in row) for word in words)]
 
 
-def found_in(wanted: str, counts: Iterable[int]) -> str:
-    """Return where ``wanted`` is found, such as "“exposed” is in 3 metrics and 5 rules".
+def found_in(searched: str, counts: Iterable[int]) -> str:
+    """Return where ``searched`` is found, such as "“exposed” is in 3 metrics and 5 rules".
 
     ``counts`` are the hits in metrics, in owners and causes, in rules, and in columns.
     """
     places = [f"{count(n)} {one if n == 1 else several}" for n, (one, several) in zip(counts, KINDS, strict=True) if n]
     if not places:
-        return f"Nothing here speaks of “{wanted}”"
+        return f"Nothing here contains “{searched}”"
     *others, last = places
     before = f"{', '.join(others)} and " if others else ""
-    return f"“{wanted}” is in {before}{last}"
+    return f"“{searched}” is in {before}{last}"

@@ -64,7 +64,7 @@ def missing(result: RunResult) -> list[tuple[str, str]]:
         which = f"All {count}" if count == len(METRICS) else f"{count} more"
         return [*((f"{which} numbers", reason) for reason in most), *apart]
     return [
-        (", ".join(changes.label(key) for key, its in absent if its == reason), reason)
+        (", ".join(changes.label(key) for key, own_reason in absent if own_reason == reason), reason)
         for reason in dict.fromkeys(reason for _, reason in absent)
     ]
 

@@ -35,18 +35,18 @@ _NUMBERS = re.compile(r": (?=up to |the GPU is busy |[\d.,]+.* → )")
 Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key
 
 
-def listed(manifests: Sequence[Manifest], asked: Collection[str] = ()) -> list[Manifest]:
-    """Return the runs for lists: the user's own ones and those ``asked`` for by id.
+def listed(manifests: Sequence[Manifest], included: Collection[str] = ()) -> list[Manifest]:
+    """Return the runs for lists: the user's own ones and those ``included`` by id.
 
     The bundled examples are included as long as there are no other runs.
     """
     own = [m for m in manifests if not m.bundled]
-    return [m for m in manifests if not m.bundled or m.id in asked] if own else list(manifests)
+    return [m for m in manifests if not m.bundled or m.id in included] if own else list(manifests)
 
 
-def matching(manifests: Sequence[Manifest], wanted: str, tag: str | None = None) -> list[Manifest]:
-    """Return the runs with ``wanted`` in name, tags, notes or id, ignoring case, and with ``tag``."""
-    sought = wanted.strip().lower()
+def matching(manifests: Sequence[Manifest], searched: str, tag: str | None = None) -> list[Manifest]:
+    """Return the runs with ``searched`` in name, tags, notes or id, ignoring case, and with ``tag``."""
+    sought = searched.strip().lower()
     return [
         m
         for m in manifests

@@ -26,11 +26,11 @@ COLUMNS = {
     "bus_gb_s": "Bus bandwidth, GB/s", "algorithm_gb_s": "Algorithm bandwidth, GB/s",
 }  # fmt: skip
 METHOD = (
-    "Exposed is the time of a collective in which the GPU computes nothing. Times are means over the ranks and contain the waits for the last "
-    "rank. The bus bandwidth is that of the shortest duration over the ranks, so waits are not part of it: what one GPU's link carries. "
-    "If several collectives run at once, each of them has the time."
+    "Exposed time is the time of a collective in which the GPU computes nothing. Times are means over the ranks and include the waits for the last "
+    "rank. The bus bandwidth is what one GPU's link carries. It comes from the shortest duration over the ranks, so it excludes waits. "
+    "If several collectives run at the same time, that time counts for each of them."
 )
-HARDLY = 0.01  # share of the communication: less exposed time is none
+HARDLY = 0.01  # share of the communication: less exposed time is not mentioned
 ALONE = "The trace of one rank: durations contain the waits for other ranks, so bandwidths are lower bounds."
 PARALLEL = {
     "dp": "data parallel",
@@ -155,8 +155,8 @@ def _groups(communication: Communication) -> None:
     cards.table([GROUPS[column] for column in known], cells, "Process groups")
     panel.csv_button(table, "groups")
     cards.small(
-        "Times and bandwidths are of the transfers alone, once the last rank has joined: waiting is not part of them. The bus bandwidth is what one GPU's "
-        "link carries, to be compared with the link's; reductions inside a switch may exceed it. Which link was used is not in the traces: it is the one "
+        "Times and bandwidths are of the transfers alone, after the last rank has joined, so they exclude waiting. The bus bandwidth is what one GPU's "
+        "link carries; compare it with the link's bandwidth, which reductions inside a switch may exceed. Traces do not name the link, so it is the one "
         "that servers with this GPU have."
     )
 

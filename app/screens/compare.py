@@ -115,7 +115,7 @@ def _unchosen(choice: Choice, known: Mapping[str, Manifest]) -> None:
     one = next((known[run] for run in (*choice.a, *choice.b) if run in known), None)
     cards.headline(
         f"Compare {fmt.clean(one.name, 40)} with which run?" if one is not None else "Which two runs to compare?",
-        "None here is known to do the same work. The most similar are first; a bar is the step.",
+        "No other run is known to do the same work. The most similar runs come first; a bar is the step time.",
     )
 
 
@@ -250,7 +250,7 @@ def _lists(comparison: Comparison) -> None:
         return
     panel.table(*changes.shown_rows(table, words.names(comparison)), f"compare-{kind}")
     cards.small(
-        "Each operation counts in full, also beside others, so the rows may come to more than the step. Matched by name; where names changed, by operator and shapes."
+        "Each operation counts in full, even if others run at the same time, so the rows may sum to more than the step. Rows are matched by name; where names changed, by operator and shapes."
     )
 
 
@@ -279,7 +279,7 @@ def _host_operators(comparison: Comparison) -> None:
         cards.title(f"The operator on the host that changed most: {rows[0].what}, {rows[0].change} a profiled step")
         cards.table(("Operator", *words.names(comparison), "Change"), rows, "Operators of the host on both sides", figures=True)
         cards.small(
-            "Time in the operator itself, without what it calls, in a profiled step; of those among the ten longest on both sides."
+            "Time in the operator itself, without the operators that it calls, in a profiled step. Only operators among the ten longest of both sides are listed."
         )
 
 

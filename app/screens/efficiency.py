@@ -24,10 +24,10 @@ NO_OPERATOR = "no operator recorded"
 HEADS = ("What takes a step", "Time a step", "Share", "Most of it", "What helps")
 SHOWN_ON = {
     "idle": ("idle", "Every wait, and what causes it", ":material/hourglass_empty:"),
-    "exposed_memcpy": ("idle", "Every copy that nothing computes beside", ":material/hourglass_empty:"),
+    "exposed_memcpy": ("idle", "Every copy that no computation overlaps", ":material/hourglass_empty:"),
     "exposed_comm": ("communication", "Which collectives are exposed", ":material/lan:"),
     "other_kernels": ("work", "Which kernels these are", ":material/memory:"),
-    "clock": ("telemetry", "Clocks, power and why they are held down", ":material/monitoring:"),
+    "clock": ("telemetry", "Clocks, power, and why clocks are lowered", ":material/monitoring:"),
 }
 
 

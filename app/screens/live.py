@@ -173,7 +173,7 @@ def _findings(session: LiveSession) -> None:
     named = {
         f"GPU {device} is throttled" for f in shown if "throttling" in f.observation.kind for device in f.observation.devices
     }
-    for alert in session.alerts():  # alerts come at once; a later finding explains the same in more detail
+    for alert in session.alerts():  # Alerts appear at once. A later finding explains the same problem in more detail.
         if not any(alert.startswith(gpu) for gpu in named):
             cards.caution(alert)
     for finding in shown[:MOST_FINDINGS]:

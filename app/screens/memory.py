@@ -234,7 +234,7 @@ def _in_use(result: RunResult, unknown: str) -> None:
     if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a constant line shows no more than the headline
         return
     chart = lanes(
-        telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.dark(), wanted=[MEMORY], height=170
+        telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.dark(), quantities=[MEMORY], height=170
     )
     panel.show(chart, "memory-in-use")
 

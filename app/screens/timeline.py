@@ -23,8 +23,8 @@ from sawtooth.app.words import timeline as words
 from sawtooth.app.words.answer.step import HARDLY_WAITS, UNTRUSTED, answer_of
 
 METHOD = (
-    "Slices are as recorded. One that is too short to be told apart is part of a sum: each pixel is as high as its time is filled, in the colour "
-    "of what fills most of it. Steps are on the device's own clock: a step ends when the last operation it launched ends. Lost time is cut where "
+    "Slices are as recorded. Slices that are too short to be drawn one by one are added up: the height of a pixel column is the filled share of its time, in the colour "
+    "of what fills most of it. Steps use the device's own clock: a step ends when the last operation that it launched ends. Lost time is cut where "
     "its cause changes."
 )
 

@@ -39,18 +39,18 @@ class TokenBucket:
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self.burst = rate, burst
         self._clock = clock
-        self._left, self._then = burst, clock()
+        self._left, self._counted_at = burst, clock()
 
     def wait_s(self) -> float:
         """Count a message and return how long it must wait."""
         now = self._clock()
-        self._left = min(self.burst, self._left + (now - self._then) * self.rate) - 1
-        self._then = now
+        self._left = min(self.burst, self._left + (now - self._counted_at) * self.rate) - 1
+        self._counted_at = now
         return max(0.0, -self._left / self.rate)
 
     def empty(self) -> bool:
         """Return whether another message would have to wait."""
-        return self._left + (self._clock() - self._then) * self.rate < 1
+        return self._left + (self._clock() - self._counted_at) * self.rate < 1
 
 
 class Sockets:

@@ -180,7 +180,9 @@ class Authentication:
         if code := fields.get(LINK):
             if not self.sessions.redeem(code, caller.user):
                 return self.refuse(LoginRefusal(401, USED), caller, scope, target)
-            return self._welcome(scope, caller, "link", _wanted(caller, RedirectResponse(_local(target), status_code=303)))
+            return self._welcome(
+                scope, caller, "link", _to_refused_address(caller, RedirectResponse(_local(target), status_code=303))
+            )
         if refusal := self.checked(fields.get(TOKEN, ""), caller, scope["path"]):
             return self.refuse(refusal, caller, scope, target)
         return self._welcome(scope, caller, "token", RedirectResponse(_local(target), status_code=303))
@@ -271,14 +273,14 @@ def _cleaned(scope: Scope) -> RedirectResponse:
     return RedirectResponse(_local(f"{path}?{query}" if query else path), status_code=303)
 
 
-def _wanted(caller: Client, answer: RedirectResponse) -> RedirectResponse:
+def _to_refused_address(caller: Client, answer: RedirectResponse) -> RedirectResponse:
     """Redirect a general invitation to the address that this browser was refused before.
 
     This is, for example, a comparison that a colleague sent.
     """
-    wanted = unquote(cookie_parser(caller.headers.get("cookie", "")).get(WANTED, ""))[:WANTED_LONGEST]
-    if answer.headers["location"] == "/" and wanted:
-        answer = RedirectResponse(_local(wanted), status_code=303)
+    target = unquote(cookie_parser(caller.headers.get("cookie", "")).get(WANTED, ""))[:WANTED_LONGEST]
+    if answer.headers["location"] == "/" and target:
+        answer = RedirectResponse(_local(target), status_code=303)
     answer.delete_cookie(WANTED, path="/")
     return answer
 

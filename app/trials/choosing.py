@@ -227,8 +227,10 @@ def _workers(finding: Finding | None, result: RunResult, seen: Seen) -> Mapping[
         return str(loaders[0]["refusal"])
     now = max(each["workers"] for each in open_to)
     advised = _advised_workers(finding) if finding is not None else None
-    wanted = int(advised) if advised else _feeding(result, now)
-    return {"workers": wanted} if wanted > now else "More workers than now do not load faster, by the time that a sample takes."
+    workers = int(advised) if advised else _feeding(result, now)
+    return (
+        {"workers": workers} if workers > now else "More workers than now do not load faster, by the time that a sample takes."
+    )
 
 
 def _advised_workers(finding: Finding) -> float | None:

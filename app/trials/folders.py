@@ -75,11 +75,11 @@ def _is_read_only(path: Path) -> bool:
 def copy(folder: Path, target: Path) -> None:
     """Copy ``folder`` to ``target``; read-only files and virtual environments become links."""
 
-    def copied(source: str, wanted: str) -> str:
+    def copied(source: str, destination: str) -> str:
         if not Path(source).is_symlink() and _is_read_only(Path(source)):
-            Path(wanted).symlink_to(Path(source).resolve())
-            return wanted
-        return str(shutil.copy2(source, wanted, follow_symlinks=False))
+            Path(destination).symlink_to(Path(source).resolve())
+            return destination
+        return str(shutil.copy2(source, destination, follow_symlinks=False))
 
     def left_out(place: str, names: list[str]) -> set[str]:
         inside = {name for name in names if _is_linked(Path(place, name)) or Path(place, name).resolve() == target.resolve()}

@@ -138,6 +138,6 @@ def _still_on_gpu(pids: Sequence[int]) -> list[str]:
 def _on_gpu() -> set[int]:
     words = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        asked = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
-        return {int(line) for line in asked.stdout.split() if line.isdecimal()}
+        listed = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
+        return {int(line) for line in listed.stdout.split() if line.isdecimal()}
     return set()

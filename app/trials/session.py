@@ -69,12 +69,12 @@ class TrialSession:
 
     def base(self, *, first: bool = False) -> Ran:
         """Run the command without changes and keep what it shows; the first run is profiled and analysed."""
-        wanted = min((abs(self._gain(each)) for each in self.trials if each.measured_ms), default=None)
-        half = BASE_NARROW / 2 if wanted is None else None
+        least_gain = min((abs(self._gain(each)) for each in self.trials if each.measured_ms), default=None)
+        half = BASE_NARROW / 2 if least_gain is None else None
 
         def enough(took: Sequence[float]) -> bool:
             mean, width = steps.mean_and_half_width(took)
-            return width <= (half * mean if half is not None else max(NARROW * (wanted or 0.0) / 2, BASE_NARROW / 2 * mean))
+            return width <= (half * mean if half is not None else max(NARROW * (least_gain or 0.0) / 2, BASE_NARROW / 2 * mean))
 
         ran = self._run({}, "base", enough, profiles=first)
         if ran.bundle is not None and ran.how in ("measured", "ended"):

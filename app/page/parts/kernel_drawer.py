@@ -29,12 +29,12 @@ COLUMNS = {
 OF_A_COPY = {**COLUMNS, "kernel_ms": "The copies", "least_ms": "The link allows"}
 METHOD = (
     "The kernel's launches are added up by the operator they work for: the one whose FLOPs are counted, else the one that launched them. "
-    "'Operator' is all kernels of that operator at these shapes. 'Timed kernels' is what such work takes on this GPU by a model fitted on kernels "
-    "timed on an H200, where it knows one. 'Peaks allow' is the time of its FLOPs and bytes at the maker's peaks, which nothing quite reaches."
+    "'Operator' is all kernels of that operator at these shapes. 'Timed kernels' is the time of such work on this GPU, as predicted by a model of kernels "
+    "timed on an H200, if it covers such work. 'Peaks allow' is the time of its FLOPs and bytes at the maker's peaks, which no kernel quite reaches."
 )
 COPY_METHOD = (
-    "The copies are added up by the operator that launched them. 'The link allows' is the time of their bytes at what the maker says of the link "
-    "that this GPU has to its host or to other GPUs, in one direction, all its lanes in use: pinned memory reached 88 % of it on an H200."
+    "The copies are added up by the operator that launched them. 'The link allows' is the time of their bytes at the maker's bandwidth of the link "
+    "between this GPU and its host or other GPUs, in one direction with all lanes in use. Copies of pinned memory reached 88 % of it on an H200."
 )
 PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches less: 10 to 23 GB/s on an H200, where pinned memory reached 55."
 # At the link's rate: starting a copy takes about this long, so the rate of shorter copies says nothing about the link.

@@ -55,7 +55,7 @@ def who_waits(result: RunResult, communication: Communication) -> None:
     """Show which host or rank waits for which.
 
     Shows nothing for two ranks, because the map of ranks and steps shows it already. Also shows nothing if only representatives
-    of the job have traces here, because they do not tell it.
+    of the job have traces here, because those do not show it.
     """
     if communication.job_ranks is not None:
         return

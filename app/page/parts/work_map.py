@@ -31,7 +31,7 @@ def show(chart: Chart, by: Grouping) -> str | None:
 
 
 def key_of(by: Grouping, row: Mapping[str, object]) -> str:
-    """Return the text by which a row of a grouping is known, for addresses and tiles."""
+    """Return the key of a row of a grouping, which addresses and tiles use."""
     return f"{row['operator']} {row['shapes']}".strip() if by == "shape" else str(row["name"])
 
 

@@ -45,7 +45,7 @@ class Choice:
 
 
 def read(manifests: Sequence[Manifest], came_from: str | None = None) -> Choice | None:
-    """Return the runs that the address asks for; None if there are fewer than two runs.
+    """Return the runs that the address names; None if there are fewer than two runs.
 
     An empty address gives the likely pair with the run ``came_from``, or that run alone if no other does its work. The page
     writes its own choice into the address, so that the viewer can copy it.

@@ -31,7 +31,7 @@ _BEING_ANALYSED = Card(headline="Is being analysed …")
 
 
 def show(manifests: list[Manifest]) -> None:
-    """Show the runs in the way that the address asks for."""
+    """Show the runs in the view that the address names."""
     if not manifests:
         return
     many = len(manifests) >= SEARCH_FROM

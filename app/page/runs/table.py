@@ -89,7 +89,7 @@ def _narrow(rows: pd.DataFrame) -> None:
         for row in rows.drop_duplicates("id").to_dict("records")
     ]
     with st.container(key="runs_narrow"):
-        cards.narrow_rows(lines, "The runs: step, what is sure to be gained of it, and how many times as fast it can be")
+        cards.narrow_rows(lines, "The runs: step, its certain gain, and how many times as fast it can be")
 
 
 def _by_busy(rows: pd.DataFrame) -> None:

@@ -39,7 +39,7 @@ def choose(result: RunResult, rank: RankResult) -> Beside | None:
             return None
         other = current_result.run_result(runs[asked])
         if other.lead is None:
-            cards.small("That run has no GPU work to lay under this one.")
+            cards.small("That run has no GPU work to show below this one.")
             return None
         return Beside(other, other.lead, _aligned(rank, other.lead))
 
@@ -48,7 +48,7 @@ def _aligned(rank: RankResult, other: RankResult) -> int | None:
     """Return the index of the step at which both runs are aligned; None without counted steps."""
     both = min(len(rank.counted), len(other.counted))
     if not both:
-        cards.small("One of the two has no steps: both recordings begin at one place.")
+        cards.small("One of the two has no steps: both recordings begin at the same place.")
         return None
     steps = [str(number) for number in range(1, both + 1)]
     asked = st.query_params.get(STEP, "1")
@@ -95,7 +95,7 @@ def sentence(rank: RankResult, beside: Beside) -> str:
     at = (
         f"Both are aligned where counted step {beside.step + 1} begins"
         if beside.step is not None
-        else "Both recordings begin at one place"
+        else "Both recordings begin at the same place"
     )
     cut = -tracks.shift_ns(rank, beside)
     whole = views.extent(beside.rank.recording_id)
@@ -104,4 +104,4 @@ def sentence(rank: RankResult, beside: Beside) -> str:
         if cut > 0
         else ""
     )
-    return f"{tracks.A} is this run, {tracks.B} is {name}. {at}{before}. The tables below speak of {tracks.A}."
+    return f"{tracks.A} is this run, {tracks.B} is {name}. {at}{before}. The tables below are about {tracks.A}."
