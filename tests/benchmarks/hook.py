@@ -89,6 +89,9 @@ class ReadyBatches:
     def __iter__(self) -> Any:
         return type(self)()
 
+    def __next__(self) -> int:
+        return self._next_data()
+
     def _next_data(self) -> int:
         return 0
 
@@ -106,7 +109,7 @@ def per_batch(pairs: int) -> list[float]:
             batches, since = iter(loader()), waits.since_last()
             start_ns = time.thread_time_ns()
             for _ in range(ROUND):
-                batches._next_data()
+                next(batches)
                 since(0, "train")
             took_us.append((time.thread_time_ns() - start_ns) / ROUND / 1e3)
         differences.append(took_us[1] - took_us[0])

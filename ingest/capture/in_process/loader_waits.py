@@ -41,11 +41,14 @@ class Waited(NamedTuple):
     start_ns: int = 0
 
 
+NONE = (0, 0, 0)
+
+
 class LoaderWaits:
     """The waits of one process so far, by dataset. Only those of the main thread count."""
 
     def __init__(self) -> None:
-        self._waited: dict[WaitedDataset | None, Waited] = {}
+        self._waited: dict[WaitedDataset | None, tuple[int, int, int]] = {}  # as in Waited, but faster to make
         self._within = False
 
     def timed(
@@ -55,41 +58,55 @@ class LoaderWaits:
 
         The call that ends an epoch counts for the next first batch.
         """
-        if self._within or threading.current_thread() is not threading.main_thread():
+        if self._within or threading.get_ident() != threading.main_thread().ident:
             return function(of)
-        self._within, start_ns = True, time.perf_counter_ns()
+        self._within, began_ns = True, time.perf_counter_ns()
         try:
             return function(of)
         except StopIteration:
             first = True
             raise
         finally:
-            took_ns, self._within = time.perf_counter_ns() - start_ns, False
-            if source is not None and source not in self._waited and len(self._waited) >= MOST_SOURCES:
-                source = source._replace(id=0)
-            ns, first_ns, start_ns = self._waited.get(source, Waited())
-            self._waited[source] = Waited(ns + took_ns, first_ns + took_ns * first, start_ns + took_ns * starts)
+            took_ns, self._within = time.perf_counter_ns() - began_ns, False
+            waited = self._waited.get(source)
+            if waited is None:
+                if source is not None and len(self._waited) >= MOST_SOURCES:
+                    source = source._replace(id=0)
+                waited = self._waited.get(source, NONE)
+            self._waited[source] = (
+                waited[0] + took_ns,
+                waited[1] + took_ns * first,
+                waited[2] + took_ns * starts,
+            )
 
     def since_last(self) -> Callable[[int, str], Waited | None]:
         """Return a function that gives the wait since its last call for an optimizer, None without one.
 
         A step with an evaluation counts only the datasets that other steps used, because the evaluation has a dataset of its own.
         """
-        before: dict[int, dict[WaitedDataset | None, Waited]] = {}
+        before: dict[int, dict[WaitedDataset | None, tuple[int, int, int]]] = {}
         began = dict(self._waited)
         own: set[WaitedDataset | None] = set()
 
         def since(optimizer: int, phase: str) -> Waited | None:
             last = before.get(optimizer, began)
-            sources = [source for source, waited in self._waited.items() if waited != last.get(source)]
-            if not sources:
+            changed = [
+                (source, waited, last.get(source, NONE))
+                for source, waited in self._waited.items()
+                if waited is not last.get(source)
+            ]
+            if not changed:
                 return None
-            before[optimizer] = dict(self._waited)
+            before[optimizer] = self._waited.copy()
             if phase != "eval":
-                own.update(sources)
-            waits = [(self._waited[source], last.get(source, Waited())) for source in sources if source in own or not own]
-            differences = [[now - then for now, then in zip(*wait, strict=True)] for wait in waits]
-            return Waited(*(sum(parts) for parts in zip(*differences, strict=True)))
+                own.update([source for source, _, _ in changed])
+            ns = first_ns = start_ns = 0
+            for source, now, then in changed:
+                if source in own or not own:
+                    ns += now[0] - then[0]
+                    first_ns += now[1] - then[1]
+                    start_ns += now[2] - then[2]
+            return Waited(ns, first_ns, start_ns)
 
         return since
 
@@ -118,7 +135,10 @@ def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Ca
 
 def _timed_batch(following: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(iterator: Any) -> Any:
-        return _through(watchers, following, iterator, getattr(iterator, SOURCE, None), first=iterator._num_yielded == 0)
+        source, first = getattr(iterator, SOURCE, None), iterator._num_yielded == 0
+        if len(watchers) == 1:  # a second recorder is rare
+            return watchers[0].timed(following, iterator, source, first=first)
+        return _through(watchers, following, iterator, source, first=first)
 
     return timed
 
@@ -127,7 +147,7 @@ def _through(
     watchers: list[LoaderWaits], function: Callable[[Any], Any], of: Any, source: WaitedDataset | None, **part: bool
 ) -> Any:
     """Call ``function`` with ``of``, timed by each of the watchers."""
-    for waits in watchers[1:]:  # a second recorder is rare
+    for waits in watchers[1:]:
         function = partial(waits.timed, function, source=source, **part)
     return watchers[0].timed(function, of, source, **part) if watchers else function(of)
 
