@@ -21,17 +21,35 @@ _BY_UNIT: dict[str, Callable[[float], str]] = {
     "bytes": fmt.bytes_,
     "share": fmt.share,
 }
+MOST_COLUMNS = 4  # more do not fit next to the change
+MOST_NUMBERS = 2  # columns of numbers that come before further texts
 # Columns without cells: a link shows times better, and other columns name what the ids mean.
 _PLACE = ("start_ns", "end_ns", "devices", "recording")
 _NAMED_BY = ("place", "operator", "flop_operator", "module")  # names to search for in the code, the most reliable first
-_HEADINGS = {"ms": "Time", "share": "Share", "bytes": "Bytes"}
+_LEAST_TELLING = ("cause", "owner", "phase")  # the finding's title mostly says them
+_HEADINGS = {"ms": "Time", "us": "Time", "ns": "Time", "share": "Share", "bytes": "Bytes"}
 
 
 def table(finding: Finding) -> Rows:
-    """Return the headings and cells of a finding's evidence; both are empty if it has none."""
-    keys = list(dict.fromkeys(key for row in finding.evidence for key in row if key not in _PLACE))
-    kept = [key for key in keys if any(row.get(key) not in (None, "") for row in finding.evidence)]
-    return [_heading(key) for key in kept], [[_cell(key, row.get(key)) for key in kept] for row in finding.evidence]
+    """Return the headings and cells of a finding's evidence; both are empty if it has none.
+
+    Rows of another kind than the first are left out, and so are empty columns and the less telling of many columns.
+    """
+    rows = [row for row in finding.evidence if row.keys() == finding.evidence[0].keys()]
+    known = [key for key in (rows[0] if rows else ()) if key not in _PLACE and any(row[key] not in (None, "") for row in rows)]
+    alike = {key for key in _LEAST_TELLING if len(rows) > 1 and len({row.get(key) for row in rows}) == 1}
+    known = [key for key in known if key not in alike]
+    numbers = [key for key in known if all(isinstance(row[key], int | float | None) for row in rows)]
+    name = next((key for key in _NAMED_BY if key in known), None)
+
+    def place(key: str) -> int:
+        if key == name or key in numbers[:MOST_NUMBERS]:
+            return 0
+        return 3 if key in _LEAST_TELLING else 2 if key in numbers else 1
+
+    kept = set(sorted(known, key=place)[:MOST_COLUMNS])
+    shown = [key for key in known if key in kept]
+    return [_heading(key) for key in shown], [[_cell(key, row[key]) for key in shown] for row in rows]
 
 
 def where(finding: Finding) -> tuple[str, str] | None:
@@ -49,8 +67,11 @@ def where(finding: Finding) -> tuple[str, str] | None:
 
 def _heading(key: str) -> str:
     """Return a heading without its unit, because the cells have units."""
-    name, _, unit = key.rpartition("_")
-    return _HEADINGS.get(key) or fmt.heading(name if name and unit in _BY_UNIT and unit != "share" else key)
+    unit = _unit(key)
+    if unit is None or unit == "share":
+        return _HEADINGS.get(key) or fmt.heading(key)
+    words = [word for word in key.split("_") if word != unit]
+    return fmt.heading("_".join([*([] if words and words[0] != "per" else [_HEADINGS[unit]]), *words]))
 
 
 def _cell(key: str, value: Any) -> str:
@@ -60,8 +81,13 @@ def _cell(key: str, value: Any) -> str:
         return known.label
     if isinstance(value, bool) or not isinstance(value, int | float):
         return fmt.clean(str(value))
-    in_unit = _BY_UNIT.get(key.rpartition("_")[2])
-    return in_unit(value) if in_unit else fmt.count(value)
+    unit = _unit(key)
+    return _BY_UNIT[unit](value) if unit is not None else fmt.count(value)
+
+
+def _unit(key: str) -> str | None:
+    """Return the unit in a key, such as "ms" in ``wait_ms_per_step``."""
+    return next((word for word in reversed(key.split("_")) if word in _BY_UNIT), None)
 
 
 def about_samples(result: RunResult) -> list[str]:

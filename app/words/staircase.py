@@ -18,12 +18,12 @@ from sawtooth.app.theme import MUTED, Colour, colour_of, place_of
 from sawtooth.app.words import advice, evidence, headline, predicted_gain, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
+from sawtooth.app.words.answer.change_code import cost
 from sawtooth.app.words.answer.step import answer_of
 from sawtooth.app.words.answer.title import (
     Title,
     after,
     chosen,
-    cost,
     factor,
     first_choice,
     first_gain,
@@ -34,6 +34,7 @@ LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners of time in which 
 AFTER, NOW = "after", "now"  # owners of a predicted and of a measured step whose parts are not known
 # Compute counts as avoidable if its removal is at least this share of the first change's gain.
 LEAST_AVOIDED = 0.25
+UNDIVIDED_DARK = "#64748B"  # on a dark page, MUTED would look like the gaps between kernels
 SEEN = 0.0005  # share of the step: narrower parts are invisible
 
 
@@ -108,7 +109,7 @@ def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
     Otherwise a loss inside busy time, such as products in FP32, would have the colour of useful work.
     """
     first = first_gain(stairs, first_choice(stairs, result))
-    if not first:
+    if not first or any(owner == AFTER for owner, *_ in stairs.choices[first].parts):  # what remains is not known
         return stairs
     kept = _compute(stairs.choices[first])
     avoided = sum(max(ms - kept.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())
@@ -186,7 +187,9 @@ def picture(
             "text": after(stairs.now.ms, step) if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
             "span": fmt.span_ms(step.low_ms, step.high_ms, stairs.now.ms) if step.low_ms and step.high_ms and not limit else "",
             "parts": _parts(step, kinds),
-            "factor": factor(stairs.now.ms, step).partition(" (")[0] if choice and not limit else "",
+            "factor": factor(stairs.now.ms, step).partition(" (")[0].replace("up to ", "≤\u00a0" if limit else "up to ")
+            if choice
+            else "",
             **_of_title(shown),
             "tab": headline.tab_title(result, "" if choice == first else shown.text),
             "facts": facts(result, stairs, choice, cost_facts),
@@ -229,7 +232,7 @@ def _kinds(steps: Sequence[StairStep]) -> list[tuple[Colour, str]]:
 def colour_of_part(owner: str, cause: str | None) -> Colour:
     """Return the colour of a part of a bar, also of a step whose parts are not known."""
     whole = {AFTER: "predicted", NOW: "measured, not divided"}.get(owner)
-    return Colour(whole, MUTED.light, MUTED.dark) if whole is not None else colour_of(owner, cause)
+    return Colour(whole, MUTED.light, UNDIVIDED_DARK) if whole is not None else colour_of(owner, cause)
 
 
 def _kind(colour: Colour, owner: str) -> dict[str, Any]:

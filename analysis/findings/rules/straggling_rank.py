@@ -95,7 +95,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if communication is None or context.step_ms is None:
         return
     waits = [
-        {"rank": w.rank, "wait_ms_per_profiled_step": w.wait_ms, "comes_last_to": w.last_share}
+        {"rank": w.rank, "wait_ms_per_profiled_step": w.wait_ms, "last_in_share_of_collectives": w.last_share}
         for w in sorted(communication.ranks, key=lambda w: -w.late_ms)[:MOST_ROWS]
     ]
     rows = [r for r in context.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]

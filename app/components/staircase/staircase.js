@@ -34,7 +34,7 @@ function ink(colour) {
 // A sentence as nodes: `code` between backticks, and the word before its first colon in bold if it says what the sentence is.
 function rich(text) {
   const cause = text.startsWith("Cause: ") ? [node("b", {}, "Cause: ")] : [];
-  return [...cause, ...text.slice(cause.length ? 7 : 0).split("`").flatMap((part, i) => (i % 2 ? [node("code", {}, part), part.includes(" ") ? copies(part, "Copy") : null] : [part])).filter((part) => part !== null)];
+  return [...cause, ...text.slice(cause.length ? 7 : 0).split("`").flatMap((part, i) => (i % 2 ? [node("code", {}, ...part.split(/(?<= )/).map((word) => node("span", {}, word))), part.includes(" ") ? copies(part, "Copy") : null] : [part])).filter((part) => part !== null)];
 }
 
 function copies(text, label) {
@@ -167,10 +167,17 @@ class Staircase {
     of("reach").hidden = state.limit;
     const gain = off ? all.ms - (this.state(this.choice | 1 << i) || all).ms : before.ms - state.ms, some = gain > 0.0005 * this.scale;
     const cost = [change.cost, change.unsure ? "low confidence" : ""].filter(Boolean).join(", ");
-    const texts = off ? [`not included: ${some ? `would save ${duration(gain, now)}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [this.removed(before, state, gain), ""].map((text) => [`${state.limit ? "at most " : ""}−${duration(gain, now)}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
-    this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), texts, { room, phone });
+    const texts = off ? [`not included: ${some ? `would save ${duration(gain, now)}${this.choice ? " more" : ""}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [this.removed(before, state, gain), ""].map((text) => [`${state.limit ? `at most −${duration(gain, now)}` : `−${this.shorter(before, state)}`}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
+    this.label(row, off ? before.ms : state.ms, node("b", {}, change.name), texts, { room, phone }, change.diffs.length ? "show the code" : "show why");
     row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("em", {}, state.factor), node("span", {}, state.span));
     of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;
+  }
+
+  // By how much a step is shorter, of the shown times, so that they add up; app/format.py says it the same way.
+  shorter(before, after) {
+    const [[from, unit], [to, other]] = [before, after].map((state) => state.text.replace(/^[≈≥]\u00a0/, "").replaceAll(",", "").split("\u00a0"));
+    const less = from - to, digits = (from.split(".")[1] || "").length;
+    return unit === other && less >= 10 ** -digits / 2 ? `${less.toFixed(digits)}\u00a0${unit}` : duration(before.ms - after.ms, this.state(0).ms);
   }
 
   // Which parts a change shortens, if they are more than one: ": data loader 613 ms, copies 6.45 ms".
@@ -181,11 +188,11 @@ class Staircase {
   }
 
   // The label beside a bar: the first of ``texts`` that fits there, else the last one.
-  label(row, ms, name, texts, { room, phone }) {
+  label(row, ms, name, texts, { room, phone }, more = "") {
     const label = row.querySelector(".lab"), left = phone ? 0 : this.at(ms) / 100 * room + 3;
-    const wide = (text) => this.width(`${name.textContent}${text}`, 15.5, 600) + LABEL_ROOM;
+    const wide = (text) => this.width(`${name.textContent}${text}${more}`, 15.5, 600) + LABEL_ROOM + (more ? 8 : 0);
     const text = (phone ? null : texts.find((one) => left + wide(one) <= room)) ?? texts.at(-1);
-    label.replaceChildren(name, ...(text ? [node("i", {}, text)] : []));
+    label.replaceChildren(name, ...(text ? [node("i", {}, text)] : []), ...(more ? [node("u", {}, more)] : []));
     label.style.left = phone ? "" : `${Math.max(left + wide(text) > room ? room - wide(text) - 4 : left, 0)}px`;
   }
 
@@ -247,14 +254,15 @@ class Staircase {
   }
 
   details(change) {
-    const [heads, rows] = change.evidence, number = (cell) => /^[−-]?[\d.,]+(\u00a0\S+)?$/.test(cell);
+    const [heads, rows] = change.evidence, number = (cell) => /^(<\u00a0)?[−-]?[\d.,]+(\u00a0\S+)?$/.test(cell);
+    const of = heads.map((_, i) => (rows.every((cells) => !cells[i] || number(cells[i])) ? "n" : null));
     const several = new Set(change.diffs.map(([framework]) => framework)).size > 1;
     const diffs = change.diffs.flatMap(([framework, diff]) => [several ? node("p", { class: "quiet" }, `In ${framework}`) : null, this.diff(diff)]);
     const acts = node("div", { class: "acts" }, change.diffs.length ? copies(change.diffs[0][1], "Copy the change") : null, change.timeline ? node("a", { href: change.timeline, target: "_self" }, "Show on the timeline") : null);
     return [
       node("h2", {}, change.title),
       node("div", {}, node("p", {}, change.fix), ...diffs, change.where ? node("p", { class: "quiet" }, change.where) : null),
-      node("div", {}, node("p", {}, `Alone: ${change.brings}.`), rows.length ? node("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "The evidence" }, node("table", {}, node("thead", {}, node("tr", {}, ...heads.map((head, i) => node("th", { scope: "col", class: number(rows[0][i]) ? "n" : null }, head)))), node("tbody", {}, ...rows.map((cells) => node("tr", {}, ...cells.map((cell) => node("td", { class: number(cell) ? "n" : null }, cell))))))) : null,
+      node("div", {}, node("p", {}, `Alone: ${change.brings}.`), rows.length ? node("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "The evidence" }, node("table", { class: of.every(Boolean) ? "numbers" : "named" }, node("thead", {}, node("tr", {}, ...heads.map((head, i) => node("th", { scope: "col", class: of[i] }, head)))), node("tbody", {}, ...rows.map((cells) => node("tr", {}, ...cells.map((cell, i) => node("td", { class: of[i], title: of[i] ? null : cell }, cell))))))) : null,
         ...change.notes.map((note) => node("p", { class: "quiet" }, note)), acts),
     ];
   }

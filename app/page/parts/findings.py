@@ -197,7 +197,8 @@ def notes(result: RunResult) -> None:
 
 def _limiting(result: RunResult) -> list[Diagnostic]:
     shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None  # below the headline
-    return [d for d in report_text.limiting_diagnostics(result) if shown is None or not d.sentence.startswith(shown)]
+    limiting = [d for d in report_text.limiting_diagnostics(result) if shown is None or not d.sentence.startswith(shown)]
+    return list({(d.severity, d.sentence): d for d in limiting}.values())  # several ranks may have the same one
 
 
 def _to_know(diagnostics: list[Diagnostic]) -> str:

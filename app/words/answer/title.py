@@ -16,13 +16,12 @@ from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.words import advice, headline, telemetry
 from sawtooth.app.words import run as run_words
+from sawtooth.app.words.answer.change_code import cost, instead, lines_added, number_word
 from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of
 
 MOST_WORDS = 12  # of a headline without its factor, so that it is read at a glance; the rest is on the lines below
-WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 CAUSE = "Cause: "  # the browser sets it in bold
 LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
-_OR = ", or "  # begins the other way in an action's ``how``
 _WORD = re.compile(r"\w")
 _CLAUSES = ("; ", ": ", ". ", ", ")
 
@@ -62,7 +61,9 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
         cut_off,
         headline.between_steps(result),
     )
-    return Title(pieces, _whole(stairs, choice, first, findings, result) or _instead(lead), " ".join(filter(None, under)))
+    larger = _larger_later(stairs, choice, lead, result) if choice == first_choice(stairs, result) else ""
+    whole = _whole(stairs, choice, first, findings, result) or instead(lead)
+    return Title(pieces, " ".join(filter(None, (whole, larger))), " ".join(filter(None, under)))
 
 
 def first_choice(stairs: Staircase, result: RunResult) -> int:
@@ -116,16 +117,6 @@ def split(sentence: str) -> tuple[str, str]:
     return _shortened(sentence, MOST_WORDS), fmt.ended(sentence)
 
 
-def cost(finding: Finding) -> str:
-    """Return what a change costs in lines, such as "one line"; "" without code."""
-    if not finding.changes:
-        return ""
-    added = sum(
-        line.startswith("+ ") and bool(line[2:].split("#")[0].strip()) for line in advice.diff(finding.changes[0]).splitlines()
-    )
-    return f"{_number(added)} line{'' if added == 1 else 's'}" if added else ""
-
-
 def first_gain(stairs: Staircase, choice: int) -> int:
     """Return the part of ``choice`` up to its first change with a gain: those before it only prepare it."""
     for i in range(len(stairs.changes)):
@@ -168,8 +159,8 @@ def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Findin
     sentences = [f"Before it: {', '.join(prepared)}."] if prepared else []
     if choice != first:
         lines, every_one = cost(findings[first.bit_count() - 1]), choice == first_choice(stairs, result) or count >= every
-        all_of = "Both" if count == 2 else f"All {_number(count)}"
-        named = all_of if every_one else f"{_number(count).capitalize()} of {_number(every)}"
+        all_of = "Both" if count == 2 else f"All {number_word(count)}"
+        named = all_of if every_one else f"{number_word(count).capitalize()} of {number_word(every)}"
         sentences.append(
             f"{named} changes: ≈\u00a0{fmt.part_ms(stairs.now.ms, changed.ms)} a step, {factor(stairs.now.ms, changed)}."
         )
@@ -177,17 +168,43 @@ def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Findin
     return " ".join(sentences)
 
 
-def _instead(finding: Finding) -> str:
-    """Return the other way that the finding's advice names, with its code marked; "" without one."""
-    if not finding.action.how.startswith(_OR):
+def _larger_later(stairs: Staircase, choice: int, lead: Finding, result: RunResult) -> str:
+    """Return why a later change with a clearly larger predicted gain is not the first; "" without one.
+
+    The changes of ``choice`` are no such changes, because the page shows their step.
+    """
+    shown = {finding.rule for finding in chosen(stairs, choice, result)}
+    larger = [
+        (number, finding)
+        for number, finding in advice.numbered(result)
+        if finding.claims == "gain"
+        and finding.confidence != "low"
+        and not finding.may_gain_nothing
+        and finding.rule not in shown
+        and finding.predicted_step_ms is not None
+        and finding.gain_ms > advice.NOTICEABLE * max(lead.gain_ms, stairs.now.ms - stairs.choices[choice].ms)
+    ]
+    if lead.claims != "gain" or not larger:
         return ""
-    way = f"Or {finding.action.how.removeprefix(_OR)}"
-    code = finding.changes[0].after.split("#")[0].strip() if finding.changes else ""
-    return way.replace(code, f"`{code}`") if code else way
+    number, finding = max(larger, key=lambda each: each[1].gain_ms)
+    why = _why_later(finding, lead)
+    reached = f"≈\u00a0{fmt.part_ms(stairs.now.ms, finding.predicted_step_ms or 0.0)}"
+    named = headline.action(finding)
+    return f"Change {number} ({named[0].lower()}{named[1:]}) could reach {reached}, but {why}." if why else ""
 
 
-def _number(count: int) -> str:
-    return WORDS[count] if count < len(WORDS) else fmt.count(count)
+def _why_later(finding: Finding, lead: Finding) -> str:
+    """Return why ``finding`` comes after ``lead``, as a clause; "" if no reason is known."""
+    reasons = []
+    if "late_rank" in lead.explains.topics:
+        reasons.append("works around the rank's delay instead of removing its cause")
+    elif reading_order.sure_gain_ms(lead) > reading_order.sure_gain_ms(finding):
+        reasons.append("is less sure to gain as much")
+    if (lines := lines_added(finding)) > lines_added(lead):
+        reasons.append(f"takes {number_word(lines)} lines of code")
+    if not reasons and "choice" in finding.explains.topics:
+        reasons.append("has costs of its own")
+    return " and ".join(reasons)
 
 
 def _waits(finding: Finding, result: RunResult, verdict: RunJudgement, now: StairStep, after: StairStep) -> str:
@@ -219,7 +236,15 @@ def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairSte
         included = [] if reading_order.leading(result) is finding else [finding]
         return CAUSE + (advice.below(result, included) or run_words.first_line(result))
     waits = _waits(finding, result, verdict, *steps) if steps is not None else ""
-    return CAUSE + (waits or fmt.ended(fmt.spaced(finding.title)))
+    for_it = _waits_for(result, steps[0]) if steps is not None and steps[1].limit else ""
+    return CAUSE + (waits or fmt.ended(fmt.spaced(f"{finding.title}{for_it}")))
+
+
+def _waits_for(result: RunResult, now: StairStep) -> str:
+    """Return how long the GPU waits for what the first change names; "" if it names no wait."""
+    answer = answer_of(result, result.lead)
+    ms = sum(part_ms for owner, cause, part_ms in now.parts if answer and owner == "idle" and cause in answer.names)
+    return f"; the GPU waits {fmt.duration_ms(ms)} for it" if ms else ""
 
 
 def _without_change(result: RunResult, *, selectable: bool) -> Title:

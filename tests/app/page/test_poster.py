@@ -89,6 +89,20 @@ def test_evidence_is_rounded_for_people_and_has_no_empty_column() -> None:
     heads, cells = evidence.table(replace(GAIN, evidence=rows))
     assert heads == ["Time", "Cause", "Hit share", "Calls"]
     assert [cell.replace("\xa0", " ") for cell in cells[0]] == ["914 µs", "Python on the host", "50 %", "12.3 k"]
+    rank = {"rank": 1, "wait_ms_per_profiled_step": 5.6e-4, "last_in_share_of_collectives": 0.8}
+    heads, cells = evidence.table(replace(GAIN, evidence=(rank, {**rank, "rank": 0}, {"ms": 9.0, "operator": "aten::mm"})))
+    assert heads == ["Rank", "Wait per profiled step", "Last in share of collectives"]  # a second table is left out
+    assert [cell.replace("\xa0", " ") for cell in cells[0]] == ["1", "560 ns", "80 %"] and len(cells) == 2
+    kernel = {
+        "operator": "aten::mm",
+        "kernel": "a",
+        "phase": "p",
+        "shapes": "[]",
+        "ms_per_step": 7.5,
+        "calls": 2.0,
+        "gflop": 1.0,
+    }
+    assert evidence.table(replace(GAIN, evidence=(kernel,)))[0] == ["Operator", "Kernel", "Time per step", "Calls"]
 
 
 def test_a_plan_that_brings_much_more_than_its_first_change_has_a_bar_of_its_own() -> None:

@@ -10,7 +10,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, R
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.words import staircase
-from sawtooth.app.words.answer import title
+from sawtooth.app.words.answer import change_code, title
 from tests.support.run_results import run_of
 from tests.support.stairs import stairs_of
 
@@ -75,6 +75,9 @@ def test_work_of_the_gpu_that_the_first_change_removes_does_not_look_like_good_w
     assert avoidable not in [kind for kind, *_ in drawn["states"]["1"]["parts"]]
     assert "avoidable compute" in run_html(result, replace(stairs, choices=choices))  # as on the page
     assert staircase.with_avoidable(stairs, result) is stairs  # the change removes waits alone
+    unknown = replace(choices[1], parts=((staircase.AFTER, None, 30.0),))
+    unknown_after = replace(stairs, choices={0: choices[0], 1: unknown, 3: choices[3]})
+    assert staircase.with_avoidable(unknown_after, result) is unknown_after  # nobody knows which compute it removes
 
 
 def test_a_change_with_a_known_limit_is_a_bar_without_a_range_and_names_the_other_way() -> None:
@@ -86,11 +89,27 @@ def test_a_change_with_a_known_limit_is_a_bar_without_a_range_and_names_the_othe
     limited = staircase.of_run(result, stairs)
     assert limited is not None
     state = staircase.picture(result, limited, staircase.Asked())["states"]["1"]
-    assert (state["text"], state["span"], state["factor"], state["limit"]) == ("≥\xa045.0\xa0ms", "", "", True)
+    assert (state["text"], state["span"], state["factor"], state["limit"]) == ("≥\xa045.0\xa0ms", "", "≤\xa02.2\xa0×", True)
     assert lines(limited, 1, result)[:2] == [
         "Keep shapes the same: 100 → ≥ 45.0 ms up to 2.2 ×",
         "Or turn the search off: `a = 1`.",
     ]
+    assert change_code.cost(found) == "one line to turn the search off"
+    named = replace(found, ceiling_ms_per_step=60.0, explains=Explains(("data_wait",), called="its search"))
+    limited = staircase.of_run(replace(result, findings=[named]), stairs)
+    assert limited and "It searches; the GPU waits 60.0 ms for it." in lines(limited, 1, replace(result, findings=[named]))[2]
+
+
+def test_a_larger_change_that_comes_later_has_a_reason() -> None:
+    result, stairs = stairs_of((60.0, 55.0, 70.0))
+    larger = replace(result.findings[0], rule="graph", predicted_step_ms=40.0, predicted_speedup=2.5, predicted_high_ms=85.0)
+    lead = replace(result.findings[0], explains=Explains((), topics=frozenset({"late_rank"})))
+    of_rank = replace(result, findings=[lead, larger])
+    why = "Change 2 (use the fused optimizer) could reach ≈ 40.0 ms, but works around the rank's delay instead of removing its cause."
+    assert lines(stairs, 1, of_rank)[1] == why
+    unsure = replace(result, findings=[result.findings[0], larger])
+    assert lines(stairs, 1, unsure)[1].endswith("but is less sure to gain as much.")
+    assert lines(stairs, 0, unsure)[1] == ""
 
 
 def test_a_headline_has_one_unit_where_that_can_be_read() -> None:
