@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -14,11 +14,13 @@ from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
 from sawtooth.app.api.timeline import answered, number, opened, rank_of, requested_result
 from sawtooth.app.charts.rankings import short
-from sawtooth.app.theme import OWNERS, colour_of
+from sawtooth.app.theme import OWNERS, Colour, colour_of
 from sawtooth.app.words import timeline as words
 from sawtooth.app.words.answer.step import StepAnswer, answer_of
 from sawtooth.ingest.errors import UsageError
 
+OUTSIDE = Colour("outside the GPU's work", "#C4C9CF", "#4A5058")
+LEAST_OUTSIDE = 0.001  # share of a view: less is a rounding error
 OPERATIONS_LISTED = 8  # operations of a time range; the table below the timeline has the others
 NAME_LENGTH = 60
 OCCURRENCES_MOST = 1000  # flags on the timeline: more would look like a line
@@ -71,16 +73,14 @@ def _placed(row: dict[str, Any], source: str) -> dict[str, Any]:
 def _stretch(request: Request) -> Response:
     """Return the content of ``start`` to ``end``: owners, lost time, and the longest operations."""
     with opened(request) as rank:
-        contents = tables.stretch(rank, number(request, "start"), number(request, "end"))
+        start, end = number(request, "start"), number(request, "end")
+        contents = tables.stretch(rank, start, end)
     operations, answer = contents.operations.head(OPERATIONS_LISTED), _answer(request)
     return json(
         {
             "trusted": answer is not None,
             "busy_share": contents.facts.busy_share if contents.facts else None,
-            "owners": [
-                {"key": o, "label": OWNERS[o].label, "light": OWNERS[o].light, "dark": OWNERS[o].dark, "ns": ns}
-                for o, ns in (contents.owners if answer is not None else ())
-            ],
+            "owners": _owned(contents.owners, end - start) if answer is not None else [],
             "lost": _by_label(contents.facts.lost, answer.names) if contents.facts and answer is not None else [],
             "operations": [
                 {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
@@ -88,6 +88,20 @@ def _stretch(request: Request) -> Response:
             ],
         }
     )
+
+
+def _owned(owners: Sequence[tuple[str, int]], length_ns: float) -> list[dict[str, Any]]:
+    """Return the owners of a view, largest first.
+
+    One row is the time before the device's first operation and after its last, so that all rows add up to the view.
+    """
+    rest_ns = round(length_ns - sum(ns for _, ns in owners))
+    rest = [("outside", OUTSIDE, rest_ns)] if owners and rest_ns >= LEAST_OUTSIDE * length_ns else []
+    rows = [*((owner, OWNERS[owner], ns) for owner, ns in owners), *rest]
+    return [
+        {"key": key, "label": colour.label, "light": colour.light, "dark": colour.dark, "ns": ns}
+        for key, colour, ns in sorted(rows, key=lambda row: -row[2])
+    ]
 
 
 def _answer(request: Request) -> StepAnswer | None:

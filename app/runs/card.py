@@ -19,9 +19,9 @@ from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import recent_utilization
 from sawtooth.app.words.advice import below, plan_title
-from sawtooth.app.words.headline import headline
+from sawtooth.app.words.headline import action, headline
 from sawtooth.app.words.run import lost_to
-from sawtooth.app.words.telemetry import first_gpu
+from sawtooth.app.words.telemetry import first_finding, first_gpu
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder, write_atomically
@@ -29,7 +29,7 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # size of recordings that are analysed within 0.2 s; with larger ones, a page would delay all viewers
 CARD_FILE = "card.msgpack"
-FORM = 11  # increased when the content or the wording of cards changes, so that older ones are made again
+FORM = 12  # increased when the content or the wording of cards changes, so that older ones are made again
 READINGS = ("best_step_time_ms", "mfu")
 
 
@@ -38,7 +38,8 @@ class Card(msgspec.Struct, frozen=True):
 
     ``utilization`` has the last shares; None is a telemetry gap. ``parts`` are owner, cause and share of the step, largest
     first. ``lost_to`` is the main loss in words, such as "waiting for the data loader". It is "" if the GPU works or the cause
-    is not known. ``after`` is the predicted step with all changes of the plan: ms, and its interval.
+    is not known. ``after`` is the predicted step with all changes of the plan: ms, and its interval. ``to_do`` is
+    the first change where the headline names its cause instead.
     """
 
     gpu: str = ""
@@ -51,6 +52,7 @@ class Card(msgspec.Struct, frozen=True):
     parts: list[tuple[str, str | None, float]] = []
     busy: float | None = None
     after: tuple[float, float, float] | None = None
+    to_do: str = ""
     form: int = 1
 
 
@@ -95,6 +97,7 @@ def _new_card(manifest: Manifest, library: Library) -> Card:
         parts=_parts(result),
         busy=busy_share_of_best(result.lead) if result.lead is not None else None,
         after=_after_all(result),
+        to_do=action(warning) if (warning := first_finding(result)) is not None else "",
         form=FORM,
     )
 

@@ -13,7 +13,6 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import ALIASES
 from sawtooth.analysis.run.model import may_gain_nothing
 from sawtooth.app import format as fmt
-from sawtooth.app.words.advice import TOO_WIDE
 from sawtooth.ingest.manifest import Manifest
 
 # Links contain these keys, so they must not change.
@@ -102,8 +101,6 @@ def gain(step_ms: float | None, after: tuple[float, float, float] | None) -> str
     ms, low, high = after
     if may_gain_nothing(high, step_ms):
         return f"up to {fmt.factor(step_ms / low)}"
-    if high > TOO_WIDE * low:
-        return f"{fmt.number(step_ms / high, 2)} to {fmt.factor(step_ms / low)}"
     return fmt.speedup(step_ms / ms)
 
 

@@ -107,7 +107,8 @@ def _folded(comparison: Comparison) -> None:
 
 def _folded_conditions(comparison: Comparison) -> None:
     differing = len(conditions.rows(comparison))
-    with st.expander(f"Conditions: {differing} differ" if differing else "Conditions", icon=":material/rule:"):
+    differ = f"{fmt.many(differing, 'condition')} {'differs' if differing == 1 else 'differ'}"
+    with st.expander(differ if differing else "Conditions", icon=":material/rule:"):
         _conditions(comparison)
 
 
@@ -115,7 +116,7 @@ def _unchosen(choice: Choice, known: Mapping[str, Manifest]) -> None:
     one = next((known[run] for run in (*choice.a, *choice.b) if run in known), None)
     cards.headline(
         f"Compare {fmt.clean(one.name, 40)} with which run?" if one is not None else "Which two runs to compare?",
-        "No other run is known to do the same work. The most similar runs come first; a bar is the step time.",
+        "No other run is known to do the same work. Runs with the same matrix products or GPU come first; a bar is the step time.",
     )
 
 
@@ -123,7 +124,8 @@ def _ratio(comparison: Comparison) -> None:
     """Show A's step time ÷ B's on an axis, with a hollow mark for the earlier prediction."""
     if ratios := intervals.ratios(comparison):
         with st.container(gap="xxsmall"):
-            cards.title("How many times as fast")
+            fast = "How many times as fast"
+            cards.title(fast if comparison.throughput is None else f"Step time alone: {fast[0].lower()}{fast[1:]}")
             st.html(poster.ratios(step_pair.ratio_axis(ratios), ACCENT.on(frame.dark()), PAGE.on(frame.dark())))
 
 

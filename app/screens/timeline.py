@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.knowledge.lost_time import known_by
+from sawtooth.analysis.reading_order import leading
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
@@ -19,8 +20,9 @@ from sawtooth.app.page import cards, current_result, panel
 from sawtooth.app.page.parts import breakdown, telemetry_strip
 from sawtooth.app.page.timeline import perfetto, second_run, views
 from sawtooth.app.page.timeline import picture as timeline_picture
+from sawtooth.app.words import headline
 from sawtooth.app.words import timeline as words
-from sawtooth.app.words.answer.step import HARDLY_WAITS, UNTRUSTED, answer_of
+from sawtooth.app.words.answer.step import HARDLY_WAITS, UNTRUSTED, StepAnswer, answer_of
 
 METHOD = (
     "Slices are as recorded. Slices that are too short to be drawn one by one are added up: the height of a pixel column is the filled share of its time, in the colour "
@@ -35,7 +37,7 @@ def main() -> None:
     rank = current_result.chosen_rank(result)
     if rank is None and not result.manifest.traces:
         cards.headline("No trace is attached: there is no timeline of this run.")
-        current_result.no_trace(result)
+        current_result.what_is_missing(result)
         return
     recording_id = rank.recording_id if rank is not None else result.manifest.traces[0].id
     timeline_picture.begin()
@@ -80,7 +82,7 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
         return
     answer = answer_of(result, rank)
     if view == whole and answer is not None:
-        cards.headline(answer.works, answer.waits or None)
+        cards.headline(answer.works, answer.waits or _of_a_busy_gpu(result, rank, answer))
         return
     facts = views.facts(rank, view.start_ns, view.end_ns)
     if facts is None:
@@ -100,6 +102,15 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
     ]
     sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {length}{f'; most is lost to {most.sentence}' if most is not None else ''}."
     cards.headline(sentence, fmt.ended("; ".join(under).capitalize()) if under else None)
+
+
+def _of_a_busy_gpu(result: RunResult, rank: RankResult, answer: StepAnswer) -> str:
+    """Return the first change's cause, or else how little the GPU waits."""
+    lead = leading(result) if rank is result.lead else None
+    if lead is not None:
+        return fmt.ended(fmt.spaced(lead.title))
+    healthy = ": healthy" if rank is result.lead and headline.healthy(result) is not None else ""
+    return f"It waits {fmt.part_ms(answer.step_ms, answer.waits_ms)}{healthy}."
 
 
 def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> TelemetrySeries | None:

@@ -262,7 +262,7 @@ def _table(
         "ms": number(words.unit_of(rank), rows["ms"]),
         "share": panel.share_bar("GPU time", rows["share"]),
         "class_of": text("Category" if by == "kernel" else "Mostly", width=110),
-        "change": text("Change", help="The changes of the Verdict that are about it", width=70),
+        "change": text("Verdict's change", help="The numbers of the Verdict's changes that are about it", width=110),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(
             "Beside other work, ms", rows["beside_ms"], help_="Time in which other work runs too, which is counted instead"

@@ -163,7 +163,9 @@ def gap(row: dict[str, Any], result: RunResult, origin_ns: int) -> dict[str, Any
 
 
 def gain(finding: Finding) -> str:
-    """Return the gain of a finding in a few words; empty if nothing is claimed."""
+    """Return the gain of a finding alone in a few words; empty if nothing is claimed."""
+    if finding.pays_later:
+        return ""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         return f"{fmt.step_change(finding.predicted_step_ms + finding.gain_ms, finding.predicted_step_ms)} a step"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:

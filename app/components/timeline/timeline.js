@@ -1428,7 +1428,7 @@ var FindingBar = class {
   }
   list() {
     this.changes.hidden = Boolean(this.rule) || !this.worth.length;
-    this.changes.replaceChildren(element("span", { class: "words" }, "What to change:"), element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
+    this.changes.replaceChildren(element("span", { class: "words" }, "What to change (each alone):"), element("div", {}, ...this.worth.slice(0, LISTED).map((finding) => {
       const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
       change.append(element("span", { class: "title" }, finding.action), element("strong", {}, finding.gain));
       return change;

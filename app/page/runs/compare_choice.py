@@ -21,6 +21,7 @@ from sawtooth.app.format import clean, duration_ms
 from sawtooth.app.page import cards, current_result, frame
 from sawtooth.app.page.default_pair import likely_pair
 from sawtooth.app.page.runs import listing, table
+from sawtooth.app.runs.card import Card
 from sawtooth.app.runs.listing import short_gpu
 from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
@@ -119,17 +120,15 @@ def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
     others = [(m, listing.known(m, at_once=False)) for m in manifests if m is not here][:PARTNERS]
     own = listing.known(here, at_once=False) if here is not None else None
     if here is not None:
-        shapes = frame.products_of_run(here)
-        others.sort(
-            key=lambda each: (-(alike(shapes, frame.products_of_run(each[0])) or 0), own is None or each[1].gpu != own.gpu)
-        )
+        shapes, on = frame.products_of_run(here), _model(own)
+        others.sort(key=lambda each: (-(alike(shapes, frame.products_of_run(each[0])) or 0), not on or _model(each[1]) != on))
     longest = max((table.step_of(card) or 0.0 for _, card in others), default=0.0) or 1.0
     sides = {"a": ",".join(choice.a), "b": ",".join(choice.b)}
     missing = "a" if choice.b else "b"
     cards.narrow_rows(
         [
             cards.NarrowRow(
-                name=clean(manifest.name, 60),
+                name=" · ".join(filter(None, (clean(manifest.name, 60), table.first_change(card) if card.gpu else ""))),
                 address=places.address("compare", {key: ids for key, ids in (sides | {missing: manifest.id}).items() if ids}),
                 chosen=False,
                 value=duration_ms(step_ms)
@@ -143,8 +142,13 @@ def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
             )
             for manifest, card in others
         ],
-        "Runs to compare with: step, GPU, and when each was added",
+        "Runs to compare with: first change, step, GPU, and when each was added",
     )
+
+
+def _model(card: Card | None) -> str:
+    """Return the GPU's model without how many there are."""
+    return card.gpu.rpartition(" × ")[2] if card is not None else ""
 
 
 def gone(manifest: Manifest) -> bool:

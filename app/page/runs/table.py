@@ -19,6 +19,7 @@ from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
 COMPARED_FROM = 3  # runs: two are better compared on the Compare page
+LEAST_SURE = 0.0005  # share of the step: less would be shown as 0.0 %
 AFTER = "after="  # the tag of a run that applied a change to another one
 
 
@@ -39,9 +40,9 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         "busy_share": number("GPU busy", format="%.3g\u00a0%%", width=80),
         "mfu_share": number("MFU", format="%.2g\u00a0%%", width=75),
         "gain_share": panel.share_bar("Sure to gain"),
-        "gain": text("Can gain", width=85),
+        "gain": text("All changes", width=95),
         "short_gpu": text("GPU", width=80),
-        "headline": text("What to change", width=390),
+        "headline": text("First change", width=380),
         "last_change": text("Last change", width=200),
         "utilization": st.column_config.LineChartColumn(
             "Utilization", help=f"Of the last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=90
@@ -84,7 +85,7 @@ def _narrow(rows: pd.DataFrame) -> None:
             value=fmt.duration_ms(row["step_ms"]) if pd.notna(row["step_ms"]) else "no step time",
             bar=f"{row['gain_share']:.1%}" if pd.notna(row["gain_share"]) else "0%",
             colour=ACCENT.on(frame.dark()),
-            kind=row["gain"],
+            kind=f"all changes {row['gain']}" if row["gain"] else "",
         )
         for row in rows.drop_duplicates("id").to_dict("records")
     ]
@@ -105,6 +106,11 @@ def step_of(card: Card) -> float | None:
     return value.value if value is not None else None
 
 
+def first_change(card: Card) -> str:
+    """Return what to change first in the run, else its answer or what is wrong."""
+    return fmt.clean(card.to_do) or listing.to_do(fmt.clean(card.headline or card.problem or ""))
+
+
 def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float]) -> dict[str, Any]:
     step_ms = step_of(card)
     before = next((tag.removeprefix(AFTER) for tag in manifest.tags if tag.startswith(AFTER)), "")
@@ -116,9 +122,11 @@ def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float])
         "step_ms": step_ms,
         "busy_share": card.busy,
         "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
-        "gain_share": max(1 - card.after[2] / step_ms, 0.0) if card.after is not None and step_ms else None,
+        "gain_share": sure
+        if card.after is not None and step_ms and (sure := 1 - card.after[2] / step_ms) > LEAST_SURE
+        else None,
         "gain": listing.gain(step_ms, card.after) or "",
-        "headline": listing.to_do(fmt.clean(card.headline or card.problem or "")),
+        "headline": first_change(card),
         "last_change": changed,
         "utilization": [v for v in card.utilization if v is not None] or None,  # the line of this column type cannot have gaps
         "gpu": fmt.clean(card.gpu, 40),

@@ -136,7 +136,7 @@ def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
         more = "more" if rate.verdict.word == "faster" else "fewer"
         return f"{b} does {more} {work} a second than {a}, size uncertain: {rates}; a step takes {steps}."
     if rate.verdict.shown:
-        return f"{b} does {fmt.times(rate.ratio)} the {work} a second of {a}: {rates}; a step takes {steps}."
+        return f"{b} {intervals.of_rates(rate, a)}: {rates}; a step takes {steps}."
     if rate.verdict.answer == "no_change":
         return f"{intervals.no_change(rate.verdict)} between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
     return f"Cannot tell whether {a} or {b} does more {work} a second: {rates}; a step takes {steps}."

@@ -97,8 +97,30 @@ def of_rate(rate: Throughput) -> str:
     """
     if rate.interval is None or not rate.verdict.shown:
         return ""
-    low, high = rate.interval
-    return f": {fmt.number(low, 3)} to {fmt.times(high)} the {work_name(rate)} a second (95 % interval)"
+    low, high = rate.interval if rate.ratio >= 1 else (1 / rate.interval[1], 1 / rate.interval[0])
+    each = f"the {work_name(rate)} a second" if rate.ratio >= 1 else "as long"
+    return f": {fmt.number(low, 3)} to {fmt.times(high)} {each} (95 % interval)"
+
+
+def of_rates(rate: Throughput, a: str) -> str:
+    """Return what a run does compared with ``a``: its work per second, or its time for the same work."""
+    if rate.ratio >= 1:
+        return f"does {fmt.times(rate.ratio)} the {work_name(rate)} a second of {a}"
+    low, high = rate.interval or (None, None)
+    digits = 2 if low and high and high > WIDE * low and rate.ratio < 1 / FAR else 3
+    return f"takes {fmt.times(1 / rate.ratio, digits)} as long as {a} for the same {_work(rate)}"
+
+
+def other_work(comparison: Comparison) -> str:
+    """Return how much of A's work a step of B does, as a clause; "" if it is the same or not known."""
+    rate, best = comparison.throughput, comparison.best
+    if rate is None or not best.a or not best.b:
+        return ""
+    return f"a step of B also does {fmt.factor(rate.ratio * best.b / best.a)} the {_work(rate)}, so it is not the same work"
+
+
+def _work(rate: Throughput) -> str:
+    return "arithmetic" if work_name(rate) == "floating-point operations" else work_name(rate)
 
 
 def work_name(rate: Throughput) -> str:

@@ -16,7 +16,7 @@ from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.words.comparisons import comparison as words
-from sawtooth.app.words.comparisons import step_parts
+from sawtooth.app.words.comparisons import intervals, step_parts
 from sawtooth.app.words.comparisons.comparison import about
 from sawtooth.app.words.comparisons.row import ComparisonRow
 from sawtooth.app.words.headline import action, first_change
@@ -108,7 +108,9 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
     if effect.share is None or not comparison.verdict.shown or (alone and effect.share < LEAST_PART_SHARE):
         # An argument may have nothing to do with the change.
         only = len(comparison.effects) == 1 and not effect.differences[0].argument
-        return "the only difference that shows" if only and comparison.verdict.shown else ""
+        if not only or not comparison.verdict.shown:
+            return ""
+        return "; ".join(filter(None, ("the only setting recorded in both that differs", intervals.other_work(comparison))))
     way = "gain" if comparison.verdict.word == "faster" else "loss"
     bars = [WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
     nothing_a, nothing_b = _nothing(comparison, "a"), _nothing(comparison, "b")

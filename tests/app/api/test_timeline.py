@@ -101,6 +101,7 @@ def test_details_and_sums_speak_of_the_run(client: TestClient, run: Manifest) ->
     assert ("launch" in [link["role"] for link in told["links"]]) == (hit["hit"]["source"] == "gpu")
     stretch = client.get(f"{base}/stretch?{of}&start=0&end=100000000").json()
     assert stretch["owners"][0]["ns"] >= stretch["owners"][-1]["ns"] > 0
+    assert sum(owner["ns"] for owner in stretch["owners"]) == 100_000_000  # also what is outside the GPU's work
     assert 0 < stretch["busy_share"] <= 1
     assert all(operation["ms"] > 0 for operation in stretch["operations"])
     longest = max(stretch["lost"], key=lambda row: row["ms"])

@@ -253,6 +253,9 @@ def test_operations_of_another_batch_stand_for_samples():
         "floating-point" in intervals.of_rate(replace(rate, batch=None))
         and intervals.of_rate(replace(rate, interval=None)) == ""
     )
+    slower = Throughput("FLOP", 1e14, 5e12, Verdict("slower", "high", ""), (0.04, 0.0625))
+    assert intervals.of_rates(slower, "before") == "takes 20\u00a0× as long as before for the same arithmetic"
+    assert intervals.of_rate(slower) == ": 16.0 to 25.0\u00a0× as long (95 % interval)"
 
 
 def test_runs_that_are_no_change_of_each_other_have_no_change():
