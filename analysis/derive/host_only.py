@@ -34,7 +34,8 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     """Return the host's times in ns per step; None if the trace has no operators.
 
     Without steps, times are those of the full recording. ``step_ns`` are the durations from step end to step end. ``first_ns``
-    is the duration of the first step if a profiler marks it, else None.
+    is the duration of the first step if a profiler marks it, else None. ``unmarked`` counts the times between marks that no
+    mark covers.
     The time of the loop's thread has three parts: ``loading_ns`` (waits for batches), ``operators_ns`` (inside other operators) and
     ``rest_ns`` (outside both). ``communication_ns`` is the part of the rest in which the collective called ``collective`` runs.
     ``operators`` has name, own time and calls. ``threads`` has id and time inside operators. If Python calls are recorded,
@@ -46,10 +47,16 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
         return None
     steps = _without_the_end_of_the_profile(events, steps)
     step_ns: list[int] = []
+    first_ns: int | None = None
     window = intervals.union([int(ops.start.min())], [int(ops.end.max())])
-    if len(steps.ends) >= FEWEST_STEPS and len(within_cycle := np.flatnonzero(np.diff(steps.cycle) == 0)):
+    apart = _apart(steps)
+    if len(steps.ends) >= FEWEST_STEPS and len(within_cycle := np.flatnonzero((np.diff(steps.cycle) == 0) & ~apart)):
         step_ns = np.diff(steps.ends)[within_cycle].tolist()
         window = intervals.union(steps.ends[within_cycle], steps.ends[within_cycle + 1])
+        first_ns = int(steps.ends[0] - steps.starts[0]) if steps.source == "profiler_step" else None
+    elif steps.source == "profiler_step":  # a schedule with one active step in each cycle; its marks have both ends
+        step_ns = (steps.ends - steps.starts).tolist()
+        window = intervals.union(steps.starts, steps.ends)
     divisor = max(len(step_ns), 1)
     part = np.searchsorted(window.starts, ops.start, side="right") - 1
     inside = (part >= 0) & (ops.start < window.ends[part])
@@ -66,7 +73,8 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     return {
         "functions": [[name, ns / divisor] for name, ns in functions],
         "step_ns": step_ns,
-        "first_ns": int(steps.ends[0] - steps.starts[0]) if step_ns and steps.source == "profiler_step" else None,
+        "first_ns": first_ns,
+        "unmarked": steps.lost_marks + int(apart.sum()),
         "loading_ns": loading.total / divisor,
         "operators_ns": operators.total / divisor,
         "rest_ns": host_rest.total / divisor,
@@ -78,6 +86,17 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
             for thread in np.unique(ops.thread[working])
         ],
     }
+
+
+def _apart(steps: HostSteps) -> NDArray[np.bool_]:
+    """Return which steps are followed by at least a step's time without a mark.
+
+    Steps before a gap in the numbers are not among them, because a schedule waits there. Otherwise a profiler begins a step where it ends the one before.
+    """
+    if steps.source != "profiler_step":
+        return np.zeros(max(len(steps.ends) - 1, 0), bool)
+    between = steps.starts[1:] - steps.ends[:-1]
+    return (np.diff(steps.cycle) == 0) & (between >= np.median(steps.ends - steps.starts))
 
 
 def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> HostSteps:

@@ -21,6 +21,10 @@ UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of 
 OF_A_RHYTHM = 1.25  # multiple of the median: longer steps, and a mean above it, are more than jitter
 FEWEST_SLOW = 2  # one slow step may be a warm-up or chance
 RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {others}."
+UNMARKED = "At {places}, the trace has time without a step mark. The step time leaves it out."
+ONE_SLOW = (
+    "Median: one of the {steps} profiled steps takes {takes}, and the mean is {mean}. More profiled steps show how often."
+)
 NO_STEPS = "The trace has no steps: call profiler.step() after each, or put an NVTX range around it under Nsight Systems."
 
 
@@ -97,6 +101,11 @@ class HostWork:
         return self.step.value / self.total_ms if self.step.value and known else 1.0
 
     @property
+    def of_the_profile(self) -> bool:
+        """Whether the step time is of the profiled steps, so that the run's own is not known."""
+        return UNPROFILED_IS_SHORTER in self.step.notes
+
+    @property
     def slowed(self) -> float | None:
         """How many times as long the profiled steps are as the run's own steps.
 
@@ -117,7 +126,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEviden
     rounds = _rounds(work, marks) if user_ms is None else None
     known = HostWork(
         steps=len(work["step_ns"]),
-        step=_step(work["step_ns"], work.get("first_ns"), user_ms, marks, rounds),
+        step=_with_unmarked(_step(work["step_ns"], work.get("first_ns"), user_ms, marks, rounds), work.get("unmarked", 0)),
         loading_ms=work["loading_ns"] / 1e6,
         operators_ms=work["operators_ns"] / 1e6,
         rest_ms=work["rest_ns"] / 1e6,
@@ -168,6 +177,13 @@ def _rounds(work: Any, marks: StepTimeEvidence | None) -> Round | None:
     return rounds_beside(marks.round, Profiled([ns / 1e6 for ns in work["step_ns"]], loading_ms, loading_ms > 0))
 
 
+def _with_unmarked(step: Reading, places: int) -> Reading:
+    """Return the step time with a note on time without a step mark, if it was measured in the trace."""
+    if not places or step.low is not None or step.value is None:
+        return step
+    return replace(step, trust="caution", notes=(*step.notes, UNMARKED.format(places=f"{places} place{'s' * (places > 1)}")))
+
+
 def _step(
     step_ns: Sequence[int], first_ns: int | None, user_ms: float | None, marks: StepTimeEvidence | None, rounds: Round | None
 ) -> Reading:
@@ -189,7 +205,13 @@ def _step(
         slow = [ns for ns in all_steps_ns if ns > mean]
         middle = statistics.fmean(ns for ns in all_steps_ns if ns <= mean)
     if len(slow) < FEWEST_SLOW or mean <= OF_A_RHYTHM * middle:
-        return Reading(middle / 1e6, trust="caution", notes=(UNPROFILED_IS_SHORTER,))
+        uneven = mean > OF_A_RHYTHM * middle
+        once = (
+            (ONE_SLOW.format(steps=len(all_steps_ns), takes=in_words(slow[0] / 1e6), mean=in_words(mean / 1e6)),)
+            if uneven
+            else ()
+        )
+        return Reading(middle / 1e6, trust="caution", notes=(*once, UNPROFILED_IS_SHORTER))
     often = RHYTHM.format(
         slow=len(slow), steps=len(all_steps_ns), takes=in_words(statistics.fmean(slow) / 1e6), others=in_words(middle / 1e6)
     )

@@ -16,6 +16,7 @@ FUNCTIONS = "Your functions by their time outside operators"
 OPERATORS = "Operators by their own time on the host"
 THREADS = "Threads by their time inside operators"
 SLOWED = "profiled steps take {times} times as long as the run's, so these are shares"
+UNEVEN = "a few slow steps make the mean step {times} times as long, so these are shares"
 MOST = 0.5  # share of the time of the user's functions
 WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
 FIRST = "Waiting for an epoch's first batch"
@@ -116,7 +117,7 @@ def tables(work: HostWork) -> list[Shown]:
     """Return title, headings and rows of the tables: the loop's time, operators, functions, threads."""
     whole, slowed = work.total_ms, work.slowed
     profiled_ms = whole / work.work_scale if work.work_scale else whole
-    times = SLOWED.format(times=fmt.number(slowed)) if slowed else ""
+    times = (UNEVEN if work.of_the_profile else SLOWED).format(times=fmt.number(slowed)) if slowed else ""
     of = times or (f"of each {_step(work)} step" if work.steps else f"of the recorded {fmt.duration_ms(whole)}")
 
     def timed(ms: float, of_ms: float = profiled_ms) -> str:

@@ -10,7 +10,7 @@ from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
 from sawtooth.analysis.derive.steps.joined_marks import joined_marks
-from sawtooth.analysis.derive.steps.unmarked_iterations import divided
+from sawtooth.analysis.derive.steps.unmarked_iterations import divided, operator_starts
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.ingest.loop.step_boundary import STEP_NAME, TIMED_NAME
@@ -185,7 +185,9 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
     starts, ends = events.ops.start[rows], events.ops.end[rows]
     ends = np.append(np.minimum(ends[:-1], starts[1:]), ends[-1:])  # a mark without an end would cover the later ones
     calls = np.sort(events.calls.start)
-    single, others = _lost_marks(numbers, starts, ends, calls)
+    single, others = _lost_marks(
+        numbers, starts, ends, calls if len(calls) or len(events.gpu) else operator_starts(events, rows)
+    )
     if updates and len(_backward(events)):  # without a backward pass, the updates of one step are not known
         others += joined_marks(starts, ends, events.ops.end[updates], calls)
     if len(single):
@@ -202,10 +204,10 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
 def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, int]:
     """Return the steps before which one mark was lost, and the number of other places with lost marks.
 
-    While a schedule waits, nothing is recorded. So a missing number is a lost mark if calls of its step were recorded. Many calls
-    before the first mark or after the last also show a lost mark. The times are not known if several marks in a row were lost, or
-    if the calls of the step were lost too. A number is also missing if one mark covers several steps; then the next mark follows
-    at once.
+    While a schedule waits, nothing is recorded. So a missing number is a lost mark if calls of its step were recorded. ``calls``
+    are operators in a trace of the CPU alone. Many calls before the first mark or after the last also show a lost mark. The times
+    are not known if several marks in a row were lost, or if the calls of the step were lost too. A number is also missing if one
+    mark covers several steps; then the next mark follows at once.
     """
     in_step = np.median(np.searchsorted(calls, ends) - np.searchsorted(calls, starts))
     borders = np.searchsorted(calls, starts, side="right"), np.searchsorted(calls, ends)

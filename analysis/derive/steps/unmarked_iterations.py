@@ -1,7 +1,7 @@
 """Find unmarked iterations between the marks of a loop that marks, for example, every hundredth.
 
 A range around one iteration launches the same kernels as each unmarked iteration does. So the kernels between two ranges are
-those of one iteration, repeated one or more times. This differs from gradient accumulation with one mark a step: there, the
+those of one iteration, repeated one or more times. In a trace of the CPU alone, operators take the place of kernels. This differs from gradient accumulation with one mark a step: there, the
 optimizer's kernels are launched once for all micro-batches.
 """
 
@@ -26,10 +26,7 @@ def divided(events: TraceEvents, steps: HostSteps, starts: I64) -> HostSteps:
     ``starts`` are those of the marks' ranges, in order. Each step reaches from the end of one range to that of the next. Steps
     that hold several iterations and do not divide count as lost marks.
     """
-    kernels = np.flatnonzero((events.gpu.kind == GPU_KINDS.index("kernel")) & (events.gpu.call >= 0))
-    launched = events.calls.start[events.gpu.call[kernels]]
-    order = np.lexsort((kernels, launched))
-    moments, kinds = launched[order], events.gpu.name[kernels[order]].astype(np.int64)
+    moments, kinds = _kernels(events) if len(events.gpu) or len(events.calls) else _operators(events, starts)
     first, behind = np.searchsorted(moments, starts), np.searchsorted(moments, steps.ends)
     begins = np.append(first[0], np.minimum(behind[:-1], first[1:]))
     period = behind - first
@@ -55,6 +52,27 @@ def divided(events: TraceEvents, steps: HostSteps, starts: I64) -> HostSteps:
         cycle=np.zeros(len(ends), np.int64),
         lost_marks=len(borders) - len(whole),
     )
+
+
+def _kernels(events: TraceEvents) -> tuple[I64, I64]:
+    """Return launch times and names of the kernels, in order of launch."""
+    kernels = np.flatnonzero((events.gpu.kind == GPU_KINDS.index("kernel")) & (events.gpu.call >= 0))
+    launched = events.calls.start[events.gpu.call[kernels]]
+    order = np.lexsort((kernels, launched))
+    return launched[order], events.gpu.name[kernels[order]].astype(np.int64)
+
+
+def _operators(events: TraceEvents, starts: I64) -> tuple[I64, I64]:
+    """Return starts and names of the operators on the threads of the ranges that begin at ``starts``."""
+    ops = events.ops
+    threads = ops.thread[ops.annotation & np.isin(ops.start, starts)]
+    mine = ~ops.annotation & np.isin(ops.thread, threads)
+    return ops.start[mine], ops.name[mine].astype(np.int64)
+
+
+def operator_starts(events: TraceEvents, marks: list[int]) -> I64:
+    """Return the starts of the operators on the threads of ``marks``, the rows of the steps' ranges."""
+    return _operators(events, events.ops.start[marks])[0]
 
 
 def _borders(kinds: I64, period: int) -> I64 | None:

@@ -127,6 +127,40 @@ def test_time_between_profiler_cycles_is_in_no_step(tmp_path: Path) -> None:
     assert {operator.name: operator.calls for operator in work.operators} == pytest.approx({"aten::sum": 1, "aten::mm": 1})
 
 
+def sparsely_marked(marks: dict[int, str], recorded: range, pause_after: int = -1) -> ChromeTrace:
+    """Record steps of 10 ms, some of them with ``marks``; step 3 takes 40 ms, a pause 300 ms."""
+    trace, at = ChromeTrace(), 0.0
+    for k in range(12):
+        ends = at + (40_000 if k == 3 else 10_000)
+        if k in marks:
+            trace.host("user_annotation", marks[k], at, ends)
+        for place in range(24 if k in recorded else 0):
+            trace.op(f"aten::op{place}", at + 100 + 300 * place, at + 350 + 300 * place)
+        at = ends + (300_000 if k == pause_after else 0)
+    return trace
+
+
+def numbered(*steps: int) -> dict[int, str]:
+    return {k: f"ProfilerStep#{k}" for k in steps}
+
+
+@pytest.mark.parametrize(
+    ("trace", "steps_ms", "unmarked"),
+    [
+        (sparsely_marked(numbered(0, 1, 2, 4, 5), range(6)), [10, 10, 40, 10, 10], False),  # the mark of the slow step is lost
+        (sparsely_marked(numbered(0, 1, 2, 5, 6, 7), range(8)), [10, 10, 10, 10], True),  # … and that of the next step
+        (sparsely_marked(numbered(0, 3, 6), range(0, 7, 3)), [10, 40, 10], False),  # the schedule has one active step a cycle
+        (sparsely_marked(numbered(*range(4)), range(4), pause_after=1), [10, 40], True),
+        (sparsely_marked({0: "train", 4: "train", 8: "train"}, range(12)), [10, 10, 40, *[10] * 5], False),  # each fourth step
+    ],
+    ids=["one-lost", "two-lost", "one-a-cycle", "pause", "ranges"],
+)
+def test_steps_that_few_marks_show(tmp_path: Path, trace: ChromeTrace, steps_ms: list[float], unmarked: bool) -> None:
+    work = analysed(DataFolder(tmp_path / "data").create(), trace.write(tmp_path / "sparse.json")).host
+    assert work is not None and list(work.step_ms) == pytest.approx(steps_ms, rel=0.04)
+    assert any("without a step mark" in note for note in work.step.notes) == unmarked
+
+
 def test_a_function_that_makes_many_short_calls_keeps_its_time(tmp_path: Path) -> None:
     """A function that makes many short calls keeps its time.
 
