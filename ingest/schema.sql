@@ -159,6 +159,13 @@ COMMENT ON COLUMN gpu_annotations.stream IS 'Stream id';
 COMMENT ON COLUMN gpu_annotations.start_ns IS 'Start';
 COMMENT ON COLUMN gpu_annotations.dur_ns IS 'Duration';
 
+CREATE TABLE graph_annotations (graph_id BIGINT, graph_node_id BIGINT NOT NULL, name_id INTEGER NOT NULL, backward BOOLEAN NOT NULL);
+COMMENT ON TABLE graph_annotations IS 'Names that the capture of a CUDA graph gave to its nodes (torch.cuda.graph with enable_annotations); not in recordings made before they were kept';
+COMMENT ON COLUMN graph_annotations.graph_id IS 'gpu_ops.graph_id';
+COMMENT ON COLUMN graph_annotations.graph_node_id IS 'gpu_ops.graph_node_id';
+COMMENT ON COLUMN graph_annotations.name_id IS 'names.name_id of the innermost mark, such as a module';
+COMMENT ON COLUMN graph_annotations.backward IS 'The work is the backward pass of the marked code';
+
 CREATE TABLE python_calls (
     python_call_id BIGINT NOT NULL, name_id INTEGER NOT NULL, thread_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL,
     parent_id BIGINT, module_id BIGINT

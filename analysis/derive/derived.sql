@@ -140,7 +140,7 @@ CREATE TABLE modules (
     total_forward_ns BIGINT NOT NULL, total_backward_ns BIGINT NOT NULL, kernels BIGINT NOT NULL, total_kernels BIGINT NOT NULL,
     tensor_core_ns BIGINT NOT NULL, total_tensor_core_ns BIGINT NOT NULL, flops DOUBLE NOT NULL, total_flops DOUBLE NOT NULL
 );
-COMMENT ON TABLE modules IS 'Every nn.Module at its place among the modules that call it, over the counted steps; one row without a module is what ran outside them. Empty where the trace has no module calls';
+COMMENT ON TABLE modules IS 'Every nn.Module at its place among the modules that call it, over the counted steps, and the names of kernels in CUDA graphs; one row without a module is what ran outside them. Empty where the trace has neither';
 COMMENT ON COLUMN modules.device IS 'Device ordinal';
 COMMENT ON COLUMN modules.module IS 'Dense id, callers first in order of their first call; NULL for what ran outside every module';
 COMMENT ON COLUMN modules.parent IS 'Module whose call holds this one''s';
@@ -220,6 +220,13 @@ COMMENT ON COLUMN name_sums.cell IS 'Position of the cell, from 0 at the recordi
 COMMENT ON COLUMN name_sums.busy_ns IS 'Sum of durations';
 COMMENT ON COLUMN name_sums.operations IS 'Operations';
 COMMENT ON COLUMN name_sums.longest_ns IS 'Longest of them';
+
+CREATE VIEW named_in_graphs AS
+    SELECT m.device, m.module, m.name_id FROM modules m JOIN names n USING (name_id) WHERE NOT starts_with(n.name, 'nn.Module: ');
+COMMENT ON VIEW named_in_graphs IS 'The rows of modules that are names of kernels in CUDA graphs; their operators are not recorded';
+COMMENT ON COLUMN named_in_graphs.device IS 'Device ordinal';
+COMMENT ON COLUMN named_in_graphs.module IS 'modules.module';
+COMMENT ON COLUMN named_in_graphs.name_id IS 'names.name_id of the name';
 
 CREATE VIEW launched AS {launched};
 COMMENT ON VIEW launched IS 'GPU operations inside the steady window by the operator that launched them, and again by operator and input shapes';

@@ -38,7 +38,8 @@ class HostFacts:
     """Host data of a recording that ``TraceEvents`` lacks; times are relative to ``Events.origin_ns``.
 
     Missing tables are empty arrays. ``sync_call`` and ``sync_stream`` are the synchronizing calls, by id, and the streams that they
-    waited for; they need recorded ``cuda_sync`` events. If these events are a part of a recording, ``kernels_before`` has the names
+    waited for; they need recorded ``cuda_sync`` events. ``annotated_op`` are the GPU operations, by id, that have a name in their
+    CUDA graph, and whether they are backward work. If these events are a part of a recording, ``kernels_before`` has the names
     of the kernels that ran before them.
     """
 
@@ -52,6 +53,9 @@ class HostFacts:
     python_parent: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     sync_call: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     sync_stream: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    annotated_op: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    annotated_name: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    annotated_backward: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
     kernels_before: I32 = field(default_factory=lambda: np.empty(0, np.int32))
 
 
@@ -74,7 +78,17 @@ def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int, where: str =
         """SELECT c.call_id, min(coalesce(s.wait_on_stream, s.stream)) FROM syncs s JOIN runtime_calls c USING (correlation)
         WHERE s.kind IN ('Stream Sync', 'Stream Synchronize') AND coalesce(s.wait_on_stream, s.stream) >= 0 GROUP BY 1 ORDER BY 1"""
     )
-    return HostFacts(*overheads, *python, *syncs)
+    return HostFacts(*overheads, *python, *syncs, *(read(_ANNOTATED) if has_graph_annotations(con) else ()))
+
+
+_ANNOTATED = """SELECT gpu_op_id, a.name_id, a.backward FROM gpu_ops g JOIN graph_annotations a
+    ON g.graph_node_id = a.graph_node_id AND g.graph_id IS NOT DISTINCT FROM a.graph_id ORDER BY 1"""
+
+
+def has_graph_annotations(con: duckdb.DuckDBPyConnection) -> bool:
+    """Return whether kernels in CUDA graphs have names; recordings of earlier versions lack the table."""
+    known = con.execute("SELECT 1 FROM duckdb_columns() WHERE table_name = 'graph_annotations' LIMIT 1").fetchall()
+    return bool(known and con.execute("SELECT 1 FROM graph_annotations LIMIT 1").fetchall())
 
 
 @dataclass(frozen=True)

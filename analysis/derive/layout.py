@@ -26,7 +26,8 @@ SELECT i.device, GROUPING(i.input_dims) = 0 AS by_shape, i.name_id, i.input_dims
     count(*) FILTER (begins) AS launches, sum(part_ns)::BIGINT AS total_ns,
     min(i.dur_ns) AS min_ns, median(i.dur_ns) AS median_ns, max(i.dur_ns) AS max_ns,
     sum(part_ns) FILTER (i.tensor_cores IN {TENSOR_CORES_USED})::BIGINT AS tensor_core_ns
-FROM (SELECT inside.*, s.category, s.tensor_cores, o.name_id, g.input_dims FROM inside JOIN gpu_op_steps s USING (gpu_op_id)
+FROM (SELECT inside.*, s.category, s.tensor_cores, coalesce(a.name_id, o.name_id) AS name_id, g.input_dims FROM inside JOIN gpu_op_steps s USING (gpu_op_id)
+    LEFT JOIN named_in_graphs a ON a.device = inside.device AND a.module = s.module
     LEFT JOIN cpu_ops o ON o.cpu_op_id = inside.cpu_op_id LEFT JOIN signatures g ON g.signature_id = o.signature_id) i
 GROUP BY GROUPING SETS ((i.device, i.name_id), (i.device, i.name_id, i.input_dims))"""
 

@@ -4,13 +4,14 @@ With ``with_stack=True`` the profiler records every call of a module as a Python
 calling thread. Backward runs on autograd's thread, where no module is called. There an operator carries the sequence number of
 the forward operator that made its node. The module of that forward operator owns the backward operator too. If several
 operators have one number, the last one to begin made the node, because autograd increments the number when it makes the node.
+Kernels of a replayed CUDA graph have no operators; where its capture named them, each name is a node of its own.
 Time outside all modules (loss, optimizer, sums of gradients, copies) is listed separately.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,19 @@ class ModuleWork:
     node: I64
     backward: NDArray[np.bool_]
 
+    @classmethod
+    def without_calls(cls, operations: int) -> ModuleWork:
+        """Return the work of a trace without module calls, all of it outside modules."""
+        none, small = np.empty(0, np.int64), np.empty(0, np.int32)
+        tree = ModuleTree(name=small, parent=none, thread=small, start=none, end=none, caller=none, node=none)
+        return cls(tree, np.full(operations, -1, np.int64), np.zeros(operations, bool))
+
 
 def module_work(events: TraceEvents, facts: HostFacts) -> ModuleWork | None:
-    """Assign each GPU operation to the module that caused it; None if the trace has no module calls."""
+    """Assign each GPU operation to its module; None if neither module calls nor names are recorded."""
     is_module = matching(events.names, MODULE)[facts.python_name] if len(facts.python_name) else np.zeros(0, bool)
     if not is_module.any():
-        return None
+        return _in_graphs(ModuleWork.without_calls(len(events.gpu)), facts) if len(facts.annotated_op) else None
     in_backward = _is_backward(events.ops)
     tree = _tree(events, facts, is_module, in_backward)
     node, backward = np.full(len(events.gpu), -1, np.int64), np.zeros(len(events.gpu), bool)
@@ -76,6 +84,23 @@ def module_work(events: TraceEvents, facts: HostFacts) -> ModuleWork | None:
         moment=events.calls.start[call],
         op=events.gpu.cpu_op[linked],
     )
+    return _in_graphs(ModuleWork(tree, node, backward), facts)
+
+
+def _in_graphs(work: ModuleWork, facts: HostFacts) -> ModuleWork:
+    """Add a node for each name of kernels in a CUDA graph, inside the module that launches it."""
+    op, tree = facts.annotated_op, work.tree
+    if not len(op):
+        return work
+    places = np.stack([work.node[op], facts.annotated_name.astype(np.int64)])
+    keys, first, key_of = np.unique(places, axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # as the kernels run
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order)) + len(tree.name)
+    parent, name = keys[:, order]
+    node, backward = work.node.copy(), work.backward.copy()
+    node[op], backward[op] = number[key_of.reshape(-1)], facts.annotated_backward
+    tree = replace(tree, name=np.append(tree.name, name.astype(np.int32)), parent=np.append(tree.parent, parent))
     return ModuleWork(tree, node, backward)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import I64, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.trace.graph_annotations import annotated_nodes
 from sawtooth.ingest.trace.link import LaunchLinks, Nesting, enclosing
 from sawtooth.ingest.trace.overruns import Overruns
 from sawtooth.ingest.trace.source import GPU_KINDS, MAX_DEVICES, TABLES, Facts, TraceTables
@@ -180,10 +181,10 @@ class _Linking:
                 done += len(parent)
 
     def _others(self) -> None:
-        for (rows,) in slices(self._tables["gpu_annotations"]):
-            self._writer.insert("gpu_annotations", rows and self._times(rows, "name_id", "device", "stream"))
-        for (rows,) in slices(self._tables["overheads"]):
-            self._writer.insert("overheads", rows and self._times(rows, "name_id", "thread_id"))
+        for table, named in (("gpu_annotations", ("name_id", "device", "stream")), ("overheads", ("name_id", "thread_id"))):
+            for (rows,) in slices(self._tables[table]):
+                self._writer.insert(table, rows and self._times(rows, *named))
+        self._writer.insert("graph_annotations", annotated_nodes(self._tables["graph_annotations"]))
         kinds = pa.array(list(self._trace.ids["sync_kinds"]), pa.string())
         for (rows,) in slices(self._tables["syncs"]):
             if rows:

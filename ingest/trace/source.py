@@ -17,7 +17,7 @@ from sawtooth.ingest.errors import ImportDiagnostic
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace.spool import SpooledTable
 
-TABLES = ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory")
+TABLES = ("ops", "calls", "gpu", "gpu_annotations", "graph_annotations", "python", "syncs", "overheads", "memory")
 GPU_KINDS = ("kernel", "memcpy", "memset")  # the meaning of the ids in column ``kind`` of table ``gpu``
 MAX_DEVICES = 256  # GPUs of one host, including MIG instances. Each needs an analysis of its own.
 

@@ -39,6 +39,7 @@ OPTIONAL: dict[str, dict[str, Any]] = {
         "collective": NO_ID,
     },
     "gpu_annotations": {},  # name_id, device, stream, start, dur
+    "graph_annotations": {},  # graph_id, graph_node_id, name_id, backward (bool), start
     "python": {"module_id": UNKNOWN},  # name_id, thread_id, start, dur
     "syncs": dict.fromkeys(
         ("correlation", "wait_on_stream", "wait_on_event_correlation"), UNKNOWN

@@ -27,7 +27,7 @@ from sawtooth.analysis.derive.events import (
     origin_of,
     read_cpu_ops,
 )
-from sawtooth.analysis.derive.host import load_host_facts
+from sawtooth.analysis.derive.host import has_graph_annotations, load_host_facts
 from sawtooth.analysis.derive.modules import MODULE
 from sawtooth.analysis.derive.parts.loading import PartBounds, Spine, load
 from sawtooth.analysis.derive.parts.part import EVER, DerivedPart, whole
@@ -147,7 +147,7 @@ def _narrow(device: DeviceSteps) -> DeviceSteps:
 
 def _has_modules(con: duckdb.DuckDBPyConnection) -> bool:
     sql = "SELECT 1 FROM names SEMI JOIN python_calls USING (name_id) WHERE regexp_matches(name, ?) LIMIT 1"
-    return bool(con.execute(sql, [MODULE.pattern]).fetchall())
+    return bool(con.execute(sql, [MODULE.pattern]).fetchall()) or has_graph_annotations(con)
 
 
 def _spine(con: duckdb.DuckDBPyConnection) -> TraceEvents:

@@ -36,6 +36,27 @@ class GpuArgs(msgspec.Struct, gc=False):
     block: Raw = NOTHING
 
 
+class GraphAnnotationArgs(msgspec.Struct, gc=False):
+    """What ``torch.cuda.graph(enable_annotations=True)`` adds to the operations of a graph.
+
+    ``name`` is the innermost ``mark_kernels``. Cuspy writes values that are not a dict as ``annotation``, and torch 2.12 wrote
+    texts as ``str``. ``phase`` is "backward" for the work of autograd nodes that the marked code made.
+    """
+
+    graph: Number = field(name="graph id", default=NULL)
+    node: Number = field(name="graph node id", default=NULL)
+    name: Number = None
+    annotation: Number = None
+    text: Number = field(name="str", default=None)
+    phase: Number = field(name="autograd_phase", default=None)
+
+    @property
+    def label(self) -> str:
+        """The name; empty for an operation outside a graph or without a name."""
+        names = (self.name, self.annotation, self.text)
+        return next((str(name) for name in names if name not in (None, "")), "") if self.node not in (NULL, 0, None) else ""
+
+
 class CallArgs(msgspec.Struct, gc=False):
     """Arguments of runtime and driver calls."""
 

@@ -17,7 +17,7 @@ from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, PythonArgs, SyncArgs
 from sawtooth.ingest.trace.torch_json.cuspy import counters, kineto_names, real_streams
-from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, object_of, text_of
+from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, graph_annotations, object_of, text_of
 from sawtooth.ingest.trace.torch_json.interning import Interned, Names, Threads, plain_id
 from sawtooth.ingest.trace.torch_json.kinds import EDGE_KINDS, KINDS, MARKER
 from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
@@ -178,6 +178,7 @@ class BlockSorter:
             external = np.where(external == NULL, integers([a.external_2021 for a in args]), external)
         device = _filled(small_integers([a.device for a in args]), events, "pid")
         self._block.contexts += Counter(zip(integers([a.context for a in args]).tolist(), device.tolist(), strict=True))
+        self._put("graph_annotations", graph_annotations(events, text, start, self._names))
         self._put(
             "gpu",
             {

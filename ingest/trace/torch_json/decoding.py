@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,10 +10,13 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
-from sawtooth.ingest.trace.torch_json.arguments import NOTHING, CollectiveArgs
+from sawtooth.ingest.decode import I64, integers
+from sawtooth.ingest.trace.spool import Columns
+from sawtooth.ingest.trace.torch_json.arguments import NOTHING, CollectiveArgs, GraphAnnotationArgs
 from sawtooth.ingest.trace.torch_json.text.events import DECODE_ERRORS, Event
 from sawtooth.ingest.trace.torch_json.text.repair import repair
 
+ANNOTATIONS = (b'"name"', b'"annotation"', b'"str"')  # keys of names that kernels in CUDA graphs carry
 COLLECTIVE = b'"Collective name"'  # among the arguments of operators and of kernels
 
 
@@ -44,6 +47,20 @@ def collectives(events: list[Event], text: bytes, arguments: list[CollectiveArgs
         result[rows] = np.arange(len(arguments), len(arguments) + len(rows))
         arguments += decoded([events[row] for row in rows], CollectiveArgs)
     return result
+
+
+def graph_annotations(events: list[Event], text: bytes, start: I64, names: Mapping[str, int]) -> Columns:
+    """Return the named operations of CUDA graphs as rows of table ``graph_annotations``."""
+    args = decoded(events, GraphAnnotationArgs, text) if any(key in text for key in ANNOTATIONS) else []
+    rows = [row for row, each in enumerate(args) if each.label]
+    named = [args[row] for row in rows]
+    return {
+        "graph_id": integers([each.graph for each in named]),
+        "graph_node_id": integers([each.node for each in named]),
+        "name_id": np.array([names[each.label] for each in named], np.int32),
+        "backward": np.array([each.phase == "backward" for each in named], bool),
+        "start": start[rows],
+    }
 
 
 def object_of(raw: Raw) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.findings.gpu_work import gpu_work
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
@@ -47,6 +48,36 @@ def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
     assert rows["Net_0"]["total_gpu_ms"] == pytest.approx(0.190)  # 5 + 5 + 150 + 30
     assert sum(row["gpu_ms"] for row in rows.values()) == pytest.approx(0.200)  # 240 − 40, without a gap
     assert rows["Linear_1"]["path"] == "Net_0 / Linear_1"
+
+
+def test_kernels_of_a_replayed_graph_have_the_names_that_its_capture_gave_them(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    nodes: list[dict[str, str]] = [
+        {"name": "layers.0.attention", "stream": "7"},
+        {"str": "layers.0.mlp"},
+        {"annotation": "layers.0.mlp", "autograd_phase": "backward"},
+        {},
+    ]
+    for step in range(3):
+        at = 1000 * step
+        trace.step(step + 1, at, at + 1000)
+        trace.op("replay", at + 8, at + 22)
+        trace.host("cuda_runtime", "cudaGraphLaunch", at + 10, at + 20, correlation=step + 1)
+        for place, words in enumerate(nodes):
+            begin = at + 100 + 50 * place
+            in_graph = {"correlation": step + 1, "graph id": 5, "graph node id": (5 << 32) + place}
+            trace.gpu((begin, begin + 10 * (place + 1)), KERNEL, **in_graph)
+            trace.events[-1]["args"] |= words
+        trace.launch((at + 400, at + 405), (at + 410, at + 460), KERNEL)
+        trace.events[-1]["args"] |= {"name": "not in a graph"}
+    library, recording_id = opened(tmp_path, trace)
+    with library.open(recording_id) as recording:
+        rank = RankView(recording, 0, 0)
+        rows, operators = by_name(recording), gpu_work(rank).rows.groupby("operator")["launches"].sum().to_dict()
+    own = {name: (round(row["forward_ms"] * 1000), round(row["backward_ms"] * 1000)) for name, row in rows.items()}
+    # two steps are counted; outside are the kernel without a name and the one without a graph
+    assert own == {"layers.0.attention": (20, 0), "layers.0.mlp": (40, 60), OUTSIDE: (180, 0)}
+    assert operators == {"layers.0.attention": 2, "layers.0.mlp": 4, "replay": 2, "ProfilerStep#2": 1, "ProfilerStep#3": 1}
 
 
 def test_changes_are_matched_by_path_and_sum_to_the_change_of_the_whole(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+"""The nodes of CUDA graphs that carry a name: one row per node, however often its graph is replayed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sawtooth.ingest.trace.spool import Columns, SpooledTable, slices
+
+COLUMNS = ("graph_id", "graph_node_id", "name_id", "backward")
+
+
+def annotated_nodes(table: SpooledTable) -> Columns:
+    """Return the distinct rows of table ``graph_annotations``; empty if there are none."""
+    distinct = [
+        np.unique(np.stack([rows[name].astype(np.int64) for name in COLUMNS], axis=1), axis=0)
+        for (rows,) in slices(table)
+        if rows
+    ]
+    if not distinct:
+        return {}
+    graph, node, name, backward = np.unique(np.concatenate(distinct), axis=0).T
+    return {"graph_id": graph, "graph_node_id": node, "name_id": name, "backward": backward.astype(bool)}
