@@ -10,6 +10,7 @@ from sawtooth.analysis.derive.events import I64, TraceEvents
 from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
 from sawtooth.analysis.derive.steps.joined_marks import joined_marks
+from sawtooth.analysis.derive.steps.layers import are_layers
 from sawtooth.analysis.derive.steps.unmarked_iterations import divided, operator_starts
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.host_names import ENGINE_OP
@@ -256,7 +257,7 @@ def _ended(starts: I64, ends: I64) -> I64:
 def _inferred_steps(events: TraceEvents) -> HostSteps:
     timed = TIMED_NAME in _annotations(events)
     periods = find_periods(events) if not timed else None
-    if periods is None:
+    if periods is None or are_layers(events, periods[0]):
         empty = np.zeros(0, np.int64)
         return HostSteps(source="none", annotation=None, names=[], starts=empty, ends=empty, cycle=empty)
     starts, ends = periods

@@ -10,6 +10,7 @@ import pytest
 from sawtooth.analysis.derive.events import Calls, CpuOps, GpuOps, TraceEvents
 from sawtooth.analysis.derive.steps.host import find_host_steps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
+from sawtooth.analysis.derive.steps.layers import are_layers
 from sawtooth.ingest.loop.step_boundary import TIMED_NAME
 from tests.support.paths import RECORDINGS
 from tests.support.unmarked import marked_and_not
@@ -45,6 +46,25 @@ def host_does(names: list[str]) -> TraceEvents:
             np.full(n, -1, np.int32),
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("passes", "periods", "layers"),
+    [
+        (1, range(0, 12, 2), True),  # six layers of two operators each go forward; their backward work follows
+        (1, range(12, 24, 2), True),  # the same, found in the backward pass
+        (3, range(0, 48, 2), True),  # three iterations, with every layer taken for a step
+        (3, range(0, 72, 24), False),
+        (4, range(12, 96, 24), False),  # each period begins between forward and backward
+    ],
+)
+def test_layers_are_known_by_their_backward_work(passes: int, periods: range, layers: bool) -> None:
+    events = host_does(["aten::linear"] * 24 * passes)
+    one_pass = np.concatenate([np.arange(12), np.arange(12)[::-1]])
+    sequence = np.concatenate([one_pass + 12 * number for number in range(passes)]).astype(np.int64)
+    thread = np.tile(np.repeat([0, 1], 12), passes).astype(np.int64)
+    events = replace(events, ops=replace(events.ops, sequence=sequence, forward_thread=thread))
+    assert are_layers(events, np.array(periods, np.int64) * 10) == layers
 
 
 def begins_at(names: list[str]) -> list[int] | None:
