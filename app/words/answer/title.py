@@ -23,6 +23,7 @@ MOST_WORDS = 12  # of a headline without its factor, so that it is read at a gla
 CAUSE = "Cause: "  # the browser sets it in bold
 LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
 _WORD = re.compile(r"\w")
+_NUMBERED = re.compile(r"\b(rank|GPU) (?=\d)")  # a line does not break within "rank 1"
 _CLAUSES = ("; ", ": ", ". ", ", ")
 
 Piece = tuple[str, str]  # the kind of text (text, then or badge) and the text
@@ -142,7 +143,8 @@ def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
     start = f"{before if after.split()[-1] == unit else whole} → "
     if words(f"{named} {start} {after}") > MOST_WORDS:
         start = "→ "
-    return [("text", f"{_shortened(named, MOST_WORDS - words(f'{start} {after}'))}: {start}"), ("then", after), ("text", " ")]
+    shown = _NUMBERED.sub("\\1\u00a0", _shortened(named, MOST_WORDS - words(f"{start} {after}")))
+    return [("text", f"{shown}: {start}"), ("then", after), ("text", " ")]
 
 
 def _shortened(text: str, most: int) -> str:
