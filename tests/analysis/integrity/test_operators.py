@@ -16,3 +16,6 @@ def test_numbers_that_do_not_follow_one_another_withhold_the_answer() -> None:
     assert result is not None and [check.key for check in result.failed] == ["operators_missing"]
     assert headline(result).startswith("Operators are missing from the trace")
     assert not any(finding.explains.causes for finding in result.findings)
+    assert {key: result.metrics[key].bound for key in ("flops_per_step", "achieved_tflops", "mfu")} == dict.fromkeys(
+        ("flops_per_step", "achieved_tflops", "mfu"), "least"
+    )
