@@ -181,7 +181,7 @@ def _with_unmarked(step: Reading, places: int) -> Reading:
     """Return the step time with a note on time without a step mark, if it was measured in the trace."""
     if not places or step.low is not None or step.value is None:
         return step
-    return replace(step, trust="caution", notes=(*step.notes, UNMARKED.format(places=f"{places} place{'s' * (places > 1)}")))
+    return replace(step, trust="caution", notes=(UNMARKED.format(places=f"{places} place{'s' * (places > 1)}"), *step.notes))
 
 
 def _step(
