@@ -19,17 +19,6 @@ from sawtooth.ingest.capture.in_process.postponed import ALONE, MOST_TRIES, TOOL
 from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
 from tests.benchmarks.other_profilers import PATTERNS, compare, forked, lacks
 
-# One pattern of each kind. `pytest -m slow` runs the others, and `python -m tests.benchmarks.other_profilers` all of them.
-IN_EACH_RUN = {
-    "no other profiler",
-    "around the loop",
-    "after ours",
-    "begins during ours, then ends",
-    "schedule, repeat=2",
-    "another thread's profile",
-    "CUPTI taken (simulated)",
-}
-
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[tuple[str, str]]:
@@ -43,16 +32,13 @@ def started() -> Iterator[tuple[str, str]]:
         yield by
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in IN_EACH_RUN else pytest.mark.slow) for name in PATTERNS]
-)
+@pytest.mark.parametrize("name", PATTERNS)
 def test_a_training_with_a_profiler_of_its_own_is_the_same(tmp_path: Path, started: tuple[str, str], name: str) -> None:
     missing = "no GPU" if PATTERNS[name].needs == "GPU" else lacks(PATTERNS[name])
     if missing is not None:
         pytest.skip(missing)
     done = compare(PATTERNS[name], tmp_path, *started)
     assert done.is_right(PATTERNS[name]), done
-    assert PATTERNS.keys() >= IN_EACH_RUN
     if name == "around the loop":
         assert f"sawtooth ingest {tmp_path / 'recorded' / 'theirs.json'}" in done.answer
 
