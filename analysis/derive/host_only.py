@@ -89,14 +89,17 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
 
 
 def _apart(steps: HostSteps) -> NDArray[np.bool_]:
-    """Return which steps are followed by at least a step's time without a mark.
+    """Return which steps are followed by at least the time of a usual iteration without a mark.
 
-    Steps before a gap in the numbers are not among them, because a schedule waits there. Otherwise a profiler begins a step where it ends the one before.
+    Steps before a gap in the numbers are not among them, because a schedule waits there. An iteration reaches from mark to mark, so
+    that marks around a part of each iteration leave no time apart.
     """
     if steps.source != "profiler_step":
         return np.zeros(max(len(steps.ends) - 1, 0), bool)
     between = steps.starts[1:] - steps.ends[:-1]
-    return (np.diff(steps.cycle) == 0) & (between >= np.median(steps.ends - steps.starts))
+    in_cycle = np.diff(steps.cycle) == 0
+    iterations = np.diff(steps.starts)[in_cycle]
+    return in_cycle & (between >= np.median(iterations)) if len(iterations) else in_cycle
 
 
 def _without_the_end_of_the_profile(events: TraceEvents, steps: HostSteps) -> HostSteps:

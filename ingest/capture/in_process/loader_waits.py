@@ -124,7 +124,7 @@ class LoaderWaits:
 
 def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(loader: Any) -> Any:
-        source, kept = _source(loader.dataset), getattr(loader, "_iterator", None) is not None  # with persistent workers
+        source, kept = _source(loader), getattr(loader, "_iterator", None) is not None  # with persistent workers
         iterator = _through(watchers, start, loader, source, first=True, starts=not kept)
         with contextlib.suppress(Exception):  # a subclass may return anything
             setattr(iterator, SOURCE, source)
@@ -135,7 +135,7 @@ def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Ca
 
 def _timed_batch(following: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(iterator: Any) -> Any:
-        source, first = getattr(iterator, SOURCE, None), iterator._num_yielded == 0
+        source, first = getattr(iterator, SOURCE, None), getattr(iterator, "_num_yielded", None) == 0
         if len(watchers) == 1:  # a second recorder is rare
             return watchers[0].timed(following, iterator, source, first=first)
         return _through(watchers, following, iterator, source, first=first)
@@ -152,9 +152,9 @@ def _through(
     return watchers[0].timed(function, of, source, **part) if watchers else function(of)
 
 
-def _source(dataset: Any) -> WaitedDataset:
-    size = 0
-    with contextlib.suppress(Exception):  # an IterableDataset has no length
+def _source(loader: Any) -> WaitedDataset:
+    dataset, size = getattr(loader, "dataset", None), 0
+    with contextlib.suppress(Exception):  # an IterableDataset has no length, and a user's own may fail
         size = len(dataset)
     return WaitedDataset(type(dataset), size, id(dataset))
 
