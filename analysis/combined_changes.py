@@ -16,8 +16,7 @@ from sawtooth.analysis.store.library import Library
 class CombinedPrediction:
     """A run with changes: ms per step and MFU (None if unknown) before and after, and the job's GPUs.
 
-    Times per day apply to time spent in such steps. ``low_ms`` to ``high_ms`` is the interval for another run with several
-    changes, None if unknown.
+    The step time of a new run with these changes is expected from ``low_ms`` to ``high_ms``, None if unknown.
     """
 
     before_ms: float
@@ -47,7 +46,7 @@ def combined_prediction(
 ) -> CombinedPrediction | None:
     """Return the combined gain of the changes of all ``findings``; a shared change counts once.
 
-    ``gpus`` is the job's number of GPUs. None if it cannot be replayed. The interval is that of a plan of these changes, if
+    ``gpus`` is the job's number of GPUs. None if the step cannot be replayed. The interval is that of a plan of these changes, if
     there is one.
     """
     best = rank.best
@@ -70,8 +69,8 @@ def combined_prediction(
 
 
 def mfu_of(rank: RankResult, findings: Sequence[Finding]) -> float | None:
-    """Return the MFU that rises as the changes of ``findings`` shorten the step.
+    """Return the run's present MFU, which a shorter step raises in proportion.
 
-    None if it is unknown, or if the changes remove FLOPs.
+    None if it is unknown, or if a change of ``findings`` removes FLOPs: then the MFU does not rise in proportion.
     """
     return None if any("fewer_flops" in finding.explains.topics for finding in findings) else rank.metrics["mfu"].value

@@ -1,7 +1,7 @@
 """All summaries of a job in one file, checked and ordered by source.
 
-The file's name begins with the hash of its bytes. Parquet has no checksum of its own, and a flipped bit is read as another
-number.
+The file's name begins with the hash of its bytes. The Parquet file has no page checksums, so a flipped bit would be read as
+another number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
-AT_A_TIME = 16  # parallel reads from an object store, which answers in milliseconds
+AT_A_TIME = 16  # parallel reads: each one waits several milliseconds for an object store
 ROWS = 256  # per row group: a few MB in memory
 
 

@@ -238,8 +238,8 @@ def _notes(tables: JobTables) -> list[str]:
     notes = []
     if missing := tables.missing:
         notes += [absent_note(missing, tables.world), "Map late traces into the same place, then reduce it again."]
-    if tables.further:
-        notes.append(f"Traces of ranks that have a later one, or the same again, are not counted: {tables.further:,}.")
+    if tables.unused_traces:
+        notes.append(f"Traces of ranks that have a later one, or the same again, are not counted: {tables.unused_traces:,}.")
     if refused := tables.refused:
         notes.append(f"{len(refused):,} files could not be read: {refused[0].source.rpartition('/')[2]}: {refused[0].why}")
     return notes

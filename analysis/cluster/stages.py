@@ -1,9 +1,9 @@
-"""What-if for a pipeline with equal work: its step time, and the rank or stage that prevents it.
+"""What-if for a pipeline: its step time with equal work, and the rank or stage with most excess work.
 
-It follows "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), with communication calls only.
-Each rank's own time before a call becomes the mean over its stage's ranks and all steps. Each stage's sum becomes the mean of
-the stages' sums, and each transfer becomes its median. Then the job is replayed. The slowdown is the recorded job's step,
-replayed in the same way, divided by that result.
+It follows "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025). The paper replays all operations;
+here only communication calls are replayed. Each rank's own time before a call becomes the mean over its stage's ranks and all
+steps. Then the own times of each stage are scaled so that all stages have the same total, and each transfer becomes its median.
+The slowdown is the step time of a replay with the recorded times, divided by that of the replay with equal work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sawtooth.analysis.ranks.stragglers.excess import PERSISTENT
 from sawtooth.analysis.ranks.stragglers.reasons import MOST_REPLAYED
 from sawtooth.analysis.run.job import Straggler
 
-MOST_OF_IT = 0.5  # share of the job's loss to unequal work from which a rank or the stages are named as the reason
+MOST_OF_IT = 0.5  # a rank or stage is named as the reason if it explains at least this share of the time lost to unequal work
 
 F64 = NDArray[np.float64]
 
@@ -42,8 +42,8 @@ def unequal(
 ) -> Unequal | None:
     """Return the cost of unequal work for ``job``.
 
-    None if no step counts or all ranks are in one stage. ``stages`` are the ranks of each one's stage; all sequences are by
-    position.
+    None if no step is counted or all ranks are in one stage. ``stages[p]`` lists the positions of all ranks in the stage of the
+    rank at position p. The other sequences are indexed by position too.
     """
     members = list({id(stage): list(stage) for stage in stages}.values())
     if not job.counted.any() or len(members) < 2:
@@ -68,7 +68,8 @@ def unequal(
 def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
     """Return the job's rows with step, stage, place in the rank's step, and the usual own time there.
 
-    ``usual`` is the mean of all ranks of the stage, ``others`` of the other ranks (of all if there are none), in ns.
+    ``usual`` is the mean own time of all ranks in the stage, ``others`` that of the stage's other ranks. If it has none,
+    ``others`` equals ``usual``. Both are in ns.
     """
     stage = np.zeros(job.ranks, np.int64)
     for number, positions in enumerate(members):
@@ -81,7 +82,7 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
             "own": job.own,
         }
     )
-    # some ranks make additional calls, such as the first one's log, so places are counted among calls of equal size
+    # some ranks make additional calls, such as a reduction of a logged value, so places are counted among calls of equal size
     size = np.diff(job.first, append=len(job.position))
     calls["size"] = np.repeat(size, size)
     calls["place"] = calls.groupby(["position", "step", "size"]).cumcount()
@@ -98,10 +99,10 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
     return calls
 
 
-def _evened(calls: pd.DataFrame, own_ms: pd.Series) -> F64:
-    """Return ``own_ms`` with each stage's sum per rank scaled to the mean of the stages' sums."""
-    mean_of_stage = own_ms.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
-    return (own_ms * calls["stage"].map(mean_of_stage.mean() / mean_of_stage.where(mean_of_stage > 0)).fillna(1.0)).to_numpy(
+def _evened(calls: pd.DataFrame, own_ns: pd.Series) -> F64:
+    """Return ``own_ns`` with each stage's sum per rank scaled to the mean of the stages' sums."""
+    mean_of_stage = own_ns.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
+    return (own_ns * calls["stage"].map(mean_of_stage.mean() / mean_of_stage.where(mean_of_stage > 0)).fillna(1.0)).to_numpy(
         np.float64
     )
 
@@ -117,7 +118,10 @@ def _step_ms(job: RecordedJob) -> float:
 
 
 def _rank(job: RecordedJob, calls: pd.DataFrame, ranks: Sequence[int | None], hosts: Sequence[str | None]) -> Straggler | None:
-    """Return the rank that delays the job most, if its own time exceeds its stage's in most steps."""
+    """Return the rank that delays the job most.
+
+    Only ranks count that take longer in most steps than the mean of their stage's other ranks. None if there are none.
+    """
     counted = calls["step"].isin(np.flatnonzero(job.counted))
     excess = (calls["own"] - calls["others"])[counted].groupby([calls["position"], calls["step"]]).sum().unstack()
     late = excess[(excess > 0).mean(axis=1) > PERSISTENT].mean(axis=1) / 1e6

@@ -24,13 +24,13 @@ from sawtooth.ingest.typed import from_json
 
 MEMORY_LIMIT = "400MB"  # of DuckDB, in addition to the columns that it returns
 CATEGORIES = ("name", "dtype", "group", "description", "step")  # texts that thousands of rows repeat
-NOT_HERE = "The summaries of this job's ranks are not in this data folder. Make the run again with sawtooth reduce."
-DAMAGED = "The summaries of this job's ranks are damaged. Make the run again with sawtooth reduce."
+NOT_HERE = "The summaries of this job's ranks are not in this data folder. Run sawtooth reduce again to rebuild them."
+DAMAGED = "The summaries of this job's ranks are damaged. Run sawtooth reduce again to rebuild them."
 
 
 @dataclass(frozen=True)
 class RefusedSource:
-    """A source that is not part of the job, with the reason."""
+    """A source that could not be read, with the reason."""
 
     source: str
     why: str
@@ -51,7 +51,7 @@ class JobTables:
             )
         except duckdb.Error as error:
             raise SawtoothError(DAMAGED) from error
-        self.further = 0
+        self.unused_traces = 0  # of ranks that have a later trace, or copies of a trace
         self.ranks = self._ranks()
         self._con.register("chosen", self.ranks[["position", "file_row_number"]])
         self._con.execute("CREATE VIEW rank AS SELECT c.position, s.* FROM summaries s JOIN chosen c USING (file_row_number)")
@@ -69,13 +69,15 @@ class JobTables:
         ).df()
         jobs = rows["job"].dropna().unique()
         if len(jobs) > 1:
-            raise UsageError(f"These summaries are of {len(jobs)} jobs. Map the traces of each into a place of its own.")
+            raise UsageError(
+                f"These summaries belong to {len(jobs)} jobs. Run sawtooth map for each job, with a separate output folder."
+            )
         total = len(rows)
         rows = rows.drop_duplicates(["id", "device"])
         known = rows["rank"].notna()
         last = rows[known].sort_values("first_ns", kind="stable").drop_duplicates(["rank", "device"], keep="last")
         rows = pd.concat([last.sort_values(["rank", "device"], kind="stable"), rows[~known]], ignore_index=True)
-        self.further = total - len(rows)
+        self.unused_traces = total - len(rows)
         if rows.empty:
             raise UsageError("None of the summaries is of a trace with GPU work.")
         rows["rank"] = rows["rank"].astype("Int64")
@@ -134,14 +136,15 @@ class JobTables:
         ).df()
 
     def traces(self, positions: Sequence[int]) -> dict[int, RankLosses]:
-        """Return the traces' data of the ranks at ``positions``."""
+        """Return, by position, each rank's lost time and its kernels without and during communication."""
         rows = self._con.execute(
             "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
         ).fetchall()
         shown = {}
-        for position, lost, held_ms, quiet, loud in rows:
+        # ``quiet`` are kernels that no communication overlaps, ``beside`` those that were only seen overlapped
+        for position, lost, held_ms, quiet, beside in rows:
             kernels = {_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet}
-            shapes = kernels.keys() | {_shape(kernel) for kernel in loud}
+            shapes = kernels.keys() | {_shape(kernel) for kernel in beside}
             shown[position] = RankLosses({row["cause"]: row["ms"] for row in lost}, held_ms, kernels, shapes)
         return shown
 

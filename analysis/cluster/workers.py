@@ -1,7 +1,7 @@
-"""Worker processes of this machine that read one source after the other.
+"""Worker processes on this machine; each reads one source at a time.
 
-If a worker dies, its source is tried again in another worker. The standard library's pools give up all work if one process is
-killed, and a killed driver leaves their processes running. Here each worker has a pipe: the driver sees it close if the worker
+If a worker dies, its source is tried again in another worker. ``ProcessPoolExecutor`` would fail all its work if one worker is
+killed, and its workers keep running if the driver is killed. Here each worker has a pipe. The driver sees it close if the worker
 dies, and the worker sees it close if the driver dies.
 """
 
@@ -20,16 +20,16 @@ from sawtooth.analysis.cluster.storage import SourceVersion
 
 TRIES = 3  # a source that kills three workers would kill a fourth
 NICER = 5  # the training job's own processes have priority
-DIED = "The process that read it was killed {tries} times, perhaps because memory ran out."
+DIED = "{tries} processes died while they read this source, perhaps because memory ran out."
 
 
 class _Worker:
     """A process, this end of its pipe, and the source that it reads."""
 
-    def __init__(self, task: Task, to: str) -> None:
+    def __init__(self, task: Task, destination: str) -> None:
         context = multiprocessing.get_context("spawn")  # a fork of a process with DuckDB's threads would hang
         self.pipe, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, self.pipe, task, to), daemon=True)
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, self.pipe, task, destination), daemon=True)
         self.process.start()
         theirs.close()
         self.source: SourceVersion | None = None
@@ -41,7 +41,7 @@ class _Worker:
             self.pipe.send(source)
 
     def result(self) -> SourceOutcome | None:
-        """Return the outcome of its source and mark it free; None if the process died."""
+        """Return the outcome for the current source and mark this worker as free; None if it died."""
         self.source = None
         try:
             outcome: SourceOutcome = self.pipe.recv()
@@ -57,10 +57,10 @@ class _Worker:
         self.process.join()
 
 
-def in_processes(task: Task, sources: Sequence[SourceVersion], to: str, workers: int) -> Generator[SourceOutcome]:
+def in_processes(task: Task, sources: Sequence[SourceVersion], destination: str, workers: int) -> Generator[SourceOutcome]:
     """Run ``task`` on every source in up to ``workers`` processes; yield the outcomes as they arrive.
 
-    Close the generator to end the processes.
+    ``destination`` is the address to which ``task`` writes its summaries. Close the generator to end the processes.
     """
     remaining = deque(sources)
     tries: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def in_processes(task: Task, sources: Sequence[SourceVersion], to: str, workers:
     try:
         while remaining or any(worker.source for worker in running):
             while remaining and len(running) < workers:
-                running.append(_Worker(task, to))
+                running.append(_Worker(task, destination))
             for worker in running:
                 if worker.source is None and remaining:
                     worker.take(remaining.popleft())
@@ -92,7 +92,7 @@ def in_processes(task: Task, sources: Sequence[SourceVersion], to: str, workers:
             worker.end()
 
 
-def _serve(pipe: Connection, drivers_end: Connection, task: Task, to: str) -> None:
+def _serve(pipe: Connection, drivers_end: Connection, task: Task, destination: str) -> None:
     """Process sources until the driver closes the pipe or dies."""
     drivers_end.close()  # otherwise the pipe would stay open after the driver's death
     with contextlib.suppress(OSError, AttributeError):
@@ -104,7 +104,7 @@ def _serve(pipe: Connection, drivers_end: Connection, task: Task, to: str) -> No
             return
         except KeyboardInterrupt:
             return
-        outcome = task(source, to)
+        outcome = task(source, destination)
         try:
             pipe.send(outcome)
         except OSError:

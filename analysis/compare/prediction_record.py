@@ -49,7 +49,7 @@ class Record:
 def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | None:
     """Return the run that ``manifest`` follows by its tag ``after=NAME`` (or id), or None without one.
 
-    If several runs have that name, this is the newest.
+    ``manifests`` are newest first. If several runs have that name, the newest is returned.
     """
     run_ids = {tag.removeprefix(FOLLOWS) for tag in manifest.tags if tag.startswith(FOLLOWS)}
     return next((m for m in manifests if m.id != manifest.id and {m.id, m.name} & run_ids), None)

@@ -139,7 +139,9 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
         raise UsageError("A sweep needs at least two runs, or one with the batch sizes that find_batch_size tried.")
     if setting is None:
         if not differing:
-            raise UsageError("These runs differ in no recorded setting. Give each one, such as the tag batch_size=64.")
+            raise UsageError(
+                "These runs differ in no recorded setting. Give each run a tag with its value, such as batch_size=64."
+            )
         if len(differing) > 1:
             raise UsageError(f"These runs differ in {', '.join(differing)}. Name the setting to sweep over.")
         setting = differing[0]
@@ -278,7 +280,11 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
         return None, f"Every run uses more than {MEMORY_LIMIT:.0%} of the GPU's memory."
     best_index, best = max(fits, key=lambda fit: fit[1])
     over_limit = [points[i].value for i, value in known if (i, value) not in fits and value > best]
-    left_out = f" {', '.join(over_limit)} would be faster but fills the memory beyond {MEMORY_LIMIT:.0%}." if over_limit else ""
+    left_out = (
+        f" {', '.join(over_limit)} would be faster but {'fills' if len(over_limit) == 1 else 'fill'} the memory beyond {MEMORY_LIMIT:.0%}."
+        if over_limit
+        else ""
+    )
     if all(point.number is not None for point in points):
         spot, value = next((i, v) for i, v in fits if v >= best * (1 - NEAR_BEST))
         if spot != best_index:

@@ -18,9 +18,9 @@ from sawtooth.analysis.run.model import RunResult
 class Throughput:
     """Work per second on both sides, in ``unit`` per second.
 
-    ``verdict`` is about the time for A's work: faster means more work per second. ``interval`` is the 95 % interval of
-    ``ratio``, None if it is not known. ``batch`` is B's samples per step divided by A's. It is set if operations were
-    counted and the shapes of the products show it. Operations then represent samples.
+    ``verdict`` compares the times that A and B need for the work of one step of A: faster means more work per second.
+    ``interval`` is the 95 % interval of ``ratio``, None if it is not known. ``batch`` is B's samples per step divided by
+    A's. The caller sets it, only if ``unit`` is FLOP and the shapes of the products show the ratio.
     """
 
     unit: str
@@ -67,8 +67,8 @@ def throughput(
             continue
         if not ms_a or not ms_b or max(work_a, work_b) / min(work_a, work_b) - 1 <= WORK_DIFFERS:
             return None
-        of_a = [scaled(run, work_a / work_b) for run in measured_b]
-        word = verdict(measured_a, of_a)
-        interval = ratio_interval(measured_a, of_a, word.ci95_ms) if word.ci95_ms is not None else None
-        return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, word, interval)
+        b_for_work_of_a = [scaled(run, work_a / work_b) for run in measured_b]
+        decided = verdict(measured_a, b_for_work_of_a)
+        interval = ratio_interval(measured_a, b_for_work_of_a, decided.ci95_ms) if decided.ci95_ms is not None else None
+        return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, decided, interval)
     return None

@@ -19,8 +19,8 @@ class FailedCheck:
     """One check that a recording failed.
 
     ``sentence`` says what was compared and found, ``advice`` what to do. ``headline`` is set if the check changes the answer
-    about the run; then it is the only headline. ``evidence`` names what it makes unusable, with the words by which rules
-    declare their inputs. ``effects`` are by metric.
+    about the run; then it is the only headline. ``evidence`` lists the inputs that are unusable, by the names that rules use
+    in their declarations. ``effects`` are by metric.
     """
 
     key: str

@@ -1,6 +1,6 @@
 """Pauses between training steps, from the loop's own marks: evaluations, checkpoints and unknown ones.
 
-If a long time recurs evenly before every few steps, the loop has rounds, as in reinforcement learning. Rounds are reported
+If a long gap recurs regularly, once every few steps, the loop has rounds, as in reinforcement learning. Rounds are reported
 separately.
 """
 
@@ -21,21 +21,23 @@ from sawtooth.ingest.loop.step_parts import StepSpan
 
 Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # by the phase of the mark that ends the span
-MOST_DISTANCE_DIFFERENCE = 1  # Distances between pauses may differ by this many steps, because a loop counts from 0 or from 1.
+MOST_DISTANCE_DIFFERENCE = (
+    1  # in steps, of distances between pauses; also of the first one from step 0, because a loop counts from 0 or 1
+)
 DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "stood still"}
 PAUSE_RATIO = 20.0  # A step this many times the median contains an evaluation or a wait for the user, unless it recurs.
 LEAST_PAUSES = 3  # Pauses that recur this often belong to the loop, such as a checkpoint every hundred steps.
 WAIT_RATIO = 1.5  # In steps longer than this multiple of the mean, the host waits for work that it launched ahead.
 SLOW_RATIO = 1.5  # A step this many times the median contains work that the others do not.
-MAJORITY = 0.5  # Share of the first steps of rounds, or of the time before them, that counts as a majority.
+MAJORITY = 0.5  # A larger share is a majority: of the first steps of rounds, or of the time before the first step of a round.
 
 
 @dataclass(frozen=True)
 class Pauses:
     """The pauses of one ``reason``.
 
-    ``steps`` are the steps after them, ``ms`` their lengths without the step, ``among`` the number of steps, ``in_step``
-    whether the step time includes them.
+    ``steps`` are the numbers of the steps that follow the pauses. ``ms`` are the pauses' lengths: the time of the span minus that
+    of a usual step. ``among`` is the number of steps, ``in_step`` whether the step time includes the pauses.
     """
 
     reason: Reason
@@ -48,7 +50,7 @@ class Pauses:
     def period(self) -> float | None:
         """The number of steps between pauses; None if they are not equally far apart.
 
-        Two pauses are enough if their distance also fits to the loop's first step.
+        Two pauses are enough if the first one is about one such distance, or several, after step 0.
         """
         distances = np.diff(self.steps)
         if (
@@ -95,8 +97,8 @@ class Pauses:
         """Return a sentence that the step time excludes these pauses, with the step time that includes them."""
         per_pause = " each" if len(self.ms) > 1 else ""
         return (
-            f"Between its steps it {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{per_pause}: no part of the step time. "
-            f"They take {significant(100 * self.share(step_ms), 2)} % of the time; with them a step takes {in_words(step_ms + self.ms_per_step)} on average."
+            f"Between steps, the loop {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{per_pause}; this is not part of the step time. "
+            f"These pauses take {significant(100 * self.share(step_ms), 2)} % of the time; with them a step takes {in_words(step_ms + self.ms_per_step)} on average."
         )
 
 
@@ -123,8 +125,8 @@ def pauses_of(
 ) -> tuple[Pauses, ...]:
     """Return the pauses between steps, by reason.
 
-    ``counted_ns`` are the times in the step time, ``left_out_ns`` those of left-out pauses. A span is identified by its time,
-    which has nanosecond resolution.
+    ``counted_ns`` are the step times over which the mean is computed, ``left_out_ns`` those of left-out pauses.
+    A span is identified by its time, which has nanosecond resolution.
     """
     steps_ns = counted_ns[~np.isin(counted_ns, [span.ns for span in spans if span.phase in REASONS])]
     if not len(steps_ns):
@@ -148,9 +150,10 @@ def pauses_of(
 
 
 def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
-    """Return a step time with caution if other pauses would move a user's timing out of its interval.
+    """Return ``step`` with its trust lowered to caution if a user's timing may exceed its interval.
 
-    Only pauses outside the step time matter. A user who times a training leaves its evaluations out.
+    A user who times a training with a clock leaves its evaluations out, but includes other pauses. This is so if these pauses
+    outside the step time, added to it, exceed the interval.
     """
     left_out_ms = sum(pause.ms_per_step for pause in pauses if not pause.in_step and pause.reason != "evaluation")
     if step.value is None or step.high is None or step.value + left_out_ms <= step.high:
@@ -163,7 +166,8 @@ class Round:
     """A round of ``steps`` steps.
 
     Each step takes ``step_ms`` on average including the time before the first one, and ``usual_ms`` without it. ``evaluates``
-    means that the model is set to evaluation there. ``profiled`` means that the profile contains a full round.
+    means that the model is in evaluation mode before the first step of most rounds. ``profiled`` means that the
+    profile contains a full round.
     """
 
     steps: int
@@ -241,9 +245,10 @@ def slow_steps(steps_ns: npt.NDArray[np.float64]) -> tuple[float, float]:
 
 
 def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> Round | None:
-    """Return the rounds of consecutive ``spans``; None without, or if they begin with other work.
+    """Return the rounds of consecutive ``spans``; None if there are none.
 
-    Such work is a checkpoint or the start of an epoch. ``counted_ns`` are the times in the step time.
+    Also None if most of the long steps are checkpoints or begin an epoch. ``counted_ns`` are the step times over which the mean is
+    computed.
     """
     rhythm = rounds_of([span.ns for span in spans])
     if rhythm is None:
@@ -258,11 +263,12 @@ def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> 
 
 
 def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
-    """Return the rounds of ``by_marks``, checked with a profile; None if the host waits for something.
+    """Return the rounds of ``by_marks``, checked with a profile.
 
-    It may wait for the GPU or for batches. If steps are shorter than their kernels, the host runs ahead of the GPU and waits
-    for it occasionally. Then its marks do not show where the time goes, but the device's steps do. A loader with as many
-    workers makes the same pattern. It is recognised by the waits of profiled rounds, else wherever batches are loaded.
+    None if the long steps are waits for batches, or if the device's steps show no long time. If steps are shorter than their
+    kernels, the host runs ahead of the GPU and waits for it occasionally. Then its marks do not show where the time goes, but the
+    device's steps do. A loader with one worker per step of the round makes the same pattern. If the profile contains a full round,
+    its waits for batches decide. Otherwise, any loading of batches counts as the reason.
     """
     ms = sorted(profiled.steps_ms)
     usual_ms = by_marks.usual_ms

@@ -19,7 +19,7 @@ from sawtooth.analysis.run.model import RankResult
 
 Level = Literal["rank", "host", "stage"]
 
-MOST_ROWS = 512  # rows of a heatmap; a screen has few more lines for it
+MOST_ROWS = 512  # rows of a heatmap; a screen has hardly more lines of pixels for it
 MOST_SQUARES = 2_500  # cells of a heatmap, of about 60 bytes each in the page
 ALWAYS_ROWS = 64  # with up to this number of ranks, each has its own row
 MOST_PARTIES = 32  # hosts or ranks in the matrix of waits between them: more rows cannot be distinguished
@@ -84,7 +84,7 @@ def _numbered(ranks: Sequence[RankResult]) -> bool:
 
 
 def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
-    """Return the steps in which ``rank`` takes longer than the others by itself.
+    """Return the steps in which the own time of ``rank`` (without waits) is longer than the others'.
 
     None if these are most of the counted steps, or if the excess varies without clear stalls.
     """

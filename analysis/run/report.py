@@ -44,7 +44,7 @@ def report_json(result: RunResult) -> ReportPart:
             ],
         },
         "devices": _devices(result),
-        **_rank_part(lead, result.metrics),  # type: ignore[typeddict-item]  # it has no keys of a run's part
+        **_rank_part(lead, result.metrics),  # type: ignore[typeddict-item]  # the rank's keys do not overlap with the run's
         "findings": [finding_json(f) for f in result.findings],
         "audit": [
             {
@@ -181,7 +181,7 @@ def _rank_part(rank: RankResult | None, metrics: dict[str, Reading]) -> RankPart
         },
         "window_ns": rank.window_ns,
         "step_time_source": rank.best.source,
-        "witnesses": [_evidence_part(w) for w in rank.best.witnesses],
+        "witnesses": [_evidence_part(w) for w in rank.best.witnesses],  # all evidence on the step time that was considered
         "metrics": _metrics(metrics),
         "ledger": [_ledger(row) for row in rank.ledger],
         "phases": rank.phases,

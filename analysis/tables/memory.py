@@ -21,8 +21,8 @@ POINTS_MOST = 2000  # points of a line; thinning keeps the peak
 class MemoryUse:
     """The history of a device's allocator.
 
-    ``time_ns`` is absolute. Bytes are ``relative`` to the start of the capture if a trace has only changes, which do not show
-    earlier allocations. ``reserved`` is empty where not recorded.
+    ``time_ns`` is absolute. If a trace has only changes, which do not show earlier allocations, bytes are ``relative``: they count
+    from the start of the capture, or from the lowest level if usage falls below the start. ``reserved`` is empty where not recorded.
     """
 
     time_ns: NDArray[np.int64]

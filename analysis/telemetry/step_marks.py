@@ -35,7 +35,7 @@ from sawtooth.ingest.manifest import Manifest
 
 LEAST_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
 WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
-DRIFT_STEPS = 3  # Fewer leading steps show no change of the host's speed.
+DRIFT_STEPS = 3  # At least this many slow leading steps can be a change of the host's speed; fewer are warm-up.
 SETTLING_STEPS = 3  # Steps after the profile in which the profiler stores its trace.
 LEAST_SLOWDOWN = 0.03  # Smaller differences are usual between two parts of one loop.
 NOTED_SLOWDOWN = 1.5  # Without a GPU, a note says if steps after the profile are longer by this factor.
@@ -43,7 +43,9 @@ SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, a note expl
 CPU_WARM_UP_STEPS = 10  # Longest warm-up without a GPU. Later slow steps come from other load on the host, and count.
 RARE_STEPS, RARE_STEPS_CPU = 100, 10  # Evaluations and checkpoints this far apart are not part of a step; without a GPU: 10.
 BATCH_MEANS = 10  # Batches for the error of the mean. Batch means allow for similar neighbouring steps.
-LEAST_HALF_WIDTH = 0.01  # Error because the first and the last mark precede the GPU by up to the length of its queue.
+LEAST_HALF_WIDTH = (
+    0.01  # Of the mean: the host may be ahead of the GPU at both ends. Warm-up that changes it less is not noted.
+)
 NORMAL_90 = 1.645
 
 F64 = npt.NDArray[np.float64]
@@ -77,9 +79,9 @@ def step_mark_evidence(
 def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = False) -> StepTimeEvidence | None:
     """Return the mean time between marks of consecutive training steps, with its interval.
 
-    ``marks`` are in time order. Steps before and after the profile count. If those after it are slower, the interval includes the
-    mean of each side. They are left out if enough steps precede the profile and its profiler may have stayed attached, which
-    slows them. ``detached`` means that it did not, as after a profile by Sawtooth's recorder: then the host changed its speed.
+    ``marks`` are in time order. Steps before and after the profile count. If steps after the profile are slower, the interval
+    includes both means. A profiler that stays attached slows steps, so these steps are left out of the mean unless ``detached``
+    says that it was removed, as Sawtooth's recorder does. If it was removed, the host itself became slower, and all steps count.
     Rare evaluations between steps are reported separately.
     ``cpu_only`` means that nothing runs on a GPU. Then the host does not launch ahead, and no profiler stays attached.
     """
@@ -105,8 +107,8 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = 
 class _CountedSteps(NamedTuple):
     """Times of the counted steps and of left-out pauses in ns, notes, and why steps are uneven.
 
-    ``sides_ns`` are the means before and after the profile if steps are slower after it; ``left_out`` says that these do not
-    count. ``enough_before`` says that enough steps before it count.
+    ``sides_ns`` are the means before and after the profile if steps are slower after it. ``left_out``: steps after the profile
+    are not counted. ``enough_before``: enough steps before the profile are counted.
     """
 
     steps_ns: F64
@@ -118,14 +120,14 @@ class _CountedSteps(NamedTuple):
     left_out: bool = False
 
     def with_epochs(self, starts_ns: Collection[int]) -> _CountedSteps:
-        """Return the steps with those left out that begin an epoch, because they recur."""
+        """Count the left-out steps that begin an epoch again, because every epoch has one."""
         begins = np.isin(self.pauses_ns, list(starts_ns))
         steps_ns = np.concatenate([self.steps_ns, self.pauses_ns[begins]])
         return self._replace(steps_ns=steps_ns, pauses_ns=self.pauses_ns[~begins])
 
 
 def _count_gpu_steps(before: Sequence[F64], after: Sequence[F64], *, detached: bool) -> _CountedSteps | None:
-    """Count the steps of a host that launches ahead of a GPU, in whole bursts."""
+    """Count the steps of a host that launches ahead of a GPU, in whole bursts (see ``whole_bursts``)."""
     slower = _means_if_slower(before, after)
     left_out = slower is not None and not detached
     parts = before if left_out else [*before, *after]
@@ -166,7 +168,7 @@ def _count_cpu_steps(before: Sequence[F64], after: Sequence[F64]) -> _CountedSte
     notes = _first_steps_in_words(parts[0], settled[0], steps_ns)
     if min(map(len, parts)) >= LEAST_STEPS and (ratio := float(parts[1].mean() / parts[0].mean())) > NOTED_SLOWDOWN:
         notes.append(
-            f"After the profile, steps take {ratio:.2g} × as long, because each does more work, other processes use the host, or another loop runs; "
+            f"After the profile, steps take {ratio:.2g} × as long, perhaps because each does more work, other processes use the host, or another loop runs; "
             "these steps count."
         )
     why_uneven = "these do more work, other processes use the host, or the loop pauses"
@@ -214,16 +216,16 @@ def _means_if_slower(before: Sequence[F64], after: Sequence[F64]) -> tuple[float
 
 
 def _settled_bursts(parts: Sequence[F64]) -> F64:
-    """Return the steps of all parts after their warm-up, in full bursts."""
+    """Return the steps of all parts after their warm-up, in whole bursts."""
     return np.concatenate([whole_bursts(ns) for ns in _without_warm_up(*parts)])
 
 
 def _without_warm_up(*parts: F64) -> list[F64]:
     """Return each part without leading steps that differ from the later half of all steps.
 
-    Warm-up steps are slower than later ones, or faster, while the host fills the GPU's queue. Several that differ by no more
-    than a host's speed changes are none. Steps in bursts, for example from a loader's workers, are rarely close to their median.
-    So if half of the steps would be removed, none is warm-up.
+    Warm-up steps are slower than later ones, or faster while the host fills the GPU's queue. Several leading steps that differ only
+    as much as a host's speed varies are not warm-up. In a loop with bursts, few steps are close to the median, so this test would
+    remove most steps. If it would remove more than half, nothing is removed.
     """
     ns = np.concatenate(parts)
     if len(ns) < LEAST_STEPS:
@@ -260,7 +262,7 @@ def _first_steps_in_words(part: F64, settled: F64, counted: F64) -> list[str]:
     first = part[: len(part) - len(later)]
     if len(first) <= CPU_WARM_UP_STEPS or abs(first.mean() / later.mean() - 1) <= LEAST_SLOWDOWN:
         return []
-    # Steps after the profile are included, so that both parts give the mean.
+    # ``counted`` includes steps after the profile, so the two numbers in the sentence average to the reported mean.
     later_ns = (float(counted.sum()) - float(first.sum())) / max(len(counted) - len(first), 1)
     return [
         f"The first {len(first):,} steps took {in_words(float(first.mean()) / 1e6)} each, the later ones {in_words(later_ns / 1e6)}, "
@@ -295,4 +297,4 @@ def _median_in_words(counted_ns: F64, why_uneven: str) -> str:
     median, mean = float(np.median(counted_ns)), float(np.mean(counted_ns))
     if mean <= SKEWED_RATIO * median:
         return f"their median is {in_words(median / 1e6)}"
-    return f"half of them took at most {in_words(median / 1e6)}, and a few long ones most of the other time: {why_uneven}"
+    return f"half of them took at most {in_words(median / 1e6)}; a few long ones take most of the remaining time, because {why_uneven}"

@@ -65,6 +65,6 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
             "power_w": "Power, W",
             "temp_c": "Temperature, °C",
         },
-        method="The colour is the mean utilization of each span of time. White gaps in a row have no samples. Rows are sorted by the severity of what the samples "
+        method="The colour is the mean utilization of each span of time. A span without samples is empty and has no tooltip; 0 % has the page's colour. Rows are sorted by the severity of what the samples "
         "show, then by the share of time in use.",
     )

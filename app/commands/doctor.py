@@ -98,7 +98,7 @@ def _recordings(folder: DataFolder) -> Iterator[str]:
             yield f"The recording {path.name} is damaged. Remove its run and ingest its source again."
     for path in _files(folder.recordings, "*.summaries.parquet"):
         if not is_whole(path):
-            yield f"The summaries {path.name} are damaged. Make their run again with sawtooth reduce."
+            yield f"The summaries {path.name} are damaged. Run sawtooth reduce again to rebuild them."
     for path in _files(folder.derived, "*.duckdb"):
         if not is_sound(path):
             yield f"{path.name} is damaged. It is a cache: remove the file, and it is made again."

@@ -33,7 +33,8 @@ def run(context: typer.Context) -> None:
 def explain(launched: launch.Launched, data: Path | None) -> str | None:
     """Ingest the recording, print the verdict and return the run's id.
 
-    What the recorder could not do is printed first. If this fails, the recording and the training's exit code remain as they are.
+    What the recorder could not do is printed first. If ingesting or analysing fails, the recording and the
+    training's exit code remain as they are.
     """
     for sentence in launched.at_end:
         say(f"sawtooth: {sentence}", err=True)
@@ -42,10 +43,10 @@ def explain(launched: launch.Launched, data: Path | None) -> str | None:
     try:
         return _explain(launched, data)
     except SawtoothError as error:
-        say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
+        say(f"sawtooth: recorded into {launched.bundle}, but it could not be analysed: {error}", err=True)
     except ImportError as error:  # a checkout without its packages can record, but not analyse
         say(
-            f"sawtooth: recorded into {launched.bundle}. {error.name} is not installed here: open the file where all of Sawtooth is.",
+            f"sawtooth: recorded into {launched.bundle}. {error.name} is not installed here. Open the file on a machine with a complete Sawtooth installation.",
             err=True,
         )
     except Exception as error:  # a bug in Sawtooth must not change the training's exit code

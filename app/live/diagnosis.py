@@ -21,7 +21,7 @@ MOST_ROWS = 8000  # per GPU: five minutes at 25 Hz; of faster samples every n-th
 
 @dataclass(frozen=True)
 class LiveFinding:
-    """What the samples of a running session show, and the time that this is about, in words."""
+    """What the samples of a running session show, and the period that it covers, in words."""
 
     observation: Observation
     over: str
@@ -33,10 +33,10 @@ class LiveFinding:
 
 
 class Sampled(NamedTuple):
-    """Copies of a session's samples: each GPU's last minutes, and means of the whole session's parts."""
+    """Copies of a session's samples: each GPU's last minutes, and means over the whole session."""
 
     recent: list[DeviceSamples]
-    whole: list[DeviceSamples]
+    whole: list[DeviceSamples]  # means over equal intervals
 
 
 def sampled(gpus: Sequence[LiveGpu], last_ns: int) -> Sampled:
@@ -48,7 +48,7 @@ def sampled(gpus: Sequence[LiveGpu], last_ns: int) -> Sampled:
 def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
     """Return what the samples show, the most severe first.
 
-    Throttling, errors and other states are of the last minutes, so that one that ended is not shown for hours.
+    Throttling, errors and other states are taken only from the last minutes, so that a state that ended soon disappears.
     """
     recent, whole = samples
     longest = max((float(gpu.times[-1] - gpu.times[0]) for gpu in whole), default=0.0)
@@ -72,7 +72,10 @@ def _recent(gpu: LiveGpu, last_ns: int) -> DeviceSamples | None:
 
 
 def _at(times: I64, at: I64, values: F64) -> F64:
-    """Return values at ``times``; NaN where none was read since the time before."""
+    """Return the values at ``times``, each held until the next reading.
+
+    Each reading is placed at the first of ``times`` that follows it. See ``hold_values`` for how long it holds.
+    """
     place = np.searchsorted(at, times, side="right") - 1
     before = np.concatenate([[-1], place[:-1]])
     fresh = (place >= 0) & (place > before)
@@ -80,7 +83,7 @@ def _at(times: I64, at: I64, values: F64) -> F64:
 
 
 def _whole(gpu: LiveGpu) -> DeviceSamples | None:
-    """Return the means of the whole session's parts: utilization and memory in use."""
+    """Return means over equal intervals of the whole session: utilization and memory in use."""
     column = next((name for name in BUSY if name in gpu.series), None)
     if column is None:
         return None

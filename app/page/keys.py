@@ -16,8 +16,8 @@ _HERE = Path(__file__).resolve().parents[1] / "components"
 def listen(screens: Sequence[tuple[str, str]], run: str | None) -> None:
     """Show the button of the search, activate the shortcuts, and mark the link to this page.
 
-    ``screens`` are the names and addresses that the search offers before it asks the server for runs, and for the findings and
-    kernels of ``run``.
+    ``screens`` are the names and addresses that the search offers at once. For runs, and for the findings and kernels of
+    ``run``, it asks the server.
     """
     component = st.components.v2.component(
         "sawtooth.keys",

@@ -67,7 +67,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
 
 
 def _differing(comparison: Comparison) -> list[str]:
-    """Return the different conditions as a table for a terminal, and what is known of the others."""
+    """Return the conditions that differ, as a table for a terminal, and a sentence on the rest."""
     rows = conditions.rows(comparison)
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     lines = [f"  {what:<{widths[0]}}  {a:<{widths[1]}} → {b}" for what, a, b in rows]

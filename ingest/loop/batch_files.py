@@ -51,7 +51,7 @@ class Loading:
 def loading_of(folder: Path, training: int | None = None) -> Loading | None:
     """Return the loader's measurements from the files in ``folder``; None if there are too few batches.
 
-    If several trainings wrote there, the loaders of the process ``training`` count, where the files name any.
+    If several trainings wrote there, only files that name ``training`` as their parent process are used. If none does, all are.
     If there are several datasets, the one with the most samples is used, and its slowest worker, because workers deliver batches in turn
     and the others wait for it. Each process's first batch and batches without samples are ignored. If the first epoch read from the disk
     and later epochs from the page cache, the first epoch is ignored too.
@@ -167,7 +167,7 @@ def facts_of(loading: Loading) -> dict[str, float | str]:
         "loader_first_sample_ms": 1e3 * first.sample_s,
         "loader_first_sample_bytes": first.sample_bytes,
         "loader_dataset_samples": first.samples,
-        "loader_room_bytes": max(first.room_bytes, 1.0),  # In the manifest, 0 means "not recorded".
+        "loader_room_bytes": max(first.room_bytes, 1.0),  # Memory for the page cache. In the manifest, 0 means "not recorded".
     }
     if first.later_share is not None and first.later_ns is not None:
         facts |= {"loader_later_disk_share": first.later_share, "loader_later_from_ns": first.later_ns}

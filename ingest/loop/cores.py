@@ -57,7 +57,7 @@ def _limit(group: Path) -> float:
 
 
 def core_groups(nodes: Path = NODES) -> list[frozenset[int]]:
-    """Return the cores of each memory node (a socket or a part of one).
+    """Return the cores of each NUMA node (a socket or a part of one).
 
     Empty if there is only one node or the system does not report them.
     """

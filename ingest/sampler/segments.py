@@ -12,7 +12,7 @@ from typing import Any
 from sawtooth.ingest.json_checksum import sealed
 
 SEGMENT_BYTES = 8_000_000  # small enough to delete segments one by one after a push, large enough for few files per folder
-SEGMENT_NS = 600 * 10**9  # ten minutes; the same limit for sessions that write slowly
+SEGMENT_NS = 600 * 10**9  # Ten minutes: a slow session starts a new segment after this time, even if the segment is small.
 SYNC_NS = 10**9  # A power failure loses at most the records of this period.
 # Each segment's head has these keys of meta.json, so that the segment can be read without the others.
 HEAD_KEYS = ("v", "session", "host", "boot", "versions", "name", "interval_ns", "columns", "devices")
@@ -64,7 +64,7 @@ def segments_of(folder: Path) -> dict[int, Path]:
 
 
 class SegmentWriter:
-    """Writes one session. ``durable`` has the synced bytes of each segment, which a push may send."""
+    """Writes one session. ``durable`` has the number of synced bytes per segment; a push may send these."""
 
     def __init__(self, folder: Path, meta: dict[str, Any]) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ class SegmentWriter:
             self.sync(m)
 
     def start_segment(self, m: int, w: int) -> None:
-        """Close the segment and open the next one, whose head describes the devices of ``meta``.
+        """Close the segment and open the next one; its head repeats the HEAD_KEYS of ``meta``.
 
         Raises OSError if writing fails.
         """

@@ -25,7 +25,7 @@ class SetupDifference:
     """One difference between two runs.
 
     It is either a choice ``what`` with its values ``a`` and ``b`` in words (``amount`` is B's value if it is a number), or a
-    ``finding`` of A that B no longer has, or, if ``of_b``, of B that A does not have.
+    ``finding`` that only one side has: A, or B if ``of_b``.
     """
 
     key: str
@@ -70,9 +70,9 @@ def differences(
 ) -> tuple[SetupDifference, ...]:
     """Return each difference once: changed traits and sizes first, then A's advice that B no longer needs.
 
-    ``advice`` are A's findings. A finding that advises a difference adds its rule to that difference. ``fixed`` are the
-    findings that B no longer has. If ``of_b``, ``fixed`` and ``advice`` are B's, and A does not have them. ``resized`` are the
-    sizes of layers that differ, A's first.
+    ``advice`` are A's findings. If a finding advises the change that was made, its rule is listed in that difference.
+    ``fixed`` are the findings that B no longer has. If ``of_b``, ``fixed`` and ``advice`` are B's, and A does not have them.
+    ``resized`` maps A's size of each changed layer to B's.
     """
     values = {trait.key: trait for trait in a}
     set_up = [
@@ -112,7 +112,8 @@ def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool
     """Return whether B is known not to have followed the advice of a finding of A.
 
     This is so if each choice that the advice sets is the same on both sides. Then another change removed the finding. For
-    example, without its cause no CUDA graph is needed, and B does not test what a graph would have gained.
+    example, if B launches fewer kernels, the advice to use a CUDA graph disappears although B uses none. B then says nothing
+    about the gain of a graph.
     """
     values = {trait.key: trait for trait in a}
     same_keys = {trait.key for trait in b if trait.key in values and _same_choice(values[trait.key], trait)}
@@ -136,13 +137,13 @@ def of_batch(ratio: Fraction | None, known: Sequence[SetupDifference]) -> tuple[
     entered = any(difference.key in ("samples", "tokens") or "batch" in difference.key for difference in known)
     if ratio is None or entered:
         return ()
-    return (SetupDifference("batch", "Batch size, in proportion", f"{ratio.denominator:,}", f"{ratio.numerator:,}", (), ()),)
+    return (SetupDifference("batch", "Batch size (ratio)", f"{ratio.denominator:,}", f"{ratio.numerator:,}", (), ()),)
 
 
 def effects(changes: Sequence[SetupDifference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
-    """Return the part of the step's change that each difference explains, largest share first.
+    """Return the part of the step's change that each difference explains.
 
-    Differences that explain no known part come last. Of those, arguments come first.
+    Arguments of the command line come first, then the largest share. Differences that explain no part come last.
     """
     change = sum((row.change_ms for row in waterfall), Fraction(0))
     moved = [

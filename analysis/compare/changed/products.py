@@ -1,4 +1,6 @@
-"""Recognize the model of a trace by the shapes of its matrix products.
+"""Recognize the model of a trace by the shapes of its main operators.
+
+Main operators, called products here, are matrix products, convolutions, recurrent layers, embeddings and layer norms.
 
 These shapes include those of the weights, which stay the same when the batch size or the code changes.
 """
@@ -17,7 +19,7 @@ from sawtooth.ingest.errors import SawtoothError
 PRODUCTS = r"^aten::(mm|addmm|_addmm_activation|bmm|baddbmm|_scaled_mm|_grouped_mm|convolution|convolution_backward|_cudnn_rnn|embedding|native_layer_norm)$"
 FEWEST = 4  # Number of shapes. With fewer, any two networks of square layers share half of them.
 # Share of the smaller set of shapes. Measured on 43 recordings: pairs of one model share 0.36 or more, pairs of different
-# models at most 0.33 and mostly nothing.
+# models at most 0.33 and mostly nothing. So 0.3 takes a few different models for one; ``same_model`` also compares their weights.
 OF_ONE_MODEL = 0.3
 LEAST_SCALED = 2  # Shapes that scale by the same ratio. A single one may do so by chance.
 SAME_RATIO = 0.02  # Share of operations. Work that does not grow with the batch is less than this.
@@ -32,7 +34,7 @@ _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING
 
 
 def products_of(recording: Recording) -> frozenset[str]:
-    """Return the shapes of the trace's matrix products, each with its dimensions sorted.
+    """Return the shapes of the trace's main operators, each with its dimensions sorted.
 
     Only shapes of two or more dimensions count. The result is empty if no shapes are recorded.
     """
@@ -106,8 +108,8 @@ def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None
     """Return B's batch size divided by A's, from the shapes of their products.
 
     Each shape that only A has must become a shape that only B has if one dimension is multiplied by this ratio. ``work_ratio``
-    is B's operations per step divided by A's, and must agree with it. None if ``work_ratio`` is not known, or no single
-    ratio fits. Swapping the sides inverts the ratio.
+    is B's operations per step divided by A's, and must agree with it. None if ``work_ratio`` is not known, or if no
+    ratio fits; if several do, the smallest. Swapping the sides inverts the ratio.
     """
     if not work_ratio:
         return None
@@ -118,7 +120,7 @@ def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None
 
 
 def _scaled_by(a: Collection[str], b: Collection[str], work_ratio: float) -> Fraction | None:
-    """Return the ratio that makes each shape of A alone a shape of B alone; None without a single one."""
+    """Return the smallest ratio that makes each shape of A alone a shape of B alone; None without one."""
     only_a, only_b = set(a) - set(b), set(b) - set(a)
     ratios = [{ratio for other in only_b if (ratio := _one_dimension(shape, other)) is not None} for shape in only_a]
     if len(ratios) < LEAST_SCALED:

@@ -16,7 +16,7 @@ from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Recording
 
 NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or a part of a run.
-TF32_SHARE = 0.01  # Share of the time of FP32 products. Less time comes from kernels with a misleading name.
+TF32_SHARE = 0.01  # Of the FP32 products' time. Tensor cores with a smaller share are kernels that their names wrongly suggest.
 OFTEN = 0.75  # Share of steps that copy values to the host. A loss that is read only now and then is below it.
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
@@ -58,15 +58,14 @@ class Trait:
 class _Choice:
     """How to recognize one choice by the names in a trace.
 
-    ``values`` are tried in order: a value, and the regular expression of the names that show it. ``otherwise`` is the value if
-    no expression matches but a name matches ``needs``. If ``needs`` is "", any trace with GPU work gets it.
+    ``values`` are tried in order: a value, and the regular expression of the names that show it. ``otherwise`` is the value of
+    a trace with GPU work if no expression matches.
     """
 
     key: str
     what: str
     values: tuple[tuple[str, str], ...]
     otherwise: str | None = None
-    needs: str = ""
     explains: tuple[str, ...] = ()
 
 
@@ -76,7 +75,7 @@ _CHOICES = (
     _Choice("compile", "torch.compile", (("on", "Torch-Compiled Region|^triton_(poi|per|red)_"),), "off",
             explains=("other_compute", *LAUNCHES, "compilation")),
     _Choice("graph", "CUDA graphs", (("on", "(cuda|cu|hip)GraphLaunch"),), "off", explains=LAUNCHES),
-    # A layer also lets cuDNN compute in TF32, so this choice comes before the dtype.
+    # A recurrent layer may also make cuDNN use TF32, so a changed layer is listed before the changed dtype.
     _Choice("recurrent", "Recurrent layers", (("nn.LSTM", "^aten::lstm$"), ("nn.GRU", "^aten::gru$"), ("nn.RNN", "^aten::rnn_(tanh|relu)$"),
             ("one LSTMCell per time step", r"^aten::(lstm_cell|_thnn_fused_lstm_cell)$"),
             ("one GRUCell per time step", r"^aten::(gru_cell|_thnn_fused_gru_cell)$"), ("one RNNCell per time step", r"^aten::rnn_(tanh|relu)_cell$")),
@@ -95,7 +94,7 @@ _CHOICES = (
 )  # fmt: skip
 _DTYPES = """SELECT s.input_types, w.category, w.tensor_cores, sum(w.ns)::BIGINT AS ns FROM flop_work w JOIN signatures s USING (signature_id)
     WHERE w.device = ? AND w.category IN ('gemm', 'conv', 'attention') AND s.input_types IS NOT NULL GROUP BY ALL ORDER BY ns DESC"""
-_NARROW = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("double", "fp64"))
+_OTHER_DTYPES = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("double", "fp64"))
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def _reads(read_back: ReadBack) -> Trait:
         "GPU values copied to the host",
         str(read_back),
         ("host_sync", "blocking_copy"),
-        kind="in every step" if read_back.often else "now and then, or never",
+        kind="in most steps" if read_back.often else "now and then, or never",
         amount=read_back.a_step if read_back.often else None,
     )
 
@@ -187,21 +186,19 @@ def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:
     for value, pattern in choice.values:
         if recording.named(pattern):
             return value
-    if choice.otherwise is None or run.lead is None:
-        return None
-    return choice.otherwise if not choice.needs or recording.named(choice.needs) else None
+    return choice.otherwise if run.lead is not None else None
 
 
 def _dtype(recording: Recording, device: int) -> str | None:
     """Return the dtype that takes most of the products' time; None if shapes are not recorded.
 
-    FP32 inputs count as TF32 if any of their products run on tensor cores. The program allows TF32; the library then chooses it
-    for each product.
+    FP32 inputs count as TF32 if more than TF32_SHARE of their time is on tensor cores. Even where the program allows TF32, the
+    library uses it only for some products.
     """
     times: dict[str, int] = {}
     on_tensor_cores = 0
     for types, category, tensor_cores, ns in recording.rows(_DTYPES, [device]):
-        dtype = next((name for text, name in _NARROW if text in types), "FP32")
+        dtype = next((name for text, name in _OTHER_DTYPES if text in types), "FP32")
         times[dtype] = times.get(dtype, 0) + ns
         on_tensor_cores += ns if dtype == "FP32" and category != "attention" and tensor_cores in ("yes", "likely") else 0
     if not times:

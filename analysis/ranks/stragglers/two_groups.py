@@ -1,4 +1,7 @@
-"""Ranks in two groups of which most ranks are late, so that no rank is an exception."""
+"""Ranks that split into an early and a late group.
+
+The late group has at least half of the ranks, so no single rank is an outlier.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
 from sawtooth.analysis.ranks.stragglers.excess import OUTLIER_MADS, PERSISTENT
 from sawtooth.analysis.run.job import RankGroup, Split
 
-APART = 2.0  # times the spread of either group: with less distance, the ranks are one scattered group
+APART = 2.0  # The gap between the groups is at least this many times the larger group's spread; else they are one group.
 FEWEST_LATE = 2
 
 
@@ -24,10 +27,11 @@ def split_of(
     hosts: Sequence[str | None],
     step_ms: float,
 ) -> Split | None:
-    """Return the two groups in which equal ranks arrive at their collectives, as recorded.
+    """Return the early and the late group among peers, from the recorded arrivals at collectives.
 
-    It is None if there are no two groups, or if fewer than half of the ranks are late. All sequences are by position;
-    ``step_ms`` is the job's step as recorded. Of several sets of peers, the one with the largest distance is returned.
+    None if there are no two groups, or if fewer than half of the peers are late. ``peers`` are sets of ranks with the same work.
+    All sequences are by position. ``step_ms`` is the job's recorded step time. If several sets of peers split, the split with
+    the largest delay is returned.
     """
     delay = recorded.delay_ms()
     if not delay.size:

@@ -17,7 +17,7 @@ from sawtooth.app.page.parts import work_map
 from sawtooth.app.theme import OWNERS
 from sawtooth.app.words import categories
 
-# Characters of a kernel's name that its column shows completely, also on a narrow page; width in pixels.
+# A name of up to NAME_SHOWN characters fits into a column of NAME_WIDTH pixels, even on a narrow page.
 NAME_SHOWN, NAME_WIDTH = 35, 265
 ON_A_PHONE = 12  # rows of two lines; a search finds the others
 ROW = "row"  # address parameter: the row whose details are open
@@ -27,7 +27,7 @@ TEN_ROWS = 392  # pixels: with this height, the details of the chosen row begin 
 def all_columns() -> bool:
     """Let the viewer ask for all columns; the address stores the choice.
 
-    The first columns answer the question and fit on a laptop's page.
+    Without it, only the most important columns are shown, which fit on a laptop's page.
     """
     return st.toggle("All columns", key="columns", bind="query-params")
 
@@ -87,9 +87,9 @@ def table(
 
 def narrow(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
     """Show the first rows in two lines each, for a phone."""
-    largest, many = float(rows["share"].max()) or 1.0, rows.head(ON_A_PHONE)
+    largest, first = float(rows["share"].max()) or 1.0, rows.head(ON_A_PHONE)
     kept = {**st.query_params.to_dict(), "run": run}
-    keys = [work_map.key_of(by, row) for row in many.to_dict("records")]
+    keys = [work_map.key_of(by, row) for row in first.to_dict("records")]
     lines = [
         cards.NarrowRow(
             name=name,
@@ -100,9 +100,9 @@ def narrow(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
             colour=OWNERS[row["owner"]].on(frame.dark()),
             kind=categories.named(row["category"]) if by != "category" and isinstance(row["category"], str) else "",
         )
-        for name, key, row in zip(short_names(many, by), keys, many.to_dict("records"), strict=True)
+        for name, key, row in zip(short_names(first, by), keys, first.to_dict("records"), strict=True)
     ]
     with st.container(key="work_narrow"):
         cards.narrow_rows(lines, caption)
         if (more := len(rows) - len(lines)) > 0:
-            cards.small(f"{fmt.count(more)} smaller: search for a name, or use the CSV.")
+            cards.small(f"{fmt.count(more)} smaller rows are not shown. Search for a name, or use the CSV.")

@@ -27,7 +27,9 @@ def show(choice: Choice, known: Mapping[str, Manifest]) -> None:
         return
     settings = varied(runs)
     if not settings:
-        cards.small("These runs differ in no recorded setting. Give each one on the Runs page, such as the tag batch_size=64.")
+        cards.small(
+            "These runs differ in no recorded setting. On the Runs page, give each run a tag with its value, such as batch_size=64."
+        )
         return
     setting = st.selectbox("Setting", settings, key="setting", bind="query-params") if len(settings) > 1 else settings[0]
     lacking = compare_choice.lacking(runs, setting)

@@ -47,7 +47,7 @@ def show(manifests: list[Manifest]) -> None:
     lost_to = {m.id: card.lost_to for m in ordered if group == "loss" and (card := stored_card(m, frame.data_folder()))}
     if any((card := stored_card(m, frame.data_folder())) is not None and card.utilization for m in ordered[:shown]):
         with st.container(key="card_line"):
-            cards.small("The line on a card is GPU utilization at the end of its recording.")
+            cards.small("The line on a card shows GPU utilization over the last part of its recording.")
     seen: set[str] = set()
     for number, (name, runs) in enumerate(listing.grouped(ordered[:shown], group, lost_to)):
         once = [m for m in runs if m.id not in seen]  # show each card only once, because its checkbox has one key
@@ -67,7 +67,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"runs_chosen-{_fold(manifests)}"):
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
-        view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # `view` is Live's
+        view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # the key `view` belongs to the Live page
     kept = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     cards_of = {run: card.readings for run, card in kept.items()}
     ordered = listing.ordered(
@@ -82,7 +82,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
 
 
 def _fold(manifests: list[Manifest]) -> str:
-    """Show a phone's button that folds search and order; return "open" or "folded"."""
+    """On a phone, show a button that folds search and sorting; return "open" or "folded"."""
     wanted = st.session_state.get("find") or st.query_params.get("find")
     chosen = ", ".join([*([f"“{clean(wanted, 20)}”"] if wanted else []), *_order_chosen(listing.tags(manifests))])
     is_open = bool(st.session_state.get("runs_fold_open"))
@@ -176,7 +176,10 @@ def _card(manifest: Manifest) -> None:
 
 
 def known(manifest: Manifest, *, at_once: bool = True) -> Card:
-    """Return the run's card; without ``at_once``, and for a large run, a child process makes it first."""
+    """Return the run's card, or a placeholder while a child process analyses the run.
+
+    For a large run, or without ``at_once``, a child process is started.
+    """
     kept = stored_card(manifest, frame.data_folder())
     if kept is not None:
         return kept

@@ -29,8 +29,8 @@ def bars(comparison: Comparison, step: Step) -> list[WaterfallBar]:
 def steps_divided(comparison: Comparison) -> tuple[Step, ...]:
     """Return the steps that can be divided on both sides, the run's own first.
 
-    GPU steps are compared only with GPU steps, and host steps only with host steps. The result is empty for two models, and if
-    a GPU's step time is not known, as in a trace that is cut off.
+    GPU steps are compared only with GPU steps, and host steps only with host steps. The result is empty if the sides ran
+    different models, and if a GPU's step time is not known, as in a trace that is cut off.
     """
     worked = gpu_worked(comparison)
     unknown = comparison.best.a is None or comparison.best.b is None
@@ -47,20 +47,20 @@ def _undivided_sides(comparison: Comparison) -> str:
 
 
 def undivided(comparison: Comparison) -> tuple[str, str, str]:
-    """Return what is missing if no step can be divided, why, and the command or code that records it."""
+    """Return why no step can be divided, what to do, and the command or code for it."""
     worked = gpu_worked(comparison)
     if worked[0] != worked[1]:
         lacks = "A" if worked[1] else "B"
         return (
-            f"Side {lacks} has no recorded GPU work, the other side has: only what both have is compared.",
+            f"Side {lacks} has no recorded GPU work, but the other side does. Only what both recorded is compared.",
             f"Record {lacks} with a GPU, or compare it with another run without GPU work.",
             "sawtooth run train.py",
         )
     if not worked[0]:
         lack = _undivided_sides(comparison)
-        of = f"of {lack}" if len(lack) == 1 else "of either run"
+        which = f"The recording of {lack} does not show" if len(lack) == 1 else "Neither recording shows"
         return (
-            f"Nothing recorded shows where the step {of} goes.",
+            f"{which} where the time of a step goes.",
             f"Record a profile of {lack if len(lack) == 1 else 'both'} with marked steps, and both steps are divided here.",
             "sawtooth run train.py",
         )
@@ -74,19 +74,19 @@ def undivided(comparison: Comparison) -> tuple[str, str, str]:
 def title(parts: list[WaterfallBar], step: Step, *, shown: bool = True) -> str:
     """Return the waterfall's finding: the change, and the largest part in the same direction.
 
-    ``shown`` says whether the change is statistically shown.
+    ``shown`` says whether the change is statistically significant.
     """
     where = "The step changed" if step == "run" else "Under the profiler the step changed"
     change = sum(part.change_ms for part in parts)
     total = fmt.signed(fmt.duration_ms(change), change)
     same_way = [part for part in parts if part.change_ms * change > 0]
     if not same_way:
-        return f"{where} by nothing"
+        return f"{where.removesuffix(' changed')} did not change"
     if step == "run" and not shown:
-        return f"The parts of both steps; their difference, {total}, is uncertain"
+        return f"The parts of both steps (the steps differ by {total}, but this is uncertain)"
     same_way = [part for part in same_way if part.resolved]
     if not same_way:
-        return f"{where} by {total}; in which part is not resolved"
+        return f"{where} by {total}; it is not clear which part changed"
     largest = max(same_way, key=lambda part: abs(part.change_ms))
     amount = fmt.signed(fmt.duration_ms(largest.change_ms), largest.change_ms)
     return f"{where} by {total}; the largest part is {largest.label}, {amount}"
@@ -96,14 +96,15 @@ def method(step: Step, *, host: bool = False) -> str:
     """Return how the waterfall is computed; ``host`` is for runs without GPU work."""
     if host:
         return (
-            "Each side's step, by its own marks where it has some, divided as its profiled steps are: waiting for batches, inside operators, and "
-            "neither. Where there is no profile, by what the loader's samples took. The changes of the parts sum exactly to the change of the step."
+            "Each side's step time comes from its own marks, if it has any. It is divided in the same proportions as its profiled steps: waiting for "
+            "batches, inside operators, and the rest. Without a profile, the waiting time is estimated from the loader's time per sample. The changes "
+            "of the parts sum exactly to the change of the step."
         )
     if step == "run":
         return (
-            "Each side's step, as the best evidence says, divided among owners and causes: by a replay of the trace without the profiler's "
-            "own cost, or as profiled where the profiled steps are the best evidence. What the run takes beyond them stands as time no "
-            "profiled step shows. The changes of the parts sum exactly to the change of the step time."
+            "Each side's step time is the best estimate available. A replay of the trace without the profiler's cost divides it among owners "
+            "and causes; if the profiled steps are the best estimate, they are divided as recorded. If the run's steps are longer than that, the "
+            "rest is shown as time outside the profiled steps. The changes of the parts sum exactly to the change of the step time."
         )
     return (
         "Every nanosecond of each side's steady window has one owner and, where it is lost, one cause. Per step, the changes of the parts sum "

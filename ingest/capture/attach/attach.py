@@ -21,7 +21,7 @@ from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
 from sawtooth.ingest.capture.command import launch, settings
-from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, left_over, parts_folder, unpacked
+from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, keep_unpacked, left_over, parts_folder
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_of, remarks, runs_of
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.loop.command import name_of
@@ -113,7 +113,7 @@ def attach(
         try:
             _write(recording, bundle, name, RECORDED.format(pid=pid, seconds=recording.seconds), launched)
         except Exception as error:  # After a full disk or a bug of ours, the recorded parts stay on the disk.
-            launched.missing.append(unpacked(error, recording.folder, bundle))
+            launched.missing.append(keep_unpacked(error, recording.folder, bundle))
         return launched
 
 

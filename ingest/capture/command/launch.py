@@ -21,7 +21,7 @@ from sawtooth.ingest.capture import sampler_process
 from sawtooth.ingest.capture.command import no_profile, parts, progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
-from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, left_over, parts_folder, unpacked
+from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, keep_unpacked, left_over, parts_folder
 from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, remarks, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.in_process import postponed
@@ -149,7 +149,7 @@ def run(
                 write(bundle, name, command, recorded, runs, launched)
         except Exception as error:
             # After a full disk or a bug of ours, the training's exit code is still returned and the recorded parts stay.
-            launched.missing.append(unpacked(error, folder, bundle))
+            launched.missing.append(keep_unpacked(error, folder, bundle))
         return launched
 
 

@@ -22,7 +22,7 @@ PREFIX = "sawtooth-run-"
 LOCK = "lock"
 LOADED = "loaded"  # made by startup/sitecustomize.py in every Python that it reaches
 RECORDED = ("marks-*.jsonl", "trace-*.json", "live/*/meta.json")
-AT = "-at"  # in the name of a later trace, before the number of the step that precedes its profile
+AT = "-at"  # Later traces are named NAME-atSTEP, where STEP is the last step before the profile.
 LATER_PROFILES = 9  # Of the profiles after the first, only so many are stored, because weeks of training would fill the disk.
 RESERVED_BYTES = 4096  # for a note on an error and its process
 TAIL_BYTES = 64  # a trace ends with a brace, and perhaps a line break
@@ -103,9 +103,10 @@ def check_whole(trace: Path) -> None:
 
 
 def publish(part: Path, trace: Path, later: list[Path], began: int | None) -> None:
-    """Give the trace in ``part`` the name ``trace``, or one with the step ``began`` if that is known.
+    """Move the trace in ``part`` to ``trace``, with the step ``began`` in the name of a later profile.
 
-    ``began`` is the step before its profile. Of these traces, only the newest LATER_PROFILES stay, in ``later``. Raises OSError if the trace is not whole.
+    ``began``, given for every profile after the first, is the last step before it. ``later`` lists these traces; the oldest is
+    deleted if there are more than LATER_PROFILES. Raises OSError if the trace is not whole.
     """
     check_whole(part)
     if began is not None:
@@ -146,7 +147,7 @@ def keep(folder: Path, bundle: Path) -> Path:
     return folder
 
 
-def unpacked(error: Exception, folder: Path, bundle: Path) -> str:
+def keep_unpacked(error: Exception, folder: Path, bundle: Path) -> str:
     """Save the files of ``folder`` beside ``bundle`` or in place; return a sentence with reason and path."""
     kept = keep(folder, bundle)
     why = f"{error.strerror}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
@@ -160,7 +161,7 @@ def keep_samples(folder: Path, bundle: Path) -> str:
         return ""
     kept = free_name(bundle.with_name(f"{bundle.stem}-telemetry.jsonl"))
     shutil.move(samples, kept)
-    return f" What was sampled of the GPUs is in {kept}."
+    return f" The GPU telemetry is in {kept}."
 
 
 def keep_snapshots(folder: Path, bundle: Path) -> list[str]:

@@ -57,7 +57,7 @@ class Notes:
             self.write()
 
     def note_values(self, **facts: Any) -> None:
-        """Note values of which there is one for each process."""
+        """Note values that a process has only once."""
         self.content.update(facts)
         self.write()
 

@@ -165,7 +165,7 @@ def test_summaries_of_two_jobs_are_refused(tmp_path: Path) -> None:
     summaries_of(tmp_path / "other", Planted(), ranks=4)
     for path in (tmp_path / "other" / "summaries").iterdir():
         path.rename(tmp_path / "summaries" / path.name)
-    with pytest.raises(UsageError, match="of 2 jobs"):
+    with pytest.raises(UsageError, match="to 2 jobs"):
         reduced(tmp_path)
 
 

@@ -106,7 +106,7 @@ def test_the_largest_part_named_goes_the_way_of_the_change():
     there, back = compare(side(a), side(b)), compare(side(b), side(a))
     assert "idle" not in step_parts.title(step_parts.bars(back, "run"), "run").split("largest part is")[1]
     assert step_parts.title(step_parts.bars(there, "run"), "run").startswith("The step changed by −2.00")
-    assert step_parts.title(step_parts.bars(compare(side(a), side(a)), "run"), "run") == "The step changed by nothing"
+    assert step_parts.title(step_parts.bars(compare(side(a), side(a)), "run"), "run") == "The step did not change"
 
 
 def profiled(counted, *ledger):

@@ -1,6 +1,7 @@
 """Changes of DistributedDataParallel's arguments: bucket size, bucket views, static graph.
 
-The proof is what DDP itself logs after the third step. The change is not made for a constructor that rejects the argument. Standard library only.
+What DDP itself logs after the third step proves that a change took effect. If this version of DDP does not accept an argument, its
+change is skipped. Weights become channels-last here too if the trial requests it, before DDP receives the module. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 BUCKET, VIEW, STATIC = "ddp-bucket-size", "ddp-gradient-views", "ddp-static-graph"
 MIB = 1 << 20
-AFTER = 3  # steps: DDP builds its buckets again after the first step
+AFTER = 3  # steps: DDP rebuilds its buckets after the first step; after the third, its log describes the new ones
 
 
 def _watch(module: ModuleType, inside: Inside) -> None:

@@ -57,7 +57,7 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
     ``text`` is the file or its first part; ``size`` is the number of bytes read.
     """
     if not text:
-        return SourceError("E-EMPTY", "The file has only blanks. Record or copy it again.")
+        return SourceError("E-EMPTY", "The file is empty or has only white space. Record or copy it again.")
     if not text.startswith(b"{"):
         if min(text[:BINARY_BYTES]) < LEAST_OF_TEXT and not text.startswith(UTF_16):
             return SourceError(

@@ -84,7 +84,7 @@ def test_other_batch_size_is_recognised_from_shapes():
         )
         for name, ms, flops, shapes in (("a", 13.0, 3e9, OF_64), ("b", 15.0, 384e9, OF_8192))
     )
-    assert setup_changes.rows(compare(a, b))[0][:3] == ("Batch size, in proportion", "1", "128")
+    assert setup_changes.rows(compare(a, b))[0][:3] == ("Batch size (ratio)", "1", "128")
     assert setup_changes.nothing(compare(a, replace(b, products=frozenset()))).startswith(
         "The recordings do not show what was changed"
     )
