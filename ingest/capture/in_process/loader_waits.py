@@ -153,7 +153,8 @@ def _through(
 
 
 def _source(loader: Any) -> WaitedDataset:
-    dataset, size = getattr(loader, "dataset", None), 0
+    dataset: Any = getattr(loader, "dataset", None)
+    size = 0
     with contextlib.suppress(Exception):  # an IterableDataset has no length, and a user's own may fail
         size = len(dataset)
     return WaitedDataset(type(dataset), size, id(dataset))
