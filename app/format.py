@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import time
 import unicodedata
 from decimal import Decimal
 
@@ -177,6 +178,11 @@ def times(value: float, digits: int = 3) -> str:
 def money(value: float, currency: str = "$") -> str:
     """Return an amount of money: $ 12.40, $ 1,240."""
     return f"{currency}{_THIN}{value:,.2f}" if abs(value) < 1000 else f"{currency}{_THIN}{value:,.0f}"
+
+
+def day_and_time(ns: float) -> str:
+    """Return a Unix time in ns as "29 Nov 14:05 UTC"."""
+    return time.strftime("%d %b %H:%M UTC", time.gmtime(ns / 1e9))
 
 
 def spaced(sentence: str) -> str:

@@ -94,7 +94,7 @@ class Pauses:
         return self.ms_per_step / (step_ms if self.in_step else step_ms + self.ms_per_step)
 
     def left_out(self, step_ms: float) -> str:
-        """Return a sentence that the step time excludes these pauses, with the step time that includes them."""
+        """Say that the step time excludes these pauses, and how long the step is with them."""
         per_pause = " each" if len(self.ms) > 1 else ""
         return (
             f"Between steps, the loop {DOES[self.reason]} {in_times(len(self.ms))}, {self.long}{per_pause}; this is not part of the step time. "

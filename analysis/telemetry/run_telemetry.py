@@ -54,7 +54,7 @@ class RunTelemetry:
         )
 
     def profile_ns(self, sampled: DeviceTelemetry | None, trace: RecordingRow) -> tuple[int, int] | None:
-        """Return the (first, last) times of a trace on the clock of ``sampled``; None if they share no clock."""
+        """Return a trace's first and last times on the clock of ``sampled``; None without a common clock."""
         clock = self.clocks.get(sampled.recording_id) if sampled is not None else None
         return trace.span_ns if clock is not None and clock.shares(trace.clock) else None
 

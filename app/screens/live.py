@@ -130,9 +130,7 @@ def _gpu(session: LiveSession) -> LiveGpu:
 
 def _label(info: SessionInfo) -> str:
     state = "live" if info.live(time.time()) else "ended"
-    return fmt.clean(
-        f"{state} · {info.name or info.host} · {time.strftime('%d %b %H:%M', time.gmtime(info.started_ns / 1e9))} UTC", 70
-    )
+    return fmt.clean(f"{state} · {info.name or info.host} · {fmt.day_and_time(info.started_ns)}", 70)
 
 
 def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -17,7 +16,7 @@ from sawtooth.analysis.compare.prediction_record import remember
 from sawtooth.analysis.compare.sweep import Sweep, device_memory, sweep, value_of
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app import places
-from sawtooth.app.format import clean, duration_ms
+from sawtooth.app.format import clean, day_and_time, duration_ms
 from sawtooth.app.page import cards, current_result, frame
 from sawtooth.app.page.default_pair import likely_pair
 from sawtooth.app.page.runs import listing, table
@@ -126,23 +125,24 @@ def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
     sides = {"a": ",".join(choice.a), "b": ",".join(choice.b)}
     missing = "a" if choice.b else "b"
     cards.narrow_rows(
-        [
-            cards.NarrowRow(
-                name=" · ".join(filter(None, (clean(manifest.name, 60), table.first_change(card) if card.gpu else ""))),
-                address=places.address("compare", {key: ids for key, ids in (sides | {missing: manifest.id}).items() if ids}),
-                chosen=False,
-                value=duration_ms(step_ms)
-                if (step_ms := table.step_of(card))
-                else "no step time"
-                if card.gpu
-                else "not analysed yet",
-                bar=f"{(step_ms or 0.0) / longest:.1%}",
-                colour=ACCENT.on(frame.dark()),
-                kind=f"{gpu + ' · ' if (gpu := short_gpu(clean(card.gpu, 40))) else ''}{datetime.fromtimestamp(manifest.created_ns // 10**9, UTC):%d %b %H:%M} UTC",
-            )
-            for manifest, card in others
-        ],
+        [_partner(manifest, card, sides | {missing: manifest.id}, longest) for manifest, card in others],
         "Runs to compare with: first change, step, GPU, and when each was added",
+    )
+
+
+def _partner(manifest: Manifest, card: Card, sides: Mapping[str, str], longest_ms: float) -> cards.NarrowRow:
+    """Return the row of a run that becomes one of ``sides``; its bar is the step relative to ``longest_ms``."""
+    step_ms = table.step_of(card)
+    without_step = "no step time" if card.gpu else "not analysed yet"
+    change, gpu = table.first_change(card) if card.gpu else "", short_gpu(clean(card.gpu, 40))
+    return cards.NarrowRow(
+        name=" · ".join(filter(None, (clean(manifest.name, 60), change))),
+        address=places.address("compare", {key: ids for key, ids in sides.items() if ids}),
+        chosen=False,
+        value=duration_ms(step_ms) if step_ms else without_step,
+        bar=f"{(step_ms or 0.0) / longest_ms:.1%}",
+        colour=ACCENT.on(frame.dark()),
+        kind=" · ".join(filter(None, (gpu, day_and_time(manifest.created_ns)))),
     )
 
 

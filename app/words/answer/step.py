@@ -80,7 +80,7 @@ class StepAnswer:
         return " and ".join(self._wait(owner, cause, ms) for owner, cause, ms in waits)
 
     def _wait(self, owner: str, cause: str | None, ms: float) -> str:
-        """Return a wait in words; if only some steps have it, also how long it is in these and in the others."""
+        """Return a wait in words, for an uneven one also its time in the slow steps and in the others."""
         time, wait = fmt.duration_ms(ms), self.uneven.get(cause or "")
         if wait is None or not wait.mean_ms:
             return f"{time} {self._reason(owner, cause)}"
