@@ -131,7 +131,7 @@ def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
 
 
 def _partner(manifest: Manifest, card: Card, sides: Mapping[str, str], longest_ms: float) -> cards.NarrowRow:
-    """Return the row of a run that becomes one of ``sides``; its bar is the step relative to ``longest_ms``."""
+    """Return the row of a run that is offered as a partner; its bar is the step over ``longest_ms``."""
     step_ms = table.step_of(card)
     without_step = "no step time" if card.gpu else "not analysed yet"
     change, gpu = table.first_change(card) if card.gpu else "", short_gpu(clean(card.gpu, 40))
