@@ -128,6 +128,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     command: list[str] = []
 
     @property
+    def all_settings(self) -> dict[str, str]:
+        """The settings, with those of ``key=value`` tags."""
+        tags = dict(tag.split("=", 1) for tag in self.tags if "=" in tag)
+        return {key.strip(): value.strip() for key, value in {**tags, **self.settings}.items()}
+
+    @property
     def recorded_command(self) -> list[str]:
         """The command of `sawtooth run`, also for runs that have it in their notes only.
 

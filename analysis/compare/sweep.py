@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.units import significant
 from sawtooth.ingest.errors import UsageError
@@ -102,7 +101,7 @@ class Sweep:
 
 def varied(manifests: Sequence[Manifest]) -> list[str]:
     """Return the settings whose values differ between the runs, in alphabetical order."""
-    settings = [settings_of(manifest) for manifest in manifests]
+    settings = [manifest.all_settings for manifest in manifests]
     keys = {key for values in settings for key in values}
     return sorted(key for key in keys if len({values.get(key) for values in settings}) > 1)
 
@@ -113,7 +112,7 @@ def value_of(manifest: Manifest, setting: str) -> str | None:
     The batch size may also come from the run's samples per step.
     """
     samples = manifest.facts.samples_per_step
-    return settings_of(manifest).get(setting) or (f"{samples:.12g}" if setting == BATCH and samples else None)
+    return manifest.all_settings.get(setting) or (f"{samples:.12g}" if setting == BATCH and samples else None)
 
 
 def device_memory(run: RunResult, library: Library) -> int | None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from sawtooth.analysis.metrics.reading import Reading, missing, worst
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.run.verdict import busy_share_of_best
 
 STEPS_PER_EPOCH = "steps_per_epoch"  # the setting, or the tag steps_per_epoch=5004, with the length of an epoch
@@ -62,7 +61,7 @@ def _work(run: RunResult) -> tuple[str, Reading]:
 
 
 def _steps_per_epoch(run: RunResult) -> Reading:
-    text = settings_of(run.manifest).get(STEPS_PER_EPOCH)
+    text = run.manifest.all_settings.get(STEPS_PER_EPOCH)
     try:
         steps = float(text) if text is not None else math.nan
     except ValueError:

@@ -1,48 +1,42 @@
-"""One rank of a run by itself: a device of a trace with its steps, ledger, step time and metrics."""
+"""Each device of a trace as a rank of the run, with its steps, ledger, step time and metrics."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
 
-from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS, LOADS_INLINE
 from sawtooth.analysis.derive.lost.uneven import uneven_waits
 from sawtooth.analysis.integrity import captures, cut_files, devices, names, operators, ranges, times
+from sawtooth.analysis.integrity.failed_check import FailedCheck
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, GpuPeaks, identify
-from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
-from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.loader_rate import feeding
 from sawtooth.analysis.metrics.metric import DeviceMeasurements
 from sawtooth.analysis.metrics.registry import readings_of
-from sawtooth.analysis.metrics.step_time import choose_step_time
+from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.run.model import LedgerRow, RankResult
+from sawtooth.analysis.run.recorded_work import outside_ns, owned_ns, recorded_ledger, step_work
 from sawtooth.analysis.run.scaled_ledger import at_best
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.store.calibration import dispatch_of
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
-from sawtooth.analysis.telemetry import run_telemetry as run_telemetry
-from sawtooth.analysis.telemetry.representativeness import judge_profile
+from sawtooth.analysis.telemetry import run_telemetry
+from sawtooth.analysis.telemetry.representativeness import Representativeness, judge_profile
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
-NEVER_WAITED = 0.01  # share of the step; a loader that costs the profiled steps less had its batches ready
-# The largest cost of recording an operator without launches. A loader on a slow host had 7 µs for each of 5,149 operators.
-MOST_RECORDING_NS = 8_000
 WITHOUT_SMS = ("meta", "huawei", "intel")  # makers whose traces have launch sizes of other units, or none
-QUEUED_NS = 1_000_000  # an operation that starts this long after its launch was queued; on an idle GPU it takes some 10 µs
 _SQL = queries_of(__file__)
-WITHIN_GPU = r"DtoD|Device -> Device|Device-to-Device|DeviceToDevice"  # copies within the GPU's memory
 
 
 @dataclass(frozen=True)
@@ -63,152 +57,197 @@ class RankTrace:
     def ranks(self) -> list[tuple[RankResult, DeviceMeasurements]]:
         """Return each device with work as a rank, with the data that its metrics are computed from."""
         devices = [int(row[0]) for row in self.recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
-        return [self._rank(device) for device in devices]
+        return [_DeviceTrace(self, device).rank() for device in devices]
 
     @cached_property
-    def _facts(self) -> dict[str, str]:
+    def stored_facts(self) -> dict[str, str]:
         """The derived file's facts, as JSON."""
         return {str(key): str(value) for key, value in self.recording.rows("SELECT key, value FROM facts")}
 
-    def _facts_of(self, device: int) -> DeviceFacts:
-        return from_json(self._facts.get(f"device_{device}", "{}"), DeviceFacts)
 
-    def _rank(self, device: int) -> tuple[RankResult, DeviceMeasurements]:
-        recording, row = self.recording, self.row
-        facts = self._facts_of(device)
-        steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
-        counted = int(steps["counted"].sum())
+@dataclass(frozen=True)
+class _DeviceTrace:
+    """One device of a trace. Each property reads or computes one thing; ``rank`` puts them together."""
+
+    trace: RankTrace
+    device: int
+
+    @property
+    def recording(self) -> Recording:
+        return self.trace.recording
+
+    @cached_property
+    def facts(self) -> DeviceFacts:
+        return from_json(self.trace.stored_facts.get(f"device_{self.device}", "{}"), DeviceFacts)
+
+    @cached_property
+    def step_source(self) -> str:
+        return str(json.loads(self.trace.stored_facts.get("step_source", '"none"')))
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        return self.recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [self.device])
+
+    @cached_property
+    def counted(self) -> int:
+        """The number of steps that the results are computed from."""
+        return int(self.steps["counted"].sum())
+
+    @cached_property
+    def outside_ns(self) -> int:
+        """The time before the first and after the last operation, which is idle time if there are no steps."""
+        return 0 if self.counted or not self._steps_ns else outside_ns(self.recording, self.trace.row, self.device)
+
+    @cached_property
+    def _steps_ns(self) -> int:
         sql = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?"
-        window_ns = int(recording.rows(sql, [device])[0][0])
-        outside_ns = 0 if counted or not window_ns else _outside_ns(recording, row, device)
-        window_ns += outside_ns
-        waits = recording.frame(_SQL["waits"], [device])
-        idle_ns = waits[waits["owner"] == "idle"].groupby("step")["ns"].sum()
-        name, gpu = self._gpu(device)
-        kernels = recording.frame(_SQL["kernels"], [device])
-        if row.vendor in WITHOUT_SMS:
-            kernels = kernels.assign(sm_ns=float("nan"))
-        recorded = _ledger(recording, device, window_ns, counted, outside_ns)
-        sampled = self.telemetry.of(row.id, device)
-        profile_ns = self.telemetry.profile_ns(sampled, row)
-        work = self._work(device, facts, recorded, counted, gpu) if counted else None
-        by_telemetry = run_telemetry.telemetry_evidence(sampled, profile_ns, work) if work is not None else None
-        best = choose_step_time(
-            steps,
-            facts.estimate,
-            self.user.step_time_ms,
-            work=work,
-            telemetry=by_telemetry if isinstance(by_telemetry, StepTimeEvidence) else None,
-            marks=self.marks,
-            fed=feeding(self.user),
+        return int(self.recording.rows(sql, [self.device])[0][0])
+
+    @property
+    def window_ns(self) -> int:
+        """The time that the ledger divides."""
+        return self._steps_ns + self.outside_ns
+
+    @cached_property
+    def waits(self) -> pd.DataFrame:
+        return self.recording.frame(_SQL["waits"], [self.device])
+
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        kernels = self.recording.frame(_SQL["kernels"], [self.device])
+        return kernels.assign(sm_ns=float("nan")) if self.trace.row.vendor in WITHOUT_SMS else kernels
+
+    @cached_property
+    def recorded_ledger(self) -> list[LedgerRow]:
+        """The ledger of the profiled steps."""
+        return recorded_ledger(self.recording, self.device, self.window_ns, self.counted, self.outside_ns)
+
+    @cached_property
+    def ledger(self) -> list[LedgerRow]:
+        """The ledger at the best step time."""
+        return at_best(self.recorded_ledger, self.best)
+
+    @cached_property
+    def sampled(self) -> DeviceTelemetry | None:
+        return self.trace.telemetry.of(self.trace.row.id, self.device)
+
+    @cached_property
+    def profile_ns(self) -> tuple[int, int] | None:
+        return self.trace.telemetry.profile_ns(self.sampled, self.trace.row)
+
+    @cached_property
+    def work(self) -> StepWork | None:
+        if not self.counted:
+            return None
+        dispatch = self.gpu.dispatch if self.gpu is not None else UNMEASURED_DISPATCH
+        return step_work(self.recording, self.device, self.facts, self.recorded_ledger, self.counted, dispatch)
+
+    @cached_property
+    def by_telemetry(self) -> StepTimeEvidence | str | None:
+        return run_telemetry.telemetry_evidence(self.sampled, self.profile_ns, self.work) if self.work is not None else None
+
+    @cached_property
+    def best(self) -> BestStepTime:
+        return choose_step_time(
+            self.steps,
+            self.facts.estimate,
+            self.trace.user.step_time_ms,
+            work=self.work,
+            telemetry=self.by_telemetry if isinstance(self.by_telemetry, StepTimeEvidence) else None,
+            marks=self.trace.marks,
+            fed=feeding(self.trace.user),
         )
-        ledger = at_best(recorded, best)
-        measured = DeviceMeasurements(
-            best=best,
-            counted=counted,
-            window_ns=window_ns,
-            owned_ns=_owned_ns(ledger),
-            kernels=kernels,
-            facts=facts,
-            gpu=gpu,
-            user=self.user,
-            works_ms=busy_ms(best, ledger, counted) if counted else None,
-            allocated_bytes=_allocated_bytes(recording, device),
-            sampled=sampled,
-            other_time_note=run_telemetry.other_time_note(sampled, profile_ns),
-            outlier_doubts=trust.doubts_of_outlier(steps, idle_ns.to_dict(), best.source),
+
+    def measurements(self) -> DeviceMeasurements:
+        """Return what the metrics are computed from."""
+        idle_ns = self.waits[self.waits["owner"] == "idle"].groupby("step")["ns"].sum()
+        return DeviceMeasurements(
+            best=self.best,
+            counted=self.counted,
+            window_ns=self.window_ns,
+            owned_ns=owned_ns(self.ledger),
+            kernels=self.kernels,
+            facts=self.facts,
+            gpu=self.gpu,
+            user=self.trace.user,
+            works_ms=busy_ms(self.best, self.ledger, self.counted) if self.counted else None,
+            allocated_bytes=_allocated_bytes(self.recording, self.device),
+            sampled=self.sampled,
+            other_time_note=run_telemetry.other_time_note(self.sampled, self.profile_ns),
+            outlier_doubts=trust.doubts_of_outlier(self.steps, idle_ns.to_dict(), self.best.source),
         )
-        step_source = json.loads(self._facts.get("step_source", '"none"'))
-        begun_before = counted == 1 and step_source == "annotation"
-        estimate_ns = facts.estimate.step_ns if facts.estimate is not None else None
+
+    def rank(self) -> tuple[RankResult, DeviceMeasurements]:
+        """Return the device as a rank of the run, with the data that its metrics are computed from."""
+        measured = self.measurements()
+        row = self.trace.row
         result = RankResult(
             recording_id=row.id,
             rank=row.rank,
-            device=device,
-            device_name=name,
-            gpu=gpu,
+            device=self.device,
+            device_name=self.device_name,
+            gpu=self.gpu,
             trace=row,
-            facts=facts,
-            step_source=step_source,
-            steps=steps,
-            window_ns=window_ns,
-            best=best,
+            facts=self.facts,
+            step_source=self.step_source,
+            steps=self.steps,
+            window_ns=self.window_ns,
+            best=self.best,
             metrics=trust.apply(
                 readings_of(measured),
-                facts,
+                self.facts,
                 truncated=row.truncated,
-                begun_before=begun_before,
+                begun_before=self.counted == 1 and self.step_source == "annotation",
                 outlier_doubts=measured.outlier_doubts,
             ),
-            ledger=ledger,
-            uneven=uneven_waits(_waits_in(waits, steps), counted),
-            categories=_categories(kernels),
-            phases=facts.phases,
-            telemetry=sampled,
-            represents=judge_profile(by_telemetry, estimate_ns, best.mean_ms, bounded=best.estimate.high is not None)
-            if by_telemetry is not None
-            else None,
-            work=work,
-            failed=(
-                *cut_files.checks(recording),
-                *devices.checks(recording),
-                *captures.checks(recording, device),
-                *times.checks(recording, device),
-                *names.checks(recording, device),
-                *ranges.checks(recording),
-                *operators.checks(recording),
-            ),
+            ledger=self.ledger,
+            uneven=uneven_waits(_waits_in(self.waits, self.steps), self.counted),
+            categories=_categories(self.kernels),
+            phases=self.facts.phases,
+            telemetry=self.sampled,
+            represents=self._represents(),
+            work=self.work,
+            failed=self._failed_checks(),
         )
         return result, measured
 
-    def _work(
-        self, device: int, facts: DeviceFacts, ledger: Iterable[LedgerRow], counted: int, gpu: GpuPeaks | None
-    ) -> StepWork:
-        """Return the GPU's work in one of the ``counted`` steps."""
-        rows = list(ledger)
-        owned = {owner: ns / counted for owner, ns in _owned_ns(rows).items()}
-        # Collectives that run during computation count too: the GPU is busy while it waits in them.
-        on_device = {"device": device, "within": self.recording.named(WITHIN_GPU)}
-        copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], on_device)[0]
-        allocating = self.recording.rows(_SQL["allocating"], [device])[0][0]
-        waits = sum(row.ns for row in rows if row.cause == "data_wait") / counted
-        loading = sum(_unprofiled_ns(row, counted) for row in rows if row.cause == "data_wait")
-        workers, inline = self.recording.named(LOADS_IN_WORKERS), self.recording.named(LOADS_INLINE)
-        inside = (
-            self.recording.rows(_SQL["loading_operators"], {"device": device, "loading": inline})[0][0]
-            if loading and inline
-            else 0
-        )
-        least_loading_ns = min(loading, max(waits - inside / counted * MOST_RECORDING_NS, 0.0))
-        overlap_ns, sum_ns, moves, moves_ns = self.recording.rows(_SQL["resident"], on_device)[0]
-        kernel_ns = sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS)
-        return StepWork(
-            kernel_ns=kernel_ns,
-            dispatched=(facts.kernels_in_counted_steps - facts.graph_kernels_in_counted_steps - overlap_ns + moves) / counted,
-            moves_ns=float(moves_ns) / counted,
-            in_graphs=facts.graph_kernels_in_counted_steps / counted,
-            beside_ns=0.0
-            if communication
-            else max(float(sum_ns) / counted - kernel_ns, 0.0),  # collectives run concurrently by design
-            communication_ns=float(communication) / counted,
-            copies_ns=float(copies) / counted,
-            pageable_ns=float(pageable) / counted,
-            allocating_ns=float(allocating) / counted,
-            waits_ns=waits,
-            loading_ns=0.0 if workers else loading,
-            loading_least_ns=0.0 if workers else least_loading_ns,
-            hidden_loader=bool(workers) and waits < NEVER_WAITED * sum(owned.values()),
-            dispatch=gpu.dispatch if gpu is not None else UNMEASURED_DISPATCH,
+    def _represents(self) -> Representativeness | None:
+        """Return whether the profiled steps are like the others; None without telemetry."""
+        if self.by_telemetry is None:
+            return None
+        estimate_ns = self.facts.estimate.step_ns if self.facts.estimate is not None else None
+        bounded = self.best.estimate.high is not None
+        return judge_profile(self.by_telemetry, estimate_ns, self.best.mean_ms, bounded=bounded)
+
+    def _failed_checks(self) -> tuple[FailedCheck, ...]:
+        recording, device = self.recording, self.device
+        return (
+            *cut_files.checks(recording),
+            *devices.checks(recording),
+            *captures.checks(recording, device),
+            *times.checks(recording, device),
+            *names.checks(recording, device),
+            *ranges.checks(recording),
+            *operators.checks(recording),
         )
 
-    def _gpu(self, device: int) -> tuple[str | None, GpuPeaks | None]:
-        """Return the name and the peaks of a device.
+    @property
+    def device_name(self) -> str | None:
+        return self._identified[0]
+
+    @property
+    def gpu(self) -> GpuPeaks | None:
+        return self._identified[1]
+
+    @cached_property
+    def _identified(self) -> tuple[str | None, GpuPeaks | None]:
+        """The name and the peaks of the device.
 
         ROCm's ordinals count the CPUs first, so a trace's kernels may run on device 2 although the list ends at 0. If the
         ordinal is not in the list, the list is used only if it has exactly one model.
         """
         columns = "name, compute_major, compute_minor, sms"
-        rows = self.recording.rows(f"SELECT {columns}, memory_bytes FROM devices WHERE device = ?", [device])
+        rows = self.recording.rows(f"SELECT {columns}, memory_bytes FROM devices WHERE device = ?", [self.device])
         if not rows:
             models = self.recording.rows(f"SELECT {columns}, max(memory_bytes) FROM devices GROUP BY {columns}")
             rows = models if len(models) == 1 else []
@@ -216,29 +255,12 @@ class RankTrace:
             return None, None
         name, major, minor, sms, memory = rows[0]
         gpu = identify(
-            name=name, compute_major=major, compute_minor=minor, sms=sms, memory_bytes=memory, vendor=self.row.vendor
+            name=name, compute_major=major, compute_minor=minor, sms=sms, memory_bytes=memory, vendor=self.trace.row.vendor
         )
-        called = name or (gpu.name if gpu else None)
-        return called, replace(gpu, dispatch=dispatch_of(self.folder, called) or gpu.dispatch) if gpu is not None else None
-
-
-def _unprofiled_ns(row: LedgerRow, counted: int) -> float:
-    """Return a ledger row's time per step (ns) without the profiler's cost, or as recorded if not known."""
-    return row.ns / counted if row.ms_per_step_unprofiled_est is None else row.ms_per_step_unprofiled_est * 1e6
-
-
-def _outside_ns(recording: Recording, row: RecordingRow, device: int) -> int:
-    """Return the ns before the first and after the last GPU operation of a recording without steps.
-
-    If the first operation was queued for long, only the time before its launch counts: the GPU then did other work that is not
-    in the recording. The result is 0 for a truncated file, which may lack the last operations.
-    """
-    if row.truncated or row.span_ns is None:
-        return 0
-    first, last = row.span_ns
-    launched, began, ended = recording.rows(_SQL["asked"], [device])[0]
-    start_ns = launched if launched is not None and began - launched > QUEUED_NS else began
-    return max(start_ns - first, 0) + max(last - ended, 0)
+        if gpu is None:
+            return name, None
+        name = name or gpu.name
+        return name, replace(gpu, dispatch=dispatch_of(self.trace.folder, name) or gpu.dispatch)
 
 
 def _waits_in(waits: pd.DataFrame, steps: pd.DataFrame) -> list[tuple[str, float]]:
@@ -246,34 +268,6 @@ def _waits_in(waits: pd.DataFrame, steps: pd.DataFrame) -> list[tuple[str, float
     counted = waits[waits["step"].isin(steps.loc[steps["counted"], "step"])]
     by_cause = counted.groupby(["cause", "step"])["ns"].sum() / 1e6
     return [(str(cause), float(ms)) for (cause, _), ms in by_cause.items()]
-
-
-def _ledger(recording: Recording, device: int, window_ns: int, counted: int, outside_ns: int) -> list[LedgerRow]:
-    owned = [(owner, cause, ns, estimate) for owner, cause, ns, estimate in recording.rows(_SQL["ledger"], [device])]
-    if outside_ns:
-        unexplained = sum(ns for owner, cause, ns, _ in owned if (owner, cause) == ("idle", UNATTRIBUTED))
-        owned = [row for row in owned if row[:2] != ("idle", UNATTRIBUTED)]
-        owned.append(("idle", UNATTRIBUTED, unexplained + outside_ns, None))
-        owned.sort(key=lambda row: -row[2])
-    return [
-        LedgerRow(
-            device=device,
-            owner=owner,
-            cause=cause,
-            ns=ns,
-            ms_per_step=ns / counted / 1e6 if counted else None,
-            ms_per_step_unprofiled_est=estimate / 1e6 if estimate is not None else None,
-            share=ns / window_ns if window_ns else 0.0,
-        )
-        for owner, cause, ns, estimate in owned
-    ]
-
-
-def _owned_ns(ledger: Iterable[LedgerRow]) -> dict[str, int]:
-    owned: dict[str, int] = {}
-    for row in ledger:
-        owned[row.owner] = owned.get(row.owner, 0) + row.ns
-    return owned
 
 
 def _allocated_bytes(recording: Recording, device: int) -> float | None:

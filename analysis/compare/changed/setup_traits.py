@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from sawtooth.analysis.compare.changed.gradient_sync import gradient_sync
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RunResult
-from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Recording
 
 NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or a part of a run.
@@ -172,7 +171,7 @@ def _of_manifest(run: RunResult) -> Iterator[Trait]:
     ):
         if amount is not None:
             yield Trait(key, what, f"{amount:,.12g}")
-    for name, text in settings_of(run.manifest).items():
+    for name, text in run.manifest.all_settings.items():
         if name not in NO_CHOICE:
             yield Trait(f"setting {name}", name, text)
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.analysis.batch_predictions import with_predictions
-from sawtooth.analysis.compare.sweep import NO_MEMORY, NOT_OF_A_TRIAL, device_memory, settings_of, sweep
+from sawtooth.analysis.compare.sweep import NO_MEMORY, NOT_OF_A_TRIAL, device_memory, sweep
 from sawtooth.analysis.metrics.reading import missing
 from sawtooth.app.charts import sweep as charts
 from sawtooth.app.cli import cli
@@ -91,7 +91,7 @@ def test_runs_without_a_setting_are_refused_in_words():
 
 def test_settings_are_the_manifest_s_and_those_of_tags():
     run = run_of(settings={"workers": "4"}, tags=["baseline", "batch=8", "workers=2"])
-    assert settings_of(run.manifest) == {"batch": "8", "workers": "4"}
+    assert run.manifest.all_settings == {"batch": "8", "workers": "4"}
 
 
 TRIALS = [

@@ -8,9 +8,9 @@ import duckdb
 import pytest
 
 from sawtooth.analysis.queries import queries_of
-from sawtooth.analysis.run import rank
+from sawtooth.analysis.run import recorded_work
 
-RESIDENT = queries_of(rank.__file__)["resident"]
+RESIDENT = queries_of(recorded_work.__file__)["resident"]
 KERNEL, WITHIN, FROM_HOST = 1, 2, 3  # names
 TABLES = """CREATE TABLE gpu_ops (kind VARCHAR, name_id INTEGER, device INTEGER, start_ns BIGINT, dur_ns BIGINT, call_id BIGINT, graph_id BIGINT);
     CREATE TABLE gpu_op_steps (step INTEGER); CREATE TABLE runtime_calls (call_id BIGINT, gpu_ops INTEGER);
