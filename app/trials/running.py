@@ -13,9 +13,10 @@ from sawtooth.app import format as fmt
 from sawtooth.app.trials import steps
 from sawtooth.app.trials.processes import Training
 from sawtooth.ingest.capture.command import settings as hook
-from sawtooth.ingest.capture.command.launch import hooked_environment, session_of, start_sampler
+from sawtooth.ingest.capture.command.launch import hooked_environment
 from sawtooth.ingest.capture.command.progress import MarksTail
 from sawtooth.ingest.capture.command.recorded_runs import runs_of
+from sawtooth.ingest.capture.command.telemetry import session_of, start_sampler
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.trials.changes import environment as variables
 from sawtooth.ingest.capture.trials.changes import outermost

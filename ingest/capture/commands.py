@@ -136,10 +136,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
         print(f"sawtooth: {launch.TAKEN.format(taken=bundle, free=free)}", file=sys.stderr, flush=True)
         bundle = free
     steps = 0 if arguments.no_profile else arguments.steps
-    return launch.run(
-        command,
-        bundle,
-        name=f"{name}, {member}" if member else name,
+    options = launch.RunOptions(
         steps=steps,
         after_s=arguments.after,
         sample=not arguments.no_sample,
@@ -154,6 +151,7 @@ def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Laun
         progress_s=arguments.progress,
         scalars=arguments.tensorboard,
     )
+    return launch.run(command, bundle, options, name=f"{name}, {member}" if member else name)
 
 
 def _why_unserved(metrics: str, *, sampled: bool) -> str | None:

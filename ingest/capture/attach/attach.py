@@ -20,7 +20,7 @@ from sawtooth.ingest.capture.attach import readings, stacks
 from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, trainings_of
-from sawtooth.ingest.capture.command import launch, settings
+from sawtooth.ingest.capture.command import launch, settings, telemetry
 from sawtooth.ingest.capture.command.parts import LEFT, errors_in, free_name, keep_unpacked, left_over, parts_folder
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_of, remarks, runs_of
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
@@ -138,7 +138,7 @@ class _Recording:
         """Start the sampler and inject the hook; print what is not possible."""
         if self.options.sample:
             follow = [word for target in self.targets for word in ("--follow", str(target.pid))]
-            self._sampler, self._at_start = launch.start_sampler(self.folder, None, name, *follow)
+            self._sampler, self._at_start = telemetry.start_sampler(self.folder, None, name, *follow)
         why_not = next(filter(None, map(self._remote.why_not, self.targets)), None)
         injection = Injection(self.targets, self.folder, self._environment(), self._remote)
         why_not = why_not or injection.attach()
@@ -205,7 +205,7 @@ class _Recording:
             for sentence in self.injection.detach():
                 _say(sentence)
         if self._sampler is not None:
-            self._missing += launch.without(launch.session_of(self._sampler, self.folder))
+            self._missing += telemetry.missing_telemetry(telemetry.session_of(self._sampler, self.folder))
         of_processes = [readings.in_words(pid, first, self._last[pid]) for pid, first in self._first.items()]
         self._missing += list(filter(None, of_processes))
         if self._stacks is not None:

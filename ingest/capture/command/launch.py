@@ -14,16 +14,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from sawtooth.ingest import children
-from sawtooth.ingest.capture import sampler_process
 from sawtooth.ingest.capture.command import no_profile, parts, progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
 from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, has, sentences_before, words_of
 from sawtooth.ingest.capture.command.parts import LEFT, LOADED, errors_in, free_name, keep_unpacked, left_over, parts_folder
 from sawtooth.ingest.capture.command.recorded_runs import STEP, RecordedRun, remarks, runs_of
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
+from sawtooth.ingest.capture.command.telemetry import STEP_RATE_FILE, missing_telemetry, session_of, start_sampler
 from sawtooth.ingest.capture.in_process import postponed
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.process_rank import member_of_job
@@ -32,8 +31,8 @@ from sawtooth.installation import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
 PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
+STEP_RATE_PERIOD_S = 1.0  # between two step rates for the Live page
 SCALARS_S = 10.0  # between scalars; dense enough for a curve over hours
-STEP_RATE_FILE, STEP_RATE_PERIOD_S = "pace.json", 1.0  # file with the step rate for the Live page, and how often it is written
 PYTHON_FAILED = 1  # Python's exit code after an exception, such as a failed import
 AT_ONCE_S = 10.0  # if a command fails sooner and before a step, its samples are not stored
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
@@ -64,93 +63,122 @@ class Launched:
         return [sentence for sentence in self.missing if sentence not in self.at_start]
 
 
-def run(
-    command: Sequence[str],
-    bundle: Path,
-    *,
-    name: str = "",
-    steps: int = PROFILED_STEPS,
-    after_s: float = settings.LEAST_SECONDS,
-    sample: bool = True,
-    every: int = 0,
-    time_loader: bool = True,
-    stacks: bool = False,
-    memory: bool = False,
-    samples: float | None = None,
-    flops: float | None = None,
-    progress_s: float = 0.0,
-    scalars: Path | None = None,
-    push: str | None = None,
-    metrics: str | None = None,
-) -> Launched:
-    """Run ``command``; record into ``bundle``.
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What `sawtooth run` records.
 
     ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile), and again every ``every``
-    steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes; ``stacks``
-    records Python calls in the profile, ``memory`` the allocator's history into files beside ``bundle``. ``samples`` and ``flops``
-    are numbers per step, if they are known. Every ``progress_s`` seconds (0: never) the step rate is printed. It is also written for TensorBoard into
-    the folder ``scalars``, by default every SCALARS_S. The dashboard at ``push`` shows telemetry and step rate, and the sampler serves them for
-    Prometheus at ``metrics``.
+    steps. ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes. ``stacks`` records
+    Python calls in the profile, ``memory`` the allocator's history into files beside the bundle. ``samples`` and ``flops`` are
+    numbers per step, if they are known. Every ``progress_s`` seconds (0: never) the step rate is printed. It is also written
+    for TensorBoard into the folder ``scalars``, by default every SCALARS_S. The dashboard at ``push`` shows telemetry and step
+    rate, and the sampler serves them for Prometheus at ``metrics``.
     """
+
+    steps: int = PROFILED_STEPS
+    after_s: float = settings.LEAST_SECONDS
+    sample: bool = True
+    every: int = 0
+    time_loader: bool = True
+    stacks: bool = False
+    memory: bool = False
+    samples: float | None = None
+    flops: float | None = None
+    progress_s: float = 0.0
+    scalars: Path | None = None
+    push: str | None = None
+    metrics: str | None = None
+
+    def for_hook(self) -> dict[str, float]:
+        """Return the options of the hook, which are environment variables of the training."""
+        return {
+            settings.PROFILED_STEPS: self.steps,
+            settings.AFTER_SECONDS: self.after_s,
+            settings.EVERY: self.every,
+            settings.LOADER: int(self.time_loader),
+            settings.STACKS: int(self.stacks),
+            settings.MEMORY: int(self.memory),
+        }
+
+
+def run(command: Sequence[str], bundle: Path, options: RunOptions = RunOptions(), *, name: str = "") -> Launched:
+    """Run ``command``; record into ``bundle``."""
     words, python = words_of(command)
     name = name or name_of(command)
     if _starts_nothing(words):
         return Launched(run_in_foreground(words, os.environ))
-    if python is not None:
-        print(f"sawtooth: {python}", file=sys.stderr, flush=True)
-    for sentence in (*sentences_before(words), *(LEFT.format(folder=folder) for folder in left_over())):
-        print(f"sawtooth: {sentence}", file=sys.stderr, flush=True)
+    before = [] if python is None else [python]
+    _say([*before, *sentences_before(words), *(LEFT.format(folder=folder) for folder in left_over())])
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(parts_folder())
         except OSError as error:  # the training runs without a recording
             code = run_in_foreground(words, os.environ)
             return Launched(code, missing=[NO_ROOM.format(why=error.strerror)])
-        sampler, missing = (
-            start_sampler(folder, push, name, *(("--prometheus", metrics) if metrics else ())) if sample else (None, [])
-        )
-        for sentence in missing:  # print it now, not after hours of training
-            print(f"sawtooth: {sentence} The command runs without it.", file=sys.stderr, flush=True)
-        options = {
-            settings.PROFILED_STEPS: steps,
-            settings.AFTER_SECONDS: after_s,
-            settings.EVERY: every,
-            settings.LOADER: int(time_loader),
-            settings.STACKS: int(stacks),
-            settings.MEMORY: int(memory),
-        }
-        with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
-            at_start = frozenset(missing)
-            began = time.monotonic()
-            code = run_in_foreground(words, hooked_environment(folder, options))
-            seconds = time.monotonic() - began
-        launched = Launched(code, missing=missing, at_start=at_start)
+        launched, seconds = _train(words, folder, name, options)
         try:
-            if sampler is not None:
-                launched.missing += without(session_of(sampler, folder))
-            errors = errors_in(folder)
-            launched.missing += [*errors, *remarks(folder)]
-            runs = runs_of(folder)
-            if launched.exit_code and not no_profile.has_marks(runs) and not no_profile.is_profiled(runs):
-                kept = parts.keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
-                advice = _advice(words, command, launched.exit_code)
-                no_step = NO_STEP.format(code=launched.exit_code, kept=kept)
-                return Launched(launched.exit_code, missing=[*errors, *(advice or [no_step])])
-            if not errors:
-                unseen = NOT_LOADED if not no_profile.has_marks(runs) and not (folder / LOADED).exists() else None
-                launched.missing += [unseen] if unseen else _lacks(runs, launched.exit_code, steps, after_s, folder)
-            for one in runs:
-                one.facts.update({"samples_per_step": samples} if samples else {})
-                one.facts.update({"flops_per_step": flops} if flops else {})
-            if memory:
-                launched.missing += parts.keep_snapshots(folder, bundle)
-            if runs:
-                recorded = f"{RECORDED_BY} {' '.join(_text(command))}`."
-                write(bundle, name, command, recorded, runs, launched)
+            _pack(launched, folder, bundle, options, name=name, command=command, words=words, seconds=seconds)
         except Exception as error:
             # After a full disk or a bug of ours, the training's exit code is still returned and the recorded parts stay.
             launched.missing.append(keep_unpacked(error, folder, bundle))
         return launched
+
+
+def _say(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        print(f"sawtooth: {sentence}", file=sys.stderr, flush=True)
+
+
+def _train(words: Sequence[str], folder: Path, name: str, options: RunOptions) -> tuple[Launched, float]:
+    """Run the training; sampler and hook write into ``folder``. Return the result and the seconds."""
+    serving = ("--prometheus", options.metrics) if options.metrics else ()
+    sampler, missing = start_sampler(folder, options.push, name, *serving) if options.sample else (None, [])
+    _say([f"{sentence} The command runs without it." for sentence in missing])  # now, not after hours of training
+    with _progress(folder, options, missing):
+        at_start = frozenset(missing)
+        began = time.monotonic()
+        code = run_in_foreground(words, hooked_environment(folder, options.for_hook()))
+        seconds = time.monotonic() - began
+    launched = Launched(code, missing=missing, at_start=at_start)
+    if sampler is not None:
+        launched.missing += missing_telemetry(session_of(sampler, folder))
+    return launched, seconds
+
+
+def _pack(
+    launched: Launched,
+    folder: Path,
+    bundle: Path,
+    options: RunOptions,
+    *,
+    name: str,
+    command: Sequence[str],
+    words: Sequence[str],
+    seconds: float,
+) -> None:
+    """Write what ``folder`` holds into ``bundle``, and add sentences on what is missing to ``launched``.
+
+    No run is made of a command that failed before its first step. Its samples are kept if it ran for AT_ONCE_S.
+    """
+    errors = errors_in(folder)
+    launched.missing += [*errors, *remarks(folder)]
+    runs = runs_of(folder)
+    if launched.exit_code and not no_profile.has_marks(runs) and not no_profile.is_profiled(runs):
+        kept = parts.keep_samples(folder, bundle) if seconds >= AT_ONCE_S else ""
+        advice = _advice(words, command, launched.exit_code)
+        launched.missing = [*errors, *(advice or [NO_STEP.format(code=launched.exit_code, kept=kept)])]
+        launched.at_start = frozenset()
+        return
+    if not errors:
+        unseen = NOT_LOADED if not no_profile.has_marks(runs) and not (folder / LOADED).exists() else None
+        launched.missing += [unseen] if unseen else _lacks(runs, launched.exit_code, options.steps, options.after_s, folder)
+    for one in runs:
+        one.facts.update({"samples_per_step": options.samples} if options.samples else {})
+        one.facts.update({"flops_per_step": options.flops} if options.flops else {})
+    if options.memory:
+        launched.missing += parts.keep_snapshots(folder, bundle)
+    if runs:
+        write(bundle, name, command, f"{RECORDED_BY} {' '.join(_text(command))}`.", runs, launched)
 
 
 def _starts_nothing(words: Sequence[str]) -> bool:
@@ -185,12 +213,14 @@ def _lacks(runs: Sequence[RecordedRun], exit_code: int, steps: int, after_s: flo
     return [] if profiled else [no_profile.no_profile_sentence(runs[0], steps, after_s)]
 
 
-def _progress(
-    folder: Path, *, samples: float | None, flops: float | None, seconds: float, scalars: Path | None, missing: list[str]
-) -> contextlib.ExitStack:
-    """Return a context that reports progress to the sampler and, on request, to stderr and TensorBoard."""
+def _progress(folder: Path, options: RunOptions, missing: list[str]) -> contextlib.ExitStack:
+    """Return a context that reports progress to the sampler and, on request, to stderr and TensorBoard.
+
+    ``missing`` gets a sentence if TensorBoard's folder cannot be written.
+    """
+    samples, seconds, scalars = options.samples, options.progress_s, options.scalars
     stack = contextlib.ExitStack()
-    sinks = [progress.to_sampler(folder / STEP_RATE_FILE, samples, flops, STEP_RATE_PERIOD_S)]
+    sinks = [progress.to_sampler(folder / STEP_RATE_FILE, samples, options.flops, STEP_RATE_PERIOD_S)]
     if seconds > 0:
         sinks.append(progress.on_stderr(samples, seconds))
     if scalars is not None:
@@ -202,46 +232,6 @@ def _progress(
             missing.append(f"No scalars: {scalars} cannot be written ({error.strerror}).")
     stack.enter_context(progress.ProgressReporter(folder, sinks))
     return stack
-
-
-def start_sampler(folder: Path, push: str | None, name: str, *more: str) -> tuple[Any, list[str]]:
-    """Start the sampler; return it (None if it failed) and sentences about missing telemetry.
-
-    If the dashboard cannot be reached, sampling goes on without it. ``more`` are options of the sampler.
-    """
-    options = ("--pace", str(folder / STEP_RATE_FILE), "--name", name, *more)
-    missing: list[str] = []
-    if push is not None:
-        sampler, trouble = _started(folder, sampler_process.PUSHING_START_S, *options, "--push", push)
-        if sampler is not None:
-            print(f"sawtooth: watch it at {push.rstrip('/')}/live", file=sys.stderr, flush=True)
-            return sampler, []
-        missing = [f"Not pushed to {push}: {trouble}"]
-    sampler, trouble = _started(folder, sampler_process.SAMPLER_START_S, *options)
-    if sampler is not None and (without := sampler_process.says_at_start(folder / "live")) is not None:
-        missing.append(f"No GPU telemetry: {without}")
-    return sampler, [*missing, *([f"No telemetry: {trouble}"] if trouble else [])]
-
-
-def _started(folder: Path, limit_s: float, *options: str) -> tuple[Any, str]:
-    live = folder / "live"
-    try:
-        sampler = sampler_process.start_sampler(live, *options)
-    except OSError as error:
-        return None, f"the sampler did not start ({error})."
-    if sampler_process.starts(sampler, live, limit_s=limit_s):
-        return sampler, ""
-    trouble = sampler_process.take_session(sampler, live, folder / "telemetry.jsonl")
-    return None, _first_sentence(trouble or "the sampler ended at once")
-
-
-def without(why_not: str | None) -> list[str]:
-    """Return the sentence about missing telemetry; empty if there is no reason ``why_not``."""
-    return [f"No telemetry: {_first_sentence(why_not)}"] if why_not else []
-
-
-def _first_sentence(text: str) -> str:
-    return f"{text.partition('. ')[0].rstrip('.')}."  # The other sentences are for users who start the sampler themselves.
 
 
 def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, str]:
@@ -256,15 +246,6 @@ def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, 
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
     return {**variables, "PYTHONPATH": path, **own}
-
-
-def session_of(sampler: Any, folder: Path) -> str | None:
-    """Stop the sampler and write its session as one file; return why there is none."""
-    try:
-        return sampler_process.take_session(sampler, folder / "live", folder / "telemetry.jsonl")
-    except OSError as error:
-        (folder / "telemetry.jsonl").unlink(missing_ok=True)
-        return f"the samples cannot be written to {folder.parent} ({error.strerror})."
 
 
 def _text(words: Sequence[str]) -> list[str]:

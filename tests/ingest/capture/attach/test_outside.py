@@ -14,7 +14,7 @@ import pytest
 from sawtooth.ingest.capture.attach import readings, remote, stacks
 from sawtooth.ingest.capture.attach.attach import OUTSIDE, AttachOptions, attach
 from sawtooth.ingest.capture.attach.targets import Process, read_process
-from sawtooth.ingest.capture.command import launch
+from sawtooth.ingest.capture.command import telemetry
 
 
 def me() -> Process:
@@ -134,10 +134,10 @@ def test_a_process_without_a_hook_is_sampled_and_asked_for_no_more(tmp_path: Pat
         options.extend(more)
         return object()
 
-    monkeypatch.setattr(launch.sampler_process, "start_sampler", start)
-    monkeypatch.setattr(launch.sampler_process, "starts", lambda process, live, limit_s: True)
+    monkeypatch.setattr(telemetry.sampler_process, "start_sampler", start)
+    monkeypatch.setattr(telemetry.sampler_process, "starts", lambda process, live, limit_s: True)
     monkeypatch.setattr(
-        launch.sampler_process,
+        telemetry.sampler_process,
         "take_session",
         lambda process, live, target: target.write_text('{"k":"tick","g":[],"h":{}}\n') and None,
     )

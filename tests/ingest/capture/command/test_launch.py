@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture import commands
-from sawtooth.ingest.capture.command import launch, recorded_runs
+from sawtooth.ingest.capture.command import launch, recorded_runs, telemetry
 from sawtooth.ingest.capture.command.foreground import NOT_FOUND
 from sawtooth.ingest.capture.command.no_profile import no_profile_sentence
 from sawtooth.ingest.capture.command.recorded_runs import LEFT_OUT, left_out, runs_of
@@ -35,9 +35,9 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     def take(_process: object, _live: Path, target: Path) -> None:
         target.write_text("{}\n")
 
-    monkeypatch.setattr(launch.sampler_process, "start_sampler", lambda live, *more: object())
-    monkeypatch.setattr(launch.sampler_process, "starts", lambda process, live, limit_s: True)
-    monkeypatch.setattr(launch.sampler_process, "take_session", take)
+    monkeypatch.setattr(telemetry.sampler_process, "start_sampler", lambda live, *more: object())
+    monkeypatch.setattr(telemetry.sampler_process, "starts", lambda process, live, limit_s: True)
+    monkeypatch.setattr(telemetry.sampler_process, "take_session", take)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,15 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
 def test_a_sampler_that_was_stopped_before_it_listened_is_told_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch.sampler_process, "SAMPLER_STOP_S", 240.0)  # it ends by the signal, however busy the machine is
+    monkeypatch.setattr(
+        telemetry.sampler_process, "SAMPLER_STOP_S", 240.0
+    )  # it ends by the signal, however busy the machine is
     code = "import time; print('ready', flush=True); time.sleep(60)"
     python = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert python.stdout is not None and python.stdout.readline()
-    told = launch.sampler_process.take_session(python, tmp_path, tmp_path / "telemetry.jsonl")
+    told = telemetry.sampler_process.take_session(python, tmp_path, tmp_path / "telemetry.jsonl")
     assert told == "the training ended before the sampler had started"
 
 
@@ -146,7 +148,7 @@ def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
 ) -> None:
     refusing = [sys.executable, "-c", f"import sys; sys.exit('sawtooth sample: {complaint}')"]
     monkeypatch.setattr(
-        launch.sampler_process,
+        telemetry.sampler_process,
         "start_sampler",
         lambda live, *more: subprocess.Popen(refusing, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE),
     )
@@ -179,13 +181,15 @@ def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path) -> None
     python.chmod(0o755)
     (tmp_path / "train.py").touch()
     for sample in (False, True):  # a GPU that was sampled meanwhile changes nothing of it
-        done = launch.run([str(python), str(tmp_path / "train.py")], tmp_path / "x.sawtooth", sample=sample)
+        done = launch.run([str(python), str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=sample))
         assert (done.exit_code, done.bundle) == (1, None)
         assert done.at_end == [launch.NO_TORCH.format(python=python, command=tmp_path / "train.py")]
 
 
 def test_a_training_that_fails_where_torch_is_there_is_not_told_to_find_it(tmp_path: Path) -> None:
-    done = launch.run([sys.executable, "-c", "import sys; sys.exit(1)"], tmp_path / "x.sawtooth", sample=False)
+    done = launch.run(
+        [sys.executable, "-c", "import sys; sys.exit(1)"], tmp_path / "x.sawtooth", launch.RunOptions(sample=False)
+    )
     assert (done.exit_code, done.at_end) == (1, [launch.NO_STEP.format(code=1, kept="")])
 
 
@@ -226,7 +230,7 @@ def test_ranks_that_are_recorded_each_by_itself_have_names_and_files_of_their_ow
     variables: dict[str, str], member: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Path, str]] = []
-    monkeypatch.setattr(launch, "run", lambda command, bundle, *, name, **_: asked.append((bundle, name)))
+    monkeypatch.setattr(launch, "run", lambda command, bundle, options, *, name: asked.append((bundle, name)))
     for key in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(key, raising=False)
     for key, value in variables.items():
@@ -263,7 +267,7 @@ def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> No
     ticks = iter(range(100))
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        assert launch.sampler_process.starts(process, tmp_path, clock=lambda: next(ticks) * 0.4)
+        assert telemetry.sampler_process.starts(process, tmp_path, clock=lambda: next(ticks) * 0.4)
         assert next(ticks) <= 5
     finally:
         process.kill()

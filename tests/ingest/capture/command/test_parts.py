@@ -59,7 +59,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_a_disk_that_is_full_while_it_trains_is_what_is_said(tmp_path: Path, temporary: Path, capfd: Any) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
-    done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", sample=False)
+    done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
     assert done.exit_code == 3 and capfd.readouterr().out == "trained\n"
     (sentence,) = [each for each in done.at_end if "Recording stopped" in each]
     assert os.strerror(errno.ENOSPC) in sentence
@@ -75,7 +75,7 @@ def test_a_temporary_folder_that_takes_nothing_keeps_no_training_from_starting(
 
     monkeypatch.setattr(parts.tempfile, "TemporaryDirectory", full)
     (tmp_path / "train.py").write_text(MARKED)
-    done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", sample=False)
+    done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
     assert (done.exit_code, done.bundle, capfd.readouterr().out) == (3, None, "trained\n")
     assert done.at_end == [
         f"Nothing was recorded: the temporary folder cannot be written ({os.strerror(errno.ENOSPC)}). "
@@ -162,7 +162,7 @@ def test_parts_of_a_killed_run_are_named_with_how_to_bring_them_in(tmp_path: Pat
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert left_over() == [folder]
-    launch.run([sys.executable, "-c", ""], tmp_path / "y.sawtooth", sample=False)
+    launch.run([sys.executable, "-c", ""], tmp_path / "y.sawtooth", launch.RunOptions(sample=False))
     assert f"run `sawtooth ingest {folder}`, then delete" in capfd.readouterr().err
     from sawtooth.app.commands.doctor import _killed_runs
     from sawtooth.app.jobs.ingest_files import bring_in, files_of
@@ -202,12 +202,12 @@ def test_options_with_which_python_ignores_the_recorder(words: list[str], option
 def test_a_python_that_ignores_the_recorder_is_said_at_once_and_at_the_end(tmp_path: Path, option: str, capfd: Any) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('trained')")
-    done = launch.run([sys.executable, option, str(script)], tmp_path / "x.sawtooth", sample=False)
+    done = launch.run([sys.executable, option, str(script)], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
     said = capfd.readouterr()
     assert (done.exit_code, said.out) == (0, "trained\n")
     assert f"sawtooth: {option} makes python" in said.err
     assert any("No Python of this command loaded the recorder" in sentence for sentence in done.at_end)
-    heard = launch.run([sys.executable, str(script)], tmp_path / "x.sawtooth", sample=False)
+    heard = launch.run([sys.executable, str(script)], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
     assert any("No loop was seen" in sentence for sentence in heard.at_end)
 
 
