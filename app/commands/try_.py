@@ -28,7 +28,7 @@ from sawtooth.ingest.children import why_not_started
 NOTHING, STOPPED = 2, 130
 AGREED = ("y", "yes")
 FILES_NAMED = 5
-NO_TERMINAL = "There is no terminal to ask. Add --yes to run all of this, or --plan to list it only."
+NO_TERMINAL = "There is no terminal to ask. Write --yes before the command to run all of this, or --plan to list it only."
 WOULD_CHANGE = (
     "The training would change existing files, so it was ended before: {files}. Add --copy to run in copies of the working folder, "
     "or --allow-writes if these files may change."

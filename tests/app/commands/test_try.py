@@ -230,7 +230,7 @@ def test_without_a_terminal_the_trials_need_a_yes(monkeypatch: pytest.MonkeyPatc
     context.args = ["train.py"]
     with pytest.raises(typer.Exit) as stopped:
         command.try_(context)
-    assert stopped.value.exit_code == 2 and "Add --yes" in capsys.readouterr().err
+    assert stopped.value.exit_code == 2 and "Write --yes before the command" in capsys.readouterr().err
 
 
 def test_a_command_that_does_not_exist_is_named(
