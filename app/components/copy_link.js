@@ -1,7 +1,7 @@
 // Copies the address of the page as it is. The token that opened this server is nobody else's and stays out of it.
 const SHOWN_MS = 6000, WARNING_MS = 20000;
 const ONLY_HERE =
-  "This address opens on this machine only. For others start the server with `sawtooth serve --address 0.0.0.0`, open this page by the " +
+  "This link works on this machine only. For others start the server with `sawtooth serve --address 0.0.0.0`, open this page by the " +
   "machine's name, and copy the link there.";
 
 function address(run) {

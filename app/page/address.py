@@ -1,4 +1,4 @@
-"""Changes to the page's address, all at once."""
+"""Write several parameters of the page's address in one update."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ def write(values: Mapping[str, str], names: Iterable[str]) -> None:
 
 
 def repeat_after_link() -> None:
-    """Send the address to the browser again if a link or Back led here.
+    """Send the address to the browser again if a link or the Back button opened this page.
 
-    If a message of the previous page arrives after the viewer's click, Streamlit writes the previous page's parameters into
-    the new address.
+    Otherwise a late message of the previous page could make Streamlit write that page's parameters into the new address.
+    Other page loads do not repeat the address, because that would add an entry to the browser's history.
     """
     context = get_script_run_ctx()
-    if (
-        context is not None and context.is_history_navigation
-    ):  # only then, because a new write would add an entry to the history
+    if context is not None and context.is_history_navigation:
         st.query_params.update({})

@@ -19,12 +19,12 @@ LABELS: dict[Column, str] = {"unprofiled": "without the profiler", "recorded": "
 
 
 def differs(rank: RankResult) -> bool:
-    """Return whether the run's step time differs from the profile's."""
+    """Return whether the run's step time is known from another source than the profile."""
     return rank.best.source != "profile" and rank.best.ms is not None
 
 
 def switch(rank: RankResult) -> Column:
-    """Offer the choice of the basis if the two step times differ, and return the chosen one."""
+    """Return the basis that the viewer chose; without a second step time, it is "recorded"."""
     if not differs(rank):
         return "recorded"
     return controls.choice("Basis", LABELS, BASIS, label_shown=False)
@@ -43,7 +43,7 @@ def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tu
     return value, note
 
 
-SCALED = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # metrics that are divided by the step time
+SCALED = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # metrics computed by dividing by the step time
 
 
 def metrics(rank: RankResult, column: Column) -> dict[str, Reading]:

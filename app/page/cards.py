@@ -31,13 +31,13 @@ _HTML = templates.pieces("cards.html")
 
 @dataclass(frozen=True)
 class NarrowRow:
-    """A row of two lines: its name, and below it a value, a bar and a word about its kind."""
+    """A row of two lines: a name, and below it a value, a bar and a short text."""
 
     name: str
     address: str
     chosen: bool
     value: str
-    bar: str  # the bar's length in percent of the longest
+    bar: str  # the bar's length relative to the longest bar, such as "62.5%"
     colour: str
     kind: str
 
@@ -54,12 +54,12 @@ def style() -> None:
 
 
 def headline(sentence: str, under: str | None = None) -> None:
-    """Show the answer of a screen as its first line; ``under`` is a quieter second line."""
+    """Show the answer of a screen as its first line; ``under`` is a second line in smaller type."""
     st.html(_HTML.headline(sentence, under))
 
 
 def title(finding: str) -> None:
-    """Show the title of a part of the page: its finding in words, with a number."""
+    """Show the title of a part of the page: a sentence that states its main result."""
     st.html(_HTML.title(finding))
 
 
@@ -82,12 +82,12 @@ def text(sentence: str) -> None:
 
 
 def strong(sentence: str) -> None:
-    """Show a sentence in strong type, for one of several answers on a page."""
+    """Show a sentence in bold type."""
     st.html(_HTML.line(sentence, "strong"))
 
 
 def caution(sentence: str) -> None:
-    """Show a sentence in amber about a limit of the numbers' trust."""
+    """Show a sentence in amber that says why a number cannot be fully trusted."""
     st.html(_HTML.caution(sentence))
 
 
@@ -100,18 +100,18 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *
 
 
 def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
-    """Show a table whose second column ranks the rows and is drawn as bars."""
+    """Show a table whose rows are sorted by the second column, with a bar for each value of that column."""
     with st.container(key=f"ranked_of_{len(rows)}_"):  # the container reserves the table's approximate height
         st.html(_HTML.ranked(headers, rows, bars, caption))
 
 
 def narrow_rows(rows: Sequence[NarrowRow], caption: str) -> None:
-    """Show rows of two lines, which only a phone shows, in place of a wide table."""
+    """Show rows of two lines, which replace a wide table on a phone and are hidden elsewhere."""
     st.html(_HTML.narrow_rows(rows, caption))
 
 
 def change(what: str, before: str, after: str, *, values: bool) -> None:
-    """Show what was changed: as in a diff, or as a sentence if they are not ``values``."""
+    """Show a change: as a diff if ``before`` and ``after`` are values, else as a sentence."""
     if values:
         st.html(_HTML.change(what, before, after))
     else:
@@ -135,7 +135,7 @@ def legend(entries: Sequence[LegendEntry]) -> None:
 
 
 def section_label(text: str) -> None:
-    """Show a quiet heading above a group of links."""
+    """Show a small heading above a group of elements."""
     st.html(_HTML.line(text, "section"))
 
 
@@ -154,7 +154,7 @@ def numbers(pairs: Sequence[tuple[str, str]]) -> None:
 def metric_card(key: str, value: Reading, *, note: str | None = None, good: float | None = None) -> None:
     """Show metric ``key`` with its definition on hover, its trust, and the reason if it is missing.
 
-    ``good`` is a share that good runs reach: a bar compares this run with it.
+    ``good`` is a share that good runs reach. A bar shows the metric and marks this share.
     """
     metric = METRICS[key]
     help_text = f"{metric.definition} Source: {metric.source}"

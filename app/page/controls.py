@@ -11,7 +11,7 @@ T = TypeVar("T", bound=str)
 
 
 def choice(label: str, options: Mapping[T, str], key: str, *, label_shown: bool = True) -> T:
-    """Let the viewer choose one of ``options`` (value -> text); the default is the first.
+    """Let the viewer choose one of ``options`` (value -> text); the first option is the default.
 
     Screen readers read ``label`` even if it is not shown.
     """

@@ -23,16 +23,16 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.manifests import edit_run
 
-NOTES_SHOWN = 300  # characters of the recorder's notes; the run's own notes have the full text
-ASKED_RANK = "asked_rank"
-LOOK_EVERY_SECONDS = 0.7  # time between two checks for the child process's result
-CACHED_RESULTS = 48  # analysed runs in memory: a result has only a few hundred rows, and most viewers share the same ones
+NOTES_SHOWN = 300  # characters of the recorder's notes that the page shows; the run's notes contain the full text
+NEXT_RANK = "next_rank"  # session key: the position of the rank that the next screen shows
+LOOK_EVERY_SECONDS = 0.7  # time between two checks whether the child process has finished
+CACHED_RESULTS = 48  # analysed runs in memory: a result has only a few hundred rows, and most viewers open the same runs
 
 
 def run_result(manifest: Manifest | None = None) -> RunResult:
-    """Return the analysis of ``manifest``, by default that of the chosen run.
+    """Return the analysis of ``manifest``, by default of the chosen run.
 
-    All viewers share the result: do not change it. A child process analyses a large run; until then the page says so and
+    All viewers share the result: do not change it. A child process analyses a large run. Meanwhile the page says so, and it
     updates itself when the analysis is finished. Raises SawtoothError if a recording is missing or damaged.
     """
     chosen = manifest or frame.current_run()
@@ -51,7 +51,7 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
 
 
 def staircase(result: RunResult) -> Staircase | None:
-    """Return the replayed staircase of the run with every choice of changes; viewers share it."""
+    """Return the run's staircase: the replayed step for every choice of changes. Viewers share it."""
     folder = frame.data_folder()
     return _stairs(str(cached_file(folder, result.manifest, STAIRS)), result)
 
@@ -62,7 +62,7 @@ def _stairs(kept: str, _result: RunResult) -> Staircase | None:
 
 
 def is_analysed(manifest: Manifest) -> bool:
-    """Return whether the run's analysis is already stored, so that another page need not wait for it."""
+    """Return whether the run's analysis is already stored, so that reading it takes no noticeable time."""
     return cached_file(frame.data_folder(), manifest, RESULT).exists()
 
 
@@ -91,7 +91,8 @@ def _look(job_id: str) -> None:
 def follow_up(manifest: Manifest) -> Manifest | None:
     """Return the run that applied a change to this run, or None.
 
-    This is the newest run with the tag ``after=NAME`` (or ``after=ID``), else the fixed run of the bundled pair.
+    The result is the newest run with the tag ``after=NAME`` or ``after=ID``. For the slow run of the bundled pair without
+    such a run, it is the fixed run of the pair.
     """
     manifests = frame.data_folder().manifests()
     tags = {f"after={manifest.name}", f"after={manifest.id}"}
@@ -119,8 +120,8 @@ def chosen_rank(result: RunResult) -> RankResult | None:
         return result.lead
     lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), 0)
     order = [lead, *(i for i in range(len(result.ranks)) if i != lead)]
-    if (asked := st.session_state.pop(ASKED_RANK, None)) is not None:
-        st.query_params["device"] = asked
+    if (position := st.session_state.pop(NEXT_RANK, None)) is not None:
+        st.query_params["device"] = position
     names = {str(i): rank_label(result.ranks[i]) + (" (slowest)" if i == lead else "") for i in order}
     chosen = st.selectbox("Device", list(names), format_func=lambda i: names[i], key="device", bind="query-params")
     return result.ranks[int(chosen)]
@@ -129,13 +130,13 @@ def chosen_rank(result: RunResult) -> RankResult | None:
 def choose_rank(position: int) -> None:
     """Make the rank at ``position`` the ``chosen_rank`` of the next screen.
 
-    The choice goes through the session, because the browser may drop a parameter that is written before that screen starts.
+    The choice is stored in the session, because the browser may drop a parameter that is written before that screen starts.
     """
-    st.session_state[ASKED_RANK] = str(position)
+    st.session_state[NEXT_RANK] = str(position)
 
 
 def opened(rank: RankResult, *, sums: bool = False) -> AbstractContextManager[RankView]:
-    """Open a rank of the run; ``sums`` has the meaning that it has in ``Library.open``."""
+    """Open a rank of the run; ``sums`` means the same as in ``Library.open``."""
     return open_rank(frame.library(), rank, sums=sums)
 
 
@@ -146,7 +147,7 @@ def key_of(rank: RankResult) -> tuple[object, ...]:
 
 
 def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
-    """Say why no device of the run worked: its trace has no GPU work, or the run has no trace.
+    """Say why no GPU work is known: the trace is cut off, it has no GPU work, or the run has no trace.
 
     Also links to the answer on the Verdict, unless the page shows it already (``beside_answer``).
     """
@@ -163,17 +164,17 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
 def no_gpu_work(manifest: Manifest) -> None:
     """Say that the run has no GPU work, and how to record it if a GPU trains.
 
-    `sawtooth run` records GPU work wherever there is any, so its runs get no such advice.
+    A run of `sawtooth run` gets no such advice, because that command always records the GPU work that exists.
     """
     if manifest.recorded_command:
         cards.empty_state(
             "This training ran on the CPU.",
-            "`sawtooth run` records GPU activity wherever there is any. The Verdict, the Timeline and SQL show what the host does.",
+            "`sawtooth run` found no GPU activity to record. The Verdict, the Timeline and SQL show what the host does.",
         )
         return
     cards.empty_state(
         "No GPU work is recorded in this run.",
-        "A training on the CPU has none: the Verdict, the Timeline and SQL show what the host does. If a GPU trained, record its activity too:",
+        "If the training ran on the CPU, this is right: the Verdict, the Timeline and SQL show what the host does. If a GPU trained, record its activity too:",
         "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:",
         "python",
     )
@@ -187,10 +188,10 @@ def no_trace(result: RunResult, *, beside_answer: bool = False) -> None:
     if any(ref.kind == "memory" for ref in result.manifest.recordings) and not result.manifest.telemetry:
         cards.empty_state(
             "This run has a memory snapshot only: no trace and no telemetry.",
-            "The snapshot shows who holds the memory. A trace shows where the time goes: record both and bring them in together.",
+            "The snapshot shows what uses the memory. A trace shows where the time goes. Record both and drop them together:",
             "sawtooth run --memory train.py",
         )
-        frame.link("memory", "Who holds the memory", run=result.manifest.id, icon=":material/memory:")
+        frame.link("memory", "What uses the memory", run=result.manifest.id, icon=":material/memory:")
         return
     if not result.manifest.telemetry:
         missing = result.manifest.notes.splitlines()[1:] if result.manifest.recorded_command else []
@@ -199,13 +200,13 @@ def no_trace(result: RunResult, *, beside_answer: bool = False) -> None:
             why = clean(" ".join(line for line in missing if line != failure), NOTES_SHOWN)
         cards.empty_state(
             "This run has step marks only: no trace and no telemetry.",
-            f"{why} A profile shows what a step is made of: record one as soon as the loop runs.".lstrip(),
+            f"{why} A profile shows where the time of a step goes. Record one as soon as the loop runs:".lstrip(),
             f"sawtooth run --after 0.5 {shlex.join(result.manifest.recorded_command) or 'train.py'}",
         )
         return
     cards.empty_state(
         "This run has telemetry and no trace.",
-        "Telemetry shows how much of the time the GPU works, a trace shows why. Record a few steps and attach them to this run: drop both files together.",
+        "Telemetry shows how much of the time the GPU works; a trace shows why. Record a trace of a few steps, and drop both files together:",
         "with torch.profiler.profile(record_shapes=True) as profiler:\n    for batch in loader:\n        train_step(batch)\n"
         '        profiler.step()\nprofiler.export_chrome_trace("trace.json.gz")',
         "python",
@@ -213,7 +214,7 @@ def no_trace(result: RunResult, *, beside_answer: bool = False) -> None:
 
 
 def keep_recording(manifest: Manifest, ref: RecordingRef) -> None:
-    """Store the viewer's correction of a recording's clock in the run."""
+    """Store a recording's corrected clock (``ref``) in the run."""
     edit_run(
         frame.data_folder(),
         manifest.id,

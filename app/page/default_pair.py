@@ -11,8 +11,8 @@ from sawtooth.app.jobs.bundled_examples import first_pair
 from sawtooth.ingest.loop.command import program_of
 from sawtooth.ingest.manifest import Manifest
 
-NEWEST = 12  # runs that are examined: opening each takes milliseconds, and the navigation of every screen needs a pair
-Products = Callable[[Manifest], frozenset[str]]  # the shapes of a run's matrix products; empty if they are not recorded
+NEWEST = 12  # runs that are examined: opening each takes milliseconds, and the navigation of every screen needs the pair
+Products = Callable[[Manifest], frozenset[str]]  # returns the shapes of a run's matrix products; empty if not recorded
 
 
 def likely_pair(
@@ -20,9 +20,9 @@ def likely_pair(
 ) -> tuple[Manifest, Manifest] | None:
     """Return the older and the newer run to compare; None if no two runs do the same work.
 
-    ``manifests`` are sorted, newest first. ``came_from`` is the run that the viewer looked at: it is one of the pair. The other
-    one is the newest earlier run of the same work, else the first later one. Without ``came_from``, the pair is the bundled
-    one, or the newest run that has an earlier run of its work.
+    ``manifests`` are sorted, newest first. If ``came_from`` (the run that the viewer looked at) is given, the pair contains
+    this run. Its partner is the newest earlier run of the same work, else the first later one. Without ``came_from``, the
+    result is the bundled pair, else the newest run that has an earlier run of the same work, and that run.
     """
     if len(manifests) < 2:
         return None
@@ -57,8 +57,8 @@ def _read_once(products: Products) -> Products:
 def same_work(a: Manifest, b: Manifest, products: Products) -> bool:
     """Return whether two runs probably belong to the same program.
 
-    They do if one run says that it follows the other, or if their matrix products are alike. If products are not recorded, a
-    common tag or a common first word of the names counts, unless `sawtooth run` started two different programs.
+    They do if one run is tagged as following the other, or if their matrix products are alike. If products are not recorded,
+    a common tag or a common first word of the names is enough, unless `sawtooth run` started two different programs.
     """
     if follows(a, [b]) is not None or follows(b, [a]) is not None:
         return True

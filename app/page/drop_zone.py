@@ -29,7 +29,7 @@ def drop_zone(*, note: str, compact: bool = False, key: str = "drop_zone") -> st
 
 
 def own_jobs() -> list[str]:
-    """Return the jobs that this session has started and not dismissed."""
+    """Return the ids of the jobs that this session has started and not dismissed."""
     return list(st.session_state.get(_OWN, []))
 
 
@@ -39,10 +39,10 @@ def forget(job: str) -> None:
 
 
 def _note_own(key: str) -> None:
-    """Note the job that a zone has just started.
+    """Store the id of the job that a drop zone has just started.
 
-    A callback does this, because the value exists only in one run of the page, and Streamlit may end that run before it shows
-    the zone.
+    This is a callback, because the id exists only during one run of the page, and Streamlit may end that run before it
+    reaches the drop zone.
     """
     started = getattr(st.session_state.get(key), "started", None)
     if started and str(started) not in own_jobs():

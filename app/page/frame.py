@@ -1,4 +1,4 @@
-"""What every screen needs: the run, the store, the theme, links, and the handling of errors."""
+"""Functions that every screen uses: the chosen run, the data folder, the theme, links and errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dark() -> bool:
 
 
 def shown_view(place: str) -> Screen:
-    """Return the view of a place that the address names, else its first one."""
+    """Return the view of a place that the address names, else the first view of the place."""
     return view_at(place, st.query_params.get("view"))
 
 
@@ -91,7 +91,7 @@ def empty_screens() -> dict[str, str]:
 
 
 def remember_gpu_work(run: str, worked: bool) -> bool:
-    """Remember whether a GPU worked in a run; return whether this changes the dimmed screens."""
+    """Remember whether a GPU worked in a run; return whether this changes which screens are empty."""
     before = empty_screens()
     st.session_state.setdefault("gpu_worked", {})[run] = worked
     return empty_screens() != before
@@ -107,10 +107,10 @@ def _without_gpu_work(manifest: Manifest) -> bool:
 
 
 def current_run() -> Manifest:
-    """Return the chosen run's manifest, or say what is missing and stop the page."""
-    asked = st.session_state.get("asked_run")
-    if asked:
-        _unknown_run(asked)
+    """Return the chosen run's manifest; if there is none, say what is missing and stop the page."""
+    unknown = st.session_state.get("unknown_run")
+    if unknown:
+        _unknown_run(unknown)
     chosen = st.session_state.get("run")
     if chosen is None:
         cards.headline("There is no run yet.")
@@ -119,13 +119,17 @@ def current_run() -> Manifest:
     return data_folder().read_manifest(chosen)
 
 
-def _unknown_run(asked: str) -> None:
-    shown = asked if is_id(asked) else "of this address"
+def _unknown_run(run: str) -> None:
+    """Say that this server does not have the run of the address, and stop the page.
+
+    Text that is not an id is not repeated on the page, because it may come from anybody.
+    """
+    shown = run if is_id(run) else "of this address"
     cards.headline(f"This server has no run {shown}.", "The link may come from another server, or the run was deleted.")
     cards.empty_state(
         "To open the link, import the run.",
-        "Ask its sender for the bundle and import it here; the link then works.",
-        f"sawtooth import {asked if is_id(asked) else 'RUN'}.sawtooth",
+        "Ask the person who sent the link for the run's bundle, and import it here. The link then works.",
+        f"sawtooth import {run if is_id(run) else 'RUN'}.sawtooth",
     )
     link("runs", "To the runs of this server", icon=screen_named("runs").icon)
     st.stop()
@@ -167,7 +171,7 @@ def guarded(part: Callable[[], None]) -> None:
 
 
 def log_script_error(error: BaseException) -> str:
-    """Log an unexpected error under a number that users can quote; return the number."""
+    """Log an unexpected error under a random number, and return the number, which users can quote."""
     number = secrets.token_hex(4)
     log.error("error %s on a page", number, exc_info=error)
     return number

@@ -1,4 +1,4 @@
-"""What runs in the browser on every page: the search (Ctrl-K), shortcuts, and quick links.
+"""The search (Ctrl-K), the keyboard shortcuts and quick links, which run in the browser on every page.
 
 / searches the page, j and k move through a list, ? shows the shortcuts.
 """
@@ -16,8 +16,8 @@ _HERE = Path(__file__).resolve().parents[1] / "components"
 def listen(screens: Sequence[tuple[str, str]], run: str | None) -> None:
     """Show the button of the search, activate the shortcuts, and mark the link to this page.
 
-    ``screens`` are the names and addresses that the search offers at once. For runs, and for the findings and kernels of
-    ``run``, it asks the server.
+    ``screens`` contains the names and addresses that the search offers at once. The search asks the server for runs, and for
+    the findings and kernels of ``run``.
     """
     component = st.components.v2.component(
         "sawtooth.keys",

@@ -18,15 +18,15 @@ from sawtooth.app.places import address as address_of
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-IF_ANY = ("ranks", "communication")  # views whose tab is hidden if they have no content, because most runs have one rank
-KEPT = ("device", "basis")  # address parameters that mean the same in each view of a place
+HIDDEN_IF_EMPTY = ("ranks", "communication")  # views whose tab is hidden if they are empty, because most runs have one rank
+KEPT = ("device", "basis")  # address parameters that mean the same in every view of a place, and that a link to a view keeps
 _HTML = templates.pieces("navigation.html")
 
 
 def pages() -> list[Any]:
-    """Return a page for each place, and the page at ``/``.
+    """Return a page for each place, and the page at ``/``, which also shows Runs.
 
-    The page at ``/`` also shows Runs. Nothing links to it, because Streamlit writes a wrong address if such a link has parameters.
+    Nothing links to ``/``, because Streamlit writes a wrong address if such a link has parameters.
     """
     root = st.Page("screens/runs.py", title="Runs", url_path="start", default=True)
     return [root, *(frame.page_of(screen.name) for screen in SCREENS if not screen.of)]
@@ -75,32 +75,35 @@ def _address(name: str, **query: str) -> str:
 
 
 def _is_empty(place: str, empty: dict[str, str]) -> bool:
-    """Return whether no view of a place has content."""
+    """Return whether all views of a place are empty."""
     return all(view.name in empty for view in views_of(place))
 
 
 def _choose_run(place: str) -> None:
-    """Let the viewer choose the run: the ``run`` of the address, else the last one, else the newest.
+    """Let the viewer choose the run.
 
-    The choice survives navigation, reload and Back. On a page that is not about one run, it opens the Verdict. Streamlit's own
-    binding would write the option's label into the address. A link must contain the run's id, which is the same on every server.
+    The default is the ``run`` of the address, else the last run that was chosen, else the newest.
+
+    The choice survives navigation, reload and Back. On a page that is not about one run, choosing a run opens its Verdict. The
+    address is written here, because Streamlit's own binding would write the option's label. A link must contain the run's id,
+    which is the same on every server.
     """
-    asked = st.query_params.get("run")
-    names = {manifest.id: manifest.name for manifest in listed(frame.data_folder().manifests(), (asked,) if asked else ())}
-    st.session_state["asked_run"] = asked if asked and asked not in names else None
+    in_address = st.query_params.get("run")
+    names = {m.id: m.name for m in listed(frame.data_folder().manifests(), (in_address,) if in_address else ())}
+    st.session_state["unknown_run"] = in_address if in_address and in_address not in names else None
     if not names:
         st.session_state["run"] = None
         return
     last = st.session_state.get("run")
     compared = st.query_params.get("b", "").split(",")[0]
-    run = next((each for each in (asked, last, compared) if each in names), next(iter(names)))
+    run = next((each for each in (in_address, last, compared) if each in names), next(iter(names)))
     st.session_state["run"] = run
     about_one = screen_named(place).needs_run
-    if asked is None and about_one:
+    if in_address is None and about_one:
         st.query_params["run"] = run  # so that the viewer can copy the address
     if opened := st.session_state.pop("opened_run", None):
         frame.switch("verdict", run=opened)
-    st.session_state["run_choice"] = None if st.session_state["asked_run"] else run
+    st.session_state["run_choice"] = None if st.session_state["unknown_run"] else run
     st.selectbox(
         "Run",
         list(names),
@@ -108,7 +111,7 @@ def _choose_run(place: str) -> None:
         key="run_choice",
         on_change=_follow_choice,
         args=(about_one,),
-        index=None if st.session_state["asked_run"] else 0,
+        index=None if st.session_state["unknown_run"] else 0,
         placeholder="Choose a run",
     )
 
@@ -119,9 +122,9 @@ def _run_label(run: str, names: dict[str, str]) -> str:
 
 
 def _follow_choice(about_one: bool) -> None:
-    """Show the chosen run.
+    """Open the run that the viewer chose.
 
-    Streamlit also calls this if only the options changed. Then the viewer has not chosen anything.
+    Streamlit also calls this if only the options changed. Then the viewer has chosen nothing, and nothing is opened.
     """
     chosen = st.session_state["run_choice"]
     if chosen in (None, st.session_state["run"]):
@@ -133,12 +136,12 @@ def _follow_choice(about_one: bool) -> None:
 
 
 def _sides(name: str) -> dict[str, str]:
-    """Return the parameters of the link to Compare, complete, so that Back works; none for other places."""
+    """Return the runs of both sides for the link to Compare, so that Back works; none for other places."""
     if name != "compare":
         return {}
-    asked = st.query_params.get("run")
-    pair = likely_pair(listed(frame.data_folder().manifests(), (asked,) if asked else ()), asked, frame.products_of_run)
-    return {"a": pair[0].id, "b": pair[1].id} if pair else {"b": asked} if asked else {}
+    run = st.query_params.get("run")
+    pair = likely_pair(listed(frame.data_folder().manifests(), (run,) if run else ()), run, frame.products_of_run)
+    return {"a": pair[0].id, "b": pair[1].id} if pair else {"b": run} if run else {}
 
 
 def _drop_anywhere() -> None:
@@ -148,7 +151,7 @@ def _drop_anywhere() -> None:
 
 
 def _where(place: str) -> None:
-    """Show the place and the run in the bar of a phone, where the sidebar that names them is closed."""
+    """Show the place and the run in the top bar of a phone, where the sidebar that names them is closed."""
     run = st.session_state.get("run") if screen_named(place).needs_run else None
     name = fmt.clean(frame.data_folder().read_manifest(run).name, 40) if run is not None else ""
     with st.container(key="where"):  # The class exists before the text, so a wide page reserves no line for it.
@@ -156,7 +159,7 @@ def _where(place: str) -> None:
 
 
 def _tabs(place: str) -> None:
-    """Show the views of a place as links; a view without content is quiet and says what is missing."""
+    """Show the views of a place as links; the link to an empty view is dimmed and says what is missing."""
     views = views_of(place)
     if len(views) < 2:
         return
@@ -166,7 +169,7 @@ def _tabs(place: str) -> None:
     tabs = [
         (view.tab or view.title, _address(view.name, **kept), view is shown, empty.get(view.name))
         for view in views
-        if view is shown or not (view.name in IF_ANY and view.name in empty)
+        if view is shown or not (view.name in HIDDEN_IF_EMPTY and view.name in empty)
     ]
     with st.container(key="views"):
         st.html(_HTML.tabs(screen_named(place).title, tabs))

@@ -1,4 +1,4 @@
-"""A chart on the page with its finding, its method, its table and its CSV."""
+"""A chart on the page with its title, the explanation of its method, its table and the table's CSV."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sawtooth.app.page import cards, frame
 
 _HTML = templates.pieces("poster.html")
 TALL = 560  # pixels of a screen's main table: it fills a laptop's page below the headline
-# A column with longer texts (in characters) gets at most this width (in pixels), so that the numbers fit on a narrow page.
+# A column with texts of more than LONG_TEXT characters is LONG_TEXT_WIDTH pixels wide, so that numbers fit on a narrow page.
 LONG_TEXT, LONG_TEXT_WIDTH = 40, 300
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that a spreadsheet reads as formulas
 PERCENT = "%.1f\u00a0%%"  # for a share that is multiplied by 100
@@ -33,10 +33,10 @@ def show(
     name: str | None = None,
     second: Any = None,
 ) -> Any:
-    """Show a chart and return its selection.
+    """Show a chart and return the viewer's selection in it.
 
-    ``select`` (``box`` or ``points``) makes the chart selectable; without it, the result is None. ``name`` is the file name of
-    the CSV, by default ``key``. ``second`` is a figure next to the chart, or below it on a narrow page.
+    ``select`` makes the chart selectable; without it, the result is None. ``name`` is the file name of the CSV, by default
+    ``key``. ``second`` is another figure, shown next to the chart, or below it on a narrow page.
     """
     if chart.title:  # without a title, the page's headline is the title
         cards.title(chart.title)
@@ -118,10 +118,10 @@ def heading_of(values: pd.Series, heading: str) -> Any:
 
 
 def number_column(heading: str, values: pd.Series | None, *, help_: str | None = None) -> Any:
-    """Return a number column with as many decimals as its largest value needs, the same in all rows.
+    """Return the configuration of a number column, with the decimals that the largest value needs.
 
-    Shares are shown as ``in_percent`` converts them. The result is None if ``values`` is None, because the table then has no
-    such column.
+    Values of a share must have been converted by ``in_percent``. The result is None if ``values`` is None, because the table
+    then has no such column.
     """
     if values is None:
         return None
@@ -139,7 +139,7 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
 def share_bar(heading: str, values: pd.Series | None = None) -> Any:
     """Return a column of shares as bars, for a table converted by ``in_percent``.
 
-    The largest of ``values`` has the full length; without them, 100 % has it.
+    The bar of the largest of ``values`` has the full length. Without ``values``, the full length is 100 %.
     """
     largest = float(values.max()) if values is not None and len(values) else 1.0
     full = 100.0 * largest if largest > 0 else 100.0

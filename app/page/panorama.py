@@ -21,16 +21,16 @@ from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 CLOCK, TEMPERATURE = "clock_sm_mhz", "temp_c"
-SLOWED = 0.95  # share of the usual clock; slower times get the colour of the fault
+SLOWED = 0.95  # share of the usual clock; times with a lower clock are drawn in the colour of a fault
 MOST_PEERS = 16  # GPUs whose clocks give the median: more do not change it much, but each must be read
 
 Spans = list[tuple[float, float, float | None]]
 
 
 def of(result: RunResult) -> dict[str, Any] | None:
-    """Return the GPU's utilization over the whole recording, with one step marked; None without telemetry.
+    """Return the curve's data: utilization of the whole recording, with one step; None without telemetry.
 
-    If telemetry alone warns of a GPU's clock, return its clock beside that of the other GPUs.
+    If the first finding of telemetry is about one GPU's clock, return that clock, and the median of the other GPUs' clocks.
     """
     if (clock := _clock_of_the_warning(result)) is not None:
         return clock
@@ -65,7 +65,8 @@ def of(result: RunResult) -> dict[str, Any] | None:
 def _one_step(result: RunResult, telemetry: TelemetrySeries) -> tuple[float, float] | None:
     """Return the start and end of one step as shares of the recording.
 
-    Its length is the run's own. Its place is that of a profiled step if both share a clock, else the middle of the steady part.
+    Its length is the run's step time. It begins where a profiled step begins, if trace and telemetry share a clock, else in
+    the middle of the steady part. The result is None if no step time is known, or if it is longer than the telemetry.
     """
     step_ms = reading_order.best_ms(result)
     if not step_ms or step_ms * 1e6 > telemetry.span.ns:
@@ -83,9 +84,9 @@ def _one_step(result: RunResult, telemetry: TelemetrySeries) -> tuple[float, flo
 
 
 def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
-    """Return the clock of the GPU that the first finding is about, beside the median of the others.
+    """Return the clock of the GPU that the first finding is about, and the median clock of the other GPUs.
 
-    None if the finding is not about one GPU's clock.
+    The result is None if the finding is not about one GPU's clock.
     """
     finding, named = words.first_finding(result), words.first_gpu(result)
     if finding is None or named is None or "clock_mhz" not in finding.evidence[0]:
@@ -129,7 +130,7 @@ def _hottest(devices: Sequence[TelemetrySeries]) -> str:
 
 
 def _slowed(spans: Spans, usual: Spans, highest: float) -> list[tuple[float, float, float]]:
-    """Return the stretches in which the clock is below the usual one, with its lowest value there."""
+    """Return start, end and lowest clock of each period in which the clock is below the usual one."""
     known = [(a, b, value, usual[at][2] if usual else highest) for at, (a, b, value) in enumerate(spans)]
     slow: list[tuple[float, float, float]] = []
     for a, b, value, normal in known:
@@ -143,7 +144,7 @@ def _slowed(spans: Spans, usual: Spans, highest: float) -> list[tuple[float, flo
 
 
 def _median(spans: Spans, peers: list[Spans]) -> Spans:
-    """Return the median of ``peers`` in each of ``spans``."""
+    """Return the median of the peers' values at the middle of each of ``spans``."""
     lines = []
     middles = [(a + b) / 2 for a, b, _ in spans]
     for peer in peers:

@@ -1,6 +1,6 @@
 """The content of the Reference screen.
 
-Rules come from their docstrings, columns from the comments of both schemas.
+The texts of rules are their docstrings; those of columns are the comments of both schemas.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Column:
 
 @dataclass(frozen=True)
 class RuleDocumentation:
-    """A rule's documentation: its first sentence, and its sections by heading."""
+    """A rule's documentation.
+
+    ``text`` is the docstring of its module, and ``title`` the first sentence of it.
+    """
 
     slug: str
     title: str
@@ -62,9 +65,8 @@ def columns() -> list[Column]:
             con.execute(sql)
             views = dict(con.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").fetchall())
             for table, name, kind, comment in con.execute(_COLUMNS).fetchall():
-                read = re.findall(
-                    r"\w+", views.get(table, "").rpartition("FROM")[2]
-                )  # a view's column has the meaning of the column that it reads
+                # A column of a view without a comment has the comment of the column that the view reads.
+                read = re.findall(r"\w+", views.get(table, "").rpartition("FROM")[2])
                 inherited = (listed[source, name].comment for source in read if (source, name) in listed)
                 listed.setdefault((table, name), Column(file, table, name, kind, comment or next(inherited, "")))
     return list(listed.values())
@@ -91,7 +93,7 @@ def matching(rows: Sequence[tuple[str, ...]], searched: str) -> list[tuple[str, 
 def found_in(searched: str, counts: Iterable[int]) -> str:
     """Return where ``searched`` is found, such as "“exposed” is in 3 metrics and 5 rules".
 
-    ``counts`` are the hits in metrics, in owners and causes, in rules, and in columns.
+    ``counts`` are the numbers of hits in the order of ``KINDS``.
     """
     places = [f"{count(n)} {one if n == 1 else several}" for n, (one, several) in zip(counts, KINDS, strict=True) if n]
     if not places:

@@ -1,4 +1,4 @@
-"""The staircase on the page: the Verdict's component, with the recording's panorama above it."""
+"""The staircase of the Verdict: a bar for the step now, and one for the step after each change."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
 # Address parameters: the included changes, the bar whose details are open, the price of a GPU-hour, the remaining steps.
 FIXES, OPEN, PRICE, STEPS = "fixes", "open", "price", "steps"
 MOST_ROWS = 6  # bars for which first_paint.css reserves a height
-MOST_ASKED = 1e15  # steps or money: a product with infinity is not a useful answer
-NONE = "none"  # no change is included, where the page would include some by itself
+LARGEST_INPUT = 1e15  # for the viewer's numbers: larger ones, such as infinity, would make the computed costs useless
+NONE = "none"  # value of FIXES: the viewer has left out all changes; an empty value means the page's own choice
 
 
 @lru_cache(maxsize=1)
@@ -41,7 +41,7 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     st.set_page_config(page_title=data["states"][str(data["choice"])]["tab"])
     rows = min(len(data["changes"]), MOST_ROWS) if data["bars"] else "none"
     height = f"{rows}{'_panorama' if data['panorama'] else ''}"
-    with st.container(key=f"stairs_of_{height}_"):  # has about its height before the component is there
+    with st.container(key=f"stairs_of_{height}_"):  # reserves about this height until the component is drawn
         component(key=f"staircase-{result.manifest.id}", data=data)
     if stairs is not None and stairs.changes and not data["states"][str(data["choice"])]["limit"]:
         _questions()
@@ -49,9 +49,9 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
 
 def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
     """Return the component's data."""
-    asked = words.Asked(_asked(STEPS), _price(result), _waiting_w(result))
+    entered = words.Asked(_number_entered(STEPS), _price(result), _waiting_w(result))
     stairs = stairs or _recorded(result)
-    drawn = words.picture(result, stairs, asked, _measured(result, stairs))
+    drawn = words.picture(result, stairs, entered, _measured(result, stairs))
     by_rule = {finding.rule: finding for finding in result.findings}
     for change in drawn["changes"]:
         change["timeline"] = _on_timeline(by_rule[change["rule"]], result)
@@ -79,9 +79,9 @@ def _recorded(result: RunResult) -> Staircase | None:
 
 
 def _measured(result: RunResult, stairs: Staircase | None) -> list[words.Measured]:
-    """Return the measured step of the run that made the changes.
+    """Return the bar of the run in which somebody made the changes; empty if no such run is analysed.
 
-    It stands below the first changes that the run no longer needs.
+    The bar is placed below the leading changes that this run no longer needs.
     """
     after = current_result.follow_up(result.manifest)
     if after is None or not current_result.is_analysed(after):
@@ -99,17 +99,17 @@ def _measured(result: RunResult, stairs: Staircase | None) -> list[words.Measure
     return [words.Measured(fmt.clean(after.name, 40), address, step, len(applied))]
 
 
-def _asked(key: str) -> float | None:
-    """Return a number from the address; None if it is missing or invalid."""
+def _number_entered(key: str) -> float | None:
+    """Return the number that the viewer entered or the address contains; None if it is missing or invalid."""
     try:
         number = float(st.session_state.get(key) or st.query_params.get(key) or 0.0)
     except ValueError:
         return None
-    return number if 0 < number < MOST_ASKED else None
+    return number if 0 < number < LARGEST_INPUT else None
 
 
 def _price(result: RunResult) -> float | None:
-    return _asked(PRICE) or result.manifest.facts.price_per_gpu_hour
+    return _number_entered(PRICE) or result.manifest.facts.price_per_gpu_hour
 
 
 def _waiting_w(result: RunResult) -> float | None:
@@ -123,29 +123,29 @@ def _waiting_w(result: RunResult) -> float | None:
 def _questions() -> None:
     """Ask for facts that only the viewer knows: the remaining steps and the price of a GPU-hour."""
     with st.popover("Price and steps", icon=":material/tune:", type="tertiary"):
-        st.number_input("Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="a day of them")
+        st.number_input(
+            "Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="the steps of one day"
+        )
         st.number_input("Price of a GPU-hour", value=None, min_value=0.0, key=PRICE, bind="query-params", placeholder="not set")
 
 
 def choice_of(stairs: Staircase, first: int) -> int:
-    """Return the choice of changes in the address, else ``first``."""
-    asked = st.query_params.get(FIXES, "")
-    if not asked or not stairs.complete:
+    """Return the changes that the address includes, as a bit for each change; by default ``first``."""
+    included = st.query_params.get(FIXES, "")
+    if not included or not stairs.complete:
         return first
-    rules = asked.split(",")
+    rules = included.split(",")
     choice = sum(1 << i for i, rule in enumerate(stairs.changes) if rule in rules)
-    return choice if choice or asked == NONE else first
+    return choice if choice or included == NONE else first
 
 
 def _open(stairs: Staircase) -> int | None:
-    asked = st.query_params.get(OPEN, "")
-    return int(asked) if asked.isdecimal() and int(asked) <= len(stairs.changes) else None
+    """Return the number of the bar whose details are open, from the address."""
+    bar = st.query_params.get(OPEN, "")
+    return int(bar) if bar.isdecimal() and int(bar) <= len(stairs.changes) else None
 
 
 def _on_timeline(finding: Finding, result: RunResult) -> str | None:
-    """Return the address of the step with most of the evidence on the timeline.
-
-    None if no evidence has a time.
-    """
+    """Return the timeline's address of the step with most evidence; None if no evidence has a time."""
     place = findings.place_of(finding, result)
     return None if place is None else f"timeline?{urlencode({'run': result.manifest.id, **place})}"

@@ -1,4 +1,4 @@
-"""The Audit screen: the tuning guides' techniques for this run, and the audits of a chain of runs."""
+"""The Audit screen: tuning techniques that this run uses, and the audits of a chain of runs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.manifest import Manifest
 
 _HTML = templates.pieces("audit.html")
-MOST_ROWS = 6  # for which first_paint.css reserves a height
-MOST_RUNS = 8  # columns that fit on a page of 1,440 pixels
+MOST_ROWS = 6  # rows: first_paint.css reserves a height for up to this number
+MOST_RUNS = 8  # runs, each a column: as many as fit on a page of 1,440 pixels
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
         with st.container(key=f"audit_of_{min(len(changes), MOST_ROWS)}_"):
             st.html(_HTML.changes(words.TO_DO_COLUMNS, changes, "The changes, numbered as on the Verdict, and why"))
         if plan := advice.plan_title(result):
-            cards.small(f"{plan}; each then saves only what those before it left.")
+            cards.small(f"{plan}; each change then saves only what the changes before it left.")
         frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")
     with st.container(gap="xsmall"):
         if rest := words.without_finding(checked):
@@ -59,8 +59,8 @@ def main() -> None:
 
 def _chain(result: RunResult, manifest: Manifest) -> None:
     """Let the viewer choose runs in the order of the changes, and show their audits side by side."""
-    asked = bool(st.session_state.get("chain") or st.query_params.get("chain"))
-    with st.expander("What each change brought: the audits of runs beside each other", expanded=asked):
+    chosen = bool(st.session_state.get("chain") or st.query_params.get("chain"))
+    with st.expander("The gain of each change: the audits of several runs side by side", expanded=chosen):
         _of_chain(result, manifest)
 
 
@@ -76,7 +76,7 @@ def _of_chain(result: RunResult, manifest: Manifest) -> None:
         placeholder="Choose the runs that followed",
     )
     if not chosen:
-        cards.small("Choose the runs of the same training that followed this one, each with one change more.")
+        cards.small("Choose the runs of the same training that followed this one. Each should have one more change.")
         return
     library = frame.library()
     results = [result, *(result_of(frame.data_folder().read_manifest(run), library) for run in chosen)]
@@ -84,7 +84,7 @@ def _of_chain(result: RunResult, manifest: Manifest) -> None:
         [side_of([each], library) for each in results], lambda run, times: step_at_batch(run, times, library)
     )
     cards.text(f"{chain_words.title(run_chain)}.")
-    cards.table(chain_words.heads(run_chain), chain_words.rows(run_chain), "The audit of each run and what each change brought")
+    cards.table(chain_words.heads(run_chain), chain_words.rows(run_chain), "The audit of each run and the gain of each change")
     panel.downloads("audit", [("Audit as Markdown", "md", "text/markdown", lambda: report.of_chain(run_chain))], "audit")
 
 

@@ -1,4 +1,4 @@
-"""The Communication view of Work: which collectives run, how fast, and what of them is exposed."""
+"""The Communication view of Work: collectives, their bandwidth, and their exposed time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COLUMNS = {
 }  # fmt: skip
 METHOD = (
     "Exposed time is the time of a collective in which the GPU computes nothing. Times are means over the ranks and include the waits for the last "
-    "rank. The bus bandwidth is what one GPU's link carries. It comes from the shortest duration over the ranks, so it excludes waits. "
+    "rank. The bus bandwidth is the rate at which one GPU's link transfers data. It is computed from the shortest duration over the ranks, so it excludes waits. "
     "If several collectives run at the same time, that time counts for each of them."
 )
-HARDLY = 0.01  # share of the communication: less exposed time is not mentioned
-ALONE = "The trace of one rank: durations contain the waits for other ranks, so bandwidths are lower bounds."
+HARDLY = 0.01  # share of the communication time: a smaller exposed time or wait is not mentioned
+ALONE = "Only one rank's trace is known. Durations include the waits for other ranks, so bandwidths are lower bounds."
 PARALLEL = {
     "dp": "data parallel",
     "tp": "tensor parallel",
@@ -95,7 +95,7 @@ def _alone(rank: RankResult) -> Communication:
 
 
 def finding(rows: pd.DataFrame, rank: RankResult) -> tuple[str, str]:
-    """Return how much communication is exposed and in which collective, and what share of a step that is."""
+    """Return the headline about exposed communication, and a line about the time of all collectives."""
     exposed, whole = float(rows["exposed_ms_per_step"].sum()), float(rows["ms_per_step"].sum())
     of_step = f" of a step of {fmt.duration_ms(rank.best.mean_ms)}, as profiled" if rank.best.mean_ms else ""
     waits = float(rows["wait_ms_per_step"].sum())
@@ -115,7 +115,7 @@ def _called(row: pd.Series) -> str:
 
 
 def _kinds(rows: pd.DataFrame, rank: RankResult) -> None:
-    """Show the collectives by exposed time, and all of their numbers as a table."""
+    """Show the collectives sorted by exposed time, and a table with all their numbers."""
     colour = colour_of("exposed_comm", "comm_transfer")
     shown = rows.head(SHOWN)
     longest = max(float(shown["exposed_ms_per_step"].max()), 1e-9)
@@ -155,9 +155,9 @@ def _groups(communication: Communication) -> None:
     cards.table([GROUPS[column] for column in known], cells, "Process groups")
     panel.csv_button(table, "groups")
     cards.small(
-        "Times and bandwidths are of the transfers alone, after the last rank has joined, so they exclude waiting. The bus bandwidth is what one GPU's "
-        "link carries; compare it with the link's bandwidth, which reductions inside a switch may exceed. Traces do not name the link, so it is the one "
-        "that servers with this GPU have."
+        "Times and bandwidths are of the transfers alone, after the last rank has joined, so they exclude waiting. The bus bandwidth is the rate at which one "
+        "GPU's link transfers data. Compare it with the link's bandwidth; reductions inside a switch may exceed that. Traces do not name the link. The one "
+        "shown here is usual in servers with this GPU."
     )
 
 

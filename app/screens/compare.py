@@ -1,4 +1,4 @@
-"""The Compare screen: verdict, the step's change by part, kernels, operators, findings, and sweeps."""
+"""The Compare screen: the verdict, each part of the step, kernels, operators, findings and sweeps."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def main() -> None:
     choice = compare_choice.read(listed(manifests, (came_from,) if came_from else ()), came_from)
     if choice is None:
         cards.headline("Compare a run with the same run after a change.")
-        here = "There is no run yet." if not manifests else "There is one run; a comparison needs two."
-        cards.empty_state(here, "Drop the traces of both on the Runs page, or ingest them on the command line.", HOW_TO)
+        missing = "There is no run yet." if not manifests else "There is one run; a comparison needs two."
+        cards.empty_state(missing, "Drop the traces of both runs on the Runs page, or ingest them on the command line.", HOW_TO)
         return
     offered = {manifest.id: manifest for manifest in listed(manifests, (*choice.a, *choice.b, *choice.more))}
     head = st.container(key=f"compare_head{'_of_two' if choice.a and choice.b else ''}")
@@ -78,12 +78,11 @@ def main() -> None:
 
 
 def _folded(comparison: Comparison) -> None:
-    """Show the details behind the answer, each folded; what the address asks for is open."""
-    asked = "ledger" in st.query_params
+    """Show details in folded sections; a section is open if the address has a parameter of it."""
     with st.expander(
         "The change, part by part",
         icon=":material/waterfall_chart:",
-        expanded=asked or not step_parts.steps_divided(comparison),
+        expanded="ledger" in st.query_params or not step_parts.steps_divided(comparison),
     ):
         _step(comparison)
     _folded_conditions(comparison)
@@ -94,8 +93,8 @@ def _folded(comparison: Comparison) -> None:
         _findings(comparison)
         _audit(comparison)
     if all(step_parts.gpu_worked(comparison)):
-        asked = any(key in st.query_params for key in ("changed", "named"))
-        with st.expander("Kernels, operators and modules", icon=":material/memory:", expanded=asked):
+        linked = any(key in st.query_params for key in ("changed", "named"))
+        with st.expander("Kernels, operators and modules", icon=":material/memory:", expanded=linked):
             _lists(comparison)
             module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
     if changes.host_operators(comparison):
@@ -116,12 +115,12 @@ def _unchosen(choice: Choice, known: Mapping[str, Manifest]) -> None:
     one = next((known[run] for run in (*choice.a, *choice.b) if run in known), None)
     cards.headline(
         f"Compare {fmt.clean(one.name, 40)} with which run?" if one is not None else "Which two runs to compare?",
-        "No other run is known to do the same work. Runs with the same matrix products or GPU come first; a bar is the step time.",
+        "No other run is known to do the same work. Runs with similar matrix products or the same GPU come first. The bar shows the step time.",
     )
 
 
 def _ratio(comparison: Comparison) -> None:
-    """Show A's step time ÷ B's on an axis, with a hollow mark for the earlier prediction."""
+    """Show A's step time ÷ B's on an axis, with a hollow mark for the ratio that A's report predicted."""
     if ratios := intervals.ratios(comparison):
         with st.container(gap="xxsmall"):
             fast = "How many times as fast"
@@ -130,7 +129,7 @@ def _ratio(comparison: Comparison) -> None:
 
 
 def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
-    """Show the compared runs; return the place next to them for the buttons that share the page."""
+    """Show the selectors of both sides; return the container next to them, for the sharing buttons."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="compare_sides"):
         compare_choice.picker("a", "A, before", choice.a, choice.b, known)
         if choice.a and choice.b:
@@ -148,7 +147,7 @@ def _head(comparison: Comparison, choice: Choice) -> None:
 
 
 def _conditions(comparison: Comparison) -> None:
-    """Show the conditions that differ, and what is known of the others."""
+    """Show the conditions that differ, and a line about the other conditions."""
     if rows := conditions.rows(comparison):
         cards.title(conditions.TITLE)
         cards.table(("Condition", *words.names(comparison)), rows, "Conditions that differ between the runs")
@@ -156,7 +155,7 @@ def _conditions(comparison: Comparison) -> None:
 
 
 def _changed(comparison: Comparison) -> None:
-    """Show each change with what it explains and predicts, the next change, and the verdict's limits."""
+    """Show each change of the setup with its share of the difference, what to change next, and cautions."""
     with st.container(gap="xxsmall"):
         if rows := setup_changes.rows(comparison):
             cards.title(setup_changes.TITLE)
@@ -191,7 +190,7 @@ def _both_steps(comparison: Comparison) -> None:
 
 
 def _step(comparison: Comparison) -> None:
-    """Show the waterfall and, on request, both profiled steps with their disagreement with the runs."""
+    """Show the waterfall of the step that the viewer chose: the run's own step, or the profiled one."""
     names = words.names(comparison)
     if steps := step_parts.steps_divided(comparison):
         step = _ledger(steps)
@@ -206,17 +205,14 @@ def _step(comparison: Comparison) -> None:
         panel.show(chart, "waterfall")
         if step == "profiled" and comparison.disagreement:
             cards.caution(fmt.spaced(comparison.disagreement))
-        if step != steps[0]:  # the first one is shown at the top of the page
+        if step != steps[0]:  # the page shows the bars of the first one at its top
             panel.show(waterfall.two_steps(bars, names, step_parts.idle_title(bars, step), dark=frame.dark()), "two-steps")
     else:
         cards.empty_state(*step_parts.undivided(comparison))
 
 
 def _steps(comparison: Comparison) -> None:
-    """Show the profiled steps of each side's first run by owner, on one scale.
-
-    A folded part shows every step as a dot.
-    """
+    """Show the profiled steps of each side's first run by owner, on one scale, and every step as a dot."""
     sides = [(side.runs[0].manifest.id, side.runs[0].lead) for side in (comparison.a, comparison.b)]
     top = max((step_strip.longest(lead) for _, lead in sides if lead is not None), default=0.0)
     a, b = basis.steps(comparison)
@@ -252,7 +248,7 @@ def _lists(comparison: Comparison) -> None:
         return
     panel.table(*changes.shown_rows(table, words.names(comparison)), f"compare-{kind}")
     cards.small(
-        "Each operation counts in full, even if others run at the same time, so the rows may sum to more than the step. Rows are matched by name; where names changed, by operator and shapes."
+        "The full duration of each operation counts, even if others run at the same time, so the rows may sum to more than the step. Rows are matched by name, and by operator and shapes if the name changed."
     )
 
 
@@ -264,12 +260,12 @@ def _findings(comparison: Comparison) -> None:
                 cards.text(finding.title)
                 cards.small(finding.fix)
     if comparison.not_comparable_findings:
-        cards.small(f"Not comparable, since one side could not be checked: {', '.join(comparison.not_comparable_findings)}.")
+        cards.small(f"Not comparable, because one side could not be checked: {', '.join(comparison.not_comparable_findings)}.")
 
 
 def _audit(comparison: Comparison) -> None:
     if rows := audit.pair_rows(comparison):
-        cards.title("What each run makes of its GPU")
+        cards.title("How well each run uses its GPU")
         shown = 3 if comparison.unrelated else 4  # a difference between two models is not a change
         cards.table(
             (audit.TITLE, *words.names(comparison), "Change")[:shown], [row[:shown] for row in rows], "The audit of both runs"
@@ -278,10 +274,10 @@ def _audit(comparison: Comparison) -> None:
 
 def _host_operators(comparison: Comparison) -> None:
     if rows := changes.host_operators(comparison):
-        cards.title(f"The operator on the host that changed most: {rows[0].what}, {rows[0].change} a profiled step")
+        cards.title(f"The operator on the host that changed most: {rows[0].what}, {rows[0].change} per profiled step")
         cards.table(("Operator", *words.names(comparison), "Change"), rows, "Operators of the host on both sides", figures=True)
         cards.small(
-            "Time in the operator itself, without the operators that it calls, in a profiled step. Only operators among the ten longest of both sides are listed."
+            "Time in the operator itself, without the operators that it calls, per profiled step. Only operators among the ten longest of both sides are listed."
         )
 
 
@@ -290,7 +286,7 @@ def _side_by_side(comparison: Comparison) -> None:
     with st.expander(f"{fmt.many(len(rows), 'metric')} side by side", icon=":material/table_rows:"):
         cards.table(("Metric", *words.names(comparison), "Change"), rows, "Metrics of both sides")
         if same:
-            cards.small(f"{fmt.many(same, 'metric')} without a change: see the report.")
+            cards.small(f"{fmt.many(same, 'metric')} without a change {'is' if same == 1 else 'are'} in the report only.")
 
 
 main()

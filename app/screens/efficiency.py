@@ -18,10 +18,10 @@ from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
-HARDLY = 0.01  # share of the time of products, convolutions and attention: less time without tensor cores is not a finding
-LISTED = 8  # operators in the table: the others take about a percent of the time each
+HARDLY = 0.01  # share of the time of products, convolutions and attention: less time without tensor cores is not worth a title
+LISTED = 8  # operators in the table: each of the others takes about one percent of the time
 NO_OPERATOR = "no operator recorded"
-HEADS = ("What takes a step", "Time a step", "Share", "Most of it", "What helps")
+HEADS = ("Part of a step", "Time per step", "Share", "Most of it", "What helps")
 SHOWN_ON = {
     "idle": ("idle", "Every wait, and what causes it", ":material/hourglass_empty:"),
     "exposed_memcpy": ("idle", "Every copy that no computation overlaps", ":material/hourglass_empty:"),
@@ -71,7 +71,7 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
 
 
 def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: Column) -> None:
-    """Show the parts that keep a step from the peak, and a link to the screen about the largest."""
+    """Show what separates a step from the GPU's peak, and a link to the screen about the largest part."""
     step_ms = sum(part.ms for part in parts)
     cells = [("A step", fmt.duration_ms(step_ms), fmt.share(1.0), "", "")]
     for part in parts:
@@ -80,9 +80,8 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
     waits = {part.key: words.largest_wait(rank, part.key, column) for part in parts}
     causes = {key: colour_of(wait[0].owner, wait[0].cause) for key, wait in waits.items() if wait is not None}
     drawn = charts.bars(parts, causes, dark=frame.dark())
-    cards.ranked(
-        HEADS, cells[::-1], drawn[::-1], "What keeps a step from the GPU's peak"
-    )  # from the useful part to the whole step
+    # The first row is the useful part, the last row the whole step.
+    cards.ranked(HEADS, cells[::-1], drawn[::-1], "What keeps a step from the GPU's peak")
     if differs := words.beside_idle(rank, parts, column):
         cards.small(differs)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
@@ -96,7 +95,7 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
 
 
 def _slowest(rank: RankResult) -> str:
-    """Return the product, convolution or attention with the largest time above its minimum, or ""."""
+    """Return the product, convolution or attention that exceeds its minimum time most, or ""."""
     rows = _placed(rank)
     rows = rows[rows["flops"] > 0] if len(rows) else rows
     if rows.empty:
@@ -124,7 +123,7 @@ def _facts(manifest: Manifest) -> None:
                     )
                     for key, label in labels.items()
                 }
-            saved = st.form_submit_button("Keep")
+            saved = st.form_submit_button("Save")
     if saved:
         current_result.keep_facts(manifest, {key: value or None for key, value in entered.items()})
         st.rerun()
@@ -186,9 +185,7 @@ def _under_the_roof(rank: RankResult) -> None:
             if rank.device_name
             else "The recording does not name its GPU"
         )
-        cards.empty_state(
-            "There is no roofline to compare with.", f"{which}, so it is not known what its operators could reach."
-        )
+        cards.empty_state("There is no roofline to compare with.", f"{which}, so the limit of its operators is not known.")
         return
     if rows.empty:
         cards.empty_state(
@@ -200,8 +197,8 @@ def _under_the_roof(rank: RankResult) -> None:
         return
     first = rows.iloc[0]
     title = (
-        f"{fmt.clean(str(first['name']), 40)} could gain most: it takes {fmt.duration_ms(float(first['opportunity_ms']))} {run_words.per_step_or_window(rank)} more than "
-        f"the roofline allows, {fmt.share(float(first['attained_share']))} attained"
+        f"{fmt.clean(str(first['name']), 40)} could gain most: it takes {fmt.duration_ms(float(first['opportunity_ms']))} {run_words.per_step_or_window(rank)} longer than "
+        f"the roofline allows ({fmt.share(float(first['attained_share']))} attained)"
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
     unused = {"bf16": gpu.peaks["bf16"]} if peaks and "bf16" in gpu.peaks and gpu.peaks["bf16"] > max(peaks.values()) else {}

@@ -1,4 +1,4 @@
-"""The Idle screen: the largest loss with its change, all causes, and the longest waits."""
+"""The Idle screen: the largest loss and its change, all causes of lost time, and the longest waits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> None:
     result = current_result.run_result()
     rank = current_result.chosen_rank(result)
     if rank is None:
-        cards.headline("No GPU work was recorded: nothing shows what a GPU waited for.")
+        cards.headline("No GPU work was recorded, so it is not known what a GPU waited for.")
         current_result.what_is_missing(result)
         return
     answer = st.container(key="idle_head", gap="small")  # shown above the switch on which it depends
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _largest_part(rank: RankResult, rows: list[LostTimeRow]) -> str | None:
-    """Return where the largest part of the largest cause is; None if no place is known."""
+    """Return the place with the largest part of the largest cause; None if no place is known."""
     place = _places(rank).get(rows[0].key) if rows[0].owner else None
     return None if place is None else words_of_loss.largest_part(place, with_stack=rank.trace.with_stack is not False)
 
@@ -89,7 +89,7 @@ def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | No
 
 
 def _never_waits(rank: RankResult) -> None:
-    """Say that nothing is lost, or that time is lost only under the profiler."""
+    """Say that no time is lost, or that time is lost only under the profiler."""
     if profiled := words_of_loss.total_ms(words_of_loss.rows(rank, "recorded")):
         per = "of each profiled step" if len(rank.counted) else "of the recorded time"
         cards.headline("Without the profiler the GPU does not wait, by the estimate.")
@@ -97,16 +97,16 @@ def _never_waits(rank: RankResult) -> None:
         return
     cards.headline("The GPU never waits in the steady window.")
     cards.small(
-        "There is no idle time, copy or communication that nothing overlaps between the first and the last counted step."
+        "Between the first and the last counted step there is no idle time, and computation hides all copies and communication."
     )
 
 
 def _where_and_what_helps(rank: RankResult, rows: list[LostTimeRow], column: Column, hidden: Finding | None) -> None:
-    """Show each cause with its time, its main place and what helps, and the sum of all causes."""
+    """Show the time, the main place and the remedy of each cause, and the sum of all causes."""
     places = _places(rank)
     both = basis.differs(rank) and len(columns_of(rank)) > 1 and words_of_loss.differ(rows)
     whole = LostTimeRow("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
-    per = "a step" if len(rank.counted) else "of the recording"
+    per = "per step" if len(rank.counted) else "in the recording"
     other = "As profiled" if column == "unprofiled" else "Of the run, ≈"
     heads = ("The GPU waits for", f"Time {per}", *([other] if both else []), "Most of it in", "What helps")
     lines = [
@@ -132,7 +132,7 @@ def _how_computed(rank: RankResult) -> None:
 
 
 def _table(rank: RankResult) -> pd.DataFrame:
-    """Return every cause on both bases, with the replay's gain without it."""
+    """Return every cause with its time on both bases, and the time that the replay saves without it."""
     named = {column: {_key(part): part for part in parts_of(rank, column) if part.lost} for column in columns_of(rank)}
     keys = list(dict.fromkeys(key for parts in named.values() for key in parts))
     gained = _causes(rank).set_index("cause")["recoverable_ms"]
@@ -155,7 +155,7 @@ def _key(part: StepPart) -> tuple[str, str | None]:
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _places(rank: RankResult) -> dict[str, str]:
-    """Return the main place of each cause: "train.py:96 in step (73 %)", else an operator or call."""
+    """Return the main place of each cause, such as "train.py:96 in step (73 %)", else an operator or call."""
     with current_result.opened(rank) as view:
         rows = lost_time.places(view)
         lines = _own_lines(view.recording, rows)
@@ -173,7 +173,7 @@ def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
 
 
 def _own_lines(recording: Recording, rows: pd.DataFrame) -> dict[int, str]:
-    """Return the user's own line by python_call_id, such as "train.py:96 in step"."""
+    """Return the user's code line for each python_call_id, such as "train.py:96 in step"."""
     lines = user_lines(recording, [int(call) for call in rows["python_call_id"].dropna()])
     return dict(zip(lines, map(readable_frame, as_known(recording, list(lines.values()))), strict=True))
 
@@ -285,7 +285,9 @@ def _phases(rank: RankResult) -> None:
     }
     with st.expander(f"By phase, the most in {name}: {share}", icon=":material/segment:"):
         panel.table(rows, columns, "phases")
-        cards.small("Annotations from your code and from PyTorch. Phases may be nested, so they do not add up.")
+        cards.small(
+            "Phases are annotations from your code and from PyTorch. They may be nested, so their times do not sum to the total."
+        )
 
 
 main()

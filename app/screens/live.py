@@ -1,4 +1,4 @@
-"""The Live screen: what the GPUs do now, here and on pushing hosts, and how a session becomes a run."""
+"""The Live screen: the GPUs of this host and of pushing hosts now, and how a session becomes a run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, loca
 from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
 
-EVERY_SECONDS = 1.0  # often enough for a live impression; there are ten samples per second
+EVERY_SECONDS = 1.0  # time between two updates; often enough to follow a training, and a sampler sends ten samples per second
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
 NUMBER = re.compile(r"[0-9]{1,4}")  # isdigit() would also accept ²
-MOST_FINDINGS = 3  # in full: the chart must stay on the page
-STARTS_WITHIN_SECONDS = 15.0  # time in which the driver wakes up; if it takes longer, something is wrong
+MOST_FINDINGS = 3  # findings shown in full: with more, the chart would not be visible without scrolling
+STARTS_WITHIN_SECONDS = (
+    15.0  # the first sample may wait for the driver to wake up; after a longer time the page reports a problem
+)
 
 
 def main() -> None:
@@ -52,14 +54,14 @@ def main() -> None:
 
 
 def _chosen(here: list[SessionInfo]) -> SessionInfo | None:
-    asked = st.query_params.get("session")
-    if asked and asked not in {info.id for info in here}:
+    in_address = st.query_params.get("session")
+    if in_address and in_address not in {info.id for info in here}:
         cards.problem(
             "This server has no such session", "It may have been removed, or its sampler pushes to another dashboard."
         )
         return None
-    if asked:
-        return next(info for info in here if info.id == asked)
+    if in_address:
+        return next(info for info in here if info.id == in_address)
     if here and here[0].live(time.time()):
         st.query_params["session"] = here[0].id  # so that the viewer can copy the address
         return here[0]
@@ -119,13 +121,15 @@ def _follow(name: str, key: str) -> None:
 
 
 def _window() -> str:
-    asked = st.query_params.get("window")
-    return asked if asked in WINDOWS else "1 min"
+    """Return the label of the window in the address, by default one minute."""
+    label = st.query_params.get("window")
+    return label if label in WINDOWS else "1 min"
 
 
 def _gpu(session: LiveSession) -> LiveGpu:
-    asked = st.query_params.get("gpu", "")
-    return session.gpus.get(int(asked) if NUMBER.fullmatch(asked) else -1) or session.gpus[min(session.gpus)]
+    """Return the GPU that the address names, by default the first one."""
+    number = st.query_params.get("gpu", "")
+    return session.gpus.get(int(number) if NUMBER.fullmatch(number) else -1) or session.gpus[min(session.gpus)]
 
 
 def _label(info: SessionInfo) -> str:
@@ -134,7 +138,7 @@ def _label(info: SessionInfo) -> str:
 
 
 def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> None:
-    """Draw the present state of the session; runs again each second while the session is live."""
+    """Draw the current state of the session; runs again each second while the session is live."""
     if st.query_params.get("session", session_id) != session_id:  # the viewer chose another session
         st.rerun(scope="app")
     session = live_sessions().get(session_id)
@@ -166,7 +170,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
 
 
 def _findings(session: LiveSession) -> None:
-    """Show alerts, and what the samples so far show, as the report of a finished recording will."""
+    """Show alerts, and the findings that the report of a finished recording would contain."""
     shown = [finding for finding in session.findings() if finding.observation.severity != "info"]
     named = {
         f"GPU {device} is throttled" for f in shown if "throttling" in f.observation.kind for device in f.observation.devices
@@ -184,13 +188,13 @@ def _end_of(info: SessionInfo, live: bool) -> None:
     ours = info.pid is not None and info.pid == local_sampler().pid
     label = "Finish and analyse" if live and ours else "Analyse so far" if live else "Analyse"
     goes_on = " The sampler keeps running; stop it where it was started." if live and not ours else ""
-    if st.button(label, type="primary", help=f"Makes a run of the samples and opens its telemetry.{goes_on}"):
+    if st.button(label, type="primary", help=f"Makes the samples a run and opens its telemetry.{goes_on}"):
         name = info.name or f"{info.host} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(info.started_ns / 1e9))}"
         st.session_state["live_job"] = finish(info, fmt.clean(name, 80)).id
         st.rerun()
     if not live:
         with st.popover("Delete session", icon=":material/delete:"):
-            cards.small("Its samples are removed from this server; a run made of them stays.")
+            cards.small("This removes the session's samples from this server. A run that was made from them stays.")
             if st.button("Delete", key="live_delete"):
                 delete(info)
                 st.query_params.pop("session", None)
@@ -206,7 +210,9 @@ def _reading() -> None:
     job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
     if job is None:
         st.session_state.pop("live_job", None)
-        cards.problem("The reading was interrupted", "The server was restarted. Nothing is lost; press the button again.")
+        cards.problem(
+            "Reading the samples was interrupted", "The server was restarted. Nothing is lost; press the button again."
+        )
     elif job.active:
         cards.small("The samples are being read.")
         st.progress(min(max(job.progress.share or 0.0, 0.0), 1.0))
@@ -217,7 +223,7 @@ def _reading() -> None:
 
 
 def _opened_run() -> None:
-    """Switch to the run that a finished session became."""
+    """Open the run that was made from the session, if its job has finished."""
     job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
     if job is not None and job.stage == "done" and job.outcome.run_ids:
         st.session_state.pop("live_job")
@@ -252,7 +258,7 @@ def _waiting() -> None:
 
 
 def _example() -> None:
-    """Show an example of a session: the bundled recording, without motion."""
+    """Show the bundled recording as an example of a session, without updates."""
     recording = bundled_telemetry()
     session = example(recording) if recording is not None else None
     if session is None:

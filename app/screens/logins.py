@@ -14,8 +14,8 @@ from sawtooth.app.server.sessions import Listed, Sessions, sessions_of
 from sawtooth.app.server.start import link_to
 from sawtooth.app.settings import is_loopback, settings
 
-# Edge and Opera also contain the word Chrome, and Chrome contains Safari, so the first match counts. Phones use other words:
-# EdgA and EdgiOS, FxiOS, CriOS.
+# Words in the User-Agent header, and the browsers they stand for. The first match counts, because the headers of Edge and Opera
+# also contain Chrome, and that of Chrome also contains Safari. Phones use other words: EdgA and EdgiOS, FxiOS, CriOS.
 BROWSERS = {
     "Edg/": "Edge", "EdgA/": "Edge", "EdgiOS/": "Edge", "OPR/": "Opera", "OPT/": "Opera", "Firefox/": "Firefox", "FxiOS/": "Firefox",
     "Chrome/": "Chrome", "CriOS/": "Chrome", "Safari/": "Safari",
@@ -32,7 +32,7 @@ def main() -> None:
     if token is None:
         cards.headline(
             "Everybody who reaches this server has access.",
-            "It was started with --no-token: nobody logs in. Start it without that option to invite people one by one.",
+            "The server was started with --no-token, so nobody needs to log in. Start it without that option to invite people one by one.",
         )
         return
     sessions = sessions_of(settings().data)
@@ -45,19 +45,24 @@ def main() -> None:
     for listed in logged_in:
         _login(listed, sessions, own=listed.id == own)
     others = [listed.id for listed in logged_in if listed.id != own]
-    if len(others) > 1 and st.button(f"Log out the {len(others)} others"):
+    if len(others) > 1 and st.button(f"Log out the other {len(others)} browsers"):
         for other in others:
             sessions.end(other)
         st.rerun()
     _invite()
-    cards.small("Logging out takes access away at once, on open pages too. A login that nobody uses ends after 30 days.")
+    cards.small(
+        "Logging out a browser ends its access at once, also on pages that are open. A login ends after 30 days without use."
+    )
 
 
 def _invite() -> None:
     cards.title("Invite somebody")
     cards.text("Send a link to one person. It logs in the first browser that opens it, within a day.")
     target = st.text_input(
-        "Page that the link opens", placeholder="an address of this server; empty: the list of runs", max_chars=2000, width=480
+        "Page that the link opens",
+        placeholder="an address of this server; if empty, the list of runs",
+        max_chars=2000,
+        width=480,
     )
     if not st.button("Make a link", icon=":material/add_link:", type="primary"):
         return
@@ -65,15 +70,15 @@ def _invite() -> None:
     st.code(link_to(settings().data, f"{parts.scheme}://{parts.netloc}{_page_of(target)}"), language=None, wrap_lines=True)
     if is_loopback(parts.hostname or ""):
         cards.small(
-            "This address opens on this machine only. Start the server with `sawtooth serve --address 0.0.0.0`, "
-            "and open this page by the machine's name, to invite others."
+            "This link works on this machine only. To invite others, start the server with `sawtooth serve --address 0.0.0.0`, "
+            "and open this page under the machine's name."
         )
 
 
 def _page_of(address: str) -> str:
-    """Return path and query of an address of this server, without parameters that log its owner in.
+    """Return the path and query of a full or partial address of this server.
 
-    The viewer may paste a full or a partial address.
+    Parameters that log somebody in are removed, so that the invited person does not get the viewer's own login.
     """
     parts = urlsplit(address.strip())
     rest = urlencode([pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in (LINK, TOKEN)])

@@ -1,4 +1,4 @@
-"""The Memory screen: allocated and reserved memory, the peak, and driver calls in the steady part."""
+"""The Memory screen: allocated and reserved memory, its peak, and driver calls in the steady steps."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ sizes = find_batch_size(
     path="batches.sawtooth",
 )"""
 MEMORY = "mem_used_bytes"
-FEW = 2  # operators that are named in words
-FLAT = 0.01  # share of the memory in use; on a large GPU, a smaller change can be one rounding step of NVML
+FEW = 2  # operators that the title names
+FLAT = 0.01  # share of the memory in use: a smaller change can be one rounding step of NVML on a large GPU, and is not drawn
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
         _driver(rank)
         _batches(result)
         return
-    with st.expander("To see who holds the peak, record a memory snapshot", icon=":material/memory:"):
+    with st.expander("To see what uses the peak, record a memory snapshot", icon=":material/memory:"):
         cards.paragraph(
             "It shows the peak by purpose, module and code line. In your own profiler, `profile_memory=True` shows it by operator."
         )
@@ -86,9 +86,9 @@ def _batches(result: RunResult) -> None:
     if sweep is not None and (len(sweep.points) > 1 or sweep.predicted):
         sweep_curve.show(sweep)
     if not result.manifest.batches:
-        with st.expander("Which batch size fits, and which pays?", icon=":material/stacks:"):
+        with st.expander("Which batch size fits, and which is fastest?", icon=":material/stacks:"):
             cards.paragraph(
-                "Try sizes on the training machine: the call survives running out of memory, leaves the training as it was, and writes a file that is shown here."
+                "Try sizes on the training machine. The call survives running out of memory, restores the training's state, and writes a file that this page can show."
                 + (
                     ""
                     if sweep is not None
@@ -154,7 +154,7 @@ def _of_the_gpu(rank: RankResult) -> str:
 
 
 def _mostly(rank: RankResult) -> str:
-    """Return the operator that holds most of the peak as a suffix; "" if it is not known."""
+    """Return a suffix that names the operator with most of the peak; "" if no operator is known."""
     rows, _ = _memory_by_operator(rank)
     if rows.empty:
         return ""
@@ -169,7 +169,7 @@ def _named(operator: object) -> str:
 
 
 def _holders(rank: RankResult, use: MemoryUse) -> None:
-    """Show which operators hold the peak, as a bar relative to the GPU's memory and as a table."""
+    """Show which operators allocated the peak, as a bar relative to the GPU's memory and as a table."""
     rows, capacity = _memory_by_operator(rank)
     if rows.empty:
         return
@@ -206,9 +206,11 @@ def _memory_by_operator(rank: RankResult) -> tuple[pd.DataFrame, float | None]:
 def _driver(rank: RankResult) -> None:
     calls = _calls(rank)
     if calls.empty:
-        cards.small("No call of the steady steps allocates or frees device memory: what the allocator has reserved is enough.")
+        cards.small(
+            "No call in the steady steps allocates or frees device memory: the memory that the allocator has reserved is enough."
+        )
         return
-    unit = "a step" if len(rank.counted) else "in the recorded time"
+    unit = "per step" if len(rank.counted) else "in the recorded time"
     cards.title(f"Calls that allocate or free device memory take {fmt.duration_ms(float(calls['ms'].sum()))} {unit}")
     per = " per step" if len(rank.counted) else ""
     panel.table(calls, {"call": "Call", "calls": f"Calls{per}", "ms": f"ms{per}"}, "driver-calls")
@@ -218,7 +220,7 @@ def _driver(rank: RankResult) -> None:
 
 
 def _in_use(result: RunResult, unknown: str) -> None:
-    """Show the memory in use according to telemetry; ``unknown`` is the headline if there is none."""
+    """Show the memory in use according to telemetry; without such telemetry, ``unknown`` is the headline."""
     telemetry = telemetry_strip.of(result, result.lead.device if result.lead is not None else None)
     summary = telemetry_strip.summary_of(result, telemetry) if telemetry is not None else None
     if telemetry is None or summary is None or not summary.memory_peak_bytes:

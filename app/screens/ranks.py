@@ -16,12 +16,12 @@ from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.words import predicted_gain
 from sawtooth.app.words import run as words
 
-SKEW_SHARE = 0.03  # share of a profiled step: a smaller difference is not mentioned
-MOST_BARS = 16  # ledgers side by side: of more ranks, the most important are shown
-HARDLY_MS = 0.0005  # ms that would be shown as 0
+SKEW_SHARE = 0.03  # share of a profiled step: a smaller lead in lateness is not mentioned
+MOST_BARS = 16  # ranks drawn side by side; of more ranks, only the most important are drawn
+HARDLY_MS = 0.0005  # ms: a smaller gain would be shown as 0
 MOST_NAMED = 32  # late ranks that a line lists
 INGEST = "sawtooth ingest rank*.trace.json.gz"
-LATE = ("Late", "Host", "Loses it to", "Longer than its peers", "A step gains")
+LATE = ("Late rank", "Host", "Cause", "Longer than its peers", "A step gains")
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _side_by_side(result: RunResult, communication: Communication) -> None:
-    """Show the computing and waiting time of each rank, the only number for waiting on this screen."""
+    """Show how long each rank computes and waits."""
     shown = _shown(result, communication)
     estimated = all(any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger) for rank in shown)
     unprofiled = estimated and basis.switch(result.lead or shown[0]) == "unprofiled"
@@ -72,7 +72,7 @@ def _side_by_side(result: RunResult, communication: Communication) -> None:
 
 
 def _one_trace(rank: RankResult) -> None:
-    """Say that no rank waits for others, or that the traces of the other ranks are missing."""
+    """Say that the run has only one rank, or that the traces of the other ranks are missing."""
     world = rank.trace.world_size or 1
     distributed = world > 1 or (rank.categories["category"] == "communication").any()
     if not distributed:
@@ -89,7 +89,7 @@ def _one_trace(rank: RankResult) -> None:
 
 
 def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
-    """Return the ranks whose ledgers are shown: all of a few, else late, lead and most waiting ranks."""
+    """Return at most ``MOST_BARS`` ranks to draw: late ranks, then the lead, then those that wait longest."""
     late = [position for straggler in communication.stragglers for position in straggler.positions]
     lead = [position for position, rank in enumerate(result.ranks) if rank is result.lead]
     waiting = [waits.position for waits in sorted(communication.ranks, key=lambda waits: -waits.wait_ms)]
@@ -98,10 +98,10 @@ def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
 
 
 def _finding(result: RunResult, communication: Communication) -> tuple[str, str | None]:
-    """Return which rank delays the job, the cause, the gain without it, and what to do."""
+    """Return the headline (which rank delays the job and why), and a line with the gain and the remedy."""
     finding = next((each for each in result.findings if "late_rank" in each.explains.topics), None)
     if not communication.stragglers:
-        if finding is not None:  # late in the profile, which the map below shows
+        if finding is not None:  # a rank is late only in the profile, which the map below shows
             return f"{finding.title}.", finding.fix
         return _nobody(result, communication), _of_pipeline(result) if communication.schedule is not None else None
     late = communication.stragglers[0]
@@ -133,7 +133,7 @@ def _between(finding: Finding) -> str:
 
 
 def _of_pipeline(result: RunResult) -> str | None:
-    """Return what to do about a pipeline bubble, and the gain."""
+    """Return the change that shrinks the pipeline bubble, and its gain; None if there is no such change."""
     finding = next((each for each in result.findings if "schedule" in each.explains.topics), None)
     if finding is None or finding.predicted_step_ms is None or result.lead is None or result.lead.best.ms is None:
         return finding.fix if finding is not None else None
@@ -150,11 +150,11 @@ def _nobody(result: RunResult, communication: Communication) -> str:
         return "No rank is a straggler: none takes longer than its peers by more than the estimates' error."
     if not communication.unmatched:
         return f"{len(result.ranks)} GPUs are recorded, and no collective joins them: each works by itself."
-    return f"{len(result.ranks)} GPUs side by side; their collectives cannot be matched, so who waits for whom is not known."
+    return f"{len(result.ranks)} GPUs are recorded; their collectives cannot be matched, so it is not known which rank waits for which."
 
 
 def _late_in_the_profile(result: RunResult, communication: Communication) -> None:
-    """Say if another rank is late in the profile, which the map shows, than in the run."""
+    """Say so if another rank is late in the profile, which the map shows, than in the run."""
     if communication.job_ranks is not None or not communication.stragglers:
         return
     late = communication.stragglers[0].positions
@@ -163,14 +163,14 @@ def _late_in_the_profile(result: RunResult, communication: Communication) -> Non
     if first.late_ms - here >= SKEW_SHARE * (result.ranks[first.position].best.mean_ms or 0.0) > 0:
         name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
         cards.caution(
-            f"The map shows the profile: the profiler slows the host of {name} most, so the others wait for it. The bars below show the run."
+            f"The map shows the profiled steps, in which the profiler slows the host of {name} most, so the others wait for it. The bars below show the run."
         )
 
 
 def _late(result: RunResult, communication: Communication) -> None:
-    """Show all late ranks with reason and gain.
+    """Show all stragglers with cause and gain.
 
-    The headline already describes a single straggler, so only its ranks are listed.
+    A single straggler is already in the headline, so only its rank numbers are listed, if it has many.
     """
     stragglers = communication.stragglers
     if len(stragglers) == 1 and len(stragglers[0].ranks) > NAMED_RANKS:
@@ -191,7 +191,7 @@ def _late(result: RunResult, communication: Communication) -> None:
             for late in stragglers
         ]
     )
-    cards.title("Who is late, why, and what a step gains without it")
+    cards.title("Late ranks, the causes, and the gain without each")
     cells = [
         (
             str(row["who"]),

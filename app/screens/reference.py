@@ -1,4 +1,4 @@
-"""The Reference screen: the meaning of every number, rule and column, taken from the code."""
+"""The Reference screen: definitions of all metrics, owners, causes, rules and columns, from the code."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ def main() -> None:
             ("Metric", "What it is", "Where it comes from", "Unit, ↑ or ↓ is better", "Key in the report"), metrics, "Metrics"
         )
     with owner_tab:
-        cards.small("Every nanosecond of a device has one owner, the first of these that runs.")
-        _table(("Owner", "It owns an instant where", "Key"), owners, "Owners")
-        cards.small("Time of an owner that does not compute has one cause.")
+        cards.small("Every nanosecond of a device has one owner: the first row whose condition is true.")
+        _table(("Owner", "Condition", "Key"), owners, "Owners")
+        cards.small("Time of an owner that does not compute has exactly one cause.")
         _table(("Cause", "What proves it", "What to do", "Key"), causes, "Causes of lost time")
     with rule_tab:
         _rules(of_rules)
     with column_tab:
-        cards.small("A recording is a DuckDB file that any client can open; the derived file is what analysis made of it.")
+        cards.small(
+            "A recording is a DuckDB file that any client can open. The derived file contains what the analysis computed from it."
+        )
         _table(("Column", "Meaning", "Type", "File"), of_columns, "Columns of recordings and derived files")
 
 
@@ -51,7 +53,7 @@ def _head(wanted: str, counts: Mapping[str, int]) -> None:
         return
     cards.headline(
         "What each number means",
-        "Every number of the app, the command line and the JSON report is one of these, as the code defines them.",
+        "These definitions come from the code. They hold for the app, the command line and the JSON report.",
     )
 
 

@@ -23,9 +23,9 @@ from sawtooth.ingest.manifest import Manifest
 
 FAILED_SHOWN = 5  # failed files in the list; the API has the others
 
-# Time in which the page makes cards itself: after an upgrade all are missing, and the rest appear one by one.
+# The page analyses runs without a card for this time. Child processes analyse the rest, for example after an upgrade.
 CARDS_SECONDS = 2.0
-LOOK_EVERY_SECONDS = 0.5  # between checks for runs that arrive in other ways than through this page
+LOOK_EVERY_SECONDS = 0.5  # time between two checks for new runs that did not come through this page
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def _head(manifests: list[Manifest]) -> None:
     if example is not None and len(known) == len(manifests) and (most := listing.most_to_gain(gains)) is not None:
         cards.headline(most, "These runs are examples. Drop a trace of yours to read its own answer.")
     elif example is not None:
-        about = f"That is what Sawtooth says of {clean(example.name, 40)}, an example. Drop a trace of yours to read its own answer."
+        about = f"This is the answer for the example {clean(example.name, 40)}. Drop a trace of yours to read its own answer."
         cards.headline(example.headline, f"{example.state} {about}".strip())
     elif all(m.bundled for m in manifests):
         under = "Drop a torch.profiler trace and read the answer within seconds."
@@ -87,9 +87,9 @@ def _head(manifests: list[Manifest]) -> None:
 
 
 def _example(manifests: list[Manifest]) -> FirstAnswer | None:
-    """Return the example's answer for a new user's page; None if there are own runs.
+    """Return the example's answer for a new user's page; None if the user has own runs.
 
-    While the example is being read, the answer that ships with Sawtooth is used.
+    While the example is being read, the result is the answer that ships with Sawtooth.
     """
     if not all(m.bundled for m in manifests):
         return None
@@ -131,7 +131,7 @@ with profile(schedule=schedule(wait=5, warmup=3, active=4, repeat=1), record_sha
 
 
 def _job_list() -> None:
-    """Show the jobs; refresh while one is active."""
+    """Show the jobs, and refresh the list while a job is active."""
     shown = [job for job in jobs().all() if job.active or job.stage == "failed" or _is_own(job)]
     if any(job.active for job in shown):
         _watch()
@@ -148,7 +148,7 @@ def _watch() -> None:
     for job in active if len(repeated) == 1 else [job for job in active if not job.analyses]:
         _running(job)
     if len(repeated) > 1:  # for example after an upgrade
-        cards.small(f"{len(repeated)} runs are being analysed; their cards come one by one.")
+        cards.small(f"{len(repeated)} runs are being analysed. Their cards appear one by one.")
     for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
         _finished(job)
 
@@ -202,13 +202,11 @@ def _run_names(job: IngestJob) -> str:
 
 
 def _examples(manifests: list[Manifest]) -> None:
-    """Link to the examples that are no longer in the list."""
+    """Show links to the examples that are no longer in the list of runs."""
     left = [m for m in frame.data_folder().manifests() if m.bundled and m not in manifests]
     if not left:
         return
-    cards.small(
-        f"{many(len(left), 'example')} left this list with your first run and still open{'s' if len(left) == 1 else ''}:"
-    )
+    cards.small(f"Your own runs hide {many(len(left), 'example')}. {'It is' if len(left) == 1 else 'They are'} still here:")
     with st.container(horizontal=True, gap="medium", key="examples"):
         for example in sorted(left, key=lambda m: -m.created_ns):
             frame.link("verdict", clean(example.name, 40), run=example.id, icon=":material/school:")
@@ -221,7 +219,7 @@ def _first_pair(manifests: list[Manifest]) -> None:
         return
     slow, fixed = pair
     with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="start_here"):
-        cards.text("Start here: a run that starves its GPU, and the same run after one change.")
+        cards.text("Start here: a run whose GPU waits for data, and the same run after one change.")
         frame.link("verdict", "See why it is slow", run=slow.id, icon=":material/search:")
         frame.link("compare", "See what fixed it", icon=":material/compare_arrows:", a=slow.id, b=fixed.id)
 

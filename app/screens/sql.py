@@ -1,4 +1,4 @@
-"""The SQL screen: read-only queries on the recording, with limits on time, rows and memory."""
+"""The SQL screen: read-only queries on a recording, limited in time, rows and memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sawtooth.app.page.reference import columns
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import RecordingRef
 
-# Length of a query that is still written into the address: mail programs and proxies cut longer addresses.
+# Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
 FIRST_TABLE = "gpu_ops"  # the table that most queries use
-CACHED_RESULTS = 12  # cached answers of a few MB each: viewers sort and reload
+CACHED_RESULTS = 12  # cached answers, a few MB each, so that sorting and reloading do not run a query again
 
 
 def main() -> None:
@@ -26,27 +26,27 @@ def main() -> None:
     manifest = frame.current_run()
     result = current_result.run_result(manifest)  # creates the tables of the derived file
     tables = {column.table for column in columns()}
-    cards.headline(f"Query this run's {len(tables)} tables for what no screen shows")
+    cards.headline(f"Query the {len(tables)} tables of this run")
     chosen = _recording(list(dict.fromkeys([*manifest.traces, *manifest.telemetry])))
     _take_from_address()
     _begin_with_an_example(chosen)
     _form(chosen)
-    asked = str(st.session_state.get("sql_asked") or "").strip()
-    _answer(chosen, asked, result)
+    query = str(st.session_state.get("sql_to_run") or "").strip()
+    _answer(chosen, query, result)
     _tables()
 
 
-def _answer(chosen: RecordingRef, asked: str, result: RunResult) -> None:
+def _answer(chosen: RecordingRef, query: str, result: RunResult) -> None:
     """Show the answer to the query, or why there is none yet."""
-    if not asked and st.session_state.get("sql_text"):
-        cards.empty_state("This query came with the link, and was not run.", "Read it, then press Run.")
+    if not query and st.session_state.get("sql_text"):
+        cards.empty_state("This query came with the link and has not been run.", "Read it, then press Run.")
         return
-    if not asked:
+    if not query:
         cards.empty_state("No query yet.", "Start from one of the questions above, or write a query of your own.")
         return
-    if asked != st.session_state.get("sql_begun") or "sql" in st.query_params:
-        _remember_in_address(asked)
-    _show(chosen, asked, causes_of([rank for rank in result.ranks if rank.recording_id == chosen.id]))
+    if query != st.session_state.get("sql_begun") or "sql" in st.query_params:
+        _remember_in_address(query)
+    _show(chosen, query, causes_of([rank for rank in result.ranks if rank.recording_id == chosen.id]))
 
 
 def _recording(known: list[RecordingRef]) -> RecordingRef:
@@ -70,7 +70,7 @@ def _take_from_address() -> None:
     if linked is not None and linked != st.session_state.get("sql_linked"):
         st.session_state["sql_linked"] = linked
         st.session_state["sql_text"] = linked[:SQL_CHARACTERS_MOST]
-        st.session_state.pop("sql_asked", None)  # a query from another person must not run before the reader wants it
+        st.session_state.pop("sql_to_run", None)  # a query of another person must not run before the viewer has read it
 
 
 def _begin_with_an_example(chosen: RecordingRef) -> None:
@@ -80,13 +80,15 @@ def _begin_with_an_example(chosen: RecordingRef) -> None:
     example = next((example for example in EXAMPLES if example.kind == chosen.kind), None)
     if example is not None:
         st.session_state["sql_example"] = example.title
-        st.session_state["sql_text"] = st.session_state["sql_asked"] = example.sql
-        st.session_state["sql_begun"] = example.sql.strip()  # this is not the viewer's query, so the address remains unchanged
+        st.session_state["sql_text"] = st.session_state["sql_to_run"] = example.sql
+        st.session_state["sql_begun"] = (
+            example.sql.strip()
+        )  # the viewer has not written this query: it is not put into the address
 
 
-def _remember_in_address(asked: str) -> None:
-    if len(asked) <= LINK_CHARACTERS:
-        st.query_params["sql"] = st.session_state["sql_linked"] = asked
+def _remember_in_address(query: str) -> None:
+    if len(query) <= LINK_CHARACTERS:
+        st.query_params["sql"] = st.session_state["sql_linked"] = query
     else:
         st.query_params.pop("sql", None)
         cards.small(f"This query is longer than {LINK_CHARACTERS:,} characters, so it is not part of this page's address.")
@@ -97,18 +99,18 @@ def _form(chosen: RecordingRef) -> None:
     st.pills("Start from", titles, key="sql_example", on_change=_take_example)
     with st.form("sql_form", border=False):
         st.text_area("Query", key="sql_text", height=150, max_chars=SQL_CHARACTERS_MOST, placeholder="SELECT …")
-        st.form_submit_button("Run", icon=":material/play_arrow:", type="primary", help="Ctrl+Enter", on_click=_ask)
+        st.form_submit_button("Run", icon=":material/play_arrow:", type="primary", help="Ctrl+Enter", on_click=_run)
 
 
-def _ask() -> None:
-    st.session_state["sql_asked"] = st.session_state.get("sql_text")
+def _run() -> None:
+    st.session_state["sql_to_run"] = st.session_state.get("sql_text")
 
 
 def _take_example() -> None:
     title = st.session_state.get("sql_example")
     for example in EXAMPLES:
         if example.title == title:
-            st.session_state["sql_text"] = st.session_state["sql_asked"] = example.sql
+            st.session_state["sql_text"] = st.session_state["sql_to_run"] = example.sql
 
 
 @st.fragment
@@ -120,19 +122,21 @@ def _tables() -> None:
     rows = [(c.column, c.type.lower(), c.comment) for c in known if c.table == table]
     cards.table(("column", "type", "meaning"), rows, f"Columns of {table}")
     cards.small(
-        f"Read-only, at most {SECONDS_MOST:g} s, the first {ROWS_MOST:,} rows. Times are integer nanoseconds; texts are in the table names."
+        f"Queries are read-only and take at most {SECONDS_MOST:g} s. The first {ROWS_MOST:,} rows are shown. Times are integer nanoseconds; texts are in the table names."
     )
 
 
-@st.cache_data(max_entries=CACHED_RESULTS, show_spinner="Asking …", hash_funcs={RankCauses: lambda causes: causes.key})
-def answer(root: str, recording_id: str, causes: RankCauses | None, asked: str) -> QueryResult:
+@st.cache_data(
+    max_entries=CACHED_RESULTS, show_spinner="Running the query …", hash_funcs={RankCauses: lambda causes: causes.key}
+)
+def answer(root: str, recording_id: str, causes: RankCauses | None, query: str) -> QueryResult:
     """Return the answer to a query, cached for other viewers and reloads."""
-    return run_query(frame.data_folder(), recording_id, asked, causes=causes)
+    return run_query(frame.data_folder(), recording_id, query, causes=causes)
 
 
-def _show(chosen: RecordingRef, asked: str, causes: RankCauses | None) -> None:
+def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
     try:
-        result = answer(str(frame.data_folder().root), chosen.id, causes, asked)
+        result = answer(str(frame.data_folder().root), chosen.id, causes, query)
     except SawtoothError as error:
         cards.problem("This query failed", str(error))
         return

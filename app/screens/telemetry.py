@@ -1,4 +1,4 @@
-"""The Telemetry screen: the whole recording of utilization, power and clocks, and its sawtooth."""
+"""The Telemetry screen: the whole recording of utilization, power and clocks, and a sawtooth's period."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def main() -> None:
         cards.headline("No telemetry is attached to this run.")
         cards.empty_state(
             "Utilization, power and clocks are not known.",
-            "A trace covers a few steps under the profiler; telemetry covers the run as it is. Sample beside the training job and drop the file "
-            "together with the trace, or attach it later: the run keeps its address.",
+            "A trace covers a few steps under the profiler; telemetry covers the run without it. Sample beside the training job, and drop the file "
+            "together with the trace or attach it later. The run's address stays the same.",
             "sawtooth sample --out telemetry.jsonl",
         )
         attach_telemetry.choose(manifest)
@@ -41,7 +41,7 @@ def main() -> None:
     answer = st.container()  # shown above the choice of the device, on which it depends
     chosen = _chosen(result)
     if chosen is None and result.telemetry.host is not None:
-        cards.headline("The host was sampled, and no GPU.")
+        cards.headline("Only the host was sampled, no GPU.")
         cards.table(("Quantity", "Mean", "What it is"), words.of_host(result.telemetry.host), "The host while it trained")
         return
     if chosen is None:
@@ -74,10 +74,7 @@ def main() -> None:
 
 
 def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> Any:
-    """Show one folded period, with its numbers and the meaning of the troughs next to it.
-
-    Returns the place below the numbers.
-    """
+    """Show the average period, its numbers and the cause of its troughs; return the container below."""
     own = summary is not None and result.lead is not None and summary == result.lead.telemetry
     why = words.troughs(result) if own else None
     tooth, column = (summary.sawtooth, summary.signal_column) if summary is not None else (None, None)
@@ -99,7 +96,7 @@ def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemet
 
 
 def _which_is_which(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
-    """Show what each activity metric counts, over the steady part; shows nothing if there is only one."""
+    """Show the mean of each activity metric over the steady part, and what the metric counts."""
     lead = result.lead if result.lead is not None and summary == result.lead.telemetry else None
     steady = telemetry_strip.steady(telemetry, summary)
     known = {column: series.facts(steady, column).get("mean") for column in words.MEASURED if telemetry.has(column)}
@@ -136,7 +133,7 @@ def _chosen(result: RunResult) -> tuple[RecordingRef, TelemetrySeries] | None:
 
 
 def _trouble(result: RunResult, telemetry: TelemetrySeries) -> tuple[str, ...]:
-    """Return the quantities that the first finding about this GPU is about."""
+    """Return the quantities that the first finding is about; empty if the finding is not about this GPU."""
     finding = words.first_finding(result)
     if finding is None or words.first_gpu(result) != (telemetry.recording_id, telemetry.device):
         return ()
@@ -221,7 +218,7 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
                 st.rerun(scope="fragment")
     if summary is not None and summary.steady.why_none:
         cards.small(
-            f"Averages are of the whole recording, since no part of it is known to be steady: {summary.steady.why_none}."
+            f"Averages are of the whole recording, because no part of it is known to be steady: {summary.steady.why_none}."
         )
     # Without a range, the chart below shows the whole recording.
     strip = _overview(telemetry, view) if view is not None else None

@@ -26,7 +26,7 @@ from sawtooth.app.words.answer.step import HARDLY_WAITS, UNTRUSTED, StepAnswer, 
 
 METHOD = (
     "Slices are as recorded. Slices that are too short to be drawn one by one are added up: the height of a pixel column is the filled share of its time, in the colour "
-    "of what fills most of it. Steps use the device's own clock: a step ends when the last operation that it launched ends. Lost time is cut where "
+    "of the kind that fills most of it. Steps use the device's clock: a step ends when the last operation that it launched ends. Lost time is divided where "
     "its cause changes."
 )
 
@@ -50,7 +50,7 @@ def main() -> None:
 @st.fragment
 def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None:
     whole = views.extent(recording_id)
-    view = timeline_picture.asked(whole)
+    view = timeline_picture.range_in_address(whole)
     with st.container(horizontal=True, vertical_alignment="top", gap="small", key="timeline_head"):
         with st.container():
             _headline(result, rank, view, whole)
@@ -78,7 +78,7 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
         cards.headline(f"No GPU work was recorded: what the host does in {length}.")
         return
     if not rank.ledger:
-        cards.headline(UNTRUSTED)  # the caution above it says why
+        cards.headline(UNTRUSTED)  # a caution above the headline gives the reason
         return
     answer = answer_of(result, rank)
     if view == whole and answer is not None:
@@ -105,7 +105,7 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
 
 
 def _of_a_busy_gpu(result: RunResult, rank: RankResult, answer: StepAnswer) -> str:
-    """Return the first change's cause, or else how little the GPU waits."""
+    """Return the title of the first change; without one, return how long the GPU waits."""
     lead = leading(result) if rank is result.lead else None
     if lead is not None:
         return fmt.ended(fmt.spaced(lead.title))
@@ -121,10 +121,10 @@ def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan
 
 
 def _beside(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> None:
-    """Say why telemetry is not on the lanes, and show its last minute separately."""
+    """Say why the telemetry is not drawn on the timeline, and show its last minute separately."""
     telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
     if telemetry is None and result.telemetry.host is not None:
-        cards.small("The host was sampled, and no GPU. Its cores, memory and disks are under Telemetry.")
+        cards.small("Only the host was sampled, no GPU. Its cores, memory and disks are under Telemetry.")
         return
     if telemetry is None:
         cards.small("No telemetry is attached to this run, so utilization, power and clocks are missing here.")
@@ -151,7 +151,7 @@ def _in_view(result: RunResult, rank: RankResult | None, recording_id: str, view
         ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
     )
     if not timeline_picture.drawn():
-        return  # the tabs must remain, because an address parameter is lost if no page shows its element
+        return  # only now, because Streamlit removes an address parameter whose element (here the tabs) was not shown
     span = (view.start_ns, view.end_ns)
     if gpu.open:
         with gpu:
@@ -228,7 +228,7 @@ def _list(
         if column in rows:
             rows = rows.assign(**{column: [drawing.kind_label(kind, names or {}) for kind in rows[column]]})
     panel.table(rows, {c: heading for c, heading in columns.items() if rows[c].notna().any()}, key, on_row=on_row)
-    cards.small("Select a row to go to its longest place in view." if "at_ms" not in rows else "Select a row to go there.")
+    cards.small(f"Select a row to move the timeline to {'its longest slice in view' if 'at_ms' not in rows else 'it'}.")
 
 
 main()

@@ -1,6 +1,7 @@
-"""The Verdict screen: the step now and after each change, and what proves it.
+"""The Verdict screen: the step now and after each change, and the evidence.
 
-The staircase gives the answer. The findings that it cannot predict, and the numbers behind it, are folded below.
+The answer is the staircase: a bar for the step now and after each change. Below it are, folded, the findings without a
+predicted gain, and all numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from sawtooth.app.words import run as words
 from sawtooth.app.words import staircase as staircase_words
 from sawtooth.app.words.answer.step import answer_of
 
-SHOWN_FIRST = 3  # findings that are open where no change has a predicted bar; the others are folded
+SHOWN_FIRST = 3  # findings that are shown open if there are no bars; the others are folded
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def _findings(result: RunResult, stairs: Staircase | None) -> None:
 
 
 def _why(result: RunResult, stairs: Staircase | None) -> None:
-    """Show the numbers behind the answer, or what is missing."""
+    """Show the numbers behind the answer; without GPU work, show what is known and what is missing."""
     if result.lead is None:
         if result.host is not None:
             _of_the_host(result.host)

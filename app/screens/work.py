@@ -1,4 +1,4 @@
-"""The first view of Work: GPU time by kernel, operator, module, phase or category."""
+"""The Work screen: GPU time by kernel, operator, module, phase or category."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ GROUPS: dict[Grouping, str] = {
 FINER: dict[Grouping, tuple[Grouping, str]] = {"operator": ("shape", "By shape"), "module": ("class", "By class")}
 HEADINGS: dict[Grouping, str] = {**GROUPS, "shape": "Operator", "class": "Class of modules"}
 ORDERS = {"ms": "GPU time", "host_ms": "host time"}
-MOVES_FROM = 0.003  # share of GPU time: below it, no digit changes
-STANDS_OUT = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category
+MOVES_FROM = 0.003  # share of GPU time: less transfer time does not change a shown digit and is not mentioned
+STANDS_OUT = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category instead
 METHOD = (
-    "GPU time between the first and the last counted step, divided by the counted steps. Where operations run at the same time, each nanosecond "
-    "counts once, as in the ledger: for tensor-core kernels first, then other kernels, communication and copies. The rest of an operation's duration "
-    "is in the column Beside other work. All rows together are the time in which the GPU is not idle, for every grouping. "
+    "GPU time between the first and the last counted step, divided by the counted steps. If operations run at the same time, each nanosecond "
+    "counts once: for a tensor-core kernel first, then for another kernel, communication or a copy. The rest of an operation's duration "
+    "is in the column Beside other work. In every grouping, all rows sum to the time in which the GPU is not idle. "
     "Backward work belongs to the module and the phase that autograd launched it for."
 )
 STATES: dict[Grouping, tuple[str, str, str, str]] = {
@@ -48,14 +48,14 @@ STATES: dict[Grouping, tuple[str, str, str, str]] = {
     ),
     "module": (
         "Which module the GPU works for is not recorded.",
-        "Recorded with Python calls, this table divides the step among the layers of the model, forward and backward. "
-        "Recording calls slows the host: do it for a few steps, beside a recording without. In your own profiler it is with_stack=True.",
+        "If Python calls are recorded, this table divides the step among the layers of the model, forward and backward. "
+        "Recording them slows the host, so also make a recording without them. In your own profiler, use with_stack=True.",
         "sawtooth run --stacks train.py",
         "bash",
     ),
     "phase": (
         "The trace marks no phases.",
-        "Forward, backward and optimizer are told apart by autograd's nodes and the optimizer's annotation, which PyTorch records with CPU activity.",
+        "Autograd's nodes and the optimizer's annotation show which work is forward, backward or optimizer. PyTorch records them with CPU activity.",
         "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:",
         "python",
     ),
@@ -94,7 +94,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
             cards.headline("There is no GPU operation in the steady window.")
             cards.empty_state(
                 "There is nothing to add up.",
-                "The device ran nothing between the first and the last counted step, or none of it has its launch in the trace.",
+                "The device ran nothing between the first and the last counted step, or the trace has none of the launches.",
             )
         return
     rows = tables.grouped(work, by)
@@ -125,7 +125,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
 
 
 def _finer(chosen: Grouping) -> Grouping:
-    """Let the viewer ask for a finer or a coarser form of a grouping, where it has one."""
+    """Return the grouping ``chosen``, or its finer form (by shape, by class) if the viewer switches it on."""
     if chosen not in FINER:
         return chosen
     other, label = FINER[chosen]
@@ -159,7 +159,7 @@ def _held(rank: RankResult) -> pd.DataFrame:
 
 
 def _with_host(rows: pd.DataFrame, rank: RankResult, by: Grouping, order: str) -> pd.DataFrame:
-    """Return operators with the host's time; sorted by it, those that launch nothing are among them."""
+    """Return the operators with the host's time; sorted by it, operators that launch nothing are included."""
     host = _host_times(rank, by)
     both = rows.merge(host, on=tables.key_columns(by), how="outer" if order == "host_ms" else "left")
     missing = both["ms"].isna()
@@ -182,7 +182,7 @@ def _head(rows: pd.DataFrame, work: GpuWork, result: RunResult, rank: RankResult
 
 
 def _moving(rows: pd.DataFrame) -> str:
-    """Return the time of the rows that the Verdict counts as waiting; "" if there is hardly any."""
+    """Return a sentence about transfers, which the Verdict counts as waiting; "" if they hardly take time."""
     total, moved = float(rows["ms"].sum()), float(rows.loc[rows["owner"].isin(LOST_OWNERS), "ms"].sum())
     return f" Transfers take {fmt.part_ms(total, moved)} more." if moved > MOVES_FROM * total else ""
 
@@ -193,9 +193,9 @@ NOUNS: dict[Grouping, str] = {
 
 
 def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
-    """Return the row with the largest share of GPU time.
+    """Return the headline about the row with the largest share of GPU time.
 
-    For kernels, it is a category if no kernel is large, because the largest of many small kernels says little.
+    If no kernel is large, the headline names a category, because the largest of many small kernels matters little.
     """
     first = rows.iloc[0]
     share, name = fmt.share(float(first["share"])), rankings.short(str(first["name"]).rsplit(" / ", 1)[-1], 70)
@@ -214,7 +214,7 @@ def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
 def _table_and_map(
     work: GpuWork, rows: pd.DataFrame, rank: RankResult, by: Grouping, numbered: list[tuple[int, Finding]], *, everything: bool
 ) -> str | None:
-    """Show both beside each other; return the key of the row that was clicked last."""
+    """Show table and treemap side by side; return the key of the row that was clicked last."""
     chart = treemap.treemap(
         work_map.tiles(work, by, rows), f"GPU time by {HEADINGS[by].lower()}", words.per_step_or_window(rank), dark=frame.dark()
     )
@@ -232,7 +232,7 @@ def _table_and_map(
 
 
 def _chosen(key: str | None, rows: pd.DataFrame, by: Grouping) -> pd.Series:
-    """Return the row with this key, else the first one; the address names a row that was chosen."""
+    """Return the row with ``key`` and write the key into the address; by default the first row."""
     keys = [work_map.key_of(by, row) for row in rows.to_dict("records")]
     if key not in keys:
         st.query_params.pop(breakdown.ROW, None)
@@ -256,7 +256,7 @@ def _table(
     number, text = panel.number_column, st.column_config.TextColumn
     per = " per step" if len(rank.counted) else ""
     columns = {
-        "swatch": st.column_config.ImageColumn("", width=30, help="What most of it is, in the colours above"),
+        "swatch": st.column_config.ImageColumn("", width=30, help="The kind of most of its time, in the colours above"),
         "short": text(HEADINGS[by], width=breakdown.NAME_WIDTH),
         "shapes": text("Input shapes", width="medium"),
         "ms": number(words.unit_of(rank), rows["ms"]),
@@ -265,7 +265,7 @@ def _table(
         "change": text("Verdict's change", help="The numbers of the Verdict's changes that are about it", width=110),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(
-            "Beside other work, ms", rows["beside_ms"], help_="Time in which other work runs too, which is counted instead"
+            "Beside other work, ms", rows["beside_ms"], help_="Time that is counted for other work which runs at the same time"
         ),
         "roof_share": st.column_config.NumberColumn(
             "Roofline share", format=panel.PERCENT, help="Least time of its FLOPs and bytes at the GPU's peaks ÷ its time"

@@ -59,7 +59,7 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
         page.get_by_role("button", name="Copy link").click()
         expect(page.locator("code", has_text="/compare?")).to_contain_text("changed=Operators", timeout=SLOW)
         link = page.locator("code", has_text="/compare?").inner_text().replace("\n", "")
-        expect(page.get_by_text("This address opens on this machine only.")).to_be_visible(timeout=SLOW)
+        expect(page.get_by_text("This link works on this machine only.")).to_be_visible(timeout=SLOW)
         assert seen.foreign(server.url) == []
     finally:
         context.close()

@@ -228,11 +228,11 @@ def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: 
         expect(page.get_by_text("This is not the server's token.")).to_be_visible()
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Open").click()
-        expect(page.get_by_text("as the code defines them")).to_be_visible(timeout=90_000)  # a server's first page
+        expect(page.get_by_text("These definitions come from the code")).to_be_visible(timeout=90_000)  # a server's first page
         assert page.url == f"{server.url}/reference"
         page.context.clear_cookies()
         page.goto(f"{server.url}/reference?token={token}")  # as older versions printed it
-        expect(page.get_by_text("as the code defines them")).to_be_visible(timeout=90_000)
+        expect(page.get_by_text("These definitions come from the code")).to_be_visible(timeout=90_000)
         assert "token" not in page.url
     finally:
         server.stop()

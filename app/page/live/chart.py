@@ -1,6 +1,6 @@
-"""The live GPU chart, a component that changes only its data each second.
+"""The live GPU chart.
 
-Its DOM nodes remain the same, so that nothing flickers.
+Each second, the component gets new data. It keeps its DOM nodes, so that nothing flickers.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ from sawtooth.app.live.sessions import LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 LEAST_SECONDS = 10.0  # shortest time span of a picture: periods of half a second can be distinguished in it
-POINTS = 600  # per line: two per pixel on a phone, and one second's data of all lines stay below 100 kB
+POINTS = 600  # per line: about two per pixel on a phone, and the data of all lines, sent each second, stay below 100 kB
 SPARK_POINTS = 120
 
 
 def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, period_s: float | None) -> dict[str, Any]:
-    """Return the picture of ``gpu`` over ``window_s`` seconds (0 means the whole session).
+    """Return the picture of ``gpu`` over the last ``window_s`` seconds (0 means the whole session).
 
-    The picture does not extend over time that was not recorded.
+    A session that is shorter than the window is shown from its start.
     """
     last, first = session.last_ns or 0, session.first_ns or 0
     recorded_s = max((last - first) / 1e9, LEAST_SECONDS)

@@ -14,7 +14,7 @@ from sawtooth.app.server.push import FILE, MASK, command_to_show, push_token
 from sawtooth.app.settings import settings
 
 _HERE = Path(__file__).resolve().parents[2] / "components"
-OTHERWISE = f"The browser did not let this page copy. The token is in the data folder, in {FILE}."
+OTHERWISE = f"The browser did not allow copying. The token is in the data folder, in the file {FILE}."
 
 
 def server_address() -> str:
@@ -27,7 +27,7 @@ def show(key: str) -> None:
     """Show the command with a button that copies it; ``key`` distinguishes several of them on a page."""
     options = settings()
     shown = command_to_show(server_address(), options)
-    if not options.token:  # anyone may read the page, so it contains no token to copy
+    if not options.token:  # without logins anyone may read the page, so it contains no token to copy
         st.code(shown, language=None)
         return
     component = st.components.v2.component(

@@ -14,7 +14,7 @@ from sawtooth.app.settings import is_loopback, settings
 
 
 def show(*, compact: bool) -> None:
-    """Show the ways that are possible on this machine; ``compact`` is for a place below a session."""
+    """Show the ways that are possible on this machine; ``compact`` adds the title "Another session"."""
     if compact:
         cards.title("Another session")
     with st.grid(min_column_width=460, gap="medium"):
@@ -30,7 +30,7 @@ def show(*, compact: bool) -> None:
 
 def _here() -> None:
     cards.title("Sample the GPUs of this machine")
-    cards.small("Ten times a second, at about 1 % of a core. The training job is not touched.")
+    cards.small("Samples ten times a second and uses about 1 % of one core. The training job is not changed.")
     if st.button("Start sampling", icon=":material/play_arrow:", type="primary", disabled=local_sampler().pid is not None):
         st.session_state["live_started"] = (start_sampling(), time.time())
         st.rerun()
@@ -59,7 +59,9 @@ def _push_how() -> None:
         port = parts.port or 8501
         cards.small("Open a tunnel (or serve with `--address 0.0.0.0`):")
         st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
-    cards.small("Beside the training job, which is not touched:")
+    cards.small("Run this beside the training job, which is not changed:")
     push_command.show("live")
     if not settings().token:
-        cards.small("Nobody logs in here, so this page does not show the token: it is in the data folder, in `push_token`.")
+        cards.small(
+            "This server has no logins, so the page does not show the token. It is in the data folder, in `push_token`."
+        )

@@ -1,4 +1,4 @@
-"""Common elements of tables that fill a screen: the search, the head, the columns."""
+"""The table of the Work screen: its search, headline and columns, and its short form for a phone."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from sawtooth.app.words import categories
 
 # A name of up to NAME_SHOWN characters fits into a column of NAME_WIDTH pixels, even on a narrow page.
 NAME_SHOWN, NAME_WIDTH = 35, 265
-ON_A_PHONE = 12  # rows of two lines; a search finds the others
+ON_A_PHONE = 12  # rows that a phone shows; a search finds the others
 ROW = "row"  # address parameter: the row whose details are open
 TEN_ROWS = 392  # pixels: with this height, the details of the chosen row begin on the first screen
 
 
 def all_columns() -> bool:
-    """Let the viewer ask for all columns; the address stores the choice.
+    """Return whether to show all columns; the viewer's choice is stored in the address.
 
-    Without it, only the most important columns are shown, which fit on a laptop's page.
+    By default only the most important columns are shown, which fit on a laptop's page.
     """
     return st.toggle("All columns", key="columns", bind="query-params")
 
 
 def matching(rows: pd.DataFrame, searched: str | None, columns: Sequence[str]) -> pd.DataFrame:
-    """Return the rows that contain every word of the search in one of the existing ``columns``."""
+    """Return the rows that contain every word of the search in one of ``columns`` that exist."""
     for word in (searched or "").split():
         matches = pd.Series(False, index=rows.index)
         for column in columns:
@@ -44,7 +44,7 @@ def matching(rows: pd.DataFrame, searched: str | None, columns: Sequence[str]) -
 
 
 def short_names(rows: pd.DataFrame, by: Grouping) -> list[str]:
-    """Return the names of a grouping's rows for a narrow column."""
+    """Return short names of a grouping's rows, which fit into a narrow column."""
     names = rows["name"].astype(str).tolist()
     if by == "category":
         return list(map(categories.named, names))
@@ -54,7 +54,7 @@ def short_names(rows: pd.DataFrame, by: Grouping) -> list[str]:
 
 
 def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: str) -> None:
-    """Show the finding, a line of small print, and the explanation of the method."""
+    """Show a headline, a line of small print, and the explanation of the method."""
     cards.headline(sentence)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         cards.small(under)
@@ -86,7 +86,7 @@ def table(
 
 
 def narrow(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
-    """Show the first rows in two lines each, for a phone."""
+    """Show the first rows, each in two lines, for a phone."""
     largest, first = float(rows["share"].max()) or 1.0, rows.head(ON_A_PHONE)
     kept = {**st.query_params.to_dict(), "run": run}
     keys = [work_map.key_of(by, row) for row in first.to_dict("records")]

@@ -1,4 +1,4 @@
-"""Additional runs in a comparison: a sweep over one setting."""
+"""Further runs below a comparison, which make it a sweep over one setting."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ def show(choice: Choice, known: Mapping[str, Manifest]) -> None:
     sweep = compare_choice.sweep_of(runs, setting)
     sweep_curve.show(sweep)
     if sweep.others:
-        cards.caution(f"The runs also differ in {', '.join(sweep.others)}, which may be what the curve shows.")
+        cards.caution(f"The runs also differ in {', '.join(sweep.others)}. The curve may show the effect of this difference.")

@@ -20,15 +20,15 @@ from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import advice, evidence, headline
 from sawtooth.app.words import run as words
 
-MOST_TRIED = 8  # pieces of evidence in which a code line is searched for
-AROUND = 1.1  # shown time span on the timeline, relative to the step's length
+MOST_TRIED = 8  # pieces of evidence whose Python stacks are read in search of a code line
+AROUND = 1.1  # time span that the timeline shows, relative to the step's length
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
 _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 
 def claimed(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the numbered findings that the user can act on, in the order of the work."""
+    """Return the numbered findings that advise a change, in the order in which to make the changes."""
     return [(number, finding) for number, finding in advice.numbered(result) if reading_order.is_advice(finding)]
 
 
@@ -68,7 +68,7 @@ def one(number: int, finding: Finding, result: RunResult) -> None:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
-        if not finding.observed:  # of samples, the last paragraph says it
+        if not finding.observed:  # the last paragraph of a finding from samples already contains this sentence
             cards.small(advice.whole(result, finding))
         for paragraph in advice.paragraphs(finding):
             cards.paragraph(paragraph)
@@ -122,7 +122,7 @@ def timeline_link(finding: Finding, result: RunResult) -> None:
 
 
 def place_of(finding: Finding, result: RunResult) -> dict[str, str] | None:
-    """Return the address parameters of that step on the timeline; None if no evidence has a time."""
+    """Return the address parameters of the step with most of the evidence; None if no evidence has a time."""
     rank = result.lead
     view = whole_step(rank, finding) if rank is not None else None
     if rank is None or view is None:
@@ -133,11 +133,9 @@ def place_of(finding: Finding, result: RunResult) -> dict[str, str] | None:
 
 
 def own_line(result: RunResult, finding: Finding) -> str | None:
-    """Return the user's own line behind a finding and the calls to it.
+    """Return the user's code line behind a finding and its callers; None without Python stacks.
 
     For example "train.py:96 in step, main › train".
-
-    None if the trace has no Python stacks.
     """
     rank = result.lead
     starts = [int(row["start_ns"]) for row in finding.evidence if row.get("start_ns") is not None]
@@ -160,10 +158,10 @@ def _frames(root: str, recording_id: str, device: int, start_ns: int) -> tuple[s
 
 
 def whole_step(rank: RankResult, finding: Finding) -> TimelineSpan | None:
-    """Return the counted step that contains most pieces of the evidence.
+    """Return the counted step that contains most pieces of the evidence; None if no piece has a time.
 
-    A single piece, such as one launch gap, would not show the pattern. If no counted step contains a piece, the result spans
-    all pieces. It is None if no piece has a time.
+    The whole step is shown, because a single piece, such as one launch gap, would not show the pattern. If no counted step
+    contains a piece, the result is the span of all pieces.
     """
     timed = [row for row in finding.evidence if row.get("start_ns") is not None and row.get("end_ns") is not None]
     if not timed:
@@ -172,9 +170,9 @@ def whole_step(rank: RankResult, finding: Finding) -> TimelineSpan | None:
     steps = [
         TimelineSpan(int(start), int(end)) for start, end in zip(rank.counted["start_ns"], rank.counted["end_ns"], strict=True)
     ]
-    held = {step: sum(step.start_ns <= piece.start_ns < step.end_ns for piece in pieces) for step in steps}
-    best = max(held, key=lambda step: held[step], default=None)
-    if best is not None and held[best]:
+    pieces_in = {step: sum(step.start_ns <= piece.start_ns < step.end_ns for piece in pieces) for step in steps}
+    best = max(pieces_in, key=lambda step: pieces_in[step], default=None)
+    if best is not None and pieces_in[best]:
         return best
     return TimelineSpan(min(piece.start_ns for piece in pieces), max(piece.end_ns for piece in pieces))
 
@@ -188,7 +186,7 @@ def limits(result: RunResult) -> None:
 
 
 def notes(result: RunResult) -> None:
-    """Show what is worth knowing about the recording if it limits no number."""
+    """Show the notes about the recording if none of them limits a number."""
     diagnostics = _limiting(result)
     if diagnostics and all(d.severity == "info" for d in diagnostics):
         cards.title(_to_know(diagnostics))
@@ -196,7 +194,7 @@ def notes(result: RunResult) -> None:
 
 
 def _limiting(result: RunResult) -> list[Diagnostic]:
-    shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None  # below the headline
+    shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None  # already shown below the headline
     limiting = [d for d in report_text.limiting_diagnostics(result) if shown is None or not d.sentence.startswith(shown)]
     return list({(d.severity, d.sentence): d for d in limiting}.values())  # several ranks may have the same one
 

@@ -1,7 +1,4 @@
-"""The first change of the Verdict as a link on every screen of a run.
-
-It also says why the numbers of that screen suggest something else.
-"""
+"""Links from the screens of a run to the changes on the Verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ CHANGES_SHOWN = 3  # number of changes about one row; the Verdict shows all
 def show(result: RunResult) -> None:
     """Show the first change as a link to the Verdict; shows nothing if there is no change.
 
-    If the profiled steps do not show the problem, a note says what it is about.
+    If the profiled steps do not show the problem, a note says why.
     """
     sentence = advice.first_in_words(result)
     if sentence is None:
@@ -44,9 +41,9 @@ def link_changes(about: Sequence[tuple[int, Finding]], result: RunResult, *, alo
 
 
 def show_with(about: Sequence[tuple[int, Finding]], result: RunResult) -> None:
-    """Show numbered findings about the main row of a screen.
+    """Show links to the numbered findings ``about`` the main row of a screen.
 
-    If the run's first change is not among them, show it above, because the screen's numbers suggest something else.
+    If the run's first change is not among them, it is shown above them, because the screen's numbers suggest something else.
     """
     if apart := advice.first(result) not in about:
         show(result)

@@ -1,4 +1,4 @@
-"""All sampled GPUs of a run on the page: a row each, the worst first."""
+"""All sampled GPUs of a run: one row per GPU, the worst first."""
 
 from __future__ import annotations
 

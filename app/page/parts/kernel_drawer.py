@@ -17,7 +17,7 @@ from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import run as words
 
-AROUND = 12.0  # shown time span on the timeline, relative to the launch: the work before and after it stays visible
+AROUND = 12.0  # time span that the timeline shows, relative to the launch, so that the work before and after it is visible
 COLUMNS = {
     "operator": "Works for",
     "shapes": "Input shapes",
@@ -28,19 +28,19 @@ COLUMNS = {
 }
 OF_A_COPY = {**COLUMNS, "kernel_ms": "The copies", "least_ms": "The link allows"}
 METHOD = (
-    "The kernel's launches are added up by the operator they work for: the one whose FLOPs are counted, else the one that launched them. "
-    "'Operator' is all kernels of that operator at these shapes. 'Timed kernels' is the time of such work on this GPU, as predicted by a model of kernels "
-    "timed on an H200, if it covers such work. 'Peaks allow' is the time of its FLOPs and bytes at the maker's peaks, which no kernel quite reaches."
+    "Each launch is added to the operator that it works for: the operator whose FLOPs are counted, else the operator that launched it. "
+    "'Operator' is the time of all kernels of that operator at these shapes. 'Timed kernels' is the time that a model of kernels timed on an H200 "
+    "predicts for such work on this GPU, if the model covers it. 'Peaks allow' is the time of its FLOPs and bytes at the maker's peaks, which no kernel quite reaches."
 )
 COPY_METHOD = (
     "The copies are added up by the operator that launched them. 'The link allows' is the time of their bytes at the maker's bandwidth of the link "
     "between this GPU and its host or other GPUs, in one direction with all lanes in use. Copies of pinned memory reached 88 % of it on an H200."
 )
 PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches less: 10 to 23 GB/s on an H200, where pinned memory reached 55."
-# At the link's rate: starting a copy takes about this long, so the rate of shorter copies says nothing about the link.
+# Starting a copy takes about 1 µs. If the bytes of a copy need less time on the link, its rate does not show the link's rate.
 QUICK_NS = 1_000
-WORKS_FOR_SHOWN = 8  # operators of a kernel: the others add up to a few percent of it
-LEAST_NAMED_SHARE = 0.01  # share of the step: smaller gains are lost in the noise of measurements
+WORKS_FOR_SHOWN = 8  # operators of a kernel in the table: the others add up to a few percent of the kernel's time
+LEAST_NAMED_SHARE = 0.01  # share of the step: a smaller gain cannot be measured, because step times vary more
 
 
 def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) -> None:
@@ -107,21 +107,21 @@ def copied(works_for: pd.DataFrame, name: str, gpu: GpuPeaks | None) -> str | No
     between = crossed_by(name)
     link = link_of(gpu.name, between) if gpu is not None and between is not None else None
     if link is not None and moved / launches < QUICK_NS * link.gb_s:
-        return f"{what}, {fmt.bytes_(moved / launches)} each: starting one takes longer than {link.name} needs for its bytes."
+        return f"{what}, {fmt.bytes_(moved / launches)} each. Starting such a copy takes longer than moving its bytes over {link.name}."
     rate = moved / ms / 1e6
     ends = "this GPU and its host" if between == "host" else "this GPU and others"
     carries = (
-        f": {fmt.share(rate / link.gb_s)} of the {link.gb_s:g}\u00a0GB/s that {link.name} carries in one direction"
+        f": {fmt.share(rate / link.gb_s)} of the {link.gb_s:g}\u00a0GB/s that {link.name} can transfer in one direction"
         if link is not None
-        else f". What the link between {ends} carries is not in the hardware table"
+        else f". The bandwidth of the link between {ends} is not in the hardware table"
     )
     return f"{what} at {rate:.3g}\u00a0GB/s{carries}.{f' {PAGEABLE}' if 'pageable' in name.lower() else ''}"
 
 
 def most_to_gain_ms(works_for: pd.DataFrame) -> float | None:
-    """Return the saving per step, in ms, if the kernel reached the limit of the peaks or the link.
+    """Return the ms per step that the kernel would save at the GPU's peaks or the link's bandwidth.
 
-    The result is None if the limit is not known for any of its work.
+    The result is None if this limit is not known for any of its work.
     """
     if works_for["least_ms"].isna().all():
         return None
@@ -131,14 +131,14 @@ def most_to_gain_ms(works_for: pd.DataFrame) -> float | None:
 
 
 def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -> str:
-    """Return the possible gain of a kernel that no finding is about; times are of a profiled step."""
+    """Return a sentence about the possible gain per profiled step of a kernel without a finding."""
     most_ms = kernel_ms if gain_ms is None else gain_ms
     share = f", {fmt.share(most_ms / step_ms)} of a profiled step" if step_ms else ""
     if step_ms and most_ms < LEAST_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: {'it takes' if gain_ms is None else 'as fast as possible, it would save'} {fmt.duration_ms(most_ms)}{share}."
     if gain_ms is None:
         return f"No finding is about it. It takes {fmt.duration_ms(most_ms)}{share}; how fast it could be is not known."
-    return f"No finding is about it. As fast as possible, it would save {fmt.duration_ms(most_ms)} at most{share}, and less where other work runs beside it."
+    return f"No finding is about it. As fast as possible, it would save at most {fmt.duration_ms(most_ms)}{share}, and less where other work runs at the same time."
 
 
 def _what_to_gain(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result: RunResult) -> None:

@@ -1,4 +1,4 @@
-"""Who holds the peak in a memory snapshot, by category, module or code, with the curve."""
+"""The peak of a memory snapshot by purpose, module or code line, and the memory over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS: dict[By, str] = {"category": "What it is for", "module": "Module", "stac
 
 
 def of(manifest: Manifest, rank: RankResult | None) -> DeviceMemory | None:
-    """Return the memory of a rank's GPU from the run's memory snapshots; None if it has none of it."""
+    """Return the memory of a rank's GPU from the run's snapshots; None if none is of this GPU."""
     refs = [ref.id for ref in manifest.recordings if ref.kind == "memory"]
     if not refs:
         return None
@@ -38,7 +38,7 @@ def _read(root: str, refs: tuple[str, ...], rank: int | None, device: int | None
 
 
 def headline(memory: DeviceMemory) -> None:
-    """Show who holds the peak, in one sentence."""
+    """Show what uses most of the peak as the headline, and details below it."""
     first, *more = words.details(memory)
     cards.headline(words.headline(memory), first)
     for line in more:
@@ -46,7 +46,7 @@ def headline(memory: DeviceMemory) -> None:
 
 
 def show(memory: DeviceMemory, capacity_bytes: float | None) -> None:
-    """Show the holders of the peak as a bar and a table, and the memory in use over time."""
+    """Show what uses the peak as a bar and a table, and the memory in use over time."""
     if not memory.peak_bytes:
         return
     by = controls.choice("Peak by", GROUPS, "peak_by")

@@ -12,7 +12,7 @@ from sawtooth.app.page import current_result, frame, panel
 
 
 def show(a: RankResult | None, b: RankResult | None) -> None:
-    """Show the difference of both models as an icicle; shows nothing if one side has no module calls."""
+    """Show the modules of both runs as an icicle chart; shows nothing if one side has no module calls."""
     if a is None or b is None:
         return
     trees = [_tree(a), _tree(b)]

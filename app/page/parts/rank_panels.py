@@ -41,7 +41,7 @@ def position_of(rank: int, result: RunResult, communication: Communication) -> i
     numbers = [each.rank for each in result.ranks]
     if None not in numbers:
         return numbers.index(rank) if rank in numbers else None
-    return rank if communication.job_ranks is None else None  # no trace has a rank number, so the map's numbers are positions
+    return rank if communication.job_ranks is None else None  # a trace has no rank number, so the map's numbers are positions
 
 
 def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:
@@ -52,10 +52,10 @@ def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:
 
 
 def who_waits(result: RunResult, communication: Communication) -> None:
-    """Show which host or rank waits for which.
+    """Show which host or rank waits for which other one.
 
-    Shows nothing for two ranks, because the map of ranks and steps shows it already. Also shows nothing if only representatives
-    of the job have traces here, because those do not show it.
+    Shows nothing for two ranks, because the map of ranks and steps already shows which one waits. Also shows nothing if only
+    some representative ranks of the job have traces here, because the others' waits are then unknown.
     """
     if communication.job_ranks is not None:
         return
@@ -77,16 +77,16 @@ def pipeline(result: RunResult, communication: Communication) -> None:
     chunks = f", {schedule.chunks} chunks of the model on each stage" if schedule.chunks > 1 else ""
     order = f" ({schedule.schedule}{chunks})" if schedule.schedule else ""
     cards.small(
-        f"Of a step of {fmt.duration_ms(schedule.step_ms)} with {schedule.microbatches} microbatches{order}, {fmt.duration_ms(schedule.fill_ms)} go to filling "
-        f"and draining the pipeline, {fmt.duration_ms(schedule.imbalance_ms)} to stages of unequal work, and "
-        f"{fmt.duration_ms(schedule.rest_ms)} to launches, transfers and late ranks."
+        f"A step of {fmt.duration_ms(schedule.step_ms)} has {schedule.microbatches} microbatches{order}. Filling and draining the pipeline takes "
+        f"{fmt.duration_ms(schedule.fill_ms)} of it, unequal work of the stages {fmt.duration_ms(schedule.imbalance_ms)}, and "
+        f"launches, transfers and late ranks {fmt.duration_ms(schedule.rest_ms)}."
     )
 
 
 def _stage_label(ranks: Sequence[RankResult], number: int, stage: tuple[int, ...]) -> str:
     """Return the name of a stage.
 
-    ``ranks`` is empty if most ranks of the job have no file here, because positions then do not match ranks.
+    ``ranks`` is empty if most ranks of the job have no file here, because the positions in ``stage`` then do not index ranks.
     """
     if len(stage) > 1:
         return f"stage {number}, {len(stage)} ranks"

@@ -16,9 +16,9 @@ LINES_SHOWN = 8  # lines per operator: it is called from many places, but most t
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def lines(rank: RankResult) -> pd.DataFrame:
-    """Return ``sawtooth.analysis.tables.called_from.called_from`` with readable lines.
+    """Return the rows of ``sawtooth.analysis.tables.called_from.called_from`` with readable lines.
 
-    Rows whose lines read the same are added up.
+    Rows with the same operator and the same readable line are added up.
     """
     with current_result.opened(rank) as view:
         rows = called_from(view)
@@ -27,14 +27,14 @@ def lines(rank: RankResult) -> pd.DataFrame:
 
 
 def show(rank: RankResult, name: str, unit: str) -> None:
-    """Show the user's lines that call an operator, most GPU time first.
+    """Show the user's lines that call an operator, the line with most GPU time first.
 
     If no lines are recorded, say how to record them. ``unit`` is the unit of the times.
     """
     known = lines(rank)
     own = known[known["operator"] == name]
     if known.empty:
-        cards.small("Which line of your code calls it is not recorded: sawtooth run --stacks records it.")
+        cards.small("The line of your code that calls it is not recorded. To record it: sawtooth run --stacks")
         return
     if own.empty:
         return

@@ -21,10 +21,10 @@ from sawtooth.app.page import current_result, frame
 from sawtooth.app.page.timeline import views
 from sawtooth.app.theme import colour_of
 
-AROUND = 1.1  # shown time span on the timeline, relative to the step's length
-ROOM = 8  # largest number of columns that are wide enough for text in them
-SEEN = 0.01  # share of the full scale, half a pixel: a smaller part is invisible
-SLOW = 1.5  # times the median: the sentence counts slower steps than this
+AROUND = 1.1  # time span that the timeline shows, relative to the step's length
+ROOM = 8  # columns: with more of them, a column is too narrow for text
+SEEN = 0.01  # share of the full scale: a smaller part is less than half a pixel high and is not drawn
+SLOW = 1.5  # times the median: the sentence counts the steps that take longer than this
 _HTML = templates.pieces("step_strip.html")
 
 
@@ -35,9 +35,9 @@ def _owners(rank: RankResult) -> pd.DataFrame:
 
 
 def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms: float | None = None) -> None:
-    """Show the strip of one device; shows nothing with fewer than two steps.
+    """Show the strip of one device; shows nothing if there are fewer than two steps.
 
-    ``longest_ms`` is the full scale of the height. Two strips with the same scale can be compared.
+    A step of ``longest_ms`` has the full height. Give two strips the same value to make them comparable.
     """
     top = longest_ms or longest(rank)
     if _owners(rank)["step"].nunique() > 1:
@@ -46,7 +46,7 @@ def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
 def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
-    """Return the strip, cached because hundreds of steps take 0.3 s in each rerun of the Verdict."""
+    """Return the strip's HTML; it is cached, because hundreds of steps take 0.3 s."""
     table = _owners(rank)
     whole, many = views.extent(rank.recording_id), table["step"].nunique() > ROOM
     columns = [_column(run, rows, top, whole, many=many, dark=dark) for _, rows in table.groupby("step")]

@@ -1,4 +1,4 @@
-"""A sweep on a page: its curve, with its table below."""
+"""A sweep on a page: a curve, and the table of its points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cached telemetry of the run for all screens, and the strip of its last minute on the Verdict."""
+"""The run's telemetry, cached for all screens, and the chart of its last minute on the Verdict."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def read(result: RunResult, recording_id: str, device: int) -> TelemetrySeries:
 def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
     """Return the telemetry of a traced device; None if the run has no telemetry.
 
-    If no telemetry matches the traced device, return the device with the same ordinal, else the first one. Telemetry of the
-    trace's own host is preferred. Without a trace, return the GPU of the first finding.
+    If the analysis matched no telemetry with the traced device, return that of the sampled device with the same ordinal, else
+    of the first device. Telemetry of the trace's own host is preferred. Without a trace, return the GPU of the first finding.
     """
     own = result.lead.telemetry if result.lead is not None and result.lead.device == device else None
     if own is not None:
@@ -62,13 +62,13 @@ def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
 
 
 def summary_of(result: RunResult, telemetry: TelemetrySeries) -> DeviceTelemetry | None:
-    """Return what the analysis found in a device's telemetry."""
+    """Return the analysis of a device's telemetry."""
     wanted = telemetry.recording_id, telemetry.device
     return next((s for s in result.telemetry.devices if (s.recording_id, s.device) == wanted), None)
 
 
 def column_of(telemetry: TelemetrySeries | None, summary: DeviceTelemetry | None) -> str | None:
-    """Return the quantity that shows best how busy the GPU is; None if none was sampled."""
+    """Return the column that shows best how busy the GPU is; None if no such quantity was sampled."""
     columns = (summary.signal_column if summary is not None else None, "util_pct")
     return next((c for c in columns if c and telemetry is not None and telemetry.has(c)), None)
 
@@ -86,7 +86,7 @@ def last_minute(result: RunResult) -> None:
         return
     telemetry = series.last(steady(whole, summary), LAST_SECONDS)
     facts = series.facts(telemetry, column)
-    if not facts:  # none of the last samples has this quantity
+    if not facts:  # this quantity is missing in all samples of the last minute
         return
     mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
     name = BY_COLUMN[column].label
@@ -110,7 +110,7 @@ def last_minute(result: RunResult) -> None:
 
 
 def steady(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> TelemetrySeries:
-    """Return the telemetry's steady part, over which means are computed; all of it if there is none."""
+    """Return the steady part, over which means are computed; without one, return all telemetry."""
     part = summary.steady if summary is not None else None
     if part is None or part.start_ns is None or part.end_ns is None:
         return telemetry

@@ -1,4 +1,4 @@
-"""Details of one row of Work: what to do about it, and what it is made of."""
+"""Details of one row of the Work screen: the changes about it, and its parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sawtooth.app.page.parts import breakdown, first_change, kernel_drawer, sour
 from sawtooth.app.words import categories
 from sawtooth.app.words import run as words
 
-# What a row of a grouping is divided into, where it is recorded.
+# The groupings by which the details of a row are divided, if they are recorded.
 PARTS: Mapping[Grouping, tuple[Grouping, ...]] = {
     "kernel": ("module", "phase"),
     "operator": ("kernel", "shape", "module"),
@@ -34,7 +34,7 @@ TITLES: Mapping[Grouping, str] = {
 def show(
     row: pd.Series, work: GpuWork, by: Grouping, rank: RankResult, result: RunResult, changes: Sequence[tuple[int, Finding]]
 ) -> None:
-    """Show a row of ``grouped`` with the numbered findings about it."""
+    """Show one row of ``grouped``, the numbered findings about it (``changes``), and its parts."""
     chosen = work.rows
     for column in key_columns(by):
         chosen = chosen[chosen[column] == row[column]]

@@ -13,16 +13,14 @@ from sawtooth.app.charts.base import CONFIG, Chart
 from sawtooth.app.charts.treemap import Tile
 from sawtooth.app.words import categories
 
-# What the tiles of a grouping are: the frame around them, and the tiles in it; the row of the table is one of both.
+# The table's rows are tiles, with a frame around the tiles of each of these groups.
 FRAMES: Mapping[Grouping, Grouping] = {"kernel": "category"}
+# The table's rows are frames, with a tile for each of these parts.
 INSIDE: Mapping[Grouping, Grouping] = {"category": "kernel", "phase": "category"}
 
 
 def show(chart: Chart, by: Grouping) -> str | None:
-    """Show the treemap of a grouping.
-
-    Returns the key of the row whose tile was clicked.
-    """
+    """Show the treemap of a grouping; return the key of the row whose tile was clicked."""
     state = st.plotly_chart(
         chart.figure, key=f"work-map-{by}", config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode="points"
     )
@@ -31,7 +29,7 @@ def show(chart: Chart, by: Grouping) -> str | None:
 
 
 def key_of(by: Grouping, row: Mapping[str, object]) -> str:
-    """Return the key of a row of a grouping, which addresses and tiles use."""
+    """Return the key of a row of a grouping, which the address and the tiles use."""
     return f"{row['operator']} {row['shapes']}".strip() if by == "shape" else str(row["name"])
 
 

@@ -1,4 +1,4 @@
-"""Attaching telemetry to a run later: offered if its time matches the trace, else on request."""
+"""Attach telemetry to an existing run: offer what covers the trace's time, or let the viewer choose."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ def offer(manifest: Manifest) -> None:
     if fitting:
         which = clean(fitting[0].name, 60) if len(fitting) == 1 else f"{len(fitting)} recordings"
         cards.small(f"Telemetry was sampled at the time of this trace: {which}. Attach it to see the whole run.")
-        _control(manifest, fitting, asks=len(fitting) > 1)
+        _control(manifest, fitting, selectable=len(fitting) > 1)
 
 
 def choose(manifest: Manifest) -> None:
-    """Let the viewer choose any telemetry of this server; recordings that cover the trace come first."""
+    """Let the viewer attach any telemetry of this server, first that of the trace's time."""
     fitting = overlapping_telemetry(frame.data_folder(), manifest)
     others = [m for m in frame.data_folder().manifests() if not m.traces and m not in fitting]
     if fitting or others:
-        _control(manifest, [*fitting, *others], asks=True, covering=len(fitting))
+        _control(manifest, [*fitting, *others], selectable=True, covering=len(fitting))
     else:
-        cards.small("No telemetry is here yet: drop its file on any screen.")
+        cards.small("This server has no telemetry yet. Drop its file on any screen.")
 
 
-def _control(manifest: Manifest, choices: list[Manifest], *, asks: bool, covering: int | None = None) -> None:
+def _control(manifest: Manifest, choices: list[Manifest], *, selectable: bool, covering: int | None = None) -> None:
+    """Show the button *Attach*; the first ``covering`` of ``choices`` cover the trace's time."""
     key = f"attach-{manifest.id}"
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = choices[0]
-        if asks:
+        if selectable:
             notes = {m.id: "" if covering is None or i < covering else " (another time)" for i, m in enumerate(choices)}
             chosen = st.selectbox(
                 "Telemetry", choices, format_func=lambda m: f"{clean(m.name, 60)}{notes[m.id]}", key=f"{key}-which"

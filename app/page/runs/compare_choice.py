@@ -1,4 +1,4 @@
-"""The runs of a comparison: read from the address, changed by the viewer, computed once for all."""
+"""The runs of a comparison: read them from the address, let the viewer change them, and compare them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from sawtooth.app.runs.listing import short_gpu
 from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
-CACHED_COMPARISONS = 32  # comparisons in memory: each has a few hundred rows, and viewers of one link share it
-SIDES = ("a", "b")
-PARTNERS = 12  # listed runs: reading the products of each takes milliseconds
+CACHED_COMPARISONS = 32  # comparisons in memory: each has a few hundred rows, and viewers of the same link share it
+SIDES = ("a", "b")  # address parameters of the two sides
+PARTNERS = 12  # runs that are listed: reading the matrix products of each takes milliseconds
 MORE = "more"  # address parameter of further runs, for a sweep
 
 
@@ -35,7 +35,7 @@ MORE = "more"  # address parameter of further runs, for a sweep
 class Choice:
     """The run ids of both sides and of further runs, as in the address.
 
-    ``example`` is true if the page chose the runs itself.
+    ``example`` is true if the page chose the runs, not the viewer.
     """
 
     a: tuple[str, ...]
@@ -45,10 +45,10 @@ class Choice:
 
 
 def read(manifests: Sequence[Manifest], came_from: str | None = None) -> Choice | None:
-    """Return the runs that the address names; None if there are fewer than two runs.
+    """Return the runs that the address names; None if it names none and there are fewer than two runs.
 
-    An empty address gives the likely pair with the run ``came_from``, or that run alone if no other does its work. The page
-    writes its own choice into the address, so that the viewer can copy it.
+    If the address names none, the result is the likely pair with the run ``came_from``, or that run alone if no other run
+    does the same work. This choice is written into the address, so that the viewer can copy it.
     """
     a, b, more = (_ids(key) for key in (*SIDES, MORE))
     if a or b:
@@ -72,7 +72,7 @@ def _ids(key: str) -> tuple[str, ...]:
 def write(**sides: Sequence[str]) -> None:
     """Write run ids into the address in one update, which is one entry in the browser's history.
 
-    A side without ids is removed from the address.
+    A parameter without ids is removed from the address.
     """
     st.query_params.update({key: ",".join(ids) for key, ids in sides.items() if ids})
     for key, ids in sides.items():
@@ -87,10 +87,7 @@ def swap() -> None:
 
 
 def picker(key: str, label: str, chosen: Sequence[str], other: Sequence[str], known: Mapping[str, Manifest]) -> None:
-    """Let the viewer choose the runs of a side and write them into the address.
-
-    Runs of the ``other`` side are not offered.
-    """
+    """Let the viewer choose the runs of the parameter ``key``, except runs of the ``other`` side."""
     widget = f"compare_{key}"
     st.session_state[widget] = [run for run in chosen if run in known]
     names = [manifest.name for manifest in known.values()]
@@ -111,9 +108,10 @@ def picker(key: str, label: str, chosen: Sequence[str], other: Sequence[str], kn
 
 
 def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
-    """List the runs that the missing side can be; a click makes a run that side.
+    """List runs for the missing side; a click on a run makes it that side.
 
-    The most similar matrix products come first, then the same GPU. Without any side, the run becomes B.
+    Runs with the most similar matrix products come first, then runs on the same GPU. If both sides are missing, the run
+    becomes B.
     """
     here = next((m for m in manifests if m.id in (*choice.a, *choice.b)), None)
     others = [(m, listing.known(m, at_once=False)) for m in manifests if m is not here][:PARTNERS]
@@ -131,7 +129,7 @@ def partners(choice: Choice, manifests: Sequence[Manifest]) -> None:
 
 
 def _partner(manifest: Manifest, card: Card, sides: Mapping[str, str], longest_ms: float) -> cards.NarrowRow:
-    """Return the row of a run that is offered as a partner; its bar is the step over ``longest_ms``."""
+    """Return the row of a run that is offered as a partner; its bar is its step time ÷ ``longest_ms``."""
     step_ms = table.step_of(card)
     without_step = "no step time" if card.gpu else "not analysed yet"
     change, gpu = table.first_change(card) if card.gpu else "", short_gpu(clean(card.gpu, 40))
@@ -147,7 +145,7 @@ def _partner(manifest: Manifest, card: Card, sides: Mapping[str, str], longest_m
 
 
 def _model(card: Card | None) -> str:
-    """Return the GPU's model without how many there are."""
+    """Return the model of a run's GPUs, without their number."""
     return card.gpu.rpartition(" × ")[2] if card is not None else ""
 
 
@@ -157,14 +155,14 @@ def gone(manifest: Manifest) -> bool:
 
 
 def complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
-    """Show what is missing and how to provide it; return whether the comparison is complete."""
+    """Return whether all recordings are here; show which are missing and how to provide them."""
     fine = True
     for side, runs in (("A", choice.a), ("B", choice.b)):
         for run in runs:
             if run not in known:
                 cards.empty_state(
                     f"Side {side} is run {clean(run, 40)}, which this server does not have.",
-                    "The link refers to the same run everywhere. Ask its sender for the run as a .sawtooth file and import it, or drop its trace on "
+                    "Ask the person who sent the link for the run as a .sawtooth file and import it, or drop its trace on "
                     "the Runs page. This address then shows the comparison.",
                     f"sawtooth import {clean(run, 16)}.sawtooth",
                 )
@@ -211,7 +209,7 @@ def _compared(
 
 
 def sweep_of(manifests: Sequence[Manifest], setting: str | None) -> Sweep:
-    """Return the sweep over runs, with predictions for other batch sizes from a trace.
+    """Return the sweep over runs; a sweep over batch sizes also contains predictions from a trace.
 
     Raises UsageError if the runs differ in no setting.
     """

@@ -1,6 +1,6 @@
-"""Two runs that are not versions of each other, such as two models: each with its own answer.
+"""Show the answers of two compared runs side by side if they train different models.
 
-There is no sentence about changes between them.
+What differs between two models is not a change, so nothing is said about changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TITLE = "What to change in each"
 
 
 def show(comparison: Comparison) -> None:
-    """Show each side's first run: what to change, where the step time goes, a link to its Verdict."""
+    """Show for each side's first run what to change, where its step time goes, and a link to its Verdict."""
     cards.title(TITLE)
     places = panel.beside()
     for place, side, name in zip(places, (comparison.a, comparison.b), words.names(comparison), strict=True):

@@ -1,4 +1,4 @@
-"""A dialog on the Runs page that names, tags and deletes a run."""
+"""The dialog of the Runs page that renames, tags, annotates or deletes a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_TAGS = 12
 def edit(shown: Manifest) -> None:
     """Show the dialog for a run.
 
-    ``shown`` is the run's state when the dialog opened, and does not change until it closes.
+    ``shown`` is the run's state at the time when the dialog opened. It stays the same until the dialog closes.
     """
     with st.form(f"edit-{shown.id}", border=False):
         name = st.text_input("Name", shown.name, max_chars=NAME_LENGTH)
@@ -52,18 +52,16 @@ def _save(shown: Manifest, name: str, tags: str, notes: str) -> None:
 
 def deletion(manifest: Manifest) -> None:
     """Offer to delete a run after a confirmation."""
-    cards.small(
-        "Its recordings and the kept source are removed from this server. Links to it then say that the run was deleted."
-    )
+    cards.small("This removes the run's recordings and source files from this server. Links to the run then no longer work.")
     sure = st.checkbox(f"Yes, delete {markdown(manifest.name, 60)} for good", key=f"sure-{manifest.id}")
     if st.button("Delete", key=f"delete-{manifest.id}", disabled=not sure):
         _delete(manifest)
 
 
 def edited(manifest: Manifest, shown: Manifest, name: str, tags: str, notes: str) -> Manifest:
-    """Return ``manifest`` with the viewer's input, cleaned; an empty name keeps the old one.
+    """Return ``manifest`` with the viewer's input, cleaned; an empty name leaves the name unchanged.
 
-    Fields that still equal those of ``shown`` keep their present value, because another viewer may have changed them.
+    A field that the viewer did not change keeps the value in ``manifest``, because another viewer may have changed it.
     """
     typed: dict[str, Any] = {}
     if name != shown.name:

@@ -1,4 +1,4 @@
-"""The runs as cards or as a table, with search, order, groups and a bar for selected runs."""
+"""The list of runs, as cards or as a table, with search, order, groups and actions for selected runs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sawtooth.app.theme import colour_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 
-FIRST_PAGE = 24  # cards before "Show more": about four screens of them
-SEARCH_FROM = 4  # three cards are visible at a glance, so a search would be slower
+FIRST_PAGE = 24  # cards before "Show more": about four screens
+SEARCH_FROM = 4  # runs: of fewer, all cards are visible at once, so a search would not help
 VIEWS = {"table": "Table", "cards": "Cards"}
 NOT_COMPUTING = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners and causes that count as lost time of a step
 TENSOR_CORES = "tensor_core_compute"
@@ -63,11 +63,14 @@ def show(manifests: list[Manifest]) -> None:
 
 
 def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
-    """Let the viewer search, filter, sort, group and choose a view; also show a tag's history."""
+    """Let the viewer search, filter, sort, group and choose a view; if a tag is chosen, show its history.
+
+    Returns the runs in their order, the grouping and the view.
+    """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"runs_chosen-{_fold(manifests)}"):
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
-        view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # the key `view` belongs to the Live page
+        view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # the parameter `view` names a view of a place
     kept = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     cards_of = {run: card.readings for run, card in kept.items()}
     ordered = listing.ordered(
@@ -82,7 +85,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
 
 
 def _fold(manifests: list[Manifest]) -> str:
-    """On a phone, show a button that folds search and sorting; return "open" or "folded"."""
+    """Show the button that folds search and sorting on a phone; return "open" or "folded"."""
     wanted = st.session_state.get("find") or st.query_params.get("find")
     chosen = ", ".join([*([f"“{clean(wanted, 20)}”"] if wanted else []), *_order_chosen(listing.tags(manifests))])
     is_open = bool(st.session_state.get("runs_fold_open"))
@@ -93,7 +96,7 @@ def _fold(manifests: list[Manifest]) -> str:
 
 
 def _order_chosen(tags: list[str]) -> list[str]:
-    """Return in words how the runs are filtered, sorted and grouped."""
+    """Return labels that say how the runs are filtered, sorted and grouped."""
     tag, by, group = (st.session_state.get(key) or st.query_params.get(key) for key in ("tag", "sort", "group"))
     return [
         *([clean(tag, 30)] if tag in tags and tag else []),
@@ -178,7 +181,7 @@ def _card(manifest: Manifest) -> None:
 def known(manifest: Manifest, *, at_once: bool = True) -> Card:
     """Return the run's card, or a placeholder while a child process analyses the run.
 
-    For a large run, or without ``at_once``, a child process is started.
+    Without a stored card, a small run is analysed here if ``at_once``; any other run is analysed by a child process.
     """
     kept = stored_card(manifest, frame.data_folder())
     if kept is not None:
@@ -205,7 +208,7 @@ def _about(key: str, value: Reading) -> str:
 
 
 def goes_to(card: Card) -> str:
-    """Return where the step time goes, such as "80 % lost, most to waiting for the data loader"."""
+    """Return where most of the step time goes, such as "80 % lost, most to waiting for the data loader"."""
     shares: dict[str, float] = dict.fromkeys(COMPUTE_OWNERS, 0.0)
     lost = [part for part in card.parts if part[0] in NOT_COMPUTING]
     for owner, _, part in card.parts:
@@ -221,7 +224,7 @@ def goes_to(card: Card) -> str:
 
 
 def _numbers(card: Card) -> list[tuple[str, str]]:
-    """Return labels and values of the known numbers of the run; unknown ones are left out."""
+    """Return labels and values of the run's known numbers."""
     lines = [
         (METRICS[key].label, _about(key, value))
         for key in READINGS

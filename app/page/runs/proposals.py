@@ -1,4 +1,4 @@
-"""Proposals from imported files that describe an existing run differently, with two buttons."""
+"""Proposals: an imported file describes an existing run differently, and the viewer decides."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.proposals import Proposal, accept, changed, dismiss, proposal_for
 from sawtooth.ingest.schema import DataFolder
 
-SHOWN_MOST = 5  # number shown at a time: the user decides on each one, then the next ones follow
+SHOWN_MOST = 5  # proposals shown at a time: the next one appears when the viewer has decided on one
 CELL_LENGTH = 120
 
 
 def proposals(manifests: list[Manifest]) -> None:
-    """Show the proposals for the listed runs; only the button changes a run."""
+    """Show the proposals for the listed runs; a run changes only if the viewer presses the button."""
     waiting = ((run, proposal) for run in manifests if (proposal := proposal_for(frame.data_folder(), run.id)) is not None)
     for _, (run, proposal) in zip(range(SHOWN_MOST), waiting, strict=False):
         _proposal(run, proposal)
@@ -27,11 +27,11 @@ def proposals(manifests: list[Manifest]) -> None:
 def _proposal(run: Manifest, proposal: Proposal) -> None:
     with st.container(border=True):
         cards.title(f"{clean(proposal.bundle_name, 60)} describes {clean(run.name, 60)} differently")
-        cards.small("The run is as it was. Its numbers change only if you take this over.")
+        cards.small("The run has not changed. Its numbers change only if you accept the description in the file.")
         rows = [[clean(text, CELL_LENGTH) for text in (d.what, d.before, d.after)] for d in changed(run, proposal)]
         cards.table(("", "Here", "In the file"), rows, "What would change")
         with st.container(horizontal=True):
-            if st.button("Take over", key=f"accept-{run.id}"):
+            if st.button("Accept", key=f"accept-{run.id}"):
                 _decide(accept, run)
             if st.button("Dismiss", key=f"dismiss-proposal-{run.id}", type="tertiary"):
                 _decide(dismiss, run)

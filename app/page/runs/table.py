@@ -1,4 +1,4 @@
-"""The runs as a table that its headings sort: what each run takes, can gain, and gained last."""
+"""The runs as a sortable table: step time, possible gain, and last change of each run."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sawtooth.app.runs.card import Card
 from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
-COMPARED_FROM = 3  # runs: two are better compared on the Compare page
-LEAST_SURE = 0.0005  # share of the step: less would be shown as 0.0 %
+COMPARED_FROM = 3  # runs: for two, the Compare page shows more than a chart of MFU and busy share
+LEAST_SURE = 0.0005  # share of the step: a smaller gain would be shown as 0.0 %
 AFTER = "after="  # the tag of a run that applied a change to another one
 
 
 def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: Callable[[list[Manifest]], None]) -> None:
-    """Show the runs, one a row; a click opens the Verdict, ``bar`` offers actions for selected rows.
+    """Show one row per run; a click on a cell opens the run's Verdict.
 
-    ``known`` has the card of each run by id.
+    ``known`` contains the card of each run by id. ``bar`` shows actions for the selected runs.
     """
     groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
     runs = [(name, manifest) for name, those in groups for manifest in those]
@@ -52,11 +52,11 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     alike = {
         "group": group == "none", "short_gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any(), "last_change": not rows["last_change"].any(),
     }  # fmt: skip
-    with st.container(key=f"runs_table_of_{len(rows)}_"):  # has its height before the table is there
+    with st.container(key=f"runs_table_of_{len(rows)}_"):  # reserves the height until the table is drawn
         event: Any = st.dataframe(
             panel.in_percent(rows),
             hide_index=True,
-            # columns that are the same for all runs appear only in the CSV, as do the id and the day
+            # Columns with the same value for all runs, the id and the day are only in the CSV.
             column_order=[c for c in columns if not alike.get(c)],
             column_config=columns,
             on_select="rerun",
@@ -64,7 +64,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
             key="runs-table",
             placeholder="",
             height="auto" if len(rows) <= 14 else panel.TALL,
-            alt="The runs, one a row.",
+            alt="The runs, one per row.",
         )
     if opened := [row for row, _ in event.selection.cells if row < len(runs)]:
         frame.switch("verdict", run=runs[opened[0]][1].id)
@@ -76,7 +76,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
 
 
 def _narrow(rows: pd.DataFrame) -> None:
-    """Show the runs in lines of a name, step, sure gain and change, which only a phone shows."""
+    """Show the runs in rows of two lines, which only a phone shows."""
     lines = [
         cards.NarrowRow(
             name=f"{row['run']} · {row['headline']}",
@@ -90,7 +90,7 @@ def _narrow(rows: pd.DataFrame) -> None:
         for row in rows.drop_duplicates("id").to_dict("records")
     ]
     with st.container(key="runs_narrow"):
-        cards.narrow_rows(lines, "The runs: step, its certain gain, and how many times as fast it can be")
+        cards.narrow_rows(lines, "The runs: step time, certain gain, and how many times as fast a step can become")
 
 
 def _by_busy(rows: pd.DataFrame) -> None:
@@ -107,7 +107,7 @@ def step_of(card: Card) -> float | None:
 
 
 def first_change(card: Card) -> str:
-    """Return what to change first in the run, else its answer or what is wrong."""
+    """Return the run's first change; if it has none, return its headline, else what is wrong with the run."""
     return fmt.clean(card.to_do) or listing.to_do(fmt.clean(card.headline or card.problem or ""))
 
 

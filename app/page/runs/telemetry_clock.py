@@ -1,4 +1,4 @@
-"""The clock of a run's telemetry: what is known, what the signals suggest, what can be corrected."""
+"""Show how a run's telemetry is aligned with its trace, and let the viewer correct the alignment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.runs.clocks import ClockCorrection, apply
 
-ZONES_NAMED = 4  # time zones named in the text: a longer list would not help
+ZONES_NAMED = 4  # time zones: if more would fit, the text names none, because the list would not help
 
 
 def show(result: RunResult, ref: RecordingRef, telemetry: TelemetrySeries) -> None:
-    """Show how the telemetry is placed in time, and let the viewer change it.
-
-    Shows nothing if the run has no trace to align with.
-    """
+    """Show the telemetry's clock and a form that corrects it; shows nothing without a trace."""
     lead, clock, origin = result.lead, result.telemetry.clocks[ref.id], result.telemetry.origins[ref.id]
     if lead is None:
         return
@@ -43,7 +40,7 @@ def _known(clock: SampleClock) -> str:
 
 
 def seconds(ns: int) -> str:
-    """Return a time shift as text, such as "+2.310 s"."""
+    """Return a time shift in seconds as text, such as "+2.310 s"."""
     return f"{'+' if ns >= 0 else '−'}{abs(ns) / 1e9:,.3f}\u00a0s"
 
 
@@ -55,14 +52,14 @@ def _aligned(root: str, trace: tuple[str, int], sampled: tuple[str, int], clock:
 def _from_the_signals(
     result: RunResult, lead: RankResult, ref: RecordingRef, telemetry: TelemetrySeries, clock: SampleClock
 ) -> None:
-    asked = f"align-{ref.id}-{telemetry.device}"
-    if clock.known and not st.session_state.get(asked):
+    key = f"align-{ref.id}-{telemetry.device}"
+    if clock.known and not st.session_state.get(key):
         if st.button(
             "Compare the signals",
-            key=f"{asked}-button",
-            help="Looks for the shift at which the trace's activity fits the samples.",
+            key=f"{key}-button",
+            help="Searches for the time shift with which the trace's activity fits the samples best.",
         ):
-            st.session_state[asked] = True
+            st.session_state[key] = True
             st.rerun()
         return
     alignment = _aligned(str(frame.data_folder().root), (lead.recording_id, lead.device), (ref.id, telemetry.device), clock)
@@ -74,7 +71,7 @@ def _from_the_signals(
         cards.small(f"The signals agree: the trace's activity fits the samples best without a shift ({sure}).")
         return
     cards.text(f"The trace's activity fits the samples best with {seconds(alignment.shift_ns)} added to their times ({sure}).")
-    if st.button("Use this shift", key=f"{asked}-use", type="primary"):
+    if st.button("Use this shift", key=f"{key}-use", type="primary"):
         _keep(result, msgspec.structs.replace(ref, offset_ns=clock.offset_ns + alignment.shift_ns))
 
 
@@ -85,7 +82,7 @@ def _zones(lead: RankResult, origin: ClockOrigin) -> None:
     if not 0 < len(fits) <= ZONES_NAMED:
         return
     names = " or ".join(f"UTC{'−' if m < 0 else '+'}{abs(m) // 60}{f':{abs(m) % 60:02d}' if m % 60 else ''}" for m in fits)
-    cards.small(f"The trace lies inside this telemetry if its zone is {names}.")
+    cards.small(f"The telemetry covers the time of the trace if its time zone is {names}.")
 
 
 def _form(result: RunResult, ref: RecordingRef, origin: ClockOrigin, clock: SampleClock) -> None:
@@ -94,7 +91,9 @@ def _form(result: RunResult, ref: RecordingRef, origin: ClockOrigin, clock: Samp
         if origin.clock == "local":
             zone = st.text_input("Time zone", placeholder="Europe/Berlin or +01:00", width=230, key=f"zone-{ref.id}")
         if origin.clock == "unknown":
-            start = st.text_input("Began", placeholder="2026-11-21 09:30:00+01:00", width=260, key=f"start-{ref.id}")
+            start = st.text_input(
+                "Time of the first sample", placeholder="2026-11-21 09:30:00+01:00", width=260, key=f"start-{ref.id}"
+            )
         if origin.assumed_interval_ns:
             usual = (ref.interval_ns or origin.assumed_interval_ns) / 1e9
             interval = st.number_input(

@@ -18,7 +18,7 @@ from sawtooth.app.words.comparisons import comparison as words
 
 
 def show(comparison: Comparison) -> None:
-    """Show the buttons that copy the address, save the comparison as a file, and say how sure it is."""
+    """Show buttons that copy the address, save the comparison, and explain how certain the verdict is."""
     copy_link.button()
     with st.popover("Report", icon=":material/download:", width="content"):
         _downloads(comparison)

@@ -10,7 +10,7 @@ _HERE = Path(__file__).resolve().parents[2] / "components"
 
 
 def button(run: str | None = None) -> None:
-    """Show the button; ``run`` is added to an address that does not name its run yet."""
+    """Show the button; ``run`` is added if the address does not name a run."""
     component = st.components.v2.component(
         "sawtooth.copy_link",
         html=(_HERE / "copy_link.html").read_text(encoding="utf-8"),

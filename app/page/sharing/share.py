@@ -30,7 +30,7 @@ def bar(result: RunResult) -> None:
                 downloads(result)
 
 
-COMPARED = 12  # runs in the list: the newest ones, which usually follow a change; Compare offers all
+COMPARED = 12  # runs in the list: the newest ones, which usually follow a change; the Compare screen offers all runs
 
 
 def _compare_with(result: RunResult) -> None:
@@ -45,10 +45,7 @@ def _compare_with(result: RunResult) -> None:
 
 
 def _in_order(one: Manifest, other: Manifest) -> tuple[Manifest, Manifest]:
-    """Return both runs in the order of their recording.
-
-    If one recording time is unknown, use the order of import.
-    """
+    """Return both runs in the order of their recording, or of their import if a recording time is unknown."""
     recorded = [recorded_ns(frame.data_folder(), run) for run in (one, other)]
     first, second = recorded if None not in recorded else (one.created_ns, other.created_ns)
     return (one, other) if (first or 0) <= (second or 0) else (other, one)

@@ -1,4 +1,7 @@
-"""The answer as one slide: this module collects its content, and the browser draws it and saves a PNG."""
+"""The answer as one slide.
+
+This module collects the content. The browser draws the slide and saves it as PNG.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import setup_changes, step_parts
 
 _HERE = Path(__file__).resolve().parents[2] / "components"
-LINES = 3  # lines below the bars: as many as the page has actions
+LINES = 3  # lines below the bars: more would not fit on the slide
 
 
 def button(slide: dict[str, Any], file: str) -> None:
@@ -36,7 +39,7 @@ def button(slide: dict[str, Any], file: str) -> None:
 def of_run(result: RunResult) -> dict[str, Any] | None:
     """Return the slide of a Verdict; None without a step time.
 
-    It contains the change, its gain, the step before and after it, and the first actions.
+    The slide contains the first change, its gain, the step before and after it, and the first advised changes.
     """
     forecast, before = headline.forecast(result), words.step_now(result)
     if before is None:
@@ -68,9 +71,9 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
 
 
 def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
-    """Return the slide of a comparison; None if the step cannot be divided into parts.
+    """Return the slide of a comparison; None if the steps cannot be divided into parts.
 
-    It contains the verdict, both steps, and the largest changes.
+    The slide contains the verdict, both steps, and the largest changes.
     """
     steps = step_parts.steps_divided(comparison)
     if not steps:

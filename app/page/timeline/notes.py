@@ -1,6 +1,6 @@
-"""Notes about places on the timeline, stored as lines of the run's own notes.
+"""Notes about time ranges of the timeline.
 
-They are edited, exported and imported together with the run's notes.
+They are stored as lines of the run's notes, so that they are edited, exported and imported together with these.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sawtooth.app.page.runs.editing import NOTES_LENGTH
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.manifests import edit_run
 
-TEXT_LENGTH = 300  # characters of one note: a sentence is enough for a place
+TEXT_LENGTH = 300  # characters of one note, enough for a sentence or two
 _LINE = re.compile(r"^\[(\d{1,12}(?:\.\d{1,9})?) to (\d{1,12}(?:\.\d{1,9})?) ms\] (\S.*)$", re.MULTILINE)
 
 
 def places(notes: str) -> list[dict[str, Any]]:
-    """Return the notes that name a place: their text, and start and end in ns after the recording's start."""
+    """Return text, start and end of the notes with a time range, in ns after the recording's start."""
     return [
         {"start": round(float(start) * 1e6), "end": round(float(end) * 1e6), "text": clean(text, TEXT_LENGTH)}
         for start, end, text in _LINE.findall(notes)
@@ -29,9 +29,9 @@ def places(notes: str) -> list[dict[str, Any]]:
 
 
 def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
-    """Return ``notes`` with an additional line about a place.
+    """Return ``notes`` with an additional line about the range from ``start_ns`` to ``end_ns``.
 
-    Raises UsageError if the text is empty or the notes are full.
+    Raises UsageError if the text is empty, the range is invalid, or the notes are full.
     """
     words = clean(" ".join(text.split()), TEXT_LENGTH)
     if not words or not 0 <= start_ns <= end_ns:
@@ -44,9 +44,9 @@ def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
 
 
 def keep(run_id: str, note: Any) -> None:
-    """Store a note (a place and a text) from the component.
+    """Store a note (start, end and text) that the viewer wrote in the component.
 
-    The run is read again before the change, so that no other viewer's note is lost.
+    The run's notes are read again before the change, so that no other viewer's note is lost.
     """
     start_ns, end_ns, words = float(note["start"]), float(note["end"]), str(note["text"])
     edit_run(

@@ -12,16 +12,17 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.page import current_result
 
-SEEN = 0.02  # share of the profiled step: a smaller difference cannot be seen in the bars
+SEEN = 0.02  # share of the profiled step: a smaller difference between both steps cannot be seen in the bars
 FEW = 2  # ranks: with fewer, there is nothing to compare
 
 
 def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each rank in the picture, in the order of their numbers, with its counted steps.
+    """Return a row with the counted steps of each rank in the picture, sorted by rank number.
 
     A step is [start, end, own_ms, wait_ms, late_ms, name]. start and end are in ns on the picture's clock. own_ms is the time
-    without waiting for other ranks, late_ms how much longer that is than the median rank's. The list is empty if the waits of
-    the ranks are not known. Of many steps, it has the worst of each group of neighbours.
+    without waits for other ranks. late_ms is own_ms minus the median own_ms of all ranks, at least 0. If there are too many
+    steps to draw, each group of neighbouring steps is represented by its worst step. The list is empty if the waits of the
+    ranks are not known.
     """
     communication = result.communication
     if communication is None or communication.heat is not None or len(shown) < FEW:
@@ -62,7 +63,7 @@ def _worst(steps: list[list[Any]], most: int) -> list[list[Any]]:
 
 
 def scale(rank: RankResult | None) -> dict[str, Any] | None:
-    """Return the run's step and the profiled one in ms, and a sentence; None if they are not known apart."""
+    """Return the run's and the profiled step in ms, and a sentence; None if only one of them is known."""
     best = rank.best if rank is not None else None
     if best is None or best.ms is None or best.mean_ms is None or best.source == "profile":
         return None
@@ -70,11 +71,11 @@ def scale(rank: RankResult | None) -> dict[str, Any] | None:
     if abs(more) < SEEN * best.mean_ms:
         sentence = "The profiler adds little: the lanes show the run's own step."
     elif more < 0:
-        sentence = f"A step of the run takes {fmt.duration_ms(-more)} longer than the profiled ones, which the lanes show."
+        sentence = f"A step of the run takes {fmt.duration_ms(-more)} longer than the profiled steps that the lanes show."
     elif best.represented:
         sentence = f"The profiler adds ≈\u00a0{fmt.duration_ms(more)} to each step here. The lanes show the profile."
     else:
-        sentence = f"The profiled steps, which the lanes show, take {fmt.duration_ms(more)} longer than the run's."
+        sentence = f"The profiled steps that the lanes show take {fmt.duration_ms(more)} longer than the steps of the run."
     return {
         "run": best.ms,
         "profiled": best.mean_ms,

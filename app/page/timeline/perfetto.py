@@ -1,6 +1,6 @@
 """The button that opens a trace in Perfetto.
 
-It is the only element that sends data away from this machine. It does so only on a click, and its label says so.
+It is the only element of the app that sends data away from this machine, and it does so only when somebody clicks it.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
-VISIT = "timeline_visit"  # session key: the slice that a row of the tables leads to
+VISIT = "timeline_visit"  # session key: the slice to which a selected table row moves the timeline
 DRAWN = "timeline_drawn"  # session key: the component has reported that the picture is complete
 POINTS_MOST = 20_000  # points of a telemetry line: one hour at 5 Hz, which takes 200 kB
 NAMED_FROM = 0.01  # share of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
-HOST_NAMED = ("annotation", "op", "launch", "call", "sync")  # the host's usual slices; others are named on hover
+HOST_NAMED = ("annotation", "op", "launch", "call", "sync")  # kinds of host slices in the legend; others are named on hover
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
 
@@ -59,13 +59,13 @@ def show(
 ) -> None:
     """Show the picture of one device, or of a trace without GPU work.
 
-    The ``others`` of several ranks, or the run ``beside`` it, appear below.
+    With ``others``, the tracks of the job's other ranks are below it. ``beside`` is another run to show below it.
     """
     files = _files()
     component = st.components.v2.component("sawtooth.timeline", html=files["html"], css=files["css"], js=files["js"])
     shown = _tracks(result, rank, recording_id, beside, others)
     key = f"timeline-{recording_id}-{rank.device if rank else 0}"
-    with st.container(key="timeline_picture"):  # has its height before the component is there
+    with st.container(key="timeline_picture"):  # reserves the height until the component is drawn
         component(
             key=key,
             data=_data(result, rank, shown, telemetry) | {"heat": overview.heat(result, shown) if others else []},
@@ -76,13 +76,13 @@ def show(
 
 
 def all_ranks(result: RunResult) -> bool:
-    """Let the viewer choose whether the other ranks are shown, too; False if there are none."""
+    """Return whether to show the other ranks too, as the viewer chooses; False if there is only one rank."""
     several = len({rank.recording_id for rank in result.ranks}) > 1
     return several and st.toggle("All ranks on one clock", value=True, key="ranks", bind="query-params")
 
 
 def begin() -> None:
-    """Mark the start of a full run of the page; the parts below the picture then wait for the picture."""
+    """Forget that the picture is complete, at the start of each full run of the page."""
     st.session_state.pop(DRAWN, None)
 
 
@@ -101,7 +101,7 @@ def _keep(key: str) -> None:
 
 
 def visit(source: str, slice_id: int) -> None:
-    """Move the timeline to a slice of this run; the component receives it in the page's next run."""
+    """Move the timeline to a slice of this run, when the page runs next."""
     before = st.session_state.get(VISIT)
     st.session_state[VISIT] = {"slice": f"0:{source}:{slice_id}", "turn": before["turn"] + 1 if before else 1}
 
@@ -115,8 +115,8 @@ def _keep_note(key: str, run: str) -> None:
             st.toast(str(error))
 
 
-def asked(whole: TimelineSpan) -> TimelineSpan:
-    """Return the range in the address; the whole recording if it is missing or invalid."""
+def range_in_address(whole: TimelineSpan) -> TimelineSpan:
+    """Return the time range in the address; the whole recording if it is missing or invalid."""
     try:
         start, end = float(st.query_params["t0"]), float(st.query_params["t1"])
         return timeline.span_of_ms(start, end, whole.start_ns).within(whole)
@@ -127,7 +127,7 @@ def asked(whole: TimelineSpan) -> TimelineSpan:
 def _tracks(
     result: RunResult, rank: RankResult | None, recording_id: str, beside: Beside | None, others: bool
 ) -> list[dict[str, Any]]:
-    """Return the device's track and the tracks below it."""
+    """Return the track of the device, and the tracks of other ranks or of the other run below it."""
     if rank is not None and beside is not None:
         return tracks.pair(result, rank, beside)
     return tracks.all_ranks(result, rank) if rank is not None and others else [tracks.own(result, rank, recording_id)]
@@ -170,9 +170,10 @@ def _data(
 
 
 def legend(result: RunResult, rank: RankResult | None) -> tuple[LegendEntry, ...]:
-    """Return the legend for the colours of lost time and of the streams, each group with a heading.
+    """Return the legend for the colours of lost time, GPU streams and the host, each group with a heading.
 
-    Entries are sorted by their share of the steps. Colours with a very small share are left out; their name appears on hover.
+    Lost time and streams are sorted by their share of the steps. Colours with a very small share are left out, because their
+    names appear on hover.
     """
     if rank is None:
         return ()
@@ -188,7 +189,7 @@ def legend(result: RunResult, rank: RankResult | None) -> tuple[LegendEntry, ...
 
 
 def names_of(result: RunResult, rank: RankResult | None) -> Mapping[str, str]:
-    """Return the Verdict's own names of this device's waits, by cause."""
+    """Return the names that the Verdict gives to this device's waits, by cause."""
     answer = answer_of(result, rank)
     return answer.names if answer is not None else {}
 

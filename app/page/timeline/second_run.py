@@ -14,30 +14,28 @@ from sawtooth.app.page.timeline.tracks import Beside
 from sawtooth.app.runs.listing import listed
 from sawtooth.ingest.manifest import Manifest
 
-RUN, STEP = (
-    "beside",
-    "aligned",
-)  # address parameters: the other run's id, and the number (from 1) of the counted step at which both are aligned
+RUN = "beside"  # address parameter: the other run's id
+STEP = "aligned"  # address parameter: the number (from 1) of the counted step at which both runs are aligned
 NAME_LENGTH = 40
 
 
 def choose(result: RunResult, rank: RankResult) -> Beside | None:
-    """Let the viewer choose a run and the step at which both are aligned.
+    """Let the viewer choose another run, and the step at which both runs are aligned.
 
     The result is None if no other run is chosen, or if the chosen run has no GPU work.
     """
-    asked = st.query_params.get(RUN, "")
-    runs = _offered(result, asked)
+    chosen = st.query_params.get(RUN, "")
+    runs = _offered(result, chosen)
     if not runs:
         return None
-    name = fmt.clean(runs[asked].name, NAME_LENGTH) if asked in runs else None
+    name = fmt.clean(runs[chosen].name, NAME_LENGTH) if chosen in runs else None
     with st.popover(
         f"With {fmt.markdown(name)}" if name else "With another run", icon=":material/stacks:", key="timeline-other"
     ):
-        _pick("Another run, under this one", RUN, ["", *runs], lambda run: _name(runs, run), asked if asked in runs else "")
-        if asked not in runs:
+        _pick("Another run, under this one", RUN, ["", *runs], lambda run: _name(runs, run), chosen if chosen in runs else "")
+        if chosen not in runs:
             return None
-        other = current_result.run_result(runs[asked])
+        other = current_result.run_result(runs[chosen])
         if other.lead is None:
             cards.small("That run has no GPU work to show below this one.")
             return None
@@ -48,12 +46,12 @@ def _aligned(rank: RankResult, other: RankResult) -> int | None:
     """Return the index of the step at which both runs are aligned; None without counted steps."""
     both = min(len(rank.counted), len(other.counted))
     if not both:
-        cards.small("One of the two has no steps: both recordings begin at the same place.")
+        cards.small("One of the two runs has no steps, so the starts of both recordings are aligned.")
         return None
     steps = [str(number) for number in range(1, both + 1)]
-    asked = st.query_params.get(STEP, "1")
-    step = asked if asked in steps else "1"
-    _pick("Aligned where it begins", STEP, steps, lambda number: f"Counted step {number}", step)
+    in_address = st.query_params.get(STEP, "1")
+    step = in_address if in_address in steps else "1"
+    _pick("Align at the start of", STEP, steps, lambda number: f"Counted step {number}", step)
     return int(step) - 1
 
 
@@ -71,10 +69,10 @@ def _write(key: str, value: str) -> None:
         st.query_params.pop(key, None)
 
 
-def _offered(result: RunResult, asked: str) -> dict[str, Manifest]:
+def _offered(result: RunResult, chosen: str) -> dict[str, Manifest]:
     """Return the other runs whose traces are on this server, newest first."""
     folder = frame.data_folder()
-    runs = listed(folder.manifests(), (asked, result.manifest.id))
+    runs = listed(folder.manifests(), (chosen, result.manifest.id))
     return {
         run.id: run
         for run in runs
@@ -93,15 +91,13 @@ def sentence(rank: RankResult, beside: Beside) -> str:
     """Say which lanes belong to which run, and which part of the other recording is outside the picture."""
     name = fmt.clean(beside.result.manifest.name, NAME_LENGTH)
     at = (
-        f"Both are aligned where counted step {beside.step + 1} begins"
+        f"Both are aligned at the start of counted step {beside.step + 1}"
         if beside.step is not None
-        else "Both recordings begin at the same place"
+        else "The starts of both recordings are aligned"
     )
     cut = -tracks.shift_ns(rank, beside)
     whole = views.extent(beside.rank.recording_id)
     before = (
-        f"; the first {fmt.duration_ns(min(cut, whole.ns))} of B lie before A's recording and are not in the picture"
-        if cut > 0
-        else ""
+        f"; the first {fmt.duration_ns(min(cut, whole.ns))} of B come before A's recording and are not shown" if cut > 0 else ""
     )
     return f"{tracks.A} is this run, {tracks.B} is {name}. {at}{before}. The tables below are about {tracks.A}."

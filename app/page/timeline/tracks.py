@@ -1,7 +1,4 @@
-"""The tracks of the timeline: the lanes of one device, with other ranks or another run below.
-
-All tracks use one clock.
-"""
+"""The tracks of the timeline: the lanes of a device, and of other ranks or another run below it."""
 
 from __future__ import annotations
 
@@ -19,20 +16,21 @@ from sawtooth.app.page import current_result
 from sawtooth.app.page.timeline import views
 
 HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
-STREAMS_MOST = 48  # drawn lanes of each kind, the busiest ones: nobody reads more, and each costs a row in every tile
+# Most streams and threads that are drawn, the busiest ones: nobody reads more, and each lane adds a row to every tile.
+STREAMS_MOST = 48
 THREADS_MOST = 24
 TRACKS_MOST = 16  # ranks in one picture: each adds a few lanes and as many tiles
-# Of the recording: the row of a less busy thread is almost empty, so such threads are hidden behind a lane that counts them.
+# Busy share of the recording: a less busy thread is hidden behind a lane that counts such threads, as its row is almost empty.
 QUIET = 0.005
-NAME_LENGTH = 14  # letters of a thread's name, which comes before the lane's content
+NAME_LENGTH = 14  # characters of a thread's name in a lane's label
 A, B = "A", "B"  # prefixes of the lanes of two runs
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Another run in the picture, with its device and the step at which both runs are aligned.
+    """Another run in the picture, its device, and the step at which both runs are aligned.
 
-    ``step`` is the index of a counted step, from 0. If it is None, the starts of the recordings are aligned.
+    ``step`` is the index (from 0) of a counted step. If it is None, the starts of the recordings are aligned.
     """
 
     result: RunResult
@@ -54,10 +52,10 @@ def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[s
 
 
 def all_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
-    """Return the tracks of all ranks on the clock of the chosen one, which comes first.
+    """Return the tracks of all ranks on the clock of the chosen rank, whose track comes first.
 
-    Each has lost time, streams, and the folded operators of the main thread, so that ranks can be compared at a glance. The
-    chosen one also has the main thread's other lanes, folded.
+    Each track has lost time, streams, and the folded operators of the main thread, so that ranks can be compared at a glance.
+    The chosen rank's track also has the main thread's other lanes, folded.
     """
     clocks = {r.position: r.clock_offset_ns or 0 for r in result.communication.ranks} if result.communication else {}
     at = {id(r): views.extent(r.recording_id).start_ns - clocks.get(i, 0) for i, r in enumerate(result.ranks)}
@@ -82,10 +80,10 @@ def _brief(track: dict[str, Any], chosen: bool) -> dict[str, Any]:
 
 
 def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, Any]]:
-    """Return the track of a device and, below it, that of another run's device.
+    """Return the track of a device, and below it the track of another run's device.
 
-    Each has lost time, streams and the main thread; the lanes name their run. The other run's times are shifted so that the
-    chosen step of both begins at the same place. ``ends`` is the shifted end of its recording.
+    Each track has lost time, streams and the main thread; the lanes name their run. ``offset`` shifts the other run's times so
+    that the chosen step of both runs begins at the same place. ``ends`` is the shifted end of the other recording.
     """
     offset = shift_ns(rank, beside)
     of_a, of_b = own(result, rank, rank.recording_id), own(beside.result, beside.rank, beside.rank.recording_id)
@@ -106,7 +104,7 @@ def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, 
 
 
 def _marked(mark: str, lanes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the lanes of a device and of the main thread, folded, so that two runs fit on the page."""
+    """Return the device's lanes and the main thread's folded lanes, so that two runs fit on the page."""
     leading = next((lane["lane"] for lane in lanes if lane["source"] in HOST_LANES), None)
     kept = [lane for lane in lanes if lane["source"] not in HOST_LANES or lane["lane"] == leading]
     return [
@@ -116,10 +114,7 @@ def _marked(mark: str, lanes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shift_ns(rank: RankResult, beside: Beside) -> int:
-    """Return the shift that is added to the times of the other recording.
-
-    Times of each recording count from its own start.
-    """
+    """Return the shift in ns that is added to the other recording's times, which count from its own start."""
     if beside.step is None:
         return 0
     begins = (
@@ -138,7 +133,7 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
     views.summed(recording_id)
     known, names, backward = views.lanes(recording_id, rank.device if rank else 0)
     shown: list[dict[str, Any]] = []
-    if rank is not None and rank.ledger:  # without it, the times cannot be trusted
+    if rank is not None and rank.ledger:  # a rank without a ledger has times that cannot be trusted
         shown.append({"id": "gaps", "source": "gaps", "lane": 0, "label": "Lost time", "rows": 1})
     streams = sorted((lane for lane in known if lane.source == "gpu"), key=lambda lane: -lane.busy_ns)[:STREAMS_MOST]
     shown += [_lane(lane, f"GPU stream {lane.lane}") for lane in sorted(streams, key=lambda lane: lane.lane)]
@@ -158,16 +153,13 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
 
 
 def _in_order(host: list[Lane], backward: set[int]) -> list[int]:
-    """Return the threads to draw: the busiest of the forward pass first, the backward pass last.
-
-    The other threads wait for the work that the first one launches.
-    """
+    """Return the threads to draw: the busiest first, but threads of the backward pass last."""
     busy = {thread: sum(lane.busy_ns for lane in host if lane.lane == thread) for thread in {lane.lane for lane in host}}
     return sorted(busy, key=lambda thread: (thread in backward, -busy[thread], thread))[:THREADS_MOST]
 
 
 def _name(thread: int, threads: list[int], names: dict[int, str], backward: set[int]) -> str:
-    """Return the name of a thread: its part in the step if only one thread has that part."""
+    """Return the label of a thread: "Main", "Backward" if only one thread is that, or the thread's name."""
     if thread in backward and len(backward) == 1:
         return "Backward"
     if backward and thread == threads[0]:
@@ -191,7 +183,7 @@ def _lane(lane: Lane, label: str, *, folded: bool = False) -> dict[str, Any]:
 def thread_name(label: str) -> str:
     """Return a thread's name without its process, such as "thread 936" or "thread …55872".
 
-    Of a long number, only the end is shown, because it distinguishes threads.
+    A long number is shortened to its last digits, which distinguish threads.
     """
     name = label.split(" (", 1)[0]
     return fmt.clean(re.sub(r"\d{4,}(\d{5})$", r"…\1", name), NAME_LENGTH)
@@ -201,7 +193,7 @@ def thread_name(label: str) -> str:
 def steps(rank: RankResult, whole: TimelineSpan) -> dict[str, Any]:
     """Return the steps in the compact form that ``SentSteps`` in the component's steps.ts describes.
 
-    Without it, thousands of steps would add half a megabyte to every run of the page.
+    Thousands of steps in full form would add half a megabyte to every run of the page.
     """
     start, end = (rank.steps[column].to_numpy(np.int64) - whole.start_ns for column in ("start_ns", "end_ns"))
     between = start - np.concatenate([[0], end[:-1]])[: len(start)]
@@ -220,7 +212,7 @@ def steps(rank: RankResult, whole: TimelineSpan) -> dict[str, Any]:
 def _parted(name: str) -> tuple[str, int | None]:
     """Split a name into its text and the number at its end.
 
-    The number is None if there is none, or if it could not be written back unchanged.
+    The number is None if the name does not end with a number, or if the number has leading zeros or too many digits.
     """
     match = re.fullmatch(r"(.*?)(0|[1-9]\d{0,14})", name, re.DOTALL)
     return (match[1], int(match[2])) if match else (name, None)

@@ -23,14 +23,14 @@ def extent(recording_id: str) -> TimelineSpan:
 
 @st.cache_data(max_entries=CACHED, show_spinner="Adding up the recording for its timeline, which is done once …")
 def summed(recording_id: str) -> None:
-    """Wait for the sums of a large recording, which take its first viewer a few seconds, once."""
+    """Compute the sums of a large recording if they are missing, which takes a few seconds."""
     with frame.library().open(recording_id, sums=True):
         pass
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
 def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int, str], set[int]]:
-    """Return a device's and the host's lanes, the threads' names, and the threads of the backward pass."""
+    """Return the lanes of a device and the host, the threads' names, and the backward pass's threads."""
     with frame.library().open(recording_id, sums=True) as recording:
         return timeline.lanes(recording, device), timeline.threads(recording), timeline.backward_threads(recording)
 
@@ -66,7 +66,7 @@ def gaps(rank: RankResult, start: int, end: int) -> pd.DataFrame:
 def longest_named(
     rank: RankResult | None, recording_id: str, name: str, view: TimelineSpan, *, host: bool
 ) -> tuple[str, int] | None:
-    """Return source and id of the longest slice with a name in a range."""
+    """Return the source and the id of the longest slice called ``name`` in a range; None if there is none."""
     if rank is None:
         with frame.library().open(recording_id) as recording:
             return timeline_details.longest_named(RankView(recording, 0, 0), name, view, host=host)

@@ -55,7 +55,7 @@ def test_a_copy_s_rate_stands_beside_what_its_link_carries() -> None:
     said = copied(work(2.0, 1.0, moved=63e6), FROM_HOST, H200)  # 63 MB in 2 ms: half of 63 GB/s
     assert (
         said
-        == "These copies move 63.0\u00a0MB in 2.00\u00a0ms at 31.5\u00a0GB/s: 50\u00a0% of the 63\u00a0GB/s that PCIe 5 x16 carries in one direction."
+        == "These copies move 63.0\u00a0MB in 2.00\u00a0ms at 31.5\u00a0GB/s: 50\u00a0% of the 63\u00a0GB/s that PCIe 5 x16 can transfer in one direction."
     )
     pageable = copied(work(2.0, 1.0, moved=63e6), "Memcpy HtoD (Pageable -> Device)", H200)
     assert pageable is not None and pageable.endswith(f"in one direction. {PAGEABLE}")
@@ -65,7 +65,7 @@ def test_of_tiny_copies_no_rate_is_said() -> None:
     said = copied(work(0.02, 0.0, moved=80.0, launches=10), FROM_HOST, H200)
     assert (
         said
-        == "These copies move 80\u00a0B in 20.0\u00a0µs, 8\u00a0B each: starting one takes longer than PCIe 5 x16 needs for its bytes."
+        == "These copies move 80\u00a0B in 20.0\u00a0µs, 8\u00a0B each. Starting such a copy takes longer than moving its bytes over PCIe 5 x16."
     )
     assert copied(work(0.02, None), FROM_HOST, H200) is None  # no bytes recorded
 
@@ -74,7 +74,7 @@ def test_what_is_not_in_the_table_is_said_to_be_so() -> None:
     unknown: GpuPeaks | None = None
     said = copied(work(2.0, None, moved=63e6), FROM_HOST, unknown)
     assert said is not None and said.endswith(
-        "at 31.5\u00a0GB/s. What the link between this GPU and its host carries is not in the hardware table."
+        "at 31.5\u00a0GB/s. The bandwidth of the link between this GPU and its host is not in the hardware table."
     )
 
 
@@ -89,7 +89,7 @@ def test_most_to_gain_is_what_is_above_the_least_and_no_more_than_the_kernel_tak
 
 def test_what_there_is_to_gain_is_a_bound() -> None:
     assert verdict_on(0.04, 2.0, 10.0).startswith("Nothing to gain here: as fast as possible, it would save 40.0\u00a0µs, 0.4")
-    assert "would save 0.500\u00a0ms at most, 5.0\u00a0% of a profiled step" in verdict_on(0.5, 2.0, 10.0).replace(
+    assert "would save at most 0.500\u00a0ms, 5.0\u00a0% of a profiled step" in verdict_on(0.5, 2.0, 10.0).replace(
         "500\u00a0µs", "0.500\u00a0ms"
     )
     assert verdict_on(None, 2.0, 10.0).endswith(

@@ -30,9 +30,9 @@ def test_a_gpu_that_is_no_number_is_the_first_one(monkeypatch: pytest.MonkeyPatc
 def test_steps_or_a_price_that_cannot_be_are_not_asked_for(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setattr(staircase.st, "session_state", {})
     monkeypatch.setattr(staircase.st, "query_params", {"steps": asked})
-    assert staircase._asked("steps") is None
+    assert staircase._number_entered("steps") is None
     monkeypatch.setattr(staircase.st, "query_params", {"steps": "250"})
-    assert staircase._asked("steps") == 250
+    assert staircase._number_entered("steps") == 250
 
 
 @pytest.mark.parametrize("asked", ["0" * 16, "no-run"])

@@ -24,7 +24,7 @@ def run(app_data, tmp_path):
 
 def test_without_trials_the_page_says_how_to_try(run):
     text = words_of(opened_at("memory", run=run.id))
-    assert "Which batch size fits, and which pays?" in text and "a tag such as batch_size=64" in text
+    assert "Which batch size fits, and which is fastest?" in text and "a tag such as batch_size=64" in text
 
 
 def test_sizes_that_were_tried_are_a_curve_and_a_table(app_data, run):

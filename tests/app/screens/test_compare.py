@@ -153,8 +153,8 @@ def test_without_gpu_work_the_page_compares_what_the_hosts_do(app_data, tmp_path
     assert (
         "Operators on the host take 89\u00a0% of A" in text and "39\u00a0% of B" in text
     )  # 890 and 390 of the 1,000 µs between steps' ends
-    assert "The operator on the host that changed most: aten::mm, ▼ −500\u00a0µs a profiled step" in text
-    for untrue in ("GPU waits", "makes of its GPU", "time outside the profiled steps", "No kernels"):
+    assert "The operator on the host that changed most: aten::mm, ▼ −500\u00a0µs per profiled step" in text
+    for untrue in ("GPU waits", "uses its GPU", "time outside the profiled steps", "No kernels"):
         assert untrue not in text
     assert "On the Verdict: " in words_of(opened_at("idle", run=runs[0]))
     assert "what the host does in the whole" in words_of(opened_at("timeline", run=runs[0]))
@@ -241,5 +241,5 @@ def test_two_models_have_each_its_own_answer_and_no_sentence_on_a_change(app_dat
     a, b = (run_of(app_data, RECORDINGS / name / "trace.json.gz") for name in ("gpt_reads", "channels_first"))
     text = words_of(opened(a=a, b=b))
     assert "train different models" in text and "What to change in each" in text
-    assert "What each run makes of its GPU" in text
+    assert "How well each run uses its GPU" in text
     assert "The step changed" not in text and "What was changed" not in text and "Fixed" not in text

@@ -81,7 +81,7 @@ def test_examples_leave_the_lists_when_the_first_own_run_arrives_and_their_links
     own(app_data, tmp_path, "mine")
     runs = opened_at("runs")
     assert run_names(opened_at("verdict")) == ["mine"]
-    assert "1 example left this list with your first run and still opens:" in words_of(runs)
+    assert "Your own runs hide 1 example. It is still here:" in words_of(runs)
     assert any(f"run={bundled.id}" in link.proto.query_string for link in runs.get("page_link"))
     linked = opened_at("verdict", run=bundled.id)
     assert linked.session_state["run"] == bundled.id

@@ -56,7 +56,7 @@ def test_who_has_access_is_told_by_browser_and_ended_by_a_button(asked: DataFold
     assert "Mozilla" not in text
     next(b for b in test.button if b.label == "Log out").click().run()
     assert len(sessions.all()) == 2
-    next(b for b in test.button if b.label == "Log out the 2 others").click().run()
+    next(b for b in test.button if b.label == "Log out the other 2 browsers").click().run()
     assert sessions.all() == []
 
 
@@ -68,7 +68,7 @@ def test_the_navigation_leads_to_logins_only_where_somebody_logs_in(asked: DataF
     monkeypatch.delenv("SAWTOOTH_TOKEN")
     settings.cache_clear()
     assert "Reference" in linked() and "Logins" not in linked()
-    assert "nobody logs in" in words_of(opened_at("logins"))
+    assert "nobody needs to log in" in words_of(opened_at("logins"))
 
 
 def test_browsers_are_known_by_what_a_login_keeps_of_their_name(asked: DataFolder) -> None:
@@ -95,7 +95,7 @@ def test_an_invitation_is_a_link_for_one_browser(asked: DataFolder) -> None:
     test.button[0].click().run()
     code = re.fullmatch(r"http://\S+\?launch=(\S+)", test.code[0].value)
     assert code is not None
-    assert "This address opens on this machine only" in words_of(test)
+    assert "This link works on this machine only" in words_of(test)
     assert sessions_of(asked).redeem(code[1], None)
     assert not sessions_of(asked).redeem(code[1], None)
 

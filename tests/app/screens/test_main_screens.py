@@ -142,7 +142,7 @@ def test_operators_show_time_tensor_cores_and_rates(loop: str) -> None:
     text = words_of(test)
     assert "86\u00a0% of GPU time is aten::mm" in text
     assert text.index("What to do about aten::mm") < text.index("Kernels: 1")
-    assert "Which line of your code calls it is not recorded: sawtooth run --stacks records it." in text
+    assert "The line of your code that calls it is not recorded. To record it: sawtooth run --stacks" in text
     assert "No finding is about it: 600\u00a0µs, 60\u00a0% of a profiled step." in text
     row = test.dataframe[0].value.iloc[0]
     assert row["tensor_core_share"] == pytest.approx(100)  # percent
@@ -418,7 +418,7 @@ def test_what_the_viewer_knows_is_kept_with_the_run(loop: str, app_data: DataFol
     test = opened("efficiency", loop)
     field = next(n for n in test.number_input if n.label == "FLOPs per step")
     field.set_value(1e12)
-    next(b for b in test.button if b.label == "Keep").click().run()
+    next(b for b in test.button if b.label == "Save").click().run()
     words_of(test)
     assert app_data.read_manifest(loop).facts.flops_per_step == 1e12
     assert "Achieved: ≈\u00a0974\u00a0TFLOP/s." in words_of(opened("efficiency", loop))  # 10¹² in 1.027 ms
@@ -504,7 +504,7 @@ def test_local_telemetry_asks_for_its_zone_and_is_laid_over_the_trace_with_it(ap
     test = opened("telemetry", run)
     text = words_of(test)
     assert "not aligned with the trace: its times are local and have no time zone" in text
-    assert "if its zone is UTC+1." in text
+    assert "if its time zone is UTC+1." in text
     assert "not aligned with the trace" in words_of(opened("timeline", run))
     ref = app_data.read_manifest(run).telemetry[0]
     test.text_input(key=f"zone-{ref.id}").set_value("Mars")

@@ -104,7 +104,7 @@ def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, t
     text = words_of(opened("ranks", run)).replace("\u00a0", " ").replace("&#39;", "'")
     assert "No rank is a straggler; the pipeline's bubble is" in text
     assert "with 2 microbatches on 2 equal stages it would be 33 %" in text
-    assert "go to filling and draining the pipeline" in text
+    assert "Filling and draining the pipeline takes" in text
 
 
 def summarised(tmp_path: Path) -> str:

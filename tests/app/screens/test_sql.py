@@ -27,7 +27,7 @@ def shown_rows(test: AppTest) -> list[list[object]]:
 
 def test_without_a_query_the_first_question_is_answered_and_the_address_stays(loop: str) -> None:
     test = opened("sql", loop)
-    assert "tables for what no screen shows" in words_of(test)
+    assert "tables of this run" in words_of(test)
     assert test.text_area(key="sql_text").value == EXAMPLES[0].sql
     assert "nvjet" in str(shown_rows(test)[0])
     assert "sql" not in test.query_params  # else Back would lead to this page again
@@ -41,7 +41,7 @@ def asked(run: str, sql: str) -> AppTest:
 
 def test_a_link_with_a_query_waits_for_a_click(loop: str) -> None:
     test = opened("sql", loop, sql="SELECT count(*) AS steps FROM steps")
-    assert "was not run" in words_of(test)
+    assert "has not been run" in words_of(test)
     assert len(test.dataframe) == 0
     test.button[0].click().run()
     assert "1 row" in words_of(test)
