@@ -107,6 +107,14 @@ def share(value: float) -> str:
     return f"{sign}{magnitude:,.0f}{_THIN}%"
 
 
+def shown_share(value: float | None) -> float | None:
+    """Return a share for a table that formats numbers, near 1 rounded down as by ``share``.
+
+    0.9965 is 99.6 %, not 99.7 %.
+    """
+    return math.floor(value * 1000) / 1000 if value is not None and 0.995 <= value < 1 else value
+
+
 def bytes_(value: float) -> str:
     """Return bytes in decimal units, as disks and vendors use them: 840 B, 12.3 kB, 1.24 GB."""
     whole = value == round(value) and abs(value) < 1000

@@ -8,8 +8,9 @@ import plotly.graph_objects as go
 from sawtooth.analysis.findings.sampled.fleet import Fleet
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
-from sawtooth.app.theme import PAGE, colour_of_quantity
+from sawtooth.app.theme import Colour, colour_of_quantity
 
+IDLE = Colour("0 %", "#DDE3EA", "#2E353D")  # not the page's colour, which a span without samples has
 MOST_ROWS = 128  # rows that are drawn, the worst first: more rows would be too thin to distinguish
 UNITS = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
 
@@ -29,7 +30,7 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
             z=[row.cells for row in shown],
             zmin=0,
             zmax=100,
-            colorscale=[[0, PAGE.on(dark)], [1, colour_of_quantity("util_pct").on(dark)]],
+            colorscale=[[0, IDLE.on(dark)], [1, colour_of_quantity("util_pct").on(dark)]],
             colorbar={"title": {"text": "%"}, "thickness": 12},
             hovertemplate=f"%{{y}}, %{{x:.3~g}} {unit}<br>%{{z:.0f}} % in use<extra></extra>",
             hoverongaps=False,
@@ -65,6 +66,6 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
             "power_w": "Power, W",
             "temp_c": "Temperature, °C",
         },
-        method="The colour is the mean utilization of each span of time. A span without samples is empty and has no tooltip; 0 % has the page's colour. Rows are sorted by the severity of what the samples "
+        method="The colour is the mean utilization of each span of time. A span without samples is empty and has no tooltip; 0 % is grey. Rows are sorted by the severity of what the samples "
         "show, then by the share of time in use.",
     )

@@ -153,9 +153,9 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
     """
     if is_cut_off(result):
         cards.empty_state(CUT_OFF_EARLY[0], f"{CUT_OFF_EARLY[1]} {CUT_OFF_EARLY[2]}")
-    elif result.manifest.traces:
+    elif result.manifest.traces and result.withdrawn_by is None:  # else the headline says why there is no GPU work
         no_gpu_work(result.manifest)
-    else:
+    elif not result.manifest.traces:
         no_trace(result, beside_answer=beside_answer)
     if not beside_answer and (result.host is not None or result.findings):
         frame.link("verdict", f"On the Verdict: {markdown(headline(result))}", run=result.manifest.id, icon=":material/gavel:")

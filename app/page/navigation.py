@@ -82,21 +82,22 @@ def _is_empty(place: str, empty: dict[str, str]) -> bool:
 def _choose_run(place: str) -> None:
     """Let the viewer choose the run.
 
-    The default is the ``run`` of the address, else the last run that was chosen, else the newest.
+    The default is the ``run`` of the address, else the run compared there, else the last chosen one, else the newest.
 
     The choice survives navigation, reload and Back. On a page that is not about one run, choosing a run opens its Verdict. The
     address is written here, because Streamlit's own binding would write the option's label. A link must contain the run's id,
     which is the same on every server.
     """
     in_address = st.query_params.get("run")
-    names = {m.id: m.name for m in listed(frame.data_folder().manifests(), (in_address,) if in_address else ())}
+    compared = st.query_params.get("b", "").split(",")[0]
+    shown = tuple(filter(None, (in_address, compared)))
+    names = {m.id: m.name for m in listed(frame.data_folder().manifests(), shown)}
     st.session_state["unknown_run"] = in_address if in_address and in_address not in names else None
     if not names:
         st.session_state["run"] = None
         return
     last = st.session_state.get("run")
-    compared = st.query_params.get("b", "").split(",")[0]
-    run = next((each for each in (in_address, last, compared) if each in names), next(iter(names)))
+    run = next((each for each in (in_address, compared, last) if each in names), next(iter(names)))
     st.session_state["run"] = run
     about_one = screen_named(place).needs_run
     if in_address is None and about_one:

@@ -17,12 +17,13 @@ from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
 from sawtooth.app.page import current_result, frame, panorama
+from sawtooth.app.page.address import OPEN
 from sawtooth.app.page.parts import findings, telemetry_strip
 from sawtooth.app.words import staircase as words
 
 _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
-# Address parameters: the included changes, the bar whose details are open, the price of a GPU-hour, the remaining steps.
-FIXES, OPEN, PRICE, STEPS = "fixes", "open", "price", "steps"
+# Address parameters: the included changes, the price of a GPU-hour, the remaining steps.
+FIXES, PRICE, STEPS = "fixes", "price", "steps"
 MOST_ROWS = 6  # bars for which first_paint.css reserves a height
 LARGEST_INPUT = 1e15  # for the viewer's numbers: larger ones, such as infinity, would make the computed costs useless
 NONE = "none"  # value of FIXES: the viewer has left out all changes; an empty value means the page's own choice

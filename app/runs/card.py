@@ -18,7 +18,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import recent_utilization
-from sawtooth.app.words.advice import below, plan_title
+from sawtooth.app.words.advice import below, first, plan_title
 from sawtooth.app.words.headline import action, headline
 from sawtooth.app.words.run import lost_to
 from sawtooth.app.words.telemetry import first_finding, first_gpu
@@ -29,7 +29,7 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # size of recordings that are analysed within 0.2 s; with larger ones, a page would delay all viewers
 CARD_FILE = "card.msgpack"
-FORM = 12  # increased when the content or the wording of cards changes, so that older ones are made again
+FORM = 13  # increased when the content or the wording of cards changes, so that older ones are made again
 READINGS = ("best_step_time_ms", "mfu")
 
 
@@ -97,9 +97,21 @@ def _new_card(manifest: Manifest, library: Library) -> Card:
         parts=_parts(result),
         busy=busy_share_of_best(result.lead) if result.lead is not None else None,
         after=_after_all(result),
-        to_do=action(warning) if (warning := first_finding(result)) is not None else "",
+        to_do=_to_do(result),
         form=FORM,
     )
+
+
+def _to_do(result: RunResult) -> str:
+    """Return the change to make or to try first where the headline names none; "" where it names one."""
+    if (warning := first_finding(result)) is not None:
+        return action(warning)
+    if not result.manifest.traces and best_ms(result) is None:
+        return "Record a profile: telemetry shows no cause"
+    if leading(result) is not None or best_ms(result) is None or result.withdrawn_by is not None:
+        return ""
+    change = first(result)
+    return f"Try: {action(change[1])}" if change is not None else ""
 
 
 def _after_all(result: RunResult) -> tuple[float, float, float] | None:
@@ -107,13 +119,13 @@ def _after_all(result: RunResult) -> tuple[float, float, float] | None:
     if plan_title(result) is not None:
         last = result.plan[-1]
         return last.predicted_step_ms, last.predicted_low_ms, last.predicted_high_ms
-    first = leading(result)
+    lead = leading(result)
     step_ms = best_ms(result)
-    if first is not None and step_ms and first.claims == "ceiling" and first.fed_every_ms is None and not first.ends_the_run:
-        return step_ms - first.gain_ms, step_ms - first.gain_ms, step_ms  # it may gain nothing
-    if first is None or (ms := first.predicted_step_ms) is None:
+    if lead is not None and step_ms and lead.claims == "ceiling" and lead.fed_every_ms is None and not lead.ends_the_run:
+        return step_ms - lead.gain_ms, step_ms - lead.gain_ms, step_ms  # it may gain nothing
+    if lead is None or (ms := lead.predicted_step_ms) is None:
         return None
-    return ms, first.predicted_low_ms or ms, first.predicted_high_ms or ms
+    return ms, lead.predicted_low_ms or ms, lead.predicted_high_ms or ms
 
 
 def _parts(result: RunResult) -> list[tuple[str, str | None, float]]:

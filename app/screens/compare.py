@@ -13,14 +13,13 @@ from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, step_pair, waterfall
 from sawtooth.app.page import cards, controls, frame, panel
 from sawtooth.app.page.parts import compare_sweep, module_changes, step_strip
-from sawtooth.app.page.runs import compare_choice, different_models
+from sawtooth.app.page.runs import compare_choice, compare_proof, different_models
 from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import comparison_ways_out
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.theme import ACCENT, PAGE
+from sawtooth.app.words.answer.headline_length import split
 from sawtooth.app.words.answer.step import own_names_in_words
-from sawtooth.app.words.answer.title import split
-from sawtooth.app.words.comparisons import audit, basis, changes, conditions, intervals, setup_changes, step_parts
+from sawtooth.app.words.comparisons import audit, basis, changes, conditions, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
 
@@ -44,6 +43,7 @@ def main() -> None:
         return
     offered = {manifest.id: manifest for manifest in listed(manifests, (*choice.a, *choice.b, *choice.more))}
     head = st.container(key=f"compare_head{'_of_two' if choice.a and choice.b else ''}")
+    head.empty()  # a container without any element has no height
     ways_out = _pickers(choice, offered)
     if not choice.a or not choice.b:
         with head:
@@ -69,7 +69,8 @@ def main() -> None:
         return
     first, second = panel.beside()
     with first:
-        _ratio(comparison)
+        compare_proof.ratio(comparison)
+        compare_proof.causes(comparison)
     with second:
         _changed(comparison)
     with st.container(gap="xsmall"):
@@ -117,15 +118,6 @@ def _unchosen(choice: Choice, known: Mapping[str, Manifest]) -> None:
         f"Compare {fmt.clean(one.name, 40)} with which run?" if one is not None else "Which two runs to compare?",
         "No other run is known to do the same work. Runs with similar matrix products or the same GPU come first. The bar shows the step time.",
     )
-
-
-def _ratio(comparison: Comparison) -> None:
-    """Show A's step time ÷ B's on an axis, with a hollow mark for the ratio that A's report predicted."""
-    if ratios := intervals.ratios(comparison):
-        with st.container(gap="xxsmall"):
-            fast = "How many times as fast"
-            cards.title(fast if comparison.throughput is None else f"Step time alone: {fast[0].lower()}{fast[1:]}")
-            st.html(poster.ratios(step_pair.ratio_axis(ratios), ACCENT.on(frame.dark()), PAGE.on(frame.dark())))
 
 
 def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:

@@ -280,7 +280,8 @@ def _nothing_yet() -> None:
             "Start the sampler beside your training job.",
         )
     else:
-        cards.headline("Watch a GPU elsewhere, or replay a recording.", gpus.why_none)
+        with st.container(key="live_head"):
+            cards.headline("Watch a GPU elsewhere, or replay a recording.", gpus.why_none)
 
 
 main()

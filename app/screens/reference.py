@@ -25,7 +25,7 @@ def main() -> None:
     metrics, owners, causes, of_columns = (matching(rows, wanted) for rows in (_metrics(), _owners(), _causes(), _columns()))
     of_rules = [rule for rule in rules() if matching([(rule.slug, rule.text)], wanted)]
     counts = {METRIC: len(metrics), OWNER: len(owners) + len(causes), RULE: len(of_rules), COLUMN: len(of_columns)}
-    with head:
+    with head, st.container(key="reference_head"):
         _head(wanted, counts)
     first = next((name for name, count in counts.items() if count), METRIC)
     metric_tab, owner_tab, rule_tab, column_tab = st.tabs(list(counts), default=first)

@@ -32,7 +32,8 @@ def main() -> None:
     """Show the page."""
     shown = _state()
     manifests = listing.listed(frame.data_folder().manifests())
-    _head(manifests)
+    with st.container(key="runs_head"):
+        _head(manifests)
     drop_zone(note="Any size; nothing leaves this machine. Files dropped together become one run.", compact=bool(manifests))
     until = time.monotonic() + CARDS_SECONDS
     # Before the list of jobs, so that the list contains the jobs that this starts.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 import streamlit as st
 
@@ -120,7 +118,8 @@ def _page(result: RunResult, rank: RankResult) -> None:
         cards.small("No name matches.")
         return
     breakdown.narrow(shown, by, result.manifest.id, f"GPU time by {HEADINGS[by].lower()}, largest first.")
-    row = _chosen(_table_and_map(work, shown, rank, by, numbered, everything=everything), shown, by)
+    addresses = first_change.addresses([[numbered[place] for place in about] for about in shown["changes"]], result)
+    row = _chosen(_table_and_map(work, shown.assign(change=addresses), rank, by, everything=everything), shown, by)
     work_details.show(row, work, by, rank, result, [numbered[place] for place in row["changes"]])
 
 
@@ -211,9 +210,7 @@ def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
     return f"{fmt.share(float(kernel['share']))} of GPU time is one kernel: {rankings.short(str(kernel['name']), 70)}"
 
 
-def _table_and_map(
-    work: GpuWork, rows: pd.DataFrame, rank: RankResult, by: Grouping, numbered: list[tuple[int, Finding]], *, everything: bool
-) -> str | None:
+def _table_and_map(work: GpuWork, rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bool) -> str | None:
     """Show table and treemap side by side; return the key of the row that was clicked last."""
     chart = treemap.treemap(
         work_map.tiles(work, by, rows), f"GPU time by {HEADINGS[by].lower()}", words.per_step_or_window(rank), dark=frame.dark()
@@ -221,7 +218,7 @@ def _table_and_map(
     cards.legend(chart.legend)
     with st.container(horizontal=True, key="work_both"):
         with st.container(key="work_table"):
-            place = _table(rows, rank, by, numbered, everything=everything)
+            place = _table(rows, rank, by, everything=everything)
         with st.container(key="work_map"):
             tile = work_map.show(chart, by)
     row = work_map.key_of(by, rows.iloc[place].to_dict()) if place is not None else None
@@ -246,13 +243,7 @@ SWATCH = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='
 ALWAYS = ("swatch", "short", "shapes", "ms", "share", "class_of", "change")  # fit beside the map at 1440 pixels
 
 
-def _numbers(changes: Sequence[int]) -> str | None:
-    return ", ".join(map(str, changes)) or None
-
-
-def _table(
-    rows: pd.DataFrame, rank: RankResult, by: Grouping, numbered: list[tuple[int, Finding]], *, everything: bool
-) -> int | None:
+def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bool) -> int | None:
     number, text = panel.number_column, st.column_config.TextColumn
     per = " per step" if len(rank.counted) else ""
     columns = {
@@ -262,7 +253,7 @@ def _table(
         "ms": number(words.unit_of(rank), rows["ms"]),
         "share": panel.share_bar("GPU time", rows["share"]),
         "class_of": text("Category" if by == "kernel" else "Mostly", width=110),
-        "change": text("Verdict's change", help="The numbers of the Verdict's changes that are about it", width=110),
+        "change": first_change.column(),
         "tensor_core_share": panel.share_bar("On tensor cores"),
         "beside_ms": number(
             "Beside other work, ms", rows["beside_ms"], help_="Time that is counted for other work which runs at the same time"
@@ -282,7 +273,6 @@ def _table(
     }
     drawn = rows.assign(
         short=breakdown.short_names(rows, by),
-        change=[_numbers([numbered[place][0] for place in about]) for about in rows["changes"]],
         class_of=[categories.named(name) if isinstance(name, str) else None for name in rows["category"]],
         swatch=[SWATCH.format(OWNERS[owner].on(frame.dark())[1:]) for owner in rows["owner"]],
     )

@@ -195,9 +195,10 @@ def picture(
             "facts": facts(result, stairs, choice, cost_facts),
         }
     by_rule = {finding.rule: finding for finding in result.findings}
+    numbers = {finding.rule: number for number, finding in advice.numbered(result)}
     return {
         "kinds": [_kind(colour, owner) | ({"label": names[colour]} if colour in names else {}) for colour, owner in kinds],
-        "changes": [_change(by_rule[rule], result) for rule in stairs.changes],
+        "changes": [{"number": numbers[rule], **_change(by_rule[rule], result)} for rule in stairs.changes],
         "states": states,
         "first": first,
         "complete": stairs.complete,

@@ -91,7 +91,7 @@ def _steady_part(result: RunResult) -> str:
     if mean.seconds * 1e9 >= MOST_OF_LOG * whole_ns:
         return ""
     covered = "" if sampled.coverage >= MOST_OF_LOG else f"{fmt.duration_ns(sampled.coverage * whole_ns)} of samples within "
-    return f" in its steady part ({fmt.duration_ns(mean.seconds * 1e9)} of {covered}{fmt.duration_ns(whole_ns)})"
+    return f" (steady part: {fmt.duration_ns(mean.seconds * 1e9)} of {covered}{fmt.duration_ns(whole_ns)})"
 
 
 def step(result: RunResult) -> str:

@@ -72,6 +72,13 @@ def test_a_share_never_claims_all_or_nothing_by_rounding(value: float, text: str
     assert fmt.share(value) == text.replace(" ", NB)
 
 
+@pytest.mark.parametrize("value", [0.9965, 0.9996, 0.5, 0.995, 1.0])
+def test_a_table_formats_a_share_as_the_text_does(value: float) -> None:
+    assert f"{100 * (fmt.shown_share(value) or 0.0):.3g}\u2009%".replace("\u2009", " ") == fmt.share(value).replace(
+        "\u00a0", " "
+    ).replace("\u2009", " ").replace("\u202f", " ")
+
+
 def test_amounts_take_decimal_prefixes() -> None:
     assert fmt.bytes_(1_240_000_000) == f"1.24{NB}GB"
     assert fmt.bytes_(840) == f"840{NB}B"

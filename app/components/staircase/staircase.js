@@ -100,7 +100,7 @@ class Staircase {
 
   row(i) {
     const row = i + 1, change = this.changes[i], fixed = !this.data.complete;
-    const tick = i < 0 ? node("div", { class: "tick" }, node("span", {}, this.data.now || "now", this.data.rank ? node("small", {}, this.data.rank) : null)) : node("div", { class: "tick" }, node("label", {}, node("span", { "aria-hidden": "true" }, String(row)),
+    const tick = i < 0 ? node("div", { class: "tick" }, node("span", {}, this.data.now || "now", this.data.rank ? node("small", {}, this.data.rank) : null)) : node("div", { class: "tick" }, node("label", {}, node("span", { "aria-hidden": "true" }, String(change.number)),
       fixed ? null : node("input", { type: "checkbox", "data-change": i, "aria-label": `Include: ${change.name}` })));
     const bar = node("span", { class: "bar", "aria-hidden": "true" }, ...this.segments());
     if (i >= 0) bar.append(...["gone", "reach"].map((part) => node("span", { class: part })));

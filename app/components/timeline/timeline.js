@@ -1946,7 +1946,7 @@ function climb(picture, by) {
 var ROOM2 = 1.06;
 var WORDED = 96;
 var WORDED_STEPS = 12;
-var [FAINT, STRONG] = [6, 52];
+var [FAINT, STRONG] = [6, 44];
 var NAMED_ROWS = 8;
 var LEAST = 0.02;
 function showHeat(place, picture) {
@@ -1969,7 +1969,7 @@ function showHeat(place, picture) {
       const [value, colour] = isLate ? [over, late] : [wait, waits];
       const said = value < LEAST * longest ? "" : isLate ? `+${duration(value * 1e6)}` : `waits ${duration(value * 1e6)}`;
       const strength = FAINT + (STRONG - FAINT) * Math.min(value / most, 1);
-      const words = `${row.label}, ${name}: ${duration(own * 1e6)} by itself${over ? `, ${duration(over * 1e6)} longer than the median rank` : ""}, ${duration(wait * 1e6)} waiting`;
+      const words = `${row.label}, ${name}: ${duration(own * 1e6)} by itself${over ? `, +${duration(over * 1e6)} against the median rank` : ""}, waits ${duration(wait * 1e6)}`;
       return button(worded ? said : "", () => picture.fly(row.track, around({ start, end }, ROOM2, picture.data.extent)), {
         title: words,
         "aria-label": words,

@@ -31,22 +31,24 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
     runs = [(name, manifest) for name, those in groups for manifest in those]
     steps = {name: ms for m in manifests if (ms := step_of(known[m.id])) is not None for name in (m.name, m.id)}
-    rows = pd.DataFrame([_row(name, manifest, known[manifest.id], steps) for name, manifest in runs])
+    names = {m.id: m.name for m in manifests}
+    rows = pd.DataFrame([_row(name, manifest, known[manifest.id], steps, names) for name, manifest in runs])
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns = {
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
         "run": text("Run", width=130),
-        "step_ms": panel.number_column("Step, ms", rows["step_ms"].astype(float)),
-        "busy_share": number("GPU busy", format="%.3g\u00a0%%", width=80),
-        "mfu_share": number("MFU", format="%.2g\u00a0%%", width=75),
+        # Three digits, as on every other screen: one number of decimals for all rows would write 1.07 ms as 1.1.
+        "step_ms": number("Step, ms", format="%.3g", width=70),
+        "busy_share": number("GPU busy", format="%.3g\u00a0%%", width=75),
+        "mfu_share": number("MFU", format="%.2g\u00a0%%", width=92),
         "gain_share": panel.share_bar("Sure to gain"),
         "gain": text("All changes", width=95),
-        "short_gpu": text("GPU", width=80),
-        "headline": text("First change", width=380),
-        "last_change": text("Last change", width=200),
+        "headline": text("First change", width=260 if rows["last_change"].any() else 360),
+        "last_change": text("Last change", width=185),
         "utilization": st.column_config.LineChartColumn(
             "Utilization", help=f"Of the last {SPARKLINE_SECONDS} s", y_min=0, y_max=1, width=90
         ),
+        "short_gpu": text("GPU", width=80),
         "tags": st.column_config.ListColumn("Tags"),
     }
     alike = {
@@ -111,16 +113,17 @@ def first_change(card: Card) -> str:
     return fmt.clean(card.to_do) or listing.to_do(fmt.clean(card.headline or card.problem or ""))
 
 
-def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float]) -> dict[str, Any]:
+def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float], names: Mapping[str, str]) -> dict[str, Any]:
     step_ms = step_of(card)
     before = next((tag.removeprefix(AFTER) for tag in manifest.tags if tag.startswith(AFTER)), "")
-    changed = f"{fmt.clean(before, 40)}: {listing.change(steps[before], step_ms)}" if step_ms and before in steps else ""
+    named = fmt.clean(names.get(before, before), 40)
+    changed = f"{named}: {listing.change(steps[before], step_ms)}" if step_ms and before in steps else ""
     return {
         "group": group,
         "id": manifest.id,
         "run": fmt.clean(manifest.name, 70),
         "step_ms": step_ms,
-        "busy_share": card.busy,
+        "busy_share": fmt.shown_share(card.busy),
         "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
         "gain_share": sure
         if card.after is not None and step_ms and (sure := 1 - card.after[2] / step_ms) > LEAST_SURE

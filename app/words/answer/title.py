@@ -17,14 +17,12 @@ from sawtooth.app import format as fmt
 from sawtooth.app.words import advice, headline, telemetry
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost, instead, lines_added, number_word
+from sawtooth.app.words.answer.headline_length import MOST_WORDS, shortened, split, words
 from sawtooth.app.words.answer.step import LEAST_OF_WAITS, answer_of
 
-MOST_WORDS = 12  # of a headline without its factor, so that it is read at a glance; the rest is on the lines below
 CAUSE = "Cause: "  # the browser sets it in bold
 LEAST_GAIN = 0.0005  # share of the step: a change that gains less only prepares another one
-_WORD = re.compile(r"\w")
 _NUMBERED = re.compile(r"\b(rank|GPU) (?=\d)")  # a line does not break within "rank 1"
-_CLAUSES = ("; ", ": ", ". ", ", ")
 
 Piece = tuple[str, str]  # the kind of text (text, then or badge) and the text
 
@@ -50,6 +48,8 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     """Return the headline for ``choice`` and the lines below it."""
     if stairs is None or not choice:
         return _without_change(result, selectable=stairs is not None and bool(stairs.changes))
+    if choice == first_choice(stairs, result) and (limit := limit_first(stairs, result)) is not None:
+        return _limit(limit, stairs, choice, result)
     findings, first = chosen(stairs, choice, result), first_gain(stairs, choice)
     lead = next(finding for finding in findings if finding.rule == stairs.changes[first.bit_length() - 1])
     pieces = _change(headline.action(lead), stairs.now.ms, stairs.choices[first])
@@ -86,6 +86,32 @@ def chosen(stairs: Staircase, choice: int, result: RunResult) -> list[Finding]:
     return [by_rule[rule] for i, rule in enumerate(stairs.changes) if choice >> i & 1]
 
 
+def limit_first(stairs: Staircase, result: RunResult) -> Finding | None:
+    """Return the run's first change if it has only an upper limit, and therefore no bar; else None."""
+    lead = reading_order.leading(result)
+    if lead is None or lead.claims != "ceiling" or lead.rule in stairs.changes or lead.ends_the_run:
+        return None
+    return lead if lead.fed_every_ms is None and lead.gain_ms < stairs.now.ms else None
+
+
+def _limit(lead: Finding, stairs: Staircase, choice: int, result: RunResult) -> Title:
+    """Return the headline of a first change without a bar, and the step after the changes that have bars."""
+    now_ms, changed = stairs.now.ms, stairs.choices[choice]
+    most = f"up to {fmt.factor(now_ms / (now_ms - lead.gain_ms))}"
+    pieces = [("text", f"{shortened(headline.action(lead), MOST_WORDS)}: "), ("badge", most)]
+    drawn = "the change" if choice.bit_count() == 1 else "both changes" if choice.bit_count() == 2 else "the changes"
+    whole = (
+        f"It saves up to {fmt.duration_ms(lead.gain_ms)} of each {fmt.duration_ms(now_ms)} step. "
+        f"With {drawn} below instead: {after(now_ms, changed)}, {factor(now_ms, changed)}."
+    )
+    under = (
+        _cause(lead, result),
+        "The trace file is cut off." if headline.is_cut_off(result) else "",
+        headline.between_steps(result),
+    )
+    return Title(pieces, whole, " ".join(filter(None, under)))
+
+
 def factor(now_ms: float, changed: StairStep) -> str:
     """Return how many times faster a step is, with the range, such as "6.6 × (5.2–7.9)".
 
@@ -98,24 +124,6 @@ def factor(now_ms: float, changed: StairStep) -> str:
         return f"up to {fmt.factor(now_ms / changed.low_ms)}"
     least, most = fmt.number(now_ms / changed.high_ms, 2), fmt.number(now_ms / changed.low_ms, 2)
     return likely if least == most or not likely.endswith("×") else f"{likely} ({least}–{most})"
-
-
-def words(text: str) -> int:
-    """Return the number of words of a headline; signs between them are none."""
-    return sum(bool(_WORD.search(word)) for word in text.split())
-
-
-def split(sentence: str) -> tuple[str, str]:
-    """Return a headline of at most MOST_WORDS words, and the rest of ``sentence`` for the line below."""
-    if words(sentence) <= MOST_WORDS:
-        return sentence, ""
-    cuts = sorted({match.end() for mark in _CLAUSES for match in re.finditer(re.escape(mark), sentence)}, reverse=True)
-    for cut in cuts:
-        head = sentence[:cut].rstrip(" ;:,")
-        if words(head) <= MOST_WORDS:
-            rest = sentence[cut:]
-            return fmt.ended(head), fmt.ended(f"{rest[0].upper()}{rest[1:]}")
-    return _shortened(sentence, MOST_WORDS), fmt.ended(sentence)
 
 
 def first_gain(stairs: Staircase, choice: int) -> int:
@@ -143,15 +151,8 @@ def _numbers(named: str, now_ms: float, after: str) -> list[Piece]:
     start = f"{before if after.split()[-1] == unit else whole} → "
     if words(f"{named} {start} {after}") > MOST_WORDS:
         start = "→ "
-    shown = _NUMBERED.sub("\\1\u00a0", _shortened(named, MOST_WORDS - words(f"{start} {after}")))
+    shown = _NUMBERED.sub("\\1\u00a0", shortened(named, MOST_WORDS - words(f"{start} {after}")))
     return [("text", f"{shown}: {start}"), ("then", after), ("text", " ")]
-
-
-def _shortened(text: str, most: int) -> str:
-    kept = text.split()
-    while words(" ".join(kept)) > most:
-        kept.pop()
-    return text if len(kept) == len(text.split()) else f"{' '.join(kept)} …"
 
 
 def _whole(stairs: Staircase, choice: int, first: int, findings: Sequence[Finding], result: RunResult) -> str:

@@ -40,7 +40,8 @@ def rows(comparison: Comparison) -> list[ComparisonRow]:
         for place, difference in enumerate(effect.differences):
             lines.append(
                 ComparisonRow(
-                    *_named(difference, comparison.b), _explains(effect, comparison) if place == 0 else "part of the same gain"
+                    *_named(difference, comparison.b),
+                    _explains(effect, comparison) if place == 0 else "part of the same change",
                 )
             )
     return lines

@@ -93,8 +93,8 @@ def _keyed(test: AppTest, key: str) -> bool:
 
 
 def test_a_hole_in_telemetry_is_no_idle_gpu() -> None:
-    assert table._row("", RUNS[0], Card(utilization=[0.5, None, 0.7]), {})["utilization"] == [0.5, 0.7]
-    assert table._row("", RUNS[0], Card(), {})["utilization"] is None
+    assert table._row("", RUNS[0], Card(utilization=[0.5, None, 0.7]), {}, {})["utilization"] == [0.5, 0.7]
+    assert table._row("", RUNS[0], Card(), {}, {})["utilization"] is None
 
 
 def test_examples_are_listed_until_there_are_runs_of_the_users_own_or_one_is_asked_for() -> None:
@@ -227,7 +227,8 @@ def test_a_run_that_applied_a_change_shows_it(four: list[str], app_data: DataFol
     app_data.write_manifest(msgspec.structs.replace(app_data.read_manifest(four[1]), tags=[f"after={four[0]}"]))
     runs_page()
     rows = runs_page().dataframe[0].value.set_index("id")
-    assert rows.loc[four[1], "last_change"].replace("\u00a0", " ").endswith("1.00 ms → 800 µs")
+    before = app_data.read_manifest(four[0]).name
+    assert rows.loc[four[1], "last_change"].replace("\u00a0", " ") == f"{before}: 1.00 ms → 800 µs"
     assert not rows.loc[four[2], "last_change"]
 
 

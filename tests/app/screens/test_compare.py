@@ -37,7 +37,7 @@ def pair(app_data: DataFolder, tmp_path) -> tuple[str, str]:
 def test_an_address_shows_the_comparison_with_its_waterfall(pair):
     test = opened(a=pair[0], b=pair[1])
     text = words_of(test)
-    assert "after is faster than before, size uncertain." in text and "1.00\u00a0ms →\u00a0800\u00a0µs a step." in text
+    assert "after is faster than before, size uncertain: 1.00\u00a0ms →\u00a0800\u00a0µs a step." in text
     assert "The step changed by −200\u00a0µs" in text
     waterfall = charts(test)[0]["data"]
     assert [bar["x"][0] for bar in waterfall] == pytest.approx([1.0, -0.2, 0.8])

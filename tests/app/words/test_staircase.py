@@ -10,7 +10,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, R
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.words import staircase
-from sawtooth.app.words.answer import change_code, title
+from sawtooth.app.words.answer import change_code, headline_length, title
 from tests.support.run_results import run_of
 from tests.support.stairs import stairs_of
 
@@ -130,10 +130,30 @@ def test_an_interval_that_reaches_today_promises_no_more_than_its_best() -> None
         ("The trace holds no step.", "The trace holds no step.", ""),
         ("One two three four five six: seven eight nine ten eleven twelve thirteen", "One two three four five six.", "Seven eight nine ten eleven twelve thirteen."),
         ("a b c d e f g h i j k l m n", "a b c d e f g h i j k l …", "a b c d e f g h i j k l m n."),
+        ("B is 5.9\u00a0× as fast as A, which is long to say (95\u00a0%: 5 to 6\u00a0×): 9\u00a0ms", "B is 5.9\u00a0× as fast as A.", "Which is long to say (95\u00a0%: 5 to 6\u00a0×): 9\u00a0ms."),
+        ("B now is about 5.95\u00a0× as fast as A was (95\u00a0%: 5.86 to 6.21\u00a0×): 158\u00a0ms to 27\u00a0ms", "B now is about 5.95\u00a0× as fast as A was.", "95\u00a0%: 5.86 to 6.21\u00a0×. 158\u00a0ms to 27\u00a0ms."),
     ],
 )  # fmt: skip
 def test_a_longer_headline_goes_on_in_the_line_below(sentence: str, head: str, rest: str) -> None:
-    assert title.split(sentence) == (head, rest)
+    assert headline_length.split(sentence) == (head, rest)
+
+
+def test_a_number_with_its_unit_is_one_word() -> None:
+    assert headline_length.words("Pad it: 65.7 → ≈\u00a035.1\u00a0ms") == 4
+
+
+def test_a_first_change_with_only_an_upper_limit_is_the_headline_although_others_have_bars() -> None:
+    result, stairs = stairs_of((80.0, 70.0, 90.0), (75.0, 65.0, 88.0))
+    acting = Finding("acting", "critical", "Acting costs time", Action("Act", "in more at once"), "medium", ceiling_ms_per_step=50.0)  # fmt: skip
+    result = replace(result, findings=[acting, *result.findings])
+    assert title.limit_first(stairs, result) is acting
+    assert lines(stairs, 3, result) == [
+        "Act in more at once: up to 2.0 ×",
+        "It saves up to 50.0 ms of each 100 ms step. With both changes below instead: ≈ 75.0 ms, 1.3 × (1.1–1.5).",
+        "Cause: Acting costs time.",
+    ]
+    assert lines(stairs, 1, result)[0].startswith("Use the fused optimizer: 100 → ≈ 80.0 ms"), "what the viewer selects"
+    assert [change["number"] for change in staircase.picture(result, stairs, staircase.Asked())["changes"]] == [2, 3]
 
 
 def test_a_measured_step_whose_parts_are_not_known_is_not_called_predicted() -> None:
@@ -161,4 +181,7 @@ def test_the_picture_has_every_choice_in_the_colours_of_what_remains() -> None:
     assert [kind["lost"] for kind in drawn["kinds"]] == [False, True, True]  # what the measured run alone has too
     assert [part.replace("\xa0", " ") for part in drawn["busy"]] == ["40.0 ms", "60.0 ms"]
     for state in drawn["states"].values():
-        assert title.words("".join(piece for kind, piece in state["title"] if kind != "badge")) <= title.MOST_WORDS
+        assert (
+            headline_length.words("".join(piece for kind, piece in state["title"] if kind != "badge"))
+            <= headline_length.MOST_WORDS
+        )

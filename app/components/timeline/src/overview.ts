@@ -9,7 +9,7 @@ import { around } from "./view";
 const ROOM = 1.06; // a step is shown with so many times its own length
 const WORDED = 96; // squares up to which each says its number
 const WORDED_STEPS = 12;
-const [FAINT, STRONG] = [6, 52]; // % of a colour in a square: words stay readable on the strongest
+const [FAINT, STRONG] = [6, 44]; // % of a colour in a square: words stay readable on the strongest
 const NAMED_ROWS = 8; // with more, only the first and the last row have room for a name
 const LEAST = 0.02; // share of the longest step: less is not said
 
@@ -32,7 +32,8 @@ export function showHeat(place: HTMLElement, picture: Picture): void {
       const [value, colour] = isLate ? [over, late] : [wait, waits];
       const said = value < LEAST * longest ? "" : isLate ? `+${duration(value * 1e6)}` : `waits ${duration(value * 1e6)}`;
       const strength = FAINT + (STRONG - FAINT) * Math.min(value / most, 1);
-      const words = `${row.label}, ${name}: ${duration(own * 1e6)} by itself${over ? `, ${duration(over * 1e6)} longer than the median rank` : ""}, ${duration(wait * 1e6)} waiting`;
+      // The words repeat what the square shows, so that who speaks to the page can name it.
+      const words = `${row.label}, ${name}: ${duration(own * 1e6)} by itself${over ? `, +${duration(over * 1e6)} against the median rank` : ""}, waits ${duration(wait * 1e6)}`;
       return button(worded ? said : "", () => picture.fly(row.track, around({ start, end }, ROOM, picture.data.extent)), {
         title: words, "aria-label": words, style: `background:color-mix(in srgb, ${colour} ${strength.toFixed(0)}%, transparent)`,
         ...(worded ? {} : { tabindex: "-1" }),

@@ -115,7 +115,7 @@ def test_short_work_between_idle_times_is_not_called_idle(tmp_path: Path) -> Non
     assert not [one for one in diagnose([bursts]) if "all the time" in one.title]
     longer = replace(gpu, values={"util_pct": np.where((at >= 15) & (at < 35), 80.0, 0.0)})
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", [longer], ("util_pct",)))
-    assert "80 % of the time in its steady part (1" in headline(result).replace("\u00a0", " ")
+    assert "80 % of the time (steady part: 1" in headline(result).replace("\u00a0", " ")
     assert "s of 64.0 s)" in headline(result).replace("\u00a0", " ")
 
 
@@ -252,7 +252,7 @@ def test_the_mean_of_a_log_with_holes_is_of_the_job_with_most_samples(tmp_path: 
     path.write_text("\n".join(["timestamp,utilization.gpu [%],memory.used [MiB]", *rows]) + "\n")
     said_of_gpu = busiest(analysed(tmp_path, path)) or ""
     assert said_of_gpu.replace("\u00a0", " ") == (
-        "The GPU was in use 90 % of the time in its steady part (14.9 min of 19.0 min of samples within 79.0 min)"
+        "The GPU was in use 90 % of the time (steady part: 14.9 min of 19.0 min of samples within 79.0 min)"
     )
 
 

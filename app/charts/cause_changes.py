@@ -1,0 +1,61 @@
+"""The change from A's step to B's as one signed bar per cause, for HTML; the bars sum to the change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sawtooth.app.charts.waterfall import WaterfallBar, directed
+from sawtooth.app.theme import UNKNOWN, colour_of
+
+MOST = 4  # causes with a bar of their own; the others are one bar, so that the list stays short
+SMALL = 0.01  # share of the largest change: a shorter bar is invisible
+
+
+@dataclass(frozen=True)
+class CauseChange:
+    """A signed bar: its cause, its change in words, and its place and length in CSS."""
+
+    name: str
+    text: str
+    left: str
+    width: str
+    colour: str
+    texture: str
+
+
+@dataclass(frozen=True)
+class CauseChanges:
+    """The bars, the largest change first.
+
+    ``zero`` is the place of no change in CSS, and ``total`` the change of the step.
+    """
+
+    rows: tuple[CauseChange, ...]
+    zero: str
+    total: str
+
+
+def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges | None:
+    """Return the signed bars of a comparison; None if no part changes."""
+    by_size = sorted(bars, key=lambda bar: -abs(bar.change_ms))
+    largest = abs(by_size[0].change_ms) if by_size else 0.0
+    if not largest:
+        return None
+    shown = [bar for bar in by_size[:MOST] if abs(bar.change_ms) >= SMALL * largest]
+    rest = sum(bar.change_ms for bar in by_size[len(shown) :])
+    rows = [(bar.named, bar.change_ms, colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN) for bar in shown]
+    rows += [("everything else", rest, UNKNOWN)] if len(by_size) > len(shown) and abs(rest) > 1e-9 else []
+    low, high = (end(0.0, *(ms for _, ms, _ in rows)) for end in (min, max))
+    drawn = tuple(
+        CauseChange(
+            name,
+            directed(ms),
+            f"{(min(ms, 0.0) - low) / (high - low):.2%}",
+            f"{abs(ms) / (high - low):.2%}",
+            colour.on(dark),
+            colour.texture,
+        )
+        for name, ms, colour in rows
+    )
+    return CauseChanges(drawn, f"{-low / (high - low):.2%}", directed(sum(bar.change_ms for bar in bars)))

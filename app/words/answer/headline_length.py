@@ -1,0 +1,46 @@
+"""The length of a headline: at most twelve words; the rest of its sentence is on the line below."""
+
+from __future__ import annotations
+
+import re
+
+from sawtooth.app import format as fmt
+
+MOST_WORDS = 12  # of a headline without its factor, so that it is read at a glance
+_WORD = re.compile(r"\w")
+_BRACKETS = re.compile(r"\([^()]*\)")
+_CLAUSES = ("; ", ": ", ". ", ", ")
+
+
+def words(text: str) -> int:
+    """Return the number of words of a headline: a number with its unit is one, and a sign is none."""
+    return sum(bool(_WORD.search(word)) for word in text.split(" "))
+
+
+def split(sentence: str) -> tuple[str, str]:
+    """Return a headline of at most MOST_WORDS words, and the rest of ``sentence`` for the line below."""
+    if words(sentence) <= MOST_WORDS:
+        return sentence, ""
+    outside = _BRACKETS.sub(lambda bracket: "_" * len(bracket[0]), sentence)  # a cut inside a bracket would leave it open
+    cuts = sorted({match.end() for mark in _CLAUSES for match in re.finditer(re.escape(mark), outside)}, reverse=True)
+    for cut in cuts:
+        head = sentence[:cut].rstrip(" ;:,")
+        if words(head) <= MOST_WORDS:
+            return fmt.ended(head), _sentence(sentence[cut:])
+    for bracket in reversed(list(_BRACKETS.finditer(sentence))):
+        head, after = sentence[: bracket.start()].rstrip(), sentence[bracket.end() :].lstrip(" ;:,.")
+        if words(head) <= MOST_WORDS:
+            return fmt.ended(head), " ".join(_sentence(part) for part in (bracket[0][1:-1], after) if part)
+    return shortened(sentence, MOST_WORDS), fmt.ended(sentence)
+
+
+def _sentence(clause: str) -> str:
+    return fmt.ended(f"{clause[0].upper()}{clause[1:]}")
+
+
+def shortened(text: str, most: int = MOST_WORDS) -> str:
+    """Return the first ``most`` words of ``text``, with an ellipsis if there are more."""
+    kept = text.split(" ")
+    while words(" ".join(kept)) > most:
+        kept.pop()
+    return text if len(kept) == len(text.split(" ")) else f"{' '.join(kept)} …"
