@@ -23,7 +23,7 @@ def checked(rank: RankResult) -> RankResult:
         ledger, phases = [], []
         if decides.effects.get("best_step_time_ms") == "unknown":
             withdrawn = missing(decides.sentence)
-            best = replace(best, reading=withdrawn, profiled=withdrawn, estimate=withdrawn, witnesses=(), represented=True)
+            best = replace(best, reading=withdrawn, profiled=withdrawn, estimate=withdrawn, evidence=(), represented=True)
     metrics = weakened(rank.metrics, failed)
     return replace(rank, failed=failed, best=best, ledger=ledger, phases=phases, metrics=metrics)
 

@@ -18,6 +18,7 @@ LONGEST_FIRST_LINE = 100
 # Words of older code for which docs/glossary.md has the field's term.
 DENIED = {
     "witness",
+    "witnesses",
     "seal",
     "seals",
     "stranger",
@@ -38,6 +39,7 @@ DENIED = {
     "things",
     "strange",
 }
+RELEASED = {"analysis/run/contract.py: witnesses"}  # keys of the JSON report stay
 TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, each by the name that users import
 MOST_WORDS = 25  # on average, in the sentences of a module that writes to users
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -133,7 +135,7 @@ def test_a_class_name_exists_once() -> None:
 
 def test_names_use_the_words_of_the_glossary() -> None:
     denied = {f"{path}: {name}" for path, tree in _trees() for name in _named(tree) if _words(name) & DENIED}
-    assert denied == set()
+    assert denied == RELEASED
 
 
 def test_a_denied_word_is_noticed_inside_a_name() -> None:

@@ -205,7 +205,7 @@ def _marks(lead: RankResult) -> StepTimeEvidence | None:
     if lead.best.source != "marks":
         return None
     marks = (
-        evidence for evidence in lead.best.witnesses if evidence.source == "marks" and evidence.ms == lead.best.reading.value
+        evidence for evidence in lead.best.evidence if evidence.source == "marks" and evidence.ms == lead.best.reading.value
     )
     return next(marks, None)
 

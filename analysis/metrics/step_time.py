@@ -51,7 +51,7 @@ MAY_BE_GPU = (
 class BestStepTime:
     """The run's step time and its source.
 
-    ``profiled`` is the profile's median device step, ``mean_ms`` its mean. ``witnesses`` are all the evidence, strongest first.
+    ``profiled`` is the profile's median device step, ``mean_ms`` its mean. ``evidence`` is all that was considered, strongest first.
     ``floor_ms`` is the GPU's time for a step's kernels. ``represented`` is False if stronger evidence shows that the run takes
     longer than its profiled steps; then the rest of a step is not in the trace. ``feeding`` is the loader workers' time per
     step, None if not timed. ``round`` are the loop's rounds, ``parts`` the parts of its marked step.
@@ -62,7 +62,7 @@ class BestStepTime:
     profiled: Reading
     estimate: Reading
     mean_ms: float | None
-    witnesses: tuple[StepTimeEvidence, ...] = ()
+    evidence: tuple[StepTimeEvidence, ...] = ()
     floor_ms: float | None = None
     represented: bool = True
     feeding: Feeding | None = None
@@ -81,7 +81,7 @@ class BestStepTime:
         If steps are shorter than their kernels, unknown pauses may be waits for launched work. Evaluations before each round
         are part of the rounds.
         """
-        pauses = next((w.pauses for w in self.witnesses if w.source == self.source), ())
+        pauses = next((w.pauses for w in self.evidence if w.source == self.source), ())
         waits = self.floor_ms is not None and self.ms is not None and self.ms < FLOOR_MARGIN * self.floor_ms
         contradicted = {*(["unknown"] if waits else ()), *(["evaluation"] if self.round and self.round.evaluates else ())}
         return tuple(pause for pause in pauses if pause.reason not in contradicted)
@@ -130,16 +130,16 @@ def choose_step_time(
     of_gpu = work if floor is not None else None
     if marks is not None and of_gpu is not None and limited_by_host(marks, of_gpu):
         marks = with_host_drift(marks)
-    witnesses = [w for w in (user, marks, _above(telemetry, of_gpu), trace) if w is not None]
-    source, reading = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
+    ranked = [w for w in (user, marks, _above(telemetry, of_gpu), trace) if w is not None]
+    source, reading = _chosen(ranked, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     rounds = _rounds(marks, durations.tolist(), work, floor) if source == "marks" else None
     chosen = BestStepTime(
         source=source,
-        reading=_with_note(_with_others(source, reading, witnesses), *([rounds.sentence] if rounds else ())),
+        reading=_with_note(_with_others(source, reading, ranked), *([rounds.sentence] if rounds else ())),
         profiled=profiled,
         estimate=est,
         mean_ms=mean_ms,
-        witnesses=tuple(witnesses),
+        evidence=tuple(ranked),
         floor_ms=floor,
         represented=not much_longer(source, reading, est, mean_ms, fed) or of_slower_host(marks, source, est, mean_ms, rounds),
         feeding=fed,
@@ -182,10 +182,10 @@ def _with_note(reading: Reading, *notes: str) -> Reading:
 
 
 def _chosen(
-    witnesses: list[StepTimeEvidence], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
+    ranked: list[StepTimeEvidence], by_profile: tuple[StepSource, Reading], profiled_ms: Sequence[float], floor: float | None
 ) -> tuple[StepSource, Reading]:
     """Return source and reading of the strongest evidence; the profile's if there is none stronger."""
-    for evidence in witnesses:
+    for evidence in ranked:
         if evidence.ms is None or evidence.source == "estimate":
             continue
         if evidence.source == "telemetry":
@@ -195,7 +195,7 @@ def _chosen(
                 and reading.value
                 and floor
                 and _bound_by_gpu(profiled_ms, floor)
-                and evidence.holds(reading.value)
+                and evidence.contains(reading.value)
             ):
                 return source, _narrowed(reading, evidence)
             if (evidence.width or float("inf")) > TOO_WIDE and reading.value is not None:
@@ -259,14 +259,14 @@ def _highest(high: float | None, value: float) -> float | None:
     return None if high is None else max(high, value)
 
 
-def _with_others(source: StepSource, reading: Reading, witnesses: list[StepTimeEvidence]) -> Reading:
+def _with_others(source: StepSource, reading: Reading, ranked: list[StepTimeEvidence]) -> Reading:
     """Return the reading with notes on the other evidence; lower its trust if they disagree."""
     own_source: StepSource = "estimate" if source == "profile" else source
     if reading.value is None or reading.low is None:
         return reading
     chosen = StepTimeEvidence(own_source, reading.value, reading.low, reading.high)
     notes, trust = list(reading.notes), reading.trust
-    for other in witnesses:
+    for other in ranked:
         if other.source == own_source:
             continue
         value = in_words(other.ms, 4) if other.ms is not None else f"at least {in_words(other.low_ms, 4)}"
@@ -280,7 +280,7 @@ def _with_others(source: StepSource, reading: Reading, witnesses: list[StepTimeE
                 other.source != "estimate" and trust == "ok"
             ):  # the trace is the weakest evidence, so it does not lower a measurement's trust
                 trust = "caution"
-        elif other.ms is None or chosen.holds(other.ms) or abs(other.ms / reading.value - 1) <= SAME:
+        elif other.ms is None or chosen.contains(other.ms) or abs(other.ms / reading.value - 1) <= SAME:
             notes.append(f"{name} agrees: {value}.")
         else:
             to = f"to {in_words(other.high_ms)}" if other.high_ms is not None else "and more"

@@ -71,7 +71,7 @@ class StepTimeEvidence:
         """Whether single steps were timed and their median is close to the mean, without rare long steps."""
         return self.typical_ms is not None and self.ms is not None and self.typical_ms >= LIKE_MEAN * self.ms
 
-    def holds(self, ms: float) -> bool:
+    def contains(self, ms: float) -> bool:
         """Return whether ``ms`` is in the interval."""
         return self.low_ms <= ms and (self.high_ms is None or ms <= self.high_ms)
 

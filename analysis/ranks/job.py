@@ -228,7 +228,7 @@ def _own_times(
 
 def _with_marks(own: OwnTime, rank: RankResult) -> OwnTime:
     """Return ``own`` with the slow steps outside the profile, if the rank's loop was marked."""
-    marks = next((evidence for evidence in rank.best.witnesses if evidence.source == "marks"), None)
+    marks = next((evidence for evidence in rank.best.evidence if evidence.source == "marks"), None)
     share, slow_ms = marks.slow if marks is not None else (0.0, 0.0)
     return replace(own, slow_share=share, slow_ns=1e6 * slow_ms)
 

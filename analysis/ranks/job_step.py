@@ -64,7 +64,7 @@ def measured_ms(
     library: Library, ranks: Sequence[RankResult], communication: Communication, telemetry: RunTelemetry
 ) -> float | None:
     """Return the job's step from the run's own marks, else from its GPUs' utilization, else None."""
-    marks = _highest(w for rank in ranks for w in rank.best.witnesses if w.source == "marks")
+    marks = _highest(w for rank in ranks for w in rank.best.evidence if w.source == "marks")
     evidence = marks or _by_gpus(library, ranks, communication, telemetry)
     return evidence.ms if evidence is not None else None
 
@@ -156,7 +156,7 @@ def job_step_time(
             loading_least_ns=max(w.loading_least_ns for w in own),
         )
     notes = [*lead.best.estimate.notes, TOGETHER.format(ranks=len(ranks))]
-    candidates = [evidence for rank in ranks for evidence in rank.best.witnesses]
+    candidates = [evidence for rank in ranks for evidence in rank.best.evidence]
     user = next((evidence.ms for evidence in candidates if evidence.source == "user"), None)
     return choose_step_time(
         lead.steps,

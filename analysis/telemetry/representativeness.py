@@ -67,6 +67,6 @@ def judge_profile(
     if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms, bounded=bounded):
         sentence = f"{seems}, {significant(ratio, 2)} times the {in_words(estimate)} estimated from the profile. The profiled steps are not representative of the run."
         return Representativeness(False, telemetry.ms * 1e6, sentence)
-    relation = "in line with" if telemetry.holds(estimate) else "compared with"
+    relation = "in line with" if telemetry.contains(estimate) else "compared with"
     sentence = f"{seems}, {relation} the {in_words(estimate)} estimated from the profile."
     return Representativeness(True, telemetry.ms * 1e6, sentence)

@@ -16,8 +16,8 @@ NOT_KNOWN = "not known: "
 
 def what_a_step_is(result: RunResult) -> str | None:
     """Return the sentence that says what counts as a step of a loop without an optimizer; else None."""
-    witnesses = result.lead.best.witnesses if result.lead is not None else ()
-    notes = (*result.metrics["best_step_time_ms"].notes, *(note for evidence in witnesses for note in evidence.notes))
+    all_evidence = result.lead.best.evidence if result.lead is not None else ()
+    notes = (*result.metrics["best_step_time_ms"].notes, *(note for evidence in all_evidence for note in evidence.notes))
     return next((note for note in notes if note.startswith(NO_OPTIMIZER)), None)
 
 

@@ -62,19 +62,19 @@ def halves(folder: Path, whole: MeasuredSteps) -> Pair | None:
     before = list(itertools.takewhile(lambda mark: mark.phase != "profile", marks))
     parts = []
     for name, part in zip("ab", (before[: len(before) // 2], before[len(before) // 2 :]), strict=True):
-        witness = by_marks(part)
-        witness = with_host_drift(witness) if witness is not None and whole.host_bound else witness
+        evidence = by_marks(part)
+        evidence = with_host_drift(evidence) if evidence is not None and whole.host_bound else evidence
         # A queue that fills gives the host's time for launches, which the analysis of a run leaves out, too.
-        if witness is None or witness.ms is None or witness.ms < LAUNCHES_ONLY * (whole.works_ms or 0.0):
+        if evidence is None or evidence.ms is None or evidence.ms < LAUNCHES_ONLY * (whole.works_ms or 0.0):
             return None
         parts.append(
             replace(
                 whole,
-                best_ms=witness.ms,
-                low_ms=witness.low_ms,
-                high_ms=witness.high_ms,
-                before_high_ms=witness.before_high_ms,
-                marked_ms=witness.marked_ms,
+                best_ms=evidence.ms,
+                low_ms=evidence.low_ms,
+                high_ms=evidence.high_ms,
+                before_high_ms=evidence.before_high_ms,
+                marked_ms=evidence.marked_ms,
                 source="marks",
                 recordings=(f"{folder.name} {name}",),
             )

@@ -75,17 +75,17 @@ def held(result: RunResult, watch_ms: float) -> dict[str, Held]:
     reading = lead.best.reading
     chosen = StepTimeEvidence("best", lead.best.ms, reading.low or 0.0, reading.high)
     return {
-        w.source: Held(w.ms / watch_ms - 1 if w.ms is not None else None, w.holds(watch_ms), w.width)
-        for w in (*lead.best.witnesses, chosen)
+        w.source: Held(w.ms / watch_ms - 1 if w.ms is not None else None, w.contains(watch_ms), w.width)
+        for w in (*lead.best.evidence, chosen)
     }
 
 
-def witness_table(said: list[dict[str, Held]]) -> Iterator[str]:
+def evidence_table(said: list[dict[str, Held]]) -> Iterator[str]:
     """Yield the errors of each source against the stopwatch, and how often and how wide intervals hold.
 
     Intervals without an upper end have their own column.
     """
-    yield "| witness | recordings | median error | 90 % within | worst | interval held | median high ÷ low | no upper bound |"
+    yield "| evidence | recordings | median error | 90 % within | worst | interval held | median high ÷ low | no upper bound |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
     for source in ("best", "user", "marks", "telemetry", "estimate"):
         mine = [one[source] for one in said if source in one]
@@ -136,7 +136,7 @@ def main(given: list[str]) -> None:
         f"\nStep time against the stopwatch: median error {statistics.median(errors):.1%}, worst {max(errors):.0%}, {len(errors)} recordings."
     )
 
-    print("", *witness_table(said), "", *summary(judgements), sep="\n")
+    print("", *evidence_table(said), "", *summary(judgements), sep="\n")
 
 
 if __name__ == "__main__":

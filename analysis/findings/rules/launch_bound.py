@@ -134,7 +134,7 @@ def _python(context: RuleContext) -> str:
 
 def _gpu_may_limit(context: RuleContext) -> bool:
     """Return whether telemetry allows a step as short as the GPU's own work: then the GPU may limit it."""
-    sampled = next((evidence for evidence in context.rank.best.witnesses if evidence.source == "telemetry"), None)
+    sampled = next((evidence for evidence in context.rank.best.evidence if evidence.source == "telemetry"), None)
     if sampled is None or context.rank.work is None:
         return False
     return context.share(sampled.low_ms - context.rank.work.occupied_ns / 1e6) < WARNING_SHARE

@@ -74,7 +74,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     rounds = context.rank.best.round
     alike = (rounds is not None and rounds.profiled) or any(
-        one.alike and one.source == context.rank.best.source for one in context.rank.best.witnesses
+        one.alike and one.source == context.rank.best.source for one in context.rank.best.evidence
     )
     every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
     yield Evidence(

@@ -19,13 +19,13 @@ def bases(comparison: Comparison) -> tuple[str, str]:
     An example is "A: step time from the run's own step marks, 30 profiled steps, 8 loader workers".
     """
     a, b = (
-        f"{name}: " + ", ".join(filter(None, (_witnesses(side, sources), _profiled(side), _workers(side))))
+        f"{name}: " + ", ".join(filter(None, (_evidence(side, sources), _profiled(side), _workers(side))))
         for name, side, sources in zip("AB", (comparison.a, comparison.b), comparison.sources, strict=True)
     )
     return a, b
 
 
-def _witnesses(side: Side, sources: Sequence[StepSource]) -> str:
+def _evidence(side: Side, sources: Sequence[StepSource]) -> str:
     times = f"the mean of {len(side.runs)} runs, " if len(side.runs) > 1 else ""
     return f"step time from {times}{' and '.join(STEP_SOURCES[source].name for source in sources)}"
 

@@ -199,8 +199,8 @@ def _from_to(row: RunRow) -> str:
 def _came_to(comparison: Comparison, ms: float) -> str:
     """Return B's step time and its source, such as "measured 157 ms by the stopwatch"."""
     approximately = about(comparison.b, comparison.sources[1])
-    witnesses = " and ".join(STEP_SOURCES[source].name for source in comparison.sources[1])
-    return f"{'came to' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {witnesses}"
+    sources = " and ".join(STEP_SOURCES[source].name for source in comparison.sources[1])
+    return f"{'came to' if approximately else 'measured'} {approximately}{fmt.duration_ms(ms)} by {sources}"
 
 
 def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:

@@ -31,9 +31,9 @@ def chosen(
     work: StepWork = WORK,
     user_ms: float | None = None,
     fed: Feeding | None = None,
-    **witnesses: StepTimeEvidence,
+    **evidence: StepTimeEvidence,
 ) -> BestStepTime:
-    return choose_step_time(steps(*profiled), StepEstimate(estimate_ms * 1e6), user_ms, work=work, fed=fed, **witnesses)  # type: ignore[arg-type]
+    return choose_step_time(steps(*profiled), StepEstimate(estimate_ms * 1e6), user_ms, work=work, fed=fed, **evidence)  # type: ignore[arg-type]
 
 
 def telemetry(ms: float) -> StepTimeEvidence:
@@ -54,7 +54,7 @@ def test_marks_of_a_step_that_the_host_limits_include_its_drift(timed_s: float, 
     assert best.source == "marks" and best.ms == 40.0
     assert best.reading.low == pytest.approx(40 / (1 + share), rel=1e-4)
     assert best.reading.high == pytest.approx(40 * (1 + share), rel=1e-4)
-    (seen,) = (each for each in best.witnesses if each.source == "marks")
+    (seen,) = (each for each in best.evidence if each.source == "marks")
     assert seen.marked_ms == (39.0, 41.0) and with_host_drift(seen) == seen, "a job of several GPUs includes it once"
 
 
@@ -69,7 +69,7 @@ def test_marks_of_a_step_that_the_gpu_limits_include_no_drift() -> None:
 def test_strongest_evidence_decides_without_averaging() -> None:
     everything = chosen((71, 71), 49.2, user_ms=31.87, telemetry=telemetry(31.3), marks=MARKS)
     assert (everything.source, everything.ms) == ("user", 31.87)
-    assert [w.source for w in everything.witnesses] == ["user", "marks", "telemetry", "estimate"]
+    assert [w.source for w in everything.evidence] == ["user", "marks", "telemetry", "estimate"]
     without_user = chosen((71, 71), 49.2, telemetry=telemetry(31.3), marks=MARKS)
     assert (without_user.source, without_user.ms, without_user.reading.trust) == ("marks", 31.9, "ok")
     assert (without_user.reading.low, without_user.reading.high) == (31.6, 32.2)
@@ -209,11 +209,11 @@ def test_workers_own_the_time_that_a_full_queue_hid() -> None:
 
 def test_trace_only_interval_is_narrow_if_gpu_bound() -> None:
     bound = by_trace(WORK, [32.0, 32.4, 32.2], 32.1)
-    assert bound is not None and bound.width is not None and bound.width < 1.2 and bound.holds(31.87)
+    assert bound is not None and bound.width is not None and bound.width < 1.2 and bound.contains(31.87)
     limited = by_trace(WORK, [71.0, 72.0], 49.2)
     assert (
         limited is not None
-        and limited.holds(31.87)
+        and limited.contains(31.87)
         and limited.low_ms == pytest.approx(max(0.96 * 31.08, 49.2 / 1.6), abs=0.01)
     )
     assert limited.high_ms == pytest.approx(49.2 * 1.42)  # less than 72 × 1.05
@@ -238,7 +238,7 @@ def test_telemetry_step_includes_inline_loading() -> None:
     work = StepWork(kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=570e6)
     best = chosen((606, 608), 600.0, work=work, telemetry=telemetry(326.0))
     assert best.source == "profile" and best.ms == pytest.approx(607)
-    assert "telemetry" not in {witness.source for witness in best.witnesses}
+    assert "telemetry" not in {each.source for each in best.evidence}
     slowed = StepWork(
         kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=300e6
     )  # as recording its operators may have

@@ -101,7 +101,7 @@ def test_a_rank_late_once_is_chance_unless_its_marks_show_as_long_steps_elsewher
     def late(*slow: float) -> tuple[Straggler, ...]:
         """Return the stragglers if marks show this share of steps that are so many ms longer."""
         marks = StepTimeEvidence("marks", 5.0, 4.9, 5.1, slow=(slow[0], slow[1]))
-        marked = [replace(rank, best=replace(rank.best, witnesses=(marks,))) for rank in ranks]
+        marked = [replace(rank, best=replace(rank.best, evidence=(marks,))) for rank in ranks]
         replayed = one_job.replay_job(library, marked, communication, sampled=True)
         assert replayed is not None
         return replayed.with_stragglers(None).stragglers

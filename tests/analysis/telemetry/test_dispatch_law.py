@@ -33,7 +33,7 @@ def sampled(*, capped: bool = False, period_s: float = 0.1, **at_work: Mean) -> 
     )  # fmt: skip
 
 
-def witness_of(work: StepWork, telemetry: DeviceTelemetry) -> StepTimeEvidence:
+def evidence_of(work: StepWork, telemetry: DeviceTelemetry) -> StepTimeEvidence:
     found = by_telemetry(work, telemetry)
     assert isinstance(found, StepTimeEvidence), found
     return found
@@ -44,34 +44,34 @@ def test_dispatch_counts_as_busy_time() -> None:
 
     A step of 11.34 ms with 1.5 ms of kernels and 918 dispatches shows 22.9 %, not 13.2.
     """
-    found = witness_of(MLP, sampled(util_pct=mean((1.5 + 918 * 1.2e-3) / 11.34 * 100)))
+    found = evidence_of(MLP, sampled(util_pct=mean((1.5 + 918 * 1.2e-3) / 11.34 * 100)))
     assert found.ms == pytest.approx(11.34)
     assert found.low_ms < 11.34 * 0.93 and found.high_ms is not None and 11.34 * 1.07 < found.high_ms < 11.34 * 1.15
 
 
 def test_kernels_of_a_graph_are_dispatched_once() -> None:
-    assert witness_of(replace(MLP, dispatched=0), sampled(util_pct=mean(100.0))).ms == pytest.approx(1.5)
+    assert evidence_of(replace(MLP, dispatched=0), sampled(util_pct=mean(100.0))).ms == pytest.approx(1.5)
 
 
 def test_kernels_inside_a_graph_are_dispatched_sooner() -> None:
     # 409 kernels of 1.176 ms in one graph a step: by the stopwatch it took 1.351 ms, at 100 % utilization.
-    found = witness_of(StepWork(kernel_ns=1.176e6, dispatched=0, in_graphs=409, dispatch=H200), sampled(util_pct=mean(100.0)))
-    assert found.holds(1.351) and found.ms == pytest.approx(1.351, rel=0.06)
+    found = evidence_of(StepWork(kernel_ns=1.176e6, dispatched=0, in_graphs=409, dispatch=H200), sampled(util_pct=mean(100.0)))
+    assert found.contains(1.351) and found.ms == pytest.approx(1.351, rel=0.06)
     assert found.low_ms == pytest.approx(found.ms * 0.9, rel=0.02), "down to kernels that follow each other at once"
 
 
 def test_fills_and_copies_within_the_gpu_keep_it_busy() -> None:
     # A Fourier operator: 18.9 ms of kernels, 1.66 ms of copies within the GPU and fills between them, and 20.49 ms by the stopwatch at 99.95 %.
     work = StepWork(kernel_ns=18.9e6, dispatched=250, moves_ns=1.66e6, dispatch=H200)
-    assert witness_of(work, sampled(util_pct=mean(99.95))).ms == pytest.approx(20.49, rel=0.02)
-    assert not witness_of(replace(work, moves_ns=0.0), sampled(util_pct=mean(99.95))).holds(20.49)
+    assert evidence_of(work, sampled(util_pct=mean(99.95))).ms == pytest.approx(20.49, rel=0.02)
+    assert not evidence_of(replace(work, moves_ns=0.0), sampled(util_pct=mean(99.95))).contains(20.49)
 
 
 def test_kernels_of_several_streams_may_meet_more_often_in_the_run() -> None:
     # A recurrent layer on eight streams: 9.7 ms of kernels in 7.9; the run needed 7.98 ms at 95.1 %, less than the profiled kernels' union and dispatch.
     several = StepWork(kernel_ns=7.9e6, dispatched=415, beside_ns=1.8e6, dispatch=H200)
-    assert witness_of(several, sampled(util_pct=mean(95.1))).holds(7.98)
-    assert not witness_of(replace(several, beside_ns=0.0), sampled(util_pct=mean(95.1))).holds(7.98)
+    assert evidence_of(several, sampled(util_pct=mean(95.1))).contains(7.98)
+    assert not evidence_of(replace(several, beside_ns=0.0), sampled(util_pct=mean(95.1))).contains(7.98)
 
 
 def test_interval_is_narrow_without_waits_or_with_long_sampling() -> None:
@@ -80,14 +80,14 @@ def test_interval_is_narrow_without_waits_or_with_long_sampling() -> None:
     The scatter is measured. Other host work matters only for the time in which the GPU waits, and less the longer the
     sampling lasts.
     """
-    full, half = (witness_of(replace(MLP, dispatched=50), sampled(util_pct=mean(value))).width for value in (100.0, 50.0))
+    full, half = (evidence_of(replace(MLP, dispatched=50), sampled(util_pct=mean(value))).width for value in (100.0, 50.0))
     assert full is not None and half is not None and full < 1.115 < half < 1.2
-    brief = witness_of(replace(MLP, dispatched=50), sampled(util_pct=mean(50.0, samples=15))).width
+    brief = evidence_of(replace(MLP, dispatched=50), sampled(util_pct=mean(50.0, samples=15))).width
     assert brief is not None and brief > half * 1.01
 
 
 def test_gpu_with_unmeasured_dispatch_has_a_wider_interval() -> None:
-    known, unknown = (witness_of(replace(MLP, dispatch=d), sampled(util_pct=mean(25.0))) for d in (H200, UNMEASURED_DISPATCH))
+    known, unknown = (evidence_of(replace(MLP, dispatch=d), sampled(util_pct=mean(25.0))) for d in (H200, UNMEASURED_DISPATCH))
     assert known.width is not None and unknown.width is not None and unknown.width > known.width + 0.3
     gpu = identify("NVIDIA H200", 9, 0, 132, 150754820096, "nvidia")
     assert gpu is not None and (gpu.dispatch.low_ns, gpu.dispatch.high_ns) == (1100.0, 1300.0) and gpu.dispatch.source
@@ -96,23 +96,23 @@ def test_gpu_with_unmeasured_dispatch_has_a_wider_interval() -> None:
 def test_gpm_is_used_with_copies_or_if_it_is_much_steadier() -> None:
     copies = replace(MLP, kernel_ns=20e6, copies_ns=10e6)
     both = sampled(util_pct=mean(90.0), gr_active_pct=mean(60.0))
-    assert witness_of(copies, both).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
-    assert witness_of(replace(copies, copies_ns=0), both).ms == pytest.approx(copies.occupied_ns / 0.9 / 1e6)
+    assert evidence_of(copies, both).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
+    assert evidence_of(replace(copies, copies_ns=0), both).ms == pytest.approx(copies.occupied_ns / 0.9 / 1e6)
     shaky = sampled(util_pct=mean(50.0, 20.0), gr_active_pct=mean(60.0, 1.0))
-    assert witness_of(replace(copies, copies_ns=0), shaky).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
+    assert evidence_of(replace(copies, copies_ns=0), shaky).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
 
 
 def test_new_memory_keeps_the_gpu_busy_for_nvml_and_not_for_gpm() -> None:
     # 20 ms of kernels and 10 of the driver's calls for memory in a step of 50: NVML counts a part of the 10.
     work = replace(MLP, kernel_ns=20e6, dispatched=0, allocating_ns=10e6)
-    assert witness_of(work, sampled(util_pct=mean(56.0), gr_active_pct=mean(40.0))).ms == pytest.approx(50)
+    assert evidence_of(work, sampled(util_pct=mean(56.0), gr_active_pct=mean(40.0))).ms == pytest.approx(50)
     for counted in (0.0, 0.5, 1.0):
-        assert witness_of(work, sampled(util_pct=mean(40 + 20 * counted))).holds(50), counted
+        assert evidence_of(work, sampled(util_pct=mean(40 + 20 * counted))).contains(50), counted
 
 
 def test_interval_includes_both_signals_if_they_differ() -> None:
-    found = witness_of(replace(MLP, kernel_ns=20e6), sampled(util_pct=mean(93.0), gr_active_pct=mean(70.0)))
-    assert found.holds((20e6 + 918 * 1200) / 0.70 / 1e6)
+    found = evidence_of(replace(MLP, kernel_ns=20e6), sampled(util_pct=mean(93.0), gr_active_pct=mean(70.0)))
+    assert found.contains((20e6 + 918 * 1200) / 0.70 / 1e6)
     assert any("holds both" in note for note in found.notes)
 
 
@@ -124,20 +124,20 @@ def test_pageable_copies_by_utilization_alone_leave_both_ends_open() -> None:
     work = StepWork(kernel_ns=20e6, dispatched=300, copies_ns=15e6, pageable_ns=15e6, dispatch=H200)
     for counted in (0.0, 0.5, 1.0):
         step = 54.6
-        found = witness_of(work, sampled(util_pct=mean((work.occupied_ns + counted * 15e6) / 1e6 / step * 100)))
-        assert found.holds(step), counted
+        found = evidence_of(work, sampled(util_pct=mean((work.occupied_ns + counted * 15e6) / 1e6 / step * 100)))
+        assert found.contains(step), counted
 
 
 @pytest.mark.parametrize("widens", ["scatter", "slow", "short", "capped"])
 def test_uncertainty_widens_the_interval(widens: str) -> None:
-    usual = witness_of(MLP, sampled(util_pct=mean(25.0)))
+    usual = evidence_of(MLP, sampled(util_pct=mean(25.0)))
     doubtful = {
         "scatter": sampled(util_pct=mean(25.0, 4.0)),
         "slow": sampled(util_pct=mean(25.0), period_s=1.0),
         "short": sampled(util_pct=mean(25.0, samples=12)),
         "capped": sampled(util_pct=mean(25.0), capped=True),
     }[widens]
-    found = witness_of(MLP, doubtful)
+    found = evidence_of(MLP, doubtful)
     assert found.width is not None and usual.width is not None and found.width > usual.width * 1.02
 
 
@@ -147,7 +147,7 @@ def test_waiting_in_collectives_gives_only_a_lower_bound() -> None:
     NCCL kernels spin while other ranks are late, so 99 % busy does not show how long the rank's own work takes.
     """
     work = StepWork(kernel_ns=50e6, dispatched=500, communication_ns=30e6, dispatch=H200)
-    found = witness_of(work, sampled(util_pct=mean(99.0)))
+    found = evidence_of(work, sampled(util_pct=mean(99.0)))
     assert found.ms is None and found.high_ms is None
     assert found.low_ms == pytest.approx((20 + 0.6) / 0.99 * 0.92)
 

@@ -150,12 +150,12 @@ def test_interval_of_a_host_limited_step_includes_host_drift() -> None:
     """
     evidence = by_marks(marks(*np.linspace(36.0, 32.0, 100)))
     assert evidence is not None and evidence.ms == pytest.approx(34.0) and evidence.timed_s == pytest.approx(3.4)
-    assert not evidence.holds(35.4) and not evidence.holds(32.6)
+    assert not evidence.contains(35.4) and not evidence.contains(32.6)
     drift = with_host_drift(evidence)
     assert (
         drift.ms == evidence.ms
-        and drift.holds(35.4)
-        and drift.holds(32.6)
+        and drift.contains(35.4)
+        and drift.contains(32.6)
         and drift.marked_ms == (evidence.low_ms, evidence.high_ms)
     )
     assert limited_by_host(evidence, StepWork(5e6, 10.0, copies_ns=27e6, pageable_ns=27e6))  # the host fills what is copied
@@ -311,5 +311,5 @@ def test_interval_of_noisy_steps_contains_the_true_mean(seed: int) -> None:
     for _ in range(40):
         evidence = by_marks(marks(*rng.lognormal(np.log(20), 0.2, 100)))
         assert evidence is not None
-        held += evidence.holds(20 * np.exp(0.02))
+        held += evidence.contains(20 * np.exp(0.02))
     assert held >= 30  # of 40 at 90 %; 30 is three standard deviations below

@@ -188,7 +188,7 @@ def test_what_the_loop_does_between_its_steps_is_said_where_it_counts(
         result.lead.best,
         source="marks",
         reading=Reading(100.0),
-        witnesses=(StepTimeEvidence("marks", 100.0, 99.0, 101.0, pauses=(pauses,)),),
+        evidence=(StepTimeEvidence("marks", 100.0, 99.0, 101.0, pauses=(pauses,)),),
     )
     told = between_steps(replace(result, lead=replace(result.lead, best=best)))
     assert (told and told.replace("\xa0", " ")) == sentence

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> DataFolder:
     return DataFolder(tmp_path / "data").create()
 
 
-def test_marks_are_the_best_witness_after_the_user_and_travel_in_a_bundle(folder: DataFolder, tmp_path: Path) -> None:
+def test_marks_are_the_best_evidence_after_the_user_and_travel_in_a_bundle(folder: DataFolder, tmp_path: Path) -> None:
     trace = RECORDINGS / "gpt_small" / "trace.json.gz"
     first_ns = 1_700_000_000_000_000_000
     marks = written(tmp_path / "marks.jsonl", 300, first_ns - BEFORE_NS)
