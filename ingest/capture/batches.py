@@ -281,8 +281,13 @@ def _shapes(item: Any) -> list[tuple[int, ...]]:
 
 
 def _size(dataset: Any) -> int:
+    """Return the number of samples, 0 if unknown.
+
+    PyTorch does not ask for the length of an IterableDataset, which may take long.
+    """
     with contextlib.suppress(Exception):
-        return len(dataset)
+        if not isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset):
+            return len(dataset)
     return 0
 
 

@@ -9,9 +9,12 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from .in_process.shared import process_wide, watch
+from .in_process.step_phase import phase_since_last
 
 
 @dataclass
@@ -25,19 +28,8 @@ class BetweenSteps:
     saved: int = 0
 
     def since_last(self) -> Callable[[int], str]:
-        """Return a function that gives the phase of an optimizer's mark: eval, checkpoint or train.
-
-        It compares the counts with its last call for the same optimizer. If both changed, the phase is eval.
-        """
-        before: dict[int, tuple[int, int]] = {}
-        began = (self.evaluated, self.saved)
-
-        def since(optimizer: int) -> str:
-            evaluated, saved = before.get(optimizer, began)
-            before[optimizer] = (self.evaluated, self.saved)
-            return "eval" if evaluated != self.evaluated else "checkpoint" if saved != self.saved else "train"
-
-        return since
+        """Return a function that gives the phase of an optimizer's mark: eval, checkpoint or train."""
+        return phase_since_last(partial(attrgetter("evaluated", "saved"), self))
 
     def watch_evaluation(self, modules: Any) -> Callable[[], None]:
         """Count evaluations until the returned function is called; ``modules`` is torch.nn.modules.module.

@@ -21,6 +21,7 @@ from ..command.graphs import GRAPHS
 from ..command.settings import BY_ITSELF, LOADER, HookSettings
 from ..command.without_optimizer import timed_profile
 from ..command.without_optimizer.boundaries import BoundaryDetector
+from ..in_process.compiler import leave_out_recorder
 from ..in_process.exit_actions import finish_at_end
 from ..in_process.profilers import PROFILERS
 from ..process_rank import number_of
@@ -137,6 +138,7 @@ PATCHES: Mapping[str, Callable[[Any], Undo | None]] = {
     "torch.profiler.profiler": hooks.watch_exports,
     "deepspeed.runtime.engine": hooks.watch_updates,
     "torch.utils.data.dataloader": hooks.watch_batches,
+    "torch._dynamo.trace_rules": leave_out_recorder,
 }
 LOADER_PATCHES: Mapping[str, Callable[[Any, Path], Undo]] = {  # times batches in files of a folder
     "torch.utils.data._utils.fetch": batches.watch,

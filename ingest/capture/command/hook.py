@@ -19,6 +19,7 @@ from ...loop.step_boundary import STEP_NAME
 from .. import batches
 from ..between_steps import BETWEEN_STEPS, BetweenSteps
 from ..devices import current_gpu
+from ..in_process import compiler
 from ..in_process.exit_actions import finish_at_end
 from ..in_process.loader_waits import LOADER_WAITS, LoaderWaits
 from ..in_process.postponed import Postponed
@@ -42,7 +43,7 @@ BOUNDARY_SUFFIX = ".sign"  # in the names of files of a loop without an optimize
 
 watch_evaluation, watch_saving, watch_updates = BETWEEN_STEPS.watch_evaluation, BETWEEN_STEPS.watch_saving, UPDATES.watch
 watch_graphs, watch_batches = GRAPHS.watch, boundaries.watch_batches
-watch_profilers, watch_exports = PROFILERS.watch, PROFILERS.watch_exports
+watch_profilers, watch_exports, leave_out_recorder = PROFILERS.watch, PROFILERS.watch_exports, compiler.leave_out_recorder
 
 
 class Hook:

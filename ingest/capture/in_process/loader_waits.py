@@ -124,10 +124,14 @@ class LoaderWaits:
 
 def _timed_start(start: Callable[[Any], Any], watchers: list[LoaderWaits]) -> Callable[[Any], Any]:
     def timed(loader: Any) -> Any:
-        source, kept = _source(loader), getattr(loader, "_iterator", None) is not None  # with persistent workers
+        source, kept = None, False
+        with contextlib.suppress(Exception):  # a subclass may override any attribute
+            source = _source(loader)
+            kept = getattr(loader, "_iterator", None) is not None  # with persistent workers
         iterator = _through(watchers, start, loader, source, first=True, starts=not kept)
-        with contextlib.suppress(Exception):  # a subclass may return anything
-            setattr(iterator, SOURCE, source)
+        if hasattr(type(iterator), "_next_data"):  # not the iterator of a subclass, which the training may pickle
+            with contextlib.suppress(Exception):
+                setattr(iterator, SOURCE, source)
         return iterator
 
     return timed
@@ -155,8 +159,11 @@ def _through(
 def _source(loader: Any) -> WaitedDataset:
     dataset: Any = getattr(loader, "dataset", None)
     size = 0
-    with contextlib.suppress(Exception):  # an IterableDataset has no length, and a user's own may fail
-        size = len(dataset)
+    if (
+        getattr(loader, "_dataset_kind", 0) == 0
+    ):  # PyTorch does not ask for the length of an IterableDataset, which may take long
+        with contextlib.suppress(Exception):  # a user's own may fail
+            size = len(dataset)
     return WaitedDataset(type(dataset), size, id(dataset))
 
 

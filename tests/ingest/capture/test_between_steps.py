@@ -12,6 +12,8 @@ import pytest
 from sawtooth.ingest.capture.between_steps import BetweenSteps
 from sawtooth.ingest.capture.command.hook import Hook
 from sawtooth.ingest.capture.command.settings import HookSettings
+from sawtooth.ingest.capture.in_process.compiler import leave_out_recorder
+from sawtooth.ingest.capture.in_process.loader_waits import LoaderWaits
 
 torch = pytest.importorskip("torch")
 
@@ -92,3 +94,38 @@ def test_a_step_that_is_compiled_is_marked_and_the_compiler_warns_of_nothing(
     (marks,) = tmp_path.glob("marks-*.jsonl")
     assert len(marks.read_text().splitlines()) == 1 + 3
     assert not [warning for warning in recwarn if "monotonic_ns" in str(warning.message)]
+
+
+def test_the_compiler_leaves_the_recorder_out_where_a_function_is_no_graph(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """The recorder's functions run between the training's. Dynamo compiled them too and warned of their clocks and thread numbers."""
+    from torch._dynamo import trace_rules
+    from torch.optim import optimizer as optimizers
+    from torch.utils.data import DataLoader, dataloader
+
+    waits, rules = LoaderWaits(), list(trace_rules.SKIP_DIRS)
+    leave_waits, leave_out = waits.watch(dataloader), leave_out_recorder(trace_rules)
+    hook = Hook(HookSettings(tmp_path, 0, 1.0, None, 1, 1), loader_waits=waits)
+    handle = optimizers.register_optimizer_step_post_hook(hook.on_step)
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer, loader = torch.optim.SGD([weight], lr=0.1), DataLoader([1.0] * 8)
+
+    @torch.compile(backend="eager")
+    def epoch() -> None:
+        for batch in loader:
+            (weight.sum() * batch).sum().backward()
+            optimizer.step()
+
+    try:
+        for _ in range(3):
+            epoch()
+    finally:
+        handle.remove()
+        leave_waits()
+        leave_out()
+        hook.finish()
+    (marks,) = tmp_path.glob("marks-*.jsonl")
+    assert len(marks.read_text().splitlines()) == 1 + 3 * 8
+    assert not [warning for warning in recwarn if "Dynamo does not know how to trace" in str(warning.message)]
+    assert rules == trace_rules.SKIP_DIRS

@@ -69,3 +69,41 @@ def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypa
     leave()
     loaders.DataLoader([1], 3).__iter__()._next_data()
     assert since(0, "train") is None
+
+
+class _Iterable:
+    """A loader of an IterableDataset; asking for the length takes long."""
+
+    _dataset_kind = 1
+
+    def __init__(self) -> None:
+        self.dataset, self.asked = self, 0
+
+    def __len__(self) -> int:
+        self.asked += 1
+        return 1
+
+
+class _Broken:
+    @property
+    def dataset(self) -> Any:
+        raise RuntimeError("only of this subclass")
+
+
+@pytest.mark.parametrize("loader", [_Iterable(), _Broken()])
+def test_a_loader_of_any_kind_gives_its_own_iterator_unchanged(loader: Any) -> None:
+    """The training may copy and pickle an iterator that is not PyTorch's, so the recorder must add nothing to it."""
+    own = SimpleNamespace()
+    kind = type("DataLoader", (), {"__iter__": lambda self: own})
+    several = type("Several", (), {"_next_data": lambda self: 1})
+    loaders = SimpleNamespace(
+        DataLoader=kind, _SingleProcessDataLoaderIter=several, _MultiProcessingDataLoaderIter=type("Other", (several,), {})
+    )
+    waits = LoaderWaits()
+    since = waits.since_last()
+    leave = waits.watch(loaders)
+    assert kind.__iter__(loader) is own and not vars(own)  # type: ignore[attr-defined]
+    waited = since(0, "train")
+    assert waited is not None and waited.start_ns == waited.ns
+    assert not getattr(loader, "asked", 0), "PyTorch does not ask for the length"
+    leave()

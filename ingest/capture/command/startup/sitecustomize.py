@@ -32,6 +32,7 @@ PATCHES = {  # module of PyTorch or DeepSpeed -> function of HOOK that is called
     "torch.utils.data.dataloader": "watch_batches",
     "torch.utils.data._utils.fetch": "watch_loaders",
     "torch.utils.data._utils.pin_memory": "watch_pinning",
+    "torch._dynamo.trace_rules": "leave_out_recorder",
 }
 TRIAL_PATCHES: dict[str, Callable[[ModuleType], None]] = {}  # for `sawtooth try`: module -> function called after its import
 

@@ -1,0 +1,21 @@
+"""Phase of a step: what the loop did since the step before. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def phase_since_last(counts: Callable[[], tuple[int, int]]) -> Callable[[int], str]:
+    """Return a function that gives the phase of an optimizer's mark: eval, checkpoint or train.
+
+    It compares ``counts()``, of evaluations and saves, with its last call for the same optimizer. If both changed, the phase is eval.
+    """
+    before: dict[int, tuple[int, int]] = {}
+    began = counts()
+
+    def since(optimizer: int) -> str:
+        evaluated, saved = before.get(optimizer, began)
+        now = before[optimizer] = counts()
+        return "eval" if evaluated != now[0] else "checkpoint" if saved != now[1] else "train"
+
+    return since
