@@ -34,6 +34,7 @@ from sawtooth.analysis.units import in_words
 
 ONCE = {1: "once", 2: "twice"}
 MOST = 0.8  # share of the time: the rest of the steps only have the usual short stretches
+NOTABLE = 0.25  # of the mean per step: one long stretch in ten steps leaves 40 % of the mean to equal stretches in the others
 
 CHANGES = (
     CodeChange(
@@ -61,7 +62,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if context.is_trifle(lost):
         return
     few = steps_with_most(rows)
-    often = how_often(len(calls), steps) if len(calls) < steps or 2 * few > steps else f"in {few} of {steps} steps"
+    all_over = len(calls) < steps or 2 * few > steps or in_most_steps(rows, steps)
+    often = how_often(len(calls), steps) if all_over else f"in {few} of {steps} steps"
     line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
     title = f"Python on the host delays the launches {often}: {{cost}} a step{named.replace('{', '{{').replace('}', '}}')}"
@@ -101,11 +103,21 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 def steps_with_most(rows: Sequence[tuple[int, int, int | None]]) -> int:
     """Return in how few steps MOST of the time of ``rows`` (call, ns, step) lies."""
+    longest = list(accumulate(sorted(_time_in_steps(rows), reverse=True)))
+    return 1 + sum(ns < MOST * longest[-1] for ns in longest)
+
+
+def in_most_steps(rows: Sequence[tuple[int, int, int | None]], steps: int) -> bool:
+    """Return whether more than half of the steps have at least NOTABLE of the mean time of ``rows``."""
+    in_step = _time_in_steps(rows)
+    return 2 * sum(ns * steps >= NOTABLE * sum(in_step) for ns in in_step) > steps
+
+
+def _time_in_steps(rows: Sequence[tuple[int, int, int | None]]) -> list[int]:
     in_step: dict[int | None, int] = {}
     for _, ns, step in rows:
         in_step[step] = in_step.get(step, 0) + int(ns)
-    longest = list(accumulate(sorted(in_step.values(), reverse=True)))
-    return 1 + sum(ns < MOST * longest[-1] for ns in longest)
+    return list(in_step.values())
 
 
 def how_often(times: int, steps: int) -> str:

@@ -19,7 +19,7 @@ from sawtooth.analysis.findings.judging import Step
 from sawtooth.analysis.findings.judging import judge as judge_evidence
 from sawtooth.analysis.findings.model import Advice, Evidence
 from sawtooth.analysis.findings.rules import small_batch, steps_not_marked, workers_beyond_cores
-from sawtooth.analysis.findings.rules.python_between_operators import how_often, steps_with_most
+from sawtooth.analysis.findings.rules.python_between_operators import how_often, in_most_steps, steps_with_most
 from sawtooth.analysis.findings.rules.straggling_rank import RULE as STRAGGLING
 from sawtooth.analysis.replay.edits import WithoutWaits
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
@@ -244,6 +244,8 @@ def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: s
 def test_python_that_holds_up_one_step_is_not_said_of_each_step() -> None:
     assert steps_with_most([(1, 17, 4), (2, 6, 4), (3, 1, 1), (4, 1, 2)]) == 1  # 23 of 25
     assert steps_with_most([(1, 5, 1), (2, 5, 2), (3, 5, 3)]) == 3
+    assert in_most_steps([(k, 32 if k == 5 else 2, k) for k in range(10)], 10)  # the mean is 5: each step has 2 or more
+    assert not in_most_steps([(1, 32, 1), (2, 1, 2), (3, 1, 3)], 10)
 
 
 def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyPatch) -> None:
