@@ -17,10 +17,10 @@ EARLY_NS = 20_000  # clocks of host and GPU agree to a few microseconds after th
 EARLY_SHARE = 0.05  # share of the checked operations: fewer may be retried or repeated correlations
 LOOKED_AT = 200_000  # operations of a large recording: the share of more would be no more certain
 SHORTEST_NS = 500  # an empty kernel takes 1 µs on every GPU in use
-FEWEST = 20  # kernels: with fewer, the median may be that of a few fills
+FEWEST = 20  # kernels, or events of the host: with fewer, all may be short ones
 SLOWEST_NS = 30_000  # a tenth of all operators and calls is shorter than 6 µs in each of 90 intact traces, mostly than 1 µs
 FASTEST_NS = 1_000  # a tenth of all operators and calls is longer than 6 µs in each of 150 intact traces
-FEWEST_OF_HOST = 100  # operators and calls
+FEWEST_OF_HOST = 100  # operators and calls: of fewer, most may be long ones
 NOTHING_SHARE = 0.01  # of the kernels: no kernel lasts 0 ns, so their time is missing
 CUT_DOUBT = 0.005  # share of all operations: where some are too long, others may be too, up to the next one
 FOREIGN_SHARE = 0.05  # of the GPU's time, as for operations without a launch
@@ -74,7 +74,7 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         )
         headline = "The times are too long to be true: their unit is not microseconds."
         yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
-    if events >= FEWEST_OF_HOST and longest < FASTEST_NS:
+    if events >= FEWEST and longest < FASTEST_NS:
         sentence = f"Nine of ten operators and calls last less than {longest:,.0f} ns; such events take a few microseconds."
         headline = "The times are too short to be true: their unit is not microseconds."
         yield FailedCheck("times_too_short", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)

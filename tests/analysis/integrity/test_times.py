@@ -72,9 +72,12 @@ def test_one_operation_that_is_early_and_one_that_is_long_are_no_fault() -> None
     assert result_of(trace).failed == ()
 
 
-@pytest.mark.parametrize(("factor", "withheld"), [(1000, "long"), (10, None), (0.1, None), (0.001, "short")])
-def test_times_in_another_unit_are_the_headline(factor: float, withheld: str | None) -> None:
-    trace = matmul_loop(40)
+@pytest.mark.parametrize(
+    ("steps", "factor", "withheld"),
+    [(40, 1000, "long"), (40, 10, None), (40, 0.1, None), (40, 0.001, "short"), (6, 0.001, "short"), (6, 1, None)],
+)
+def test_times_in_another_unit_are_the_headline(steps: int, factor: float, withheld: str | None) -> None:
+    trace = matmul_loop(steps)
     for event in trace.events:
         event["ts"] *= factor
         event["dur"] *= factor
