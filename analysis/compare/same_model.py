@@ -16,6 +16,7 @@ from sawtooth.analysis.compare.significance.measured_steps import mean_of_all
 # Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half
 # of all shapes.
 ONE_SHAPE = 0.8
+FAR_MORE_WORK = 100  # times: ten times the width; another batch size leaves the weights equal
 
 
 class Models(NamedTuple):
@@ -37,8 +38,8 @@ def models_of(a: Side, b: Side) -> Models:
     share = alike(a.products, b.products)
     if share is None:
         kernels = shared_kernels(a.kernels, b.kernels)
-        other = kernels is not None and kernels < HARDLY_ANY
-        return Models(one_shape=False, other=other, by_kernels=other)
+        by_kernels = kernels is not None and kernels < HARDLY_ANY
+        return Models(one_shape=False, other=by_kernels or _nothing_alike(a, b), by_kernels=by_kernels)
     if sizes := _resized(a, b):
         return Models(one_shape=True, other=False, resized=sizes)
     one_shape = share >= ONE_SHAPE
@@ -55,7 +56,23 @@ def _resized(a: Side, b: Side) -> Mapping[int, int]:
     return resized(a.products, b.products) if weights_changed else {}
 
 
+def _nothing_alike(a: Side, b: Side) -> bool:
+    """Return whether sides with few products share neither a product nor a layer, and one does far more work."""
+    ratio = _work_ratio(a, b)
+    return (
+        ratio is not None
+        and ratio > FAR_MORE_WORK
+        and not set(a.products) & set(b.products)
+        and other_layers(a.weights, b.weights)
+    )
+
+
 def _other_work(a: Side, b: Side) -> bool:
     """Return whether a step of one side does more floating-point work, or the work is not known."""
+    ratio = _work_ratio(a, b)
+    return ratio is None or ratio - 1 > WORK_DIFFERS
+
+
+def _work_ratio(a: Side, b: Side) -> float | None:
     flops_a, flops_b = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
-    return not flops_a or not flops_b or max(flops_a, flops_b) / min(flops_a, flops_b) - 1 > WORK_DIFFERS
+    return max(flops_a, flops_b) / min(flops_a, flops_b) if flops_a and flops_b else None

@@ -55,6 +55,17 @@ def test_models_with_a_common_backbone_are_distinguished():
     assert compare(*(replace(one, weights=w) for one, w in zip((a, b), weights, strict=True))).other_model
 
 
+def test_a_small_network_and_a_large_one_of_other_layers_are_two_models():
+    runs = [run_of(name * 16, metrics={"flops_per_step": flops}) for name, flops in (("a", 8e11), ("b", 3e8), ("c", 4e11))]
+    large, small, nearly = (of_shapes(run, shapes) for run, shapes in zip(runs, ("abcdefg", "xy", "xy"), strict=True))
+    lstm, mlp = frozenset({("embedding", (1024, 8000)), ("addmm", (1024, 8000))}), frozenset({("addmm", (256, 256))})
+    for a, b in ((large, small), (small, large)):
+        weights = (lstm, mlp) if a is large else (mlp, lstm)
+        assert compare(*(replace(one, weights=w) for one, w in zip((a, b), weights, strict=True))).other_model
+    assert not compare(replace(large, weights=lstm), replace(small, weights=lstm)).other_model  # another batch size
+    assert not compare(replace(large, weights=lstm), replace(nearly, weights=mlp)).other_model  # about as much work
+
+
 def test_one_set_of_shapes_is_one_batch_however_operations_are_counted():
     a, b = (
         run_of(best_ms=60.0, metrics={"flops_per_step": 2e11}),
