@@ -203,7 +203,8 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     suffice = not inline and enough is not None and enough <= workers  # additional workers would only share the cores
     changes: tuple[CodeChange, ...]
     if crowded:
-        fix, changes = (of_limit, ()) if no_core else (CPU_LIMITS, (cheaper_batch(facts),))
+        then = "Then load in worker processes." if inline else ""
+        fix, changes = (followed_by(of_limit, then), ()) if no_core else (CPU_LIMITS, (cheaper_batch(facts),))
     elif suffice:
         fix, changes = followed_by(cheaper_advice(facts), workers_needed(facts, after_ms or rest_ms)), ()
     else:

@@ -32,7 +32,7 @@ from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import CELLS, calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
-from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
+from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import KernelTimeEstimate, KernelWork, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work
@@ -79,7 +79,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": one product for the inputs of all time steps, one for each gradient of a weight.",
             ),
             note="Predicted with one product for all inputs, one per weight gradient, no sums of gradients, and one product per time step in a single "
-            "call. They run in TF32, cuDNN's default for FP32.",
+            "call. They run in TF32, cuDNN's default for FP32; the slow end of the range is without TF32.",
             risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
             changes=CHANGES,
         ),
@@ -141,10 +141,13 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: GpuPea
         products = rows[rows["category"] == "gemm"]
         for _, part in products.groupby(["step", "flop_signature_id", "flop_operator"]):
             first = part.iloc[0]
-            work = product_work(first.flop_operator, first.flop_dims, first.flop_strides, CUDNN)
-            if work is not None:
-                batches |= {work.products[0].m} if rows is mine.forward else set()
-                _time_products(part, work, batches, gpu, kept, edges)
+            fast, slow = (
+                product_work(first.flop_operator, first.flop_dims, first.flop_strides, dtype) for dtype in (CUDNN, "fp32")
+            )
+            if fast is None or slow is None:
+                continue
+            batches |= {fast.products[0].m} if rows is mine.forward else set()
+            _time_products(part, fast, slow if product_dtype(first) == "fp32" else fast, batches, gpu, kept, edges)
     cell = mine.both[mine.both["category"] == "rnn"]
     stay = {*kept, *cell["gpu_op_id"].tolist()}
     gone = [op for op in dict.fromkeys([*mine.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
@@ -160,11 +163,18 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: GpuPea
 
 
 def _time_products(
-    part: pd.DataFrame, work: KernelWork, batches: set[float], gpu: GpuPeaks, kept: list[int], edges: dict[str, list[int]]
+    part: pd.DataFrame,
+    work: KernelWork,
+    slow: KernelWork,
+    batches: set[float],
+    gpu: GpuPeaks,
+    kept: list[int],
+    edges: dict[str, list[int]],
 ) -> None:
     """Add the remaining kernels of one step's products of one shape, with their new times.
 
-    Half of the products stay separate, the others become one product.
+    Half of the products stay separate, the others become one product. ``slow`` is the same work if cuDNN may not use TF32. It
+    gives the longest time.
     """
     calls = part.sort_values("start_ns").drop_duplicates("flop_op_id")
     product = work.products[0]
@@ -173,11 +183,16 @@ def _time_products(
     alone = calls.iloc[:0] if of_weights else calls.iloc[1::2]
     together = calls.drop(alone.index)
     recorded = part.groupby("flop_op_id")["dur_ns"].sum()
-    each = estimate(work, gpu)
-    whole = estimate(_batched(work, len(together), of_weights), gpu)
+    each = _between(estimate(work, gpu), estimate(slow, gpu))
+    whole = _between(*(estimate(_batched(either, len(together), of_weights), gpu) for either in (work, slow)))
     for rows, time, calls_in_one in ((alone, each, 1), (together.iloc[:1], whole, len(together))):
         for row in rows.itertuples():
             _keep(row, time, int(recorded[row.flop_op_id]) * calls_in_one, kept, edges)
+
+
+def _between(likely: KernelTimeEstimate | None, slow: KernelTimeEstimate | None) -> KernelTimeEstimate | None:
+    """Return ``likely`` with its interval extended to that of ``slow``; None if either is unknown."""
+    return replace(likely, high=max(likely.high, slow.high)) if likely is not None and slow is not None else None
 
 
 def _keep(row: Any, time: KernelTimeEstimate | None, recorded_ns: int, kept: list[int], edges: dict[str, list[int]]) -> None:

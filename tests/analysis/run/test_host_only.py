@@ -756,7 +756,7 @@ def test_waits_for_a_core_are_not_reported_as_disk_waits(tmp_path: Path) -> None
     assert finding.title.endswith(": this host has no free core: 2 cores are busy 99 % of the time, and 5.1 tasks want one")
     assert "workers-beyond-cores" not in {finding.rule for finding in crowded}, "one finding says so"
     assert finding.action is not None and finding.action.short == "Ask for more cores"
-    assert finding.predicted_step_ms is None
+    assert finding.action.sentence.endswith("Then load in worker processes.") and finding.predicted_step_ms is None
     has_core = HostLoad({**busy.means, "main_waits_pct": 4.0}, {}, 9)
     crowded, _ = check_host(replace(result, telemetry=RunTelemetry((), host=has_core)))
     finding = next(finding for finding in crowded if finding.rule == "data-loader-starves-gpu")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.replay.edits import WithoutHostCause
+from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause
 from sawtooth.analysis.run.model import Finding, RunResult
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
@@ -286,6 +286,25 @@ def test_cells_inside_one_call_are_launched_without_their_operators() -> None:
     assert cells is not None
     quick = [edit for edit in cells.edits if isinstance(edit, WithoutHostCause)]
     assert {edit.cause for edit in quick} == {"launch_bound", "python_host"} and all(edit.calls for edit in quick)
+
+
+def test_a_recurrent_layer_without_tf32_is_in_the_interval(tmp_path: Path) -> None:
+    """The interval of nn.LSTM contains products in FP32.
+
+    cuDNN's default is TF32, but a script may turn it off. Without it, products of this size take more than three times as long.
+    """
+    trace = ChromeTrace()
+    for k in range(4):
+        trace.step(k + 1, 8000 * k, 8000 * (k + 1))
+        for at in range(8000 * k + 10, 8000 * k + 3850, 320):
+            trace.op("aten::lstm_cell", at, at + 280, [[256, 1024], [256, 1024]], FLOAT)
+            for start in (at + 5, at + 135):
+                trace.op("aten::addmm", start, start + 120, [[4096], [256, 1024], [1024, 4096]], ["float"] * 3)
+                trace.launch((start + 5, start + 10), (start + 12, start + 115), "ampere_sgemm_128x128_tn")
+    cells = of_rule(analysed(tmp_path, trace), "recurrent-cells")
+    assert cells is not None
+    products = next(edit for edit in cells.edits if isinstance(edit, TimedOps))
+    assert sum(products.high_ns) > 3 * sum(products.dur_ns) > 3 * sum(products.low_ns)
 
 
 def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_launches(tmp_path: Path) -> None:
