@@ -1,7 +1,8 @@
 """A checkpoint is written inside the loop.
 
 What it checks
-    Steps that copy many tensors to host memory, or at least two large tensors to pageable memory.
+    Steps that copy many tensors to host memory, or at least two large tensors to pageable memory. In a run without GPU work: the
+    recorded time of ``torch.save`` between steps.
 Why it costs time
     ``torch.save`` copies every parameter with a separate wait, and then writes the file. Meanwhile the GPU has no work.
 What to do
@@ -19,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.judging import severity_of
+from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule, advise
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_LESS, checkpoint_calls, checkpoint_copies
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
-from sawtooth.analysis.run.model import CodeChange, Explains
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_bytes, in_words
 
 CHANGES = (
@@ -34,6 +36,9 @@ CHANGES = (
     ),
     CodeChange("Lightning", "ModelCheckpoint(every_n_train_steps=2)", "ModelCheckpoint(every_n_train_steps=1000)"),
     CodeChange("Transformers", "TrainingArguments(save_steps=2)", "TrainingArguments(save_steps=1000)"),
+)
+LESS_OFTEN = CodeChange(
+    "PyTorch", "if step % 2 == 0:\n    torch.save(state, path)", "if step % 1000 == 0:\n    torch.save(state, path)"
 )
 
 
@@ -73,6 +78,23 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
+def check_host(result: RunResult) -> Iterator[Finding]:
+    """Yield a finding if checkpoints between steps take a relevant share of a run without GPU work."""
+    host = result.host
+    saving_ms = dict(host.parts.apart_ms).get("checkpoint", 0.0) if host is not None and host.parts is not None else 0.0
+    if host is None or not host.steps or saving_ms < ONE_LINE.share * host.total_ms:
+        return
+    advice = Advice(
+        f"Checkpoints between training steps take {in_words(saving_ms)} of each {in_words(host.total_ms)} step on average",
+        SAVE_LESS,
+        note="The time of the steps in which the loop saved, beyond that of usual steps.",
+        risk=LOSES_MORE,
+        changes=(LESS_OFTEN, *CHANGES[1:]),
+    )
+    judgement = Judgement(severity_of(saving_ms / host.total_ms), "medium", ceiling_ms_per_step=saving_ms)
+    yield advise(RULE.slug, Evidence(advice), judgement, RULE.explains)
+
+
 RULE = Rule(
     "checkpoint-in-the-loop",
     measure,
@@ -80,4 +102,5 @@ RULE = Rule(
     explains=Explains(("host_sync", "python_host"), called="checkpoints in the loop"),
     requires=("steps",),
     threshold=ONE_LINE,
+    of_the_host=check_host,
 )

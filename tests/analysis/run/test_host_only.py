@@ -496,6 +496,28 @@ def test_waits_outside_the_profiled_steps_are_those_of_the_marks(tmp_path: Path)
     assert "Waiting for an epoch's first batch" in text.text(result)
 
 
+def test_checkpoints_between_the_steps_are_named(tmp_path: Path) -> None:
+    """Checkpoints between the steps of a run without GPU work are named, with their time per step.
+
+    Every tenth of the 400 steps saves for 20 ms more than the other steps, which take 10 ms.
+    """
+    marks, end_ns = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: 0), 0
+    for step in range(400):
+        saves = step % 10 == 5
+        end_ns += (30 if saves else 10) * 1_000_000
+        marks.mark(step, now_ns=end_ns, phase="checkpoint" if saves else "train", waited=(1_000_000, 0, 0))
+    marks.close()
+    data = DataFolder(tmp_path / "data").create()
+    traced = prepared(data, loop().write(tmp_path / "host.json")).recordings
+    recordings = (*traced, *prepared(data, tmp_path / "marks.jsonl").recordings)
+    library = Library(data)
+    result = result_of(register_run(data, recordings, "saves", {}, facts=UserFacts(**TIMED)), library)
+    library.close()
+    (finding,) = [each for each in result.findings if each.rule == "checkpoint-in-the-loop"]
+    assert finding.ceiling_ms_per_step == pytest.approx(2.0, rel=0.05) and finding.predicted_step_ms is None
+    assert finding.action is not None and finding.action.short == "Save checkpoints less often"
+
+
 def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
     """Advice against loading in the training process includes a number of workers.
 
