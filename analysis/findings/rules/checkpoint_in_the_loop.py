@@ -38,7 +38,9 @@ CHANGES = (
     CodeChange("Transformers", "TrainingArguments(save_steps=2)", "TrainingArguments(save_steps=1000)"),
 )
 LESS_OFTEN = CodeChange(
-    "PyTorch", "if step % 2 == 0:\n    torch.save(state, path)", "if step % 1000 == 0:\n    torch.save(state, path)"
+    "PyTorch",
+    'if step % 2 == 0:\n    torch.save(state, f"{path}/state.pt")',
+    'if step % 1000 == 0:\n    torch.save(state, f"{path}/state.pt")',
 )
 
 

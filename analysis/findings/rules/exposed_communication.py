@@ -35,13 +35,20 @@ DDP_CHANGES = (
         "PyTorch",
         "model = DDP(model)",
         "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook\n"
-        "model = DDP(model, gradient_as_bucket_view=True, bucket_cap_mb=100)\n"
+        "model = DDP(model, gradient_as_bucket_view=True)\n"
         "model.register_comm_hook(None, bf16_compress_hook)   # NCCL only",
     ),
     CodeChange(
-        "Lightning", 'Trainer(strategy="ddp")', "Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True, bucket_cap_mb=100))"
+        "Lightning",
+        'Trainer(strategy="ddp")',
+        "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook\n"
+        "Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True, ddp_comm_hook=bf16_compress_hook))   # NCCL only",
     ),
-    CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., ddp_bucket_cap_mb=100)"),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(...)",
+        "TrainingArguments(..., gradient_accumulation_steps=4)   # communicates once for 4 batches; adapt the learning rate",
+    ),
 )
 FSDP_CHANGES = (
     CodeChange(
@@ -78,7 +85,7 @@ LINK_CHANGES = (
         "PyTorch", "python train.py", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH python train.py   # which path it takes"
     ),
 )
-BUCKETS_RISK = "Compressed gradients lose precision; larger buckets start later."
+BUCKETS_RISK = "Compressed gradients lose precision. Accumulation makes the batch of an update larger."
 BESIDE_RISK = "Communication beside kernels takes some of their multiprocessors and memory bandwidth."
 OVERLAP = Action(
     "Overlap",

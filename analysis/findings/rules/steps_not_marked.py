@@ -42,6 +42,9 @@ CHANGES = (
 )
 
 
+# vLLM names each iteration after its requests: execute_context_0(0)_generation_32(32), in some builds execute_32_context_….
+OF_SERVER = r"^execute_(\d+_)?context_\d+.*_generation_\d+"
+
 NSIGHT_CHANGES = (
     CodeChange(
         "PyTorch",
@@ -58,6 +61,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     marked_by_run = context.rank.best.source == "marks" and not none
     if context.rank.step_source in MARKED or annotated or marked_by_run:
         return
+    serves = bool(context.recording.named(OF_SERVER))
+    if serves and not none:
+        return  # The server calls the profiler, and its iterations were found.
     yield Evidence(
         Advice(
             "The trace marks no steps, so nothing can be said per step"
@@ -65,10 +71,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             else f"The trace marks no profiler steps: {len(context.rank.counted)} were {FOUND_BY[context.rank.step_source]}",
             Action("Mark", "each step with an NVTX range")
             if nsight
+            else Action("Profile", "more iterations of the server", ", so that steps can be found by what they repeat.")
+            if serves
             else Action("Call", "profiler.step() after each step", ", with a schedule."),
             note="This does not change the step time.",
             risk="None.",
-            changes=NSIGHT_CHANGES if nsight else CHANGES,
+            changes=NSIGHT_CHANGES if nsight else () if serves else CHANGES,
         ),
         confidence="high",
         severity="warning" if none else "info",

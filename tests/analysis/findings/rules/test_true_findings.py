@@ -307,6 +307,17 @@ def test_a_recurrent_layer_without_tf32_is_in_the_interval(tmp_path: Path) -> No
     assert sum(products.high_ns) > 3 * sum(products.dur_ns) > 3 * sum(products.low_ns)
 
 
+def test_one_iteration_of_a_server_asks_for_more_of_them(tmp_path: Path) -> None:
+    """One recorded iteration of vLLM asks for more iterations. A server's user cannot call profiler.step()."""
+    trace = ChromeTrace()
+    trace.host("user_annotation", "execute_32_context_0(0)_generation_32(5000)", 0, 900)
+    for start in range(5, 805, 100):
+        trace.op("aten::mm", start, start + 90, [[64, 64], [64, 64]], FLOAT)
+        trace.launch((start + 3, start + 7), (start + 10, start + 95), "sm90_xmma_gemm_bf16bf16")
+    found = of_rule(analysed(tmp_path, trace), "steps-not-marked")
+    assert found is not None and "Profile more iterations" in found.fix and not found.changes
+
+
 def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_launches(tmp_path: Path) -> None:
     """A step whose kernels are launched for the first time gives no finding about launches.
 
