@@ -308,7 +308,10 @@ def test_a_recurrent_layer_without_tf32_is_in_the_interval(tmp_path: Path) -> No
 
 
 def test_one_iteration_of_a_server_asks_for_more_of_them(tmp_path: Path) -> None:
-    """One recorded iteration of vLLM asks for more iterations. A server's user cannot call profiler.step()."""
+    """One recorded iteration of vLLM asks for more iterations.
+
+    A server's user cannot call profiler.step().
+    """
     trace = ChromeTrace()
     trace.host("user_annotation", "execute_32_context_0(0)_generation_32(5000)", 0, 900)
     for start in range(5, 805, 100):
