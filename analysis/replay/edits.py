@@ -181,15 +181,12 @@ def _nodes_of_calls(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[n
 
 
 def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> ReplayProblem:
-    """Lengthen the gaps before these operations' launches by the host time of more launches.
-
-    Each takes the mean host time of a launch. Host time above BETWEEN_CALLS_NS is other work and does not count. The casts of 96
-    recordings under autocast take 1.08 times this mean, but 1.7 times the median (docs/evidence/accuracy.md).
-    """
+    """Lengthen the gaps before these operations' launches by the mean host time of more launches."""
     host, ops = problem.host, problem.ops
     usual = host.launches & (host.pred >= 0)
     if not usual.any():
         return problem
+    # Casts under autocast take 1.08 times this mean, but 1.7 times the median (96 recordings, docs/evidence/accuracy.md).
     launch_ns = int(np.minimum((host.gap + host.own)[usual], BETWEEN_CALLS_NS).mean())
     added_ns = np.zeros(len(host), np.int64)
     hit = np.isin(ops.op, np.array(list(launches), np.int64)) & (ops.node >= 0)

@@ -147,7 +147,8 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: GpuPea
             if fast is None or slow is None:
                 continue
             batches |= {fast.products[0].m} if rows is mine.forward else set()
-            _time_products(part, fast, slow if product_dtype(first) == "fp32" else fast, batches, gpu, kept, edges)
+            works = (fast, slow if product_dtype(first) == "fp32" else fast)
+            _time_products(part, works, batches, gpu, kept, edges)
     cell = mine.both[mine.both["category"] == "rnn"]
     stay = {*kept, *cell["gpu_op_id"].tolist()}
     gone = [op for op in dict.fromkeys([*mine.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
@@ -164,8 +165,7 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: GpuPea
 
 def _time_products(
     part: pd.DataFrame,
-    work: KernelWork,
-    slow: KernelWork,
+    works: tuple[KernelWork, KernelWork],
     batches: set[float],
     gpu: GpuPeaks,
     kept: list[int],
@@ -173,9 +173,10 @@ def _time_products(
 ) -> None:
     """Add the remaining kernels of one step's products of one shape, with their new times.
 
-    Half of the products stay separate, the others become one product. ``slow`` is the same work if cuDNN may not use TF32. It
-    gives the longest time.
+    Half of the products stay separate, the others become one product. ``works`` is the work of one product as cuDNN does it by
+    default, and if it may not use TF32.
     """
+    work, slow = works
     calls = part.sort_values("start_ns").drop_duplicates("flop_op_id")
     product = work.products[0]
     # The product sums over the batch, so it is the gradient of a weight.
