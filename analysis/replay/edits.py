@@ -186,8 +186,7 @@ def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> Repla
     usual = host.launches & (host.pred >= 0)
     if not usual.any():
         return problem
-    # Casts under autocast take 1.08 times this mean, but 1.7 times the median (96 recordings, docs/evidence/accuracy.md).
-    launch_ns = int(np.minimum((host.gap + host.own)[usual], BETWEEN_CALLS_NS).mean())
+    launch_ns = int(np.minimum((host.gap + host.own)[usual], BETWEEN_CALLS_NS).mean())  # autocast: docs/evidence/accuracy.md
     added_ns = np.zeros(len(host), np.int64)
     hit = np.isin(ops.op, np.array(list(launches), np.int64)) & (ops.node >= 0)
     np.add.at(added_ns, ops.node[hit], [launch_ns * launches[op] for op in ops.op[hit].tolist()])
