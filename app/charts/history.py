@@ -51,6 +51,7 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
     """
     worst = rows.sort_values("busy").iloc[0]
     title = f"{fmt.clean(str(worst['run']), 40)} waits most: its GPU is busy {fmt.share(worst['busy'])} of a step"
+    top = max(float(rows["mfu"].max()) * 1.2, 0.1)
     figure = go.Figure()
     figure.add_scatter(
         x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", showlegend=False, line={"color": MUTED.on(dark), "width": 1, "dash": "dot"}
@@ -58,8 +59,8 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
     figure.add_scatter(
         x=rows["busy"],
         y=rows["mfu"],
-        mode="markers+text" if len(rows) <= NAMED else "markers",
-        text=[fmt.plain(str(name), 24) for name in rows["run"]],
+        mode="markers+text",
+        text=_names_with_room(rows, top),
         textposition="top center",
         showlegend=False,
         marker={"size": 10, "color": ACCENT.on(dark), "opacity": 0.8},
@@ -73,11 +74,29 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
     figure.update_xaxes(
         title={"text": "share of the step in which the GPU is busy"}, tickformat=".0%", range=[0, 1.05], zeroline=False
     )
-    figure.update_yaxes(
-        title={"text": "MFU"}, tickformat=".0%", range=[0, max(float(rows["mfu"].max()) * 1.2, 0.1)], zeroline=False
-    )
+    figure.update_yaxes(title={"text": "MFU"}, tickformat=".0%", range=[0, top], zeroline=False)
     columns = {"run": "Run", "busy": "GPU busy", "mfu": "MFU"}
     return Chart(figure=figure, title=title, alt=f"{title}.", table=rows, columns=columns, metrics=("mfu", "gpu_busy_share"))
 
 
-NAMED = 14  # runs with names next to their dots: more names would overlap
+# The size of a name above its dot, as shares of the axes of a picture that is 560 pixels wide and 270 high.
+LETTER_WIDTH, NAME_HEIGHT, ABOVE = 0.0135, 0.075, 0.02
+
+
+def _names_with_room(rows: pd.DataFrame, top: float) -> list[str]:
+    """Return the names of the dots, "" for a name that would cover another name or dot.
+
+    Runs that wait most are named first, because the title is about them. The others have their names on hover.
+    """
+    dots = {run: (busy, mfu / top) for run, busy, mfu in zip(rows.index, rows["busy"], rows["mfu"], strict=True)}
+    names = dict.fromkeys(rows.index, "")
+    taken: list[tuple[float, float, float, float]] = []  # left, right, low and high end of the names so far
+    for run in rows.sort_values("busy").index:
+        name, (x, y) = fmt.plain(str(rows.loc[run, "run"]), 24), dots[run]
+        half = LETTER_WIDTH * len(name) / 2
+        box = (x - half, x + half, y + ABOVE, y + ABOVE + NAME_HEIGHT)
+        covers = any(box[0] < a < box[1] and box[2] < b < box[3] for other, (a, b) in dots.items() if other != run)
+        if not covers and all(box[1] < a or b < box[0] or box[3] < low or high < box[2] for a, b, low, high in taken):
+            taken.append(box)
+            names[run] = name
+    return list(names.values())

@@ -36,5 +36,5 @@ def causes(comparison: Comparison) -> None:
     changes = cause_changes(step_parts.bars(comparison, steps[0]), dark=frame.dark())
     if changes is not None:
         with st.container(gap="xxsmall"):
-            cards.title("What changed, by cause")
+            cards.title("Change of the step, by cause")
             st.html(_HTML.causes(changes))

@@ -97,7 +97,7 @@ def _narrow(rows: pd.DataFrame) -> None:
 
 def _by_busy(rows: pd.DataFrame) -> None:
     placed = rows.drop_duplicates("id").dropna(subset=["busy_share", "mfu_share"])
-    placed = placed.rename(columns={"busy_share": "busy", "mfu_share": "mfu"})
+    placed = placed.reset_index(drop=True).rename(columns={"busy_share": "busy", "mfu_share": "mfu"})
     if len(placed) >= COMPARED_FROM:
         panel.show(history.mfu_by_busy(placed[["run", "busy", "mfu"]], dark=frame.dark()), "mfu-by-busy")
 

@@ -193,7 +193,8 @@ def _why_missed(comparison: Comparison, prediction: Prediction) -> str | None:
 def _from_to(row: RunRow) -> str:
     """Return a part of the step on both sides, such as "kernel launches (6.73 ms → 1.20 ms)"."""
     bar = WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b))
-    return f"{bar.label} ({fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)})"
+    before, after = (fmt.duration_ms(ms) if ms else "none" for ms in (bar.ms_a, bar.ms_b))
+    return f"{bar.label} ({before} → {after})"
 
 
 def _came_to(comparison: Comparison, ms: float) -> str:

@@ -185,3 +185,11 @@ def test_the_picture_has_every_choice_in_the_colours_of_what_remains() -> None:
             headline_length.words("".join(piece for kind, piece in state["title"] if kind != "badge"))
             <= headline_length.MOST_WORDS
         )
+
+
+def test_a_choice_with_a_change_outside_the_plan_is_some_of_all_changes() -> None:
+    result, stairs = stairs_of((80.0, 70.0, 90.0), (75.0, 65.0, 88.0), (70.0, 60.0, 85.0))
+    planned = replace(stairs, planned=2)
+    assert lines(planned, 0b011, result)[1].startswith("Both changes: ")
+    assert lines(planned, 0b101, result)[1].startswith("Two of three changes: "), "two are planned, but not these two"
+    assert lines(planned, 0b111, result)[1].startswith("All three changes: ")
