@@ -20,6 +20,7 @@ NO_BETTER = 0.01  # Share of a value. A smaller change is not called better or w
 # A share counts as unchanged if it moves by less than half a point and by less than a tenth of itself.
 SAME_POINTS, SAME_SHARE = 0.005, 0.1
 MOSTLY_KNOWN = 0.05  # Share of the computing time that may be in kernels whose tensor-core use is unknown.
+# Metrics that are computed from the step time, and metrics that are computed from the counted operations.
 RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
 RESTS_ON_FLOPS = (
     "flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency", "mfu_factor_flop_kernels",
@@ -45,13 +46,13 @@ def of_metric(comparison: Comparison, change: MetricChange) -> RowWord:
         return "not_comparable"
     if change.key in RESTS_ON_FLOPS and comparison.partly_counted:
         return "not_comparable"
-    if change.key == "tensor_core_time_share" and _unknown(comparison):
+    if change.key == "tensor_core_time_share" and _tensor_core_use_unknown(comparison):
         return "not_comparable"
     from_step_time = change.key == STEP or change.key in RESTS_ON_STEP
-    if _none_to_claim(
+    if _may_be_unchanged(
         comparison, change.key, (change.a, change.b), from_step_time=from_step_time, unit=METRICS[change.key].unit
     ):
-        return _unclaimed(comparison, (change.a, change.b), from_step_time=from_step_time)
+        return _word_if_unchanged(comparison, (change.a, change.b), from_step_time=from_step_time)
     if comparison.disagreement is not None and change.key in OF_THE_PROFILE:
         return "profiles_alone"
     return _word_of_change(comparison, change.key, METRICS[change.key].better, (change.a, change.b))
@@ -65,15 +66,15 @@ def of_audit(comparison: Comparison, line: AuditChange) -> RowWord:
     if key in RESTS_ON_FLOPS and comparison.partly_counted:
         return "not_comparable"
     from_step_time = key in RESTS_IN_AUDIT or key.startswith("energy")
-    if _none_to_claim(comparison, key, (line.a, line.b), from_step_time=from_step_time, unit=line.row.unit):
-        return _unclaimed(comparison, (line.a, line.b), from_step_time=from_step_time)
+    if _may_be_unchanged(comparison, key, (line.a, line.b), from_step_time=from_step_time, unit=line.row.unit):
+        return _word_if_unchanged(comparison, (line.a, line.b), from_step_time=from_step_time)
     return _word_of_change(comparison, key, line.row.better, (line.a, line.b))
 
 
-def _none_to_claim(
+def _may_be_unchanged(
     comparison: Comparison, key: str, readings: tuple[Reading, Reading], *, from_step_time: bool, unit: str
 ) -> bool:
-    """Return whether two runs of one program may differ by as much as these readings.
+    """Return whether two runs of one unchanged program may differ as much as these readings do.
 
     ``from_step_time`` says that the metric is computed from the step time.
     """
@@ -91,8 +92,8 @@ def _none_to_claim(
     return key in OF_A_STEP or visible is None or abs(b - a) <= visible * largest
 
 
-def _unclaimed(comparison: Comparison, readings: tuple[Reading, Reading], *, from_step_time: bool) -> RowWord:
-    """Return the word for a change that is not claimed: "cannot_tell" if nothing bounds it."""
+def _word_if_unchanged(comparison: Comparison, readings: tuple[Reading, Reading], *, from_step_time: bool) -> RowWord:
+    """Return the word for a change that may be none: "cannot_tell" if nothing bounds it, else "not_measurable"."""
     unbounded = any(reading.low is not None and reading.high is None for reading in readings)
     return "cannot_tell" if unbounded or (from_step_time and comparison.answer == "cannot_tell") else "not_measurable"
 
@@ -114,7 +115,7 @@ def _word_of_change(comparison: Comparison, key: str, better: str, readings: tup
     return word if key in RESULTS or key.startswith("energy") or word == follows else "changed"
 
 
-def _unknown(comparison: Comparison) -> bool:
+def _tensor_core_use_unknown(comparison: Comparison) -> bool:
     """Return whether a side spends much time in kernels whose tensor-core use is not known."""
     runs = (run for side in (comparison.a, comparison.b) for run in side.runs)
     return any((run.metrics["tensor_core_unknown_share"].value or 0.0) > MOSTLY_KNOWN for run in runs)
@@ -123,7 +124,7 @@ def _unknown(comparison: Comparison) -> bool:
 def _may_be_equal(a: Reading, b: Reading) -> bool:
     """Return whether two readings' intervals overlap.
 
-    Without intervals, return whether two runs of one program differ by as much.
+    Without intervals, return whether they differ by less than two runs of one unchanged program may.
     """
     if a.value is None or b.value is None:
         return False

@@ -32,11 +32,13 @@ class ChainLine:
 class ChainChange:
     """The change from one run of the chain to the next.
 
-    ``fixed`` are the rules whose findings the next run no longer has. ``before_ms`` and ``after_ms`` are the measured
-    step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. If there
-    is none, it is the prediction for the fix with the largest gain, or for the other batch size. It is None without any
-    prediction, or if this run tried another number than advised. All times are for the work in one step of the earlier run. ``work`` is the work in a step of this run
-    divided by that of the run before. ``verdict`` is the answer of the comparison.
+    ``fixed`` are the rules whose findings the later run no longer has. ``before_ms`` and ``after_ms`` are the measured
+    step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. Without
+    such a prediction, it is that of the fix with the largest gain. If the batch size changed, it is the prediction for
+    the new size. It is None without a prediction, or if the later run uses another number than the advised one.
+
+    All times are for the work in one step of the earlier run. ``work`` is the work in a step of the later run divided by
+    the work in a step of the earlier run. ``verdict`` is the answer of the comparison.
     """
 
     fixed: tuple[str, ...]

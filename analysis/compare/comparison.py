@@ -1,7 +1,8 @@
 """Compare two runs, or several recordings per side.
 
 The verdict and the first waterfall are about the runs' best step times. A second waterfall explains the change of the mean
-device step of the profiles. Both sum exactly. Swapping the sides negates every change. A run compared with itself has none.
+device step of the profiles. The parts of each waterfall sum exactly to its change. Swapping the sides negates every change. A
+run compared with itself has no change.
 """
 
 from __future__ import annotations
@@ -239,9 +240,10 @@ def _is_slower(best: StepTimes, rate: Throughput | None) -> bool:
 def _differences(
     a: Side, b: Side, fixed: Sequence[Finding], new: Sequence[Finding], sizes: Mapping[int, int], *, slower: bool
 ) -> tuple[SetupDifference, ...]:
-    """Return the differences: the faster side does not need advice that the slower side gets.
+    """Return the differences in set-up, and the findings of the slower side that the faster side does not have.
 
-    So swapping the sides swaps the values of each difference. ``fixed`` and ``new`` are the findings of A and of B alone.
+    Therefore swapping the sides swaps the values of each difference. ``fixed`` are findings that only A has, ``new`` those that
+    only B has.
     """
     if slower:
         return differences(a.traits, b.traits, b.first.findings, new, sizes, of_b=True)

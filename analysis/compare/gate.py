@@ -19,7 +19,8 @@ from sawtooth.ingest.errors import UsageError
 
 PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
 BEST = "best_step_time_ms"
-GROSS = 3.0  # Factor. No ratio of two step times from traces had the wrong direction by as much, so it needs no interval.
+# Factor between two step times from traces. No recorded pair that differed by this factor had the wrong direction.
+GROSS = 3.0
 _PATTERN = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+\-−])\s*(\d+(?:\.\d+)?|\.\d+)\s*(.*?)\s*")
 UNITS: dict[str, dict[str, float]] = {
     "ms": {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3},

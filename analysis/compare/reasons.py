@@ -57,14 +57,14 @@ _HOST_COST = "recording it slows the host, which alone makes profiled steps diff
 _CHECKS = (
     _Check("gpu", "GPU", "times on different GPUs cannot show the effect of the change", lambda _, rank: rank.device_name),
     _Check("world_size", "World size", "the ranks share the work differently", lambda _, rank: rank.trace.world_size),
-    _Check("ranks", "Ranks recorded", "the slowest of other ranks is another rank", lambda run, _: len(run.ranks)),
+    _Check("ranks", "Ranks recorded", "the slowest recorded rank may be another one", lambda run, _: len(run.ranks)),
     _Check("torch", "PyTorch version", "its kernels and host cost differ", lambda _, rank: rank.trace.torch_version),
     _Check("runtime", "CUDA or HIP runtime", "libraries choose other kernels", lambda _, rank: rank.trace.runtime_version),
     _Check("record_shapes", "record_shapes", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.record_shapes)),
     _Check("profile_memory", "profile_memory", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.profile_memory)),
     _Check("with_stack", "with_stack", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_stack)),
     _Check("with_modules", "with_modules", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_modules)),
-    _Check("step_source", "What marks a step", "a step may mean something else on either side", lambda _, rank: rank.step_source),
+    _Check("step_source", "What marks a step", "the two sides may mean different things by a step", lambda _, rank: rank.step_source),
     _Check("step_time_source", "What the step time is read from", "this alone can make a difference of 10 % or more", lambda _, r: r.best.source, _source_name),
 )  # fmt: skip
 
@@ -163,7 +163,7 @@ def _work(flops_a: float | None, flops_b: float | None) -> list[Reason]:
     if not flops_a or not flops_b or max(flops_a, flops_b) / min(flops_a, flops_b) - 1 <= WORK_DIFFERS:
         return []
     words = (_tflop(flops_a), _tflop(flops_b))
-    sentence = f"A step has {words[0]} against {words[1]}: compare throughput, not step time, unless that is the change."
+    sentence = f"A step does {words[0]} in A and {words[1]} in B: compare throughput, unless you changed the work on purpose."
     return [Reason("work", sentence, *words)]
 
 

@@ -128,14 +128,14 @@ class _Deriving:
 
     def run(self) -> None:
         """Derive all parts, then the sums over all parts."""
-        whole, watched = False, False
+        whole, many_operators = False, False
         self._store_next(timeline_sums.store_depths)
         with ThreadPoolExecutor(1) as others:
             for part in parts_of(self._con, _analysed):
-                whole, watched = part.parts == 1, part.parts == 1 and len(part.events.ops) > MANY_OPERATORS
+                whole, many_operators = part.parts == 1, part.parts == 1 and len(part.events.ops) > MANY_OPERATORS
                 if whole:
-                    self._make_room(watched=watched)
-                self._derive(part, others, watched=watched)
+                    self._make_room(many_operators=many_operators)
+                self._derive(part, others, many_operators=many_operators)
                 del part
             if self._operators:
                 self._store_next(tables.store_frame, "operators", operator_table(self._operators))
@@ -153,14 +153,14 @@ class _Deriving:
     def _store_next(self, store: Any, *arguments: Any) -> None:
         self._storing.store_next(store, self._stored, *arguments)
 
-    def _make_room(self, *, watched: bool) -> None:
+    def _make_room(self, *, many_operators: bool) -> None:
         """Raise DuckDB's memory limit to the need of a recording with one part."""
-        if watched:
+        if many_operators:
             self._store_next(give_up_memory, self._limit)
         else:
             self._storing.store_next(self._stored.execute, f"SET memory_limit = '{self._limit}'")
 
-    def _derive(self, part: DerivedPart, others: ThreadPoolExecutor, *, watched: bool) -> None:
+    def _derive(self, part: DerivedPart, others: ThreadPoolExecutor, *, many_operators: bool) -> None:
         """Derive one part and store its tables.
 
         A thread of ``others`` explains the lost time. The resulting gaps are stored when the next part has reached this point.
@@ -173,7 +173,7 @@ class _Deriving:
         owned = {d.device: _segments(part, d, work.classes) for d in part.devices}
         self._store_next(tables.store_segments, owned, part.events.origin_ns)
         if part.parts == 1:
-            self._store_sums(self._limit if watched else None)
+            self._store_sums(self._limit if many_operators else None)
         self._operators += _operators(work)
         self._known = added(self._known, facts_of(work))
         if part.parts == 1 and work.modules is not None and part.devices:

@@ -1,7 +1,7 @@
 """One recording's events as numpy columns, indexed by id.
 
 Ids in a recording are dense and ordered by start, so ``events.gpu.start[gpu_op_id]`` is the start of that operation.
-Times are int64 nanoseconds **relative to** ``Events.origin_ns`` (the recording's first time), which keeps them small. Add the
+Times are int64 nanoseconds **relative to** ``TraceEvents.origin_ns`` (the recording's first time), which keeps them small. Add the
 origin for absolute times. Inside these arrays, a missing foreign key is -1.
 """
 

@@ -100,9 +100,10 @@ def device_flops(
 
     ``counted_ops`` marks the cpu_ops of the counted steps. ``single_device`` means that the trace has one device. If the profiler lost
     launches, that device gets operators without kernels too.
-    Returns ``flops`` and ``by_dtype`` (of the model, without recomputation), ``recomputed_flops``, ``covered_ns`` and
-    ``kernel_ns`` (sums over GEMM, convolution and attention kernels of the counted steps), and ``union_ns`` (those kernels
-    inside the steady window).
+
+    Returns ``flops``, ``by_dtype`` and ``operators`` (the number of counted operators), all without recomputation, and
+    ``recomputed_flops``. ``kernel_ns`` is the time of GEMM, convolution and attention kernels in counted steps. ``covered_ns`` is
+    the part of it whose FLOPs are known. ``union_ns`` is the time in which such kernels run inside the steady window.
     """
     mine = device.ops
     is_flop = classes.among("category", FLOP_CATEGORIES)[mine]

@@ -35,7 +35,7 @@ CONCURRENT_SHARE = 0.2  # above this share of overlapping launches, a thread wor
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Host data of a recording that ``TraceEvents`` lacks; times are relative to ``Events.origin_ns``.
+    """Host data of a recording that ``TraceEvents`` lacks; times are relative to its ``origin_ns``.
 
     Missing tables are empty arrays. ``sync_call`` and ``sync_stream`` are the synchronizing calls, by id, and the streams that they
     waited for; they need recorded ``cuda_sync`` events. ``annotated_op`` are the GPU operations, by id, that have a name in their

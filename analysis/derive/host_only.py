@@ -34,8 +34,9 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     """Return the host's times in ns per step; None if the trace has no operators.
 
     Without steps, times are those of the full recording. ``step_ns`` are the durations from step end to step end. ``first_ns``
-    is the duration of the first step if a profiler marks it, else None. ``unmarked`` counts the times between marks that no
-    mark covers.
+    is the duration of the first step if a profiler marks it, else None. ``unmarked`` counts the places between marks at which
+    steps ran without a mark.
+
     The time of the loop's thread has three parts: ``loading_ns`` (waits for batches), ``operators_ns`` (inside other operators) and
     ``rest_ns`` (outside both). ``communication_ns`` is the part of the rest in which the collective called ``collective`` runs.
     ``operators`` has name, own time and calls. ``threads`` has id and time inside operators. If Python calls are recorded,

@@ -43,17 +43,14 @@ FROM work w LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL"""
 
 
 def events_of(prefix: str = "") -> str:
-    """Return an SQL expression for the number of host and GPU events of a recording.
-
-    ``prefix`` is that of its tables' names.
-    """
+    """Return an SQL expression for a recording's number of host and GPU events; ``prefix`` precedes its tables' names."""
     return " + ".join(
         f"(SELECT count(*) FROM {prefix}{table})" for table in ("cpu_ops", "gpu_ops", "runtime_calls", "python_calls")
     )
 
 
 def summed() -> dict[str, str]:
-    """Return the SELECT statement of each table of sums, after those that it reads."""
+    """Return the SELECT statement of each table of sums; each table comes after the tables that it reads."""
     return {"launched": LAUNCHED, "flop_work": FLOP_WORK, **timeline_store.selects()}
 
 

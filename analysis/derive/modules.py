@@ -1,9 +1,9 @@
 """GPU time by nn.Module: forward by the module's call, backward by the autograd sequence number.
 
 With ``with_stack=True`` the profiler records every call of a module as a Python call named ``nn.Module: Linear_0`` on the
-calling thread. Backward runs on autograd's thread, where no module is called. There an operator carries the sequence number of
-the forward operator that made its node. The module of that forward operator owns the backward operator too. If several
-operators have one number, the last one to begin made the node, because autograd increments the number when it makes the node.
+calling thread. Backward runs on autograd's thread, where no module is called. There an operator has the sequence number of the
+forward operator that made its node. The module of this forward operator owns the backward operator too. If several operators have
+one number, the last one to begin made the node, because autograd increments the number when it makes the node.
 Kernels of a replayed CUDA graph have no operators; where its capture named them, each name is a node of its own.
 Time outside all modules (loss, optimizer, sums of gradients, copies) is listed separately.
 """

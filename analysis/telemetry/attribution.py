@@ -115,7 +115,7 @@ def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]
     return {**inside, **owned}
 
 
-def unknown(
+def unassigned_sentence(
     devices: Sequence[TraceDevice], sampled: Sequence[DeviceTelemetry], owned: Mapping[Key, DeviceTelemetry]
 ) -> str | None:
     """Return a sentence about devices without known telemetry; None if there are none, or no telemetry."""

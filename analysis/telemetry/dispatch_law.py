@@ -18,17 +18,21 @@ from sawtooth.analysis.units import in_words
 
 COUNTS_KERNELS = "util_pct"
 WITHOUT_COPIES = "gr_active_pct"
-COPIES_SHARE = 0.05  # share of busy time; with more copies, use GPM, which does not count copies, but undercounts short bursts
-STEADIER = 2.0  # ratio of scatters from which GPM is used: NVML updates every 0.2 s and scatters if the load comes in bursts
-LEAST_SAMPLES = 10  # fewer utilization windows (1/6 to 1 s each) do not represent a run
-LEAST_UTIL_PCT = 1.0  # utilization has whole percents: below 1 %, rounding alone changes the step time by half
-KERNELS = 0.05  # of the step time: error because the run's kernels differ from the profiled ones, if the GPU never waits
-HOST = 0.06  # of the waiting time, over ENOUGH_S of training: error of counting short bursts, and drift of the host
-FREQUENT_S, ENOUGH_S = 0.25, 4.0  # between samples (5 Hz with jitter), and of training
-BOUND_OFF = 0.08  # relative error of the lower bound for ranks that wait for each other
-ROUNDING_PCT = 0.3  # of utilization, which the driver rounds to whole percents
-SUSTAINED = 1.08  # under a power cap, the run's kernels may take this factor longer than the profiled ones
-NO_COLLECTIVES = 0.01  # share of kernel time; with less communication, waits for other ranks do not matter
+COPIES_SHARE = (
+    0.05  # Share of busy time. With more copies, GPM is used: it does not count copies, but undercounts short bursts.
+)
+# Ratio of the counters' scatters from which GPM is used. NVML updates every 0.2 s and scatters if the load comes in bursts.
+STEADIER = 2.0
+LEAST_SAMPLES = 10  # Fewer utilization windows (1/6 to 1 s each) do not represent a run.
+LEAST_UTIL_PCT = 1.0  # Utilization has whole percents. Below 1 %, rounding alone changes the step time by half.
+KERNELS = 0.05  # Relative error of the step time of a GPU that never waits: the run's kernels differ from the profiled ones.
+# Error as a share of the waiting time, over ENOUGH_S of training: short bursts are counted inexactly, and the host's speed drifts.
+HOST = 0.06
+FREQUENT_S, ENOUGH_S = 0.25, 4.0  # Seconds between samples (5 Hz with jitter), and seconds of training.
+BOUND_OFF = 0.08  # Relative error of the lower bound for ranks that wait for each other.
+ROUNDING_PCT = 0.3  # Percentage points. The driver rounds utilization to whole percents.
+SUSTAINED = 1.08  # Under a power cap, the run's kernels may take longer than the profiled ones by this factor.
+NO_COLLECTIVES = 0.01  # Share of kernel time. With less communication, waits for other ranks do not matter.
 NAMES = {COUNTS_KERNELS: "NVML utilization", WITHOUT_COPIES: "GPU activity (GPM)"}
 
 
@@ -64,12 +68,12 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
         by_other = work.resident_ns / other_counter.value / 1e4
         if not low <= by_other <= high:
             notes.append(
-                f"{NAMES[WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS]} says {in_words(by_other, 4)}: the interval holds both."
+                f"{NAMES[WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS]} gives {in_words(by_other, 4)}. The interval contains both."
             )
         low, high = min(low, by_other), max(high, by_other)
     if sampled.capped:
         high = max(high, step * (1 + ((high / step - 1) ** 2 + (SUSTAINED - 1) ** 2) ** 0.5))
-        notes.append("The power cap held clocks down: the run's kernels may take longer than the profiled ones.")
+        notes.append("The power cap lowered the clocks, so the run's kernels may take longer than the profiled ones.")
     return StepTimeEvidence("telemetry", step, low, high, tuple(notes))
 
 

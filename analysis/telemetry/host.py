@@ -17,12 +17,12 @@ from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
 LEAST_SAMPLES = 5  # seconds; fewer samples do not represent the run
 
-CORES_FULL_PCT = 90.0  # of all cores; above it, no core is really free
-WORKER_FULL_PCT = 80.0  # of one core; a worker that always computes also needs time to hand over batches
-WORKER_WAITS_PCT = 50.0  # of one core; below it, a worker waits more than it computes
-BLOCKED_PCT, DISK_FULL_PCT, IO_WAIT_PCT = 20.0, 50.0, 10.0  # signs that the workers wait for a disk
+CORES_FULL_PCT = 90.0  # Utilization of all cores. Above it, no core is really free.
+WORKER_FULL_PCT = 80.0  # Utilization of one core. A worker that always computes also needs time to hand over batches.
+WORKER_WAITS_PCT = 50.0  # Utilization of one core. Below it, a worker waits more than it computes.
+BLOCKED_PCT, DISK_FULL_PCT, IO_WAIT_PCT = 20.0, 50.0, 10.0  # From any of these on, the workers wait for a disk.
 
-PRESSURE_PCT = 10.0  # of the time in which a task waited for a core; less is usual on a host with busy cores
+PRESSURE_PCT = 10.0  # Percent of the time in which a task waited for a core. Less is usual on a host with busy cores.
 
 Limit = Literal["cores", "worker", "disk", "elsewhere"]
 

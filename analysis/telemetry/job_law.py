@@ -35,11 +35,13 @@ from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profi
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 from sawtooth.analysis.units import in_words
 
-MOST_UNKNOWN = 4  # GPUs without a known device; their 24 possible orders are tried
-IN_TURN_AT_MOST = 1.6  # upper bound, as a multiple of the replayed value; a replay without the profiler has the same
-RANKS_OFF = 0.08  # of the step time: the replay does not contain all waits of the rank with the most work
-ROUNDS = 20  # most iterations until step time and waiting time agree; each one changes them less
-APART = 1.5  # largest distance, in periods, of samples of two GPUs that count as one moment
+MOST_UNKNOWN = 4  # GPUs without a known device. Their 24 possible orders are tried.
+IN_TURN_AT_MOST = (
+    1.6  # Upper bound of the waiting time, as a multiple of the replayed value. Replays without the profiler use it too.
+)
+RANKS_OFF = 0.08  # Relative error of the step time: the replay does not contain all waits of the rank with the most work.
+ROUNDS = 20  # Most iterations until step time and waiting time agree. Each one changes them less.
+APART = 1.5  # Sampling periods. Samples of two GPUs with a larger distance do not count as one moment.
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""The loops in the step marks of a training, told apart by optimizer or by the calling line."""
+"""The loops in the step marks of a training, distinguished by optimizer or by the calling line."""
 
 from __future__ import annotations
 

@@ -9,7 +9,14 @@ from typing import NamedTuple
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import RecordingRow
-from sawtooth.analysis.telemetry.attribution import attribute, candidates, marked_ns, metadata_of, trace_devices, unknown
+from sawtooth.analysis.telemetry.attribution import (
+    attribute,
+    candidates,
+    marked_ns,
+    metadata_of,
+    trace_devices,
+    unassigned_sentence,
+)
 from sawtooth.analysis.telemetry.clock import ClockOrigin, SampleClock, origin_of, place
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.host import HostLoad, host_load
@@ -99,7 +106,7 @@ def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -
         host,
         owners=tuple(Owned(*key, index_of[mine.recording_id, mine.device]) for key, mine in owned.items()),
         possible=tuple(index_of[t.recording_id, t.device] for t in candidates(outside, devices)),
-        unknown=unknown(devices, outside, owned),
+        unknown=unassigned_sentence(devices, outside, owned),
     )
 
 

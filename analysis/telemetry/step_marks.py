@@ -43,9 +43,8 @@ SKEWED_RATIO = 1.5  # If the mean exceeds the median by this factor, a note expl
 CPU_WARM_UP_STEPS = 10  # Longest warm-up without a GPU. Later slow steps come from other load on the host, and count.
 RARE_STEPS, RARE_STEPS_CPU = 100, 10  # Evaluations and checkpoints this far apart are not part of a step; without a GPU: 10.
 BATCH_MEANS = 10  # Batches for the error of the mean. Batch means allow for similar neighbouring steps.
-LEAST_HALF_WIDTH = (
-    0.01  # Of the mean: the host may be ahead of the GPU at both ends. Warm-up that changes it less is not noted.
-)
+# Share of the mean. The host may be ahead of the GPU at both ends. A warm-up that changes the mean by less is not noted.
+LEAST_HALF_WIDTH = 0.01
 NORMAL_90 = 1.645
 
 F64 = npt.NDArray[np.float64]

@@ -112,8 +112,8 @@ def unfollowed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool
     """Return whether B is known not to have followed the advice of a finding of A.
 
     This is so if each choice that the advice sets is the same on both sides. Then another change removed the finding. For
-    example, if B launches fewer kernels, the advice to use a CUDA graph disappears although B uses none. B then says nothing
-    about the gain of a graph.
+    example, if B launches fewer kernels, the advice to use a CUDA graph disappears although B uses none. Then B does not
+    test the predicted gain of a graph.
     """
     values = {trait.key: trait for trait in a}
     same_keys = {trait.key for trait in b if trait.key in values and _same_choice(values[trait.key], trait)}

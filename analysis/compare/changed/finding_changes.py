@@ -25,8 +25,8 @@ class FindingChanges(NamedTuple):
 def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], of_run: Sequence[RunRow]) -> FindingChanges:
     """Compare the findings of both sides' first runs with all runs of the other side.
 
-    A finding is fixed if B measured the same and does not have it. A finding that B could not check is fixed if B's step lost
-    no time by it.
+    A finding is fixed if B could check its rule and does not have the finding. If B could not check the rule, the finding is
+    fixed if B's step no longer loses time by its causes.
     """
     first_a, first_b = a[0], b[0]
     rules_a, rules_b = ({f.rule for run in side for f in run.findings} for side in (a, b))
@@ -48,7 +48,7 @@ def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], of_run: Sequ
 def _unchecked(runs: Sequence[RunResult], other: RunResult) -> set[str]:
     """Return the rules that none of ``runs`` could check.
 
-    They include the findings of ``other`` that rest on samples which ``runs`` do not have.
+    They include the rules of findings of ``other`` that need samples which ``runs`` do not have.
     """
     unchecked = set.intersection(*({n.rule for n in run.not_checked} for run in runs))
     return unchecked | {f.rule for f in other.findings if not any(_sampled_alike(f, run) for run in runs)}

@@ -1,6 +1,6 @@
-"""After how many micro-batches of a data-parallel step gradients are reduced.
+"""Find after which micro-batches of a data-parallel step the gradients are reduced.
 
-A step that accumulates gradients needs one reduction, after its last micro-batch. ``no_sync`` prevents the others.
+A step that accumulates gradients needs one reduction, after its last micro-batch. ``no_sync`` prevents the other reductions.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ class Prediction:
     """The step time (ms) that A's report predicted for the fixes of ``rules``, and B's measured step time.
 
     ``low_ms`` and ``high_ms`` are the predicted interval, if there is one. ``also_changed`` names other differences of B. If
-    there are any, the measurement cannot test the prediction. ``tried`` is B's number, such as that of loader workers, if the
-    advice gives another one. Then it does not test the prediction either.
+    there are any, the measurement cannot test the prediction. ``tried`` is B's number, for example of loader workers, if it
+    differs from the advised number. Then the measurement does not test the prediction either.
     """
 
     rules: tuple[str, ...]
@@ -57,8 +57,7 @@ def prediction(
 ) -> Prediction | None:
     """Return the prediction to compare with B's step time, or None if A has none for these fixes.
 
-    It also names B's other differences: other choices among ``changes``, and ``otherwise``. It gives B's number where the
-    advice has another one.
+    ``also_changed`` of the result lists the choices among ``changes`` that A did not advise, then the names in ``otherwise``.
     """
     predicted = _predicted_for(a, measured_ms, fixed, changes)
     if predicted is None:
@@ -114,7 +113,7 @@ def _predicted_for(
 
 
 def _has_another_number(difference: SetupDifference, finding: Finding) -> bool:
-    """Return whether B's number is not the advised one: four workers do not test five."""
+    """Return whether B's number differs from the advised number: a run with four workers does not test five workers."""
     advised = finding.action.amount
     return advised is not None and difference.amount is not None and difference.amount != advised
 

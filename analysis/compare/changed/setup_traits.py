@@ -15,7 +15,8 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.store.library import Recording
 
 NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or a part of a run.
-TF32_SHARE = 0.01  # Of the FP32 products' time. Tensor cores with a smaller share are kernels that their names wrongly suggest.
+# Share of the FP32 products' time. A smaller share on tensor cores comes from kernels whose names wrongly suggest tensor cores.
+TF32_SHARE = 0.01
 OFTEN = 0.75  # Share of steps that copy values to the host. A loss that is read only now and then is below it.
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
@@ -100,7 +101,7 @@ _OTHER_DTYPES = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("do
 class ReadBack:
     """Copies to the host: their mean number per step, and how many of the ``steps`` have any."""
 
-    a_step: float
+    per_step: float
     steps_with: int
     steps: int
 
@@ -111,7 +112,7 @@ class ReadBack:
 
     def __str__(self) -> str:
         if self.often:
-            return f"{self.a_step:,.0f} a step" if self.a_step >= 1 else "in most steps"
+            return f"{self.per_step:,.0f} per step" if self.per_step >= 1 else "in most steps"
         return f"in {self.steps_with} of {self.steps} steps" if self.steps_with else "none"
 
 
@@ -131,7 +132,7 @@ def _reads(read_back: ReadBack) -> Trait:
         str(read_back),
         ("host_sync", "blocking_copy"),
         kind="in most steps" if read_back.often else "now and then, or never",
-        amount=read_back.a_step if read_back.often else None,
+        amount=read_back.per_step if read_back.often else None,
     )
 
 

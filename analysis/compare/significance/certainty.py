@@ -1,10 +1,8 @@
 """Confidence of a verdict: one table for the headline, the rows, the reports and the gates.
 
-=====================================================================  ======================
-==========================
+=====================================================================  ======================  ==========================
 the 95 % interval of the change                                        word                    confidence
-=====================================================================  ======================
-==========================
+=====================================================================  ======================  ==========================
 both sides are one recording                                           no_difference_shown     high
 the sides are of different programs                                    inconclusive            low
 a step time is not known                                               inconclusive            low
@@ -20,8 +18,7 @@ has an open end                                                        inconclus
 the pair would have shown a change of 10 %                             no_difference_shown     by that smallest change
 its ratio allows no change above 10 %                                  no_difference_shown     by the largest change
 otherwise                                                              inconclusive            low
-=====================================================================  ======================
-==========================
+=====================================================================  ======================  ==========================
 
 The page and the report's JSON state one of six answers (``Answer``). They add to the word whether the size of the
 change is known.
@@ -32,7 +29,7 @@ the confidence is low.
 
 The near end is the end of the interval next to 0, as a share of the faster side. The floor is how much the sides may
 differ if nothing changed. It is 10 % if their step times come from two sources or from telemetry. It is 100 % of a step
-if both sides have only profiled steps, because the profiler slows one program more than another.
+if a side has only a few profiled steps and no interval, because the profiler slows one program more than another.
 
 The floor is at least 50 % for single runs that their hosts limit, because a host's own speed varies. It is 150 % for
 runs that compute on the host. The number of recorded steps does not count if the step times have intervals of their

@@ -15,8 +15,9 @@ from sawtooth.analysis.quantiles import normal, student_t
 TAIL_OF_ESTIMATES = 0.05  # Step times come with 90 % intervals.
 # Share of a step by which two runs of one program on one machine differ, even if their steps are nearly equal.
 RUN_TO_RUN = 0.02
-# Of 139 step times from a profile of a busy GPU or from telemetry, the 90 % intervals contain the stopwatch's in 136. So ratios use a
-# part of their width. These parts were fitted on ratios: 56 of 60 contain the stopwatch's (docs/evidence/comparisons.md).
+# Of 139 step times from a profile of a busy GPU or from telemetry, 136 have a 90 % interval that contains the stopwatch's time. These
+# intervals are too wide, so ratios use a part of their width. With these parts, 56 of 60 intervals of ratios contain the stopwatch's
+# ratio (docs/evidence/comparisons.md).
 PART_IF_GPU_LIMITS, PART_IF_HOST_LIMITS = 0.5, 0.65
 NOTHING_KNOWN = 0.10  # Share of a step. It is used if only one step and no interval is known.
 
@@ -115,7 +116,7 @@ def includes_zero(interval: Interval) -> bool:
 
 
 def _half_widths(runs: Sequence[MeasuredSteps]) -> tuple[float | None, float | None]:
-    """Return how far the mean of a side's step times may extend below and above, at 95 %."""
+    """Return the distances (ms) from the mean of a side's step times to the low and the high end of its 95 % interval."""
     widths = [_half_width(run) for run in runs]
     lower, upper = _combined(*(width[0] for width in widths)), _combined(*(width[1] for width in widths))
     return None if lower is None else lower / len(runs), None if upper is None else upper / len(runs)

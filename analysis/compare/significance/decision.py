@@ -45,7 +45,7 @@ from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 
 MIN_STEPS_FOR_WORD = 4  # Recorded steps. Two sets of 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases.
-# The first recorded step does not count. Without the required 10 % change, the chance of a false verdict is 10 %.
+# Counted steps, without the first recorded step. Two sets of 3 draws do not overlap in 10 % of cases, so a word also needs a 10 % change.
 MIN_COUNTED_FOR_WORD = 3
 MIN_RUNS_AS_UNIT = 3  # With fewer runs, the spread between runs has at most one degree of freedom per side.
 MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
@@ -143,7 +143,7 @@ def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict
     recorded = min(sum(run.length for run in side) for side in (a, b))
     for kind, steps, least in (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.fewest, MIN_COUNTED_FOR_WORD)):
         if steps < least:
-            few = f"{steps} {kind} steps are too few: a verdict takes {least} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
+            few = f"{steps} {kind} steps are too few: a verdict needs {least} per side, an interval {MIN_STEPS_FOR_INTERVAL}."
             return Verdict("inconclusive", "low", few, noise_floor_share=floor)
     return _by_ranges(pair)
 
@@ -232,7 +232,7 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     sources = {run.source for run in (*a, *b)}
     sure = sure_of_change(ComparisonEvidence(change, min(best_a, best_b), interval, floor, alike=len(sources) == 1))
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
-    without = "On neither side are steps recorded." if missing == 2 else "On one side no steps are recorded."
+    without = "Neither side has recorded steps." if missing == 2 else "One side has no recorded steps."
     basis = reasons.BY_MARKS if sources == {"marks"} else f"{without} {reasons.BY_TIMES}"
     basis += f" {TWO_SOURCES}" if len(sources) > 1 else ""
     none = f"{reasons.why_none(share, limit, includes_zero=includes_zero(interval))} {reasons.could_have_seen(smallest)}"
@@ -250,7 +250,9 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
 def _by_ranges(pair: _SidePair, *, alike: bool = False) -> Verdict:
     """Judge by step ranges if there are too few steps, or too similar neighbouring steps (``alike``)."""
     (a, b), floor = pair.joined(), pair.floor
-    few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
+    few = (
+        f"{len(a)} and {len(b)} counted steps are too few to show how steps vary ({MIN_STEPS_FOR_INTERVAL} per side are needed)"
+    )
     if alike:
         few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
@@ -260,7 +262,7 @@ def _by_ranges(pair: _SidePair, *, alike: bool = False) -> Verdict:
     separate = bool(b.min() > a.max()) if pair.change > 0 else bool(b.max() < a.min())
     share = min(share_of_faster(pair.best_a, pair.best_b), share_of_faster(middle_a, middle_b))
     if separate and share >= limit:
-        reason = f"{few}; {pair.between} no step of one side reaches the other's range."
+        reason = f"{few}; {pair.between} the ranges of the step times do not overlap."
         return Verdict(_word(pair.change), "low", reason, None, floor, smallest)
     reason = (
         f"a change of {share:.1%} is below the {limit:.0%} that so few steps can show"
@@ -285,7 +287,7 @@ def _by_interval(pair: _SidePair) -> Verdict:
     shown = interval.excludes_zero() and share >= limit
     if shown and agree:
         sure: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
-        reason = f"The 95 % interval of the change {between} excludes 0; the variation between runs is not known from them."
+        reason = f"The 95 % interval of the change {between} excludes 0. They do not show how much runs vary."
         return Verdict(_word(pair.change), sure, reason, ends, floor, smallest)
     if shown:
         reason = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."

@@ -24,10 +24,10 @@ SCALED = " (profiled steps scaled to the run's own)"
 WIDENED = "The interval also includes the uncertainty of the step times themselves."
 NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
 BY_MARKS = (
-    "Both sides marked the steps of the run itself. The interval is that of their step times and of the 2 % by which two runs of one "
-    "program differ."
+    "Both sides marked the steps of the run itself. The interval combines the uncertainty of both step times with the 2 % by which two "
+    "runs of one program differ."
 )
-BY_TIMES = "The interval is that of both step times and of the 2 % by which two runs of one program differ."
+BY_TIMES = "The interval combines the uncertainty of both step times with the 2 % by which two runs of one program differ."
 
 
 def between_recordings(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> str:
@@ -44,7 +44,7 @@ def why_none(share: float, limit: float, *, includes_zero: bool) -> str:
 
 
 def runs_needed(spread: float, change: float) -> int:
-    """Return how many runs a side show a change four times out of five.
+    """Return how many runs per side are needed to show a change four times out of five.
 
     ``spread`` is the standard deviation of the runs of one side, and ``change`` the change, both as shares of a step.
     """
@@ -52,10 +52,10 @@ def runs_needed(spread: float, change: float) -> int:
 
 
 def more_runs(spread: float, runs: int) -> str:
-    """Return the sentence on how many runs would show smaller changes; "" if ``runs`` a side are enough."""
+    """Return the sentence on how many runs would show smaller changes; "" if ``runs`` per side are enough."""
     runs_by_change = {change: runs_needed(spread, change) for change in TO_SHOW}
     sentences = [
-        f"{number} runs a side for a change of {change:.0%}" for change, number in runs_by_change.items() if number > runs
+        f"{number} runs per side for a change of {change:.0%}" for change, number in runs_by_change.items() if number > runs
     ]
     return f" Runs of one side differ by {spread:.1%}: record about {' or '.join(sentences)}." if sentences else ""
 

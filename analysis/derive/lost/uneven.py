@@ -1,4 +1,4 @@
-"""Waits that most steps hardly have, and a few steps have for long."""
+"""Waits that are short in most steps and long in a few steps."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-LEAST_STEPS = 3  # with fewer counted steps, none is typical
-STANDS_OUT = 2.0  # times the median step's wait: a longer one is a slow step's
-LEAST_SHARE = 0.5  # share of a cause's time above the median, in the slow steps: with less, the mean describes each step
+LEAST_STEPS = 3  # With fewer counted steps, no step is typical.
+SLOW_FROM = 2.0  # Times the median wait of all steps. A step with a longer wait is slow.
+# Share of a cause's total time. If the slow steps' waits exceed the median by less in sum, the mean describes every step.
+LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class UnevenWait:
-    """How many of the counted steps have most of a wait, and its mean in these and in the others, ms.
-
-    As profiled.
-    """
+    """The number of slow steps among the counted steps, and the mean wait of slow and of other steps, profiled ms."""
 
     slow: int
     steps: int
@@ -27,14 +25,14 @@ class UnevenWait:
 
     @property
     def mean_ms(self) -> float:
-        """The mean of all counted steps."""
+        """The mean wait of all counted steps, ms."""
         return (self.slow * self.slow_ms + (self.steps - self.slow) * self.other_ms) / self.steps
 
 
 def uneven_waits(pieces: Iterable[tuple[str, float]], counted: int) -> dict[str, UnevenWait]:
     """Return the uneven waits by cause.
 
-    ``pieces`` are cause and ms of each step that has the wait, ``counted`` is the number of counted steps.
+    ``pieces`` has one pair of cause and ms per step that has the wait. ``counted`` is the number of counted steps.
     """
     if counted < LEAST_STEPS:
         return {}
@@ -47,7 +45,7 @@ def uneven_waits(pieces: Iterable[tuple[str, float]], counted: int) -> dict[str,
 
 def _uneven(ms: NDArray[np.float64]) -> UnevenWait | None:
     usual = float(np.median(ms))
-    slow = ms > STANDS_OUT * usual
+    slow = ms > SLOW_FROM * usual
     many = int(slow.sum())
     if not many or 2 * many >= len(ms) or float((ms[slow] - usual).sum()) < LEAST_SHARE * float(ms.sum()):
         return None

@@ -65,7 +65,7 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Der
         yield whole(events, load_host_facts(con, events.origin_ns), host, device_steps_list, left_out)
         return
     for number in range(len(cut.borders) + 1):
-        yield load(con, cut.spine, cut.host, cut.devices, cut.left_out, cut.stretch(number))
+        yield load(con, cut.spine, cut.host, cut.devices, cut.left_out, cut.bounds(number))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class _Cut:
     left_out: int
     borders: list[int]
 
-    def stretch(self, number: int) -> PartBounds:
+    def bounds(self, number: int) -> PartBounds:
         """Return the limits of a part: its own times, and the wider times of the loaded events.
 
         The wider times add one step on each side.

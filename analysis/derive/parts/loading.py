@@ -87,48 +87,48 @@ def load(
     host: HostSteps,
     devices: list[DeviceSteps],
     gpus_left_out: int,
-    stretch: PartBounds,
+    bounds: PartBounds,
 ) -> DerivedPart:
     """Read one part; ``spine`` and ``devices`` describe the full recording."""
     origin = spine.origin_ns
-    gpu_ids, gpu = _gpu_ops(con, spine, stretch)
-    between = _between(con, "runtime_calls", "call_id", origin, stretch.host_view)
+    gpu_ids, gpu = _gpu_ops(con, spine, bounds)
+    between = _between(con, "runtime_calls", "call_id", origin, bounds.host_view)
     call_ids, calls = _with_others(con, read_calls, "call_id", origin, between, gpu.call)
-    op_ids, ops = _operators(con, origin, stretch.host_view, np.concatenate([gpu.cpu_op, calls.cpu_op]))
+    op_ids, ops = _operators(con, origin, bounds.host_view, np.concatenate([gpu.cpu_op, calls.cpu_op]))
     gpu = replace(gpu, call=_places(call_ids, gpu.call), cpu_op=_places(op_ids, gpu.cpu_op))
     calls = replace(calls, cpu_op=_places(op_ids, calls.cpu_op))
     ops = replace(ops, parent=_places(op_ids, ops.parent))
-    python_ids, facts = _facts(con, origin, stretch.host_view, call_ids)
+    python_ids, facts = _facts(con, origin, bounds.host_view, call_ids)
     kernels, first = spine.first_of_name
-    earlier = kernels[first < stretch.device_time.starts[0]]
-    own_gpu = (gpu.start >= stretch.device_time.starts[0]) & (gpu.start < stretch.device_time.ends[0])
+    earlier = kernels[first < bounds.device_time.starts[0]]
+    own_gpu = (gpu.start >= bounds.device_time.starts[0]) & (gpu.start < bounds.device_time.ends[0])
     return DerivedPart(
         events=TraceEvents(origin, spine.names, gpu, calls, ops),
         facts=replace(facts, kernels_before=earlier),
         numbers=Numbers(gpu_ids, call_ids, op_ids, python_ids),
         host=host,
-        devices=[_device(device, gpu, gpu_ids, own_gpu, stretch) for device in devices],
+        devices=[_device(device, gpu, gpu_ids, own_gpu, bounds) for device in devices],
         windows=[device.window for device in devices],
-        spans={device: intersect(hull, stretch.device_time) for device, hull in spine.hulls.items()},
+        spans={device: intersect(hull, bounds.device_time) for device, hull in spine.hulls.items()},
         gpus_left_out=gpus_left_out,
         own_gpu=own_gpu,
-        own_ops=(ops.start >= stretch.host_time.starts[0]) & (ops.start < stretch.host_time.ends[0]),
-        device_time=stretch.device_time,
-        host_time=stretch.host_time,
-        steps=stretch.steps,
-        first=stretch.first,
-        last=stretch.last,
-        parts=stretch.parts,
+        own_ops=(ops.start >= bounds.host_time.starts[0]) & (ops.start < bounds.host_time.ends[0]),
+        device_time=bounds.device_time,
+        host_time=bounds.host_time,
+        steps=bounds.steps,
+        first=bounds.first,
+        last=bounds.last,
+        parts=bounds.parts,
     )
 
 
-def _device(device: DeviceSteps, gpu: GpuOps, ids: I64, own: NDArray[np.bool_], stretch: PartBounds) -> DeviceSteps:
+def _device(device: DeviceSteps, gpu: GpuOps, ids: I64, own: NDArray[np.bool_], bounds: PartBounds) -> DeviceSteps:
     """Return a device's steps with the operations that this part counts."""
     ops = np.flatnonzero(own & (gpu.device == device.device))
     at = np.searchsorted(device.ops, ids[ops])
     return replace(
         device,
-        window=intersect(device.window, stretch.device_time),
+        window=intersect(device.window, bounds.device_time),
         ops=ops,
         op_step=device.op_step[at],
         status=device.status[at],
@@ -144,14 +144,14 @@ def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
     return union([min(starts)], [max(ends)])
 
 
-def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, stretch: PartBounds) -> tuple[I64, GpuOps]:
+def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, bounds: PartBounds) -> tuple[I64, GpuOps]:
     """Read the operations that run in the part's view, and those launched by its own calls and operators."""
-    begin, end = (moment + spine.origin_ns for moment in stretch.device_view)
+    begin, end = (moment + spine.origin_ns for moment in bounds.device_view)
     first, behind = con.execute(
         f"""SELECT coalesce(min(gpu_op_id) FILTER (start_ns + dur_ns > {begin}), max(gpu_op_id) + 1, 0), coalesce(max(gpu_op_id) + 1, 0)
         FROM gpu_ops WHERE start_ns >= {begin - spine.longest_ns} AND start_ns < {end}"""
     ).fetchall()[0]
-    host_time = (int(stretch.host_time.starts[0]), int(stretch.host_time.ends[0]))
+    host_time = (int(bounds.host_time.starts[0]), int(bounds.host_time.ends[0]))
     launching = {
         "call_id": _between(con, "runtime_calls", "call_id", spine.origin_ns, host_time),
         "cpu_op_id": _between(con, "cpu_ops", "cpu_op_id", spine.origin_ns, host_time),

@@ -26,7 +26,8 @@ I64 = NDArray[np.int64]
 def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
     """Mark the steps that count, and the reason why the others do not.
 
-    ``orphans`` is the number of GPU operations in each step whose launch is missing. Such steps are not taken for cut off by the end of the profile.
+    ``orphans`` is, per step, the number of GPU operations whose launch is missing. They count as operations of the step when a
+    last step with few operations is recognized as cut off.
     """
     why: list[str | None] = [None] * len(table)
     ran = table["gpu_ops"].to_numpy() + orphans
@@ -109,7 +110,7 @@ def _warm_up_length(durations: I64) -> int:
     ordered, remaining = np.sort(durations), count - lengths
     usual = (ordered[(remaining - 1) // 2] + ordered[remaining // 2]) / 2
     separate = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
-    for at in np.flatnonzero(separate)[::-1].tolist():  # each halves the excess
+    for at in np.flatnonzero(separate)[::-1].tolist():  # few candidates, because from one to the next the excess halves
         limit = _slow_limit(durations[lengths[at] :])
         if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
             return int(lengths[at])

@@ -13,11 +13,12 @@ import numpy as np
 from sawtooth.analysis.derive.events import I64, columns_of
 from sawtooth.analysis.intervals import Intervals
 
-FEWEST_STEPS = 3  # one step that lacks launches, and two that agree
-ALIKE = 0.005  # of the launches: largest difference of steps that agree, such as an allocation or an event record
-LACKING = 0.02  # of the launches: a step lacks launches if it has fewer by this share
-LONGER = 1.5  # the span must be this many times the longest one of other steps, which may wait for data or for the GPU
-AS_LONG = 0.5  # the span must have this share of the time that the missing launches usually take
+FEWEST_STEPS = 3  # One step that lacks launches, and two that agree.
+ALIKE = 0.005  # Share of the launches. Equal steps differ by no more, for example by an allocation or an event record.
+LACKING = 0.02  # Share of the launches. A step lacks launches if it has fewer by this share.
+# Factor. The span must be this much longer than the longest one of other steps, which may wait for data or for the GPU.
+LONGER = 1.5
+AS_LONG = 0.5  # Share of the time that the missing launches usually take. The span must be at least as long.
 _STRETCHES = """WITH begun AS (
     SELECT start_ns - {origin} AS start FROM runtime_calls UNION ALL SELECT start_ns - {origin} FROM gpu_ops
     UNION ALL SELECT start_ns - {origin} FROM cpu_ops WHERE kind = 'op'),

@@ -33,8 +33,8 @@ APART = 1.5  # least ratio of the kernel times of two optimizers; a generator an
 LEAST_ROUNDS = 3  # fewest rounds of kernel times; with two, a pattern may be chance
 # Largest difference in driver calls of one optimizer's steps: an event record, a synchronization at the profile's end.
 CALLS_OFF = 2
-RECORDED = 0.5  # of the calls of a marked step; fewer calls may come from outside the loop
-JOINED = 0.1  # of a step: marks with a shorter distance follow each other; a waiting schedule leaves at least a whole step
+RECORDED = 0.5  # Share of the calls of a marked step. Fewer calls between two marks may come from outside the loop.
+JOINED = 0.1  # Share of a step. Marks this close follow each other, because a waiting schedule leaves at least a whole step.
 FEWEST_CALLS = 10  # more than the profiler's own calls when it starts and stops (3 in 171 traces)
 
 

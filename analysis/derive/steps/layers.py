@@ -1,7 +1,8 @@
-"""Tell the layers of one pass from the iterations of a loop, by where their backward work runs.
+"""Distinguish the layers of one pass from the iterations of a loop, by where their backward work runs.
 
-An iteration contains the backward pass of its own forward pass. A period may begin between both; then the backward work of each
-lies in the next one. The layers of a model go backward in reverse order, after the last of them went forward.
+An iteration contains the backward pass of its own forward pass. A period may also begin between the two passes. Then the backward
+pass of each period lies in the next period. The backward pass of a model runs through the layers in reverse order, after the
+forward pass of the last layer.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import numpy as np
 
 from sawtooth.analysis.derive.events import I64, TraceEvents
 
-FEWEST_LINKS = 10  # backward operators with a known forward operator; fewer are no evidence
-ITERATIONS_FROM = 0.5  # share of them in the same or the next period: nearly all in a loop, at most two layers in a pass
+FEWEST_LINKS = 10  # Backward operators with a known forward operator. Fewer are no evidence.
+# Share of these operators that run in the same or the next period. In a loop nearly all do, in a pass those of two layers.
+ITERATIONS_FROM = 0.5
 
 
 def are_layers(events: TraceEvents, starts: I64) -> bool:
-    """Return whether the periods from ``starts`` on are layers: their backward work is far behind."""
+    """Return whether the periods that begin at ``starts`` are layers, whose backward work runs later than the next period."""
     ops = events.ops
     numbered = (ops.sequence >= 0) & ~ops.annotation
     backward, forward = (

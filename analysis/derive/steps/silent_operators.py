@@ -1,4 +1,4 @@
-"""Launches that were lost together with their kernels, by operators that launched elsewhere.
+"""Find launches that were lost together with their kernels, by operators that launched in other steps.
 
 A step that repeats an operator with the same inputs launches the same work. Operators are compared by name, inputs, enclosing
 operator and position within their step. Where inputs change from step to step, the comparison is only whether an operator
@@ -13,11 +13,11 @@ import numpy as np
 from sawtooth.analysis.derive.events import I64, columns_of
 from sawtooth.analysis.intervals import Intervals
 
-# The first step of a profile initializes libraries and searches algorithms, so it may launch more: two others say what is usual.
+# The first step of a profile initializes libraries and searches algorithms, so it may launch more. Two other steps are needed.
 FEWEST_STEPS = 3
-COMPARABLE = 0.5  # share of the launches of these steps that has to be comparable: below it, the steps differ by design
-# Of the usual number of operators. Steps that evaluate have more of them, and a compiler runs operators on tensors without
-# data, which launch nothing.
+COMPARABLE = 0.5  # Share of the launches that must be comparable. Below it, the steps differ by design.
+# Share of the usual number of operators. Steps that differ by more are not compared: steps that evaluate have more operators, and
+# a compiler runs operators on tensors without data, which launch nothing.
 ALIKE = 0.2
 _WORK = """CREATE OR REPLACE TEMP TABLE operators_of_steps AS
 WITH started AS (SELECT cpu_op_id FROM runtime_calls WHERE name_id IN ({launching}) AND cpu_op_id IS NOT NULL

@@ -1,8 +1,8 @@
-"""Find unmarked iterations between the marks of a loop that marks, for example, every hundredth.
+"""Find unmarked iterations between the marks of a loop that marks only some, for example every hundredth.
 
 A range around one iteration launches the same kernels as each unmarked iteration does. So the kernels between two ranges are
-those of one iteration, repeated one or more times. In a trace of the CPU alone, operators take the place of kernels. This differs from gradient accumulation with one mark a step: there, the
-optimizer's kernels are launched once for all micro-batches.
+those of one iteration, repeated one or more times. In a trace of the CPU alone, operators are compared instead of kernels. Gradient
+accumulation with one mark per step is different, because the optimizer's kernels are launched once for all micro-batches.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 from sawtooth.analysis.derive.events import GPU_KINDS, I64, TraceEvents
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
 
-FEWEST_KERNELS = 10  # in an iteration: a range around few kernels may be around a part of it
-SPARSE = 0.75  # share of the intervals that have to divide exactly; the others contain work of another kind
+FEWEST_KERNELS = 10  # Per iteration. A range with fewer kernels may be only a part of an iteration.
+SPARSE = 0.75  # Share of the intervals that must divide exactly. The other intervals contain work of another kind.
 NUMBER = re.compile(r"\d{1,18}")
 
 
 def divided(events: TraceEvents, steps: HostSteps, starts: I64) -> HostSteps:
-    """Return the steps; those that hold several iterations are divided.
+    """Return the steps, with each step that contains several iterations divided.
 
-    ``starts`` are those of the marks' ranges, in order. Each step reaches from the end of one range to that of the next. Steps
-    that hold several iterations and do not divide count as lost marks.
+    ``starts`` are the starts of the marked ranges, in order. Each step lasts from the end of one range to the end of the next. A step
+    that contains several iterations but does not divide into equal ones counts as a lost mark.
     """
     moments, kinds = _kernels(events) if len(events.gpu) or len(events.calls) else _operators(events, starts)
     first, behind = np.searchsorted(moments, starts), np.searchsorted(moments, steps.ends)

@@ -24,7 +24,7 @@ from sawtooth.analysis.replay.simulation import I64, ReplayProblem
 # The factors were fitted on 37 host-limited profiles, each with a stopwatch, on three kinds of host (MLPs, transformers, CNNs,
 # mixtures of experts, reinforcement learning; eager and compiled). The mean error is 7 %, the worst 26 % where the host itself
 # was steady.
-WRAPPERS = {  # (operator, the only one it calls): their own time relative to that of t and transpose
+WRAPPERS = {  # (wrapper, the only operator it calls): the wrapper's own time relative to that of aten::t
     ("aten::t", "aten::transpose"): 1.0,
     ("aten::transpose", "aten::as_strided"): 1.0,
     ("aten::detach", "detach"): 0.55,
@@ -46,11 +46,10 @@ LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])
 
 @dataclass(frozen=True)
 class RecordingCost:
-    """Cost of recording for the host, in ns.
+    """The host time (ns) that recording costs per operator or annotation, launch call, other runtime call and Python call.
 
-    It has the cost of an operator or annotation, a launch call (``inside_ns`` of it within the call), another runtime call, and
-    a Python call. ``loads_inline`` means that the training process loads its batches itself, which recording its operators also
-    slows.
+    ``inside_ns`` is the part of ``launch_ns`` within the launch call. ``loads_inline`` means that the training process loads its
+    batches itself. Then recording also slows the loading.
     """
 
     operator_ns: int
@@ -72,7 +71,7 @@ class RecordingCost:
             if self.at_limit
             else "measured on other traces, because this one has too few calls"
         )
-        return f"Recording cost the host about {self.operator_ns / 1000:.1f} µs an operator and {self.launch_ns / 1000:.1f} µs a kernel launch, {source}."
+        return f"Recording cost the host about {self.operator_ns / 1000:.1f} µs per operator and {self.launch_ns / 1000:.1f} µs per kernel launch, {source}."
 
 
 def recording_cost(events: TraceEvents) -> RecordingCost:

@@ -1,4 +1,4 @@
-"""How many launches a stream holds before the next one waits, as a recording shows it."""
+"""The number of launches that fit into a stream's queue before the next launch waits, from a recording."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.replay.simulation import I64, QUEUE_DEPTH, DeviceOps
 
 BLOCKED_LAUNCH_NS = 50_000  # a launch call this long waited for a place in the full queue; other launch calls take 3 to 40 µs
-# Share of QUEUE_DEPTH that waits at least. Events, markers and arguments take places too: 405 to 1,020 launches waited on H100s and H200s.
+# Share of QUEUE_DEPTH. A full queue has at least this many launches: 405 to 1,020 on H100s and H200s. Events, markers and arguments
+# take the other places.
 LEAST_SHARE = 0.39
 
 
 def queue_depths(ops: DeviceOps, start: I64, end: I64) -> I64:
-    """Return by node how many launches its stream holds before this one waits.
+    """Return, by node, how many launches fit into its stream's queue before this launch waits.
 
-    That is how many waited when it returned, if it did wait: node n is a call from ``start[n]`` to ``end[n]`` (ns). A call that
-    did not wait, or launches a graph, has QUEUE_DEPTH.
+    Node n is a call from ``start[n]`` to ``end[n]`` (ns). If it waited, the value is the number of launches in the queue when it
+    returned. Calls that did not wait and calls that launch a graph have QUEUE_DEPTH.
     """
     depth = np.full(len(start), QUEUE_DEPTH, dtype=np.int64)
     known = np.flatnonzero(ops.node >= 0)

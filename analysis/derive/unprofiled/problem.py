@@ -27,9 +27,11 @@ from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
-USUAL_EVENTS = 60_000  # host nodes and operations per replay: each edit runs all, and later steps change little
-MAX_EVENTS = 150_000  # upper limit if FEWEST_STEPS need more
-FEWEST_STEPS = 6  # for large steps: the mean of fewer depends too much on chance
+USUAL_EVENTS = (
+    60_000  # Host nodes and operations per replay. Each what-if edit replays them all, and more change the mean little.
+)
+MAX_EVENTS = 150_000  # Upper limit if FEWEST_STEPS large steps need more.
+FEWEST_STEPS = 6  # The mean of fewer steps depends too much on chance.
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
 
 

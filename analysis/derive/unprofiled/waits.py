@@ -79,8 +79,8 @@ class NodeWaits(NamedTuple):
 def waits(events: TraceEvents, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> NodeWaits:
     """Return the waits of the host's nodes, and the time of each node without waiting.
 
-    The duration of a call that waits, or of a launch that a full queue blocks, includes the wait. Without it, the call takes
-    the median of the calls of its name that do not wait, or less.
+    The duration of a call that waits, or of a launch that a full queue blocks, includes the wait. Without the wait, the call is
+    assumed to take the median of the calls of its name that do not wait, at most its own duration.
     """
     calls = events.calls
     start, end, name = calls.start[call], calls.end[call], calls.name[call]
@@ -269,7 +269,7 @@ def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) ->
     by_launch = ~by_dep & linked & (ready > free)
     by_stream = ~by_dep & ~by_launch & (free > NEVER)
     lines = positions_by(ops.stream)
-    after_stream_ns = {}
+    latency_of = {}
     for key, bound, base, fallback in (
         ("after_stream", by_stream, free, 0),
         ("after_launch", by_launch, ready, DEFAULT_AFTER_LAUNCH_NS),
@@ -287,7 +287,7 @@ def latencies(events: TraceEvents, ops: DeviceOps, submit: I64, streams: int) ->
         known = base > NEVER
         latency[known] = np.where(bound, start - base, np.minimum(latency, start - base))[known]
         latency[~known] = NEVER if key == "after_launch" else 0
-        after_stream_ns[key] = latency
+        latency_of[key] = latency
     return DeviceOps(
-        op=ops.op, node=ops.node, stream=ops.stream, dur=ops.dur, fixed_start=ops.fixed_start, after_stream=after_stream_ns["after_stream"], after_launch=after_stream_ns["after_launch"], dep=dep, after_dep=after_stream_ns["after_dep"], step=ops.step
+        op=ops.op, node=ops.node, stream=ops.stream, dur=ops.dur, fixed_start=ops.fixed_start, after_stream=latency_of["after_stream"], after_launch=latency_of["after_launch"], dep=dep, after_dep=latency_of["after_dep"], step=ops.step
     )  # fmt: skip

@@ -83,12 +83,12 @@ class DeviceSamples:
         return DeviceSamples(self.device, self.name, self.times[inside], recorded, self.host)
 
     def share(self, mask: NDArray[np.bool_]) -> float:
-        """Return the share of the sampled time."""
+        """Return the share of the sampled time that the samples in ``mask`` cover."""
         total = float(self.weights.sum())
         return float(self.weights[mask].sum()) / total if total else 0.0
 
     def seconds(self, mask: NDArray[np.bool_]) -> float:
-        """Return the sampled time in seconds."""
+        """Return the time in seconds that the samples in ``mask`` cover."""
         return float(self.weights[mask].sum()) / 1e9
 
     def mean(self, column: str, mask: NDArray[np.bool_] | None = None) -> float | None:

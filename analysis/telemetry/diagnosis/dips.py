@@ -104,9 +104,9 @@ def _dips(gpu: DeviceSamples) -> _Dips | None:
 
 
 def _usual_length(lengths: F64) -> float:
-    """Return the length of dip up to which half of the low time lies.
+    """Return the length for which shorter dips make up half of the low time.
 
-    A plain median would be that of the many short dips.
+    The median of all lengths would only describe the many short dips.
     """
     ordered = np.sort(lengths)
     return float(ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)])

@@ -60,7 +60,7 @@ def _observation(kind: str, rows: Sequence[tuple[DeviceSamples, float, dict[str,
     title, evidence, action, severity, confidence = {
         "memory-bound": (
             f"{gpu_names} {works} {size:.0f} % of the memory bandwidth",
-            f"That is the mean while utilization is above {IN_USE_PCT:.0f} %. Memory, at best some 90 % busy, then limits most kernels.",
+            f"That is the mean while utilization is above {IN_USE_PCT:.0f} %. At most about 90 % can be reached, so memory limits most kernels.",
             ("Reduce", "memory traffic", ": fuse elementwise operations (torch.compile), use 16-bit types, or larger batches for small products."),
             "info", "high",
         ),

@@ -67,7 +67,7 @@ def _link(gpu: DeviceSamples, gpus: Sequence[DeviceSamples]) -> Iterator[Observa
         )
         yield _observed(
             gpu, "narrow-pcie-link", f"The PCIe link of {_gpu_name(gpu, len(gpus))} has {values}",
-            f"It has so in {count_of_samples(int(reduced.sum()), int(recorded.sum()))} in which the GPU works. "
+            f"This is so in {count_of_samples(int(reduced.sum()), int(recorded.sum()))} in which the GPU works. "
             f"Copies between host and GPU can then take {possible / current if unit == 'lanes' else 2 ** (possible - current):.2g} times as long.",
             ("Check", f"slot, riser and BIOS of {_gpu_name(gpu, len(gpus))}", ": this is for the operator of the host."),
             severity="warning", unit=unit, value=current, record_next="nvidia-smi -q -d PCIE while the GPU works",
@@ -105,7 +105,7 @@ def _xid(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
         meaning = f": {XIDS[number]}" if number in XIDS else ""
         yield _observed(
             gpu, "xid-error", f"{_gpu_name(gpu, total, start=True)} reported Xid {number}{meaning}",
-            "It stands there from the first sample, so it may be older than the recording." if first == 0
+            "It is there from the first sample, so it may be older than the recording." if first == 0
             else f"It appears {duration(float(gpu.times[first] - gpu.times[0]) / 1e9)} after the recording's start.",
             ("Read", "the kernel's log", " (dmesg) at that time. This Xid is usually an error of the program." if number in SOFTWARE_XIDS else " (dmesg), and tell the operator of the host."),
             severity="warning" if number in SOFTWARE_XIDS else "critical", value=float(number), unit="Xid", start_ns=int(gpu.times[first]),
@@ -126,7 +126,7 @@ def _processes(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
     times = gpu.times[several]
     yield _observed(
         gpu, "several-processes", f"{highest_count:.0f} processes use {_gpu_name(gpu, total)} {share:.0%} of the time",
-        f"{count_of_samples(int(several.sum()), len(several))[0].upper()}{count_of_samples(int(several.sum()), len(several))[1:]} have more than one process. They do not show whose.",
+        f"{count_of_samples(int(several.sum()), len(several))[0].upper()}{count_of_samples(int(several.sum()), len(several))[1:]} have more than one process. They do not show whose processes these are.",
         ("Check", "whose processes they are", ": a foreign one takes time from the job." if not always else ": workers of one job are ordinary, a foreign job is not."),
         severity="info" if always else "warning", confidence="medium", unit="processes", value=highest_count, time_share=share,
         start_ns=int(times[0]), end_ns=int(times[-1]), record_next="nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv -l 10", details={},

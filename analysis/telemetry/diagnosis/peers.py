@@ -51,7 +51,9 @@ def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
         idle = own_pct < 2
         statement = f"GPU {gpu.device} does nothing" if idle else f"GPU {gpu.device} is busy {own_pct:.0f} % of the time"
         reason = (
-            "a role of its own, smaller batches, or a job that does not use it" if less_busy else "more work than the others'"
+            "a role of its own, smaller batches, or a job that does not use it"
+            if less_busy
+            else "more work than the other GPUs have"
         )
         windows = int(working.sum())
         yield Observation(

@@ -214,7 +214,7 @@ def _power_cap_sentence(gpu: DeviceSamples) -> str:
 def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator[Observation]:
     """Yield GPUs whose clock is below their peers', without heat or the hardware as a recorded reason.
 
-    The power cap is no excuse: peers at the same limit do the same work at a higher clock.
+    The power cap does not explain it, because peers at the same limit do the same work at a higher clock.
     """
     working = {
         g.device: c for g in gpus if (c := g.mean("clock_sm_mhz", g.at_work)) is not None and g.share(g.at_work) > LEAST_SHARE

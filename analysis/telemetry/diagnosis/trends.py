@@ -227,7 +227,7 @@ def _memory(growing: Sequence[tuple[DeviceSamples, _Growth]], total: int) -> Obs
         start_ns=first,
         end_ns=last,
         title=f"Memory of {mid_sentence(gpus_in_words(devices, total))} grows from {start / 1e9:.1f} to {end / 1e9:.1f} GB within {length}",
-        evidence=f"It grows in nearly every window and goes on to the end, by {significant(rate / 1e9, 2)} GB an hour.{full}",
+        evidence=f"It grows in nearly every window and goes on to the end, by {significant(rate / 1e9, 2)} GB per hour.{full}",
         action=("Find", "what keeps memory", ": possible causes are losses kept with their graphs, a growing cache, or longer inputs."),
         record_next="allocations in a profile (profile_memory=True), or torch.cuda.memory._record_memory_history()",
         details={"from_bytes": start, "to_bytes": end, "bytes_per_hour": rate},

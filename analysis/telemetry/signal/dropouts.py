@@ -30,9 +30,10 @@ LEAST_ZERO_SHARE = 0.1
 
 
 def zeros_at_work(util: tuple[I64, F64], power: tuple[I64, F64]) -> float:
-    """Return the share of samples with utilization 0, of those whose power is that of work.
+    """Return the share of samples with utilization 0 among the samples with the power of a working GPU.
 
-    ``util`` and ``power`` are times and values. It is 0 if power does not tell, or if there are too few such samples.
+    ``util`` and ``power`` are times and values. It is 0 if the power of work and of idleness hardly differ, or if there are too few
+    such samples.
     """
     times, in_util, in_power = np.intersect1d(util[0], power[0], return_indices=True)
     used, watts = util[1][in_util], power[1][in_power]

@@ -34,9 +34,9 @@ PROOF_DEPTH = 95.0  # percent points between the fullest and the emptiest window
 PROOF_PERCENTILES = (15, 85)  # near a period of two windows, a third of them are peaks: these percentiles avoid the noise
 PROOF_SHARE = 0.6  # share of the periods that must contain two consecutive empty windows
 LOOSE_SAMPLES = 4  # samples per period, if windows may be shorter than the time between samples
-LEAST_ALIKE = 4  # times between bursts
-ALIKE = 1.25  # the longest time between bursts ÷ the shortest
-BURST_SAMPLES = 8  # samples between bursts: with fewer, one sample is already a large part of that time
+LEAST_ALIKE = 4  # fewest times between bursts
+ALIKE = 1.25  # largest ratio of the longest to the shortest time between bursts
+BURST_SAMPLES = 8  # fewest samples between bursts: with fewer, one sample is already a large part of that time
 COUNTED_FROM = 4  # samples per period from which each rise shows in at least one low and one high sample
 
 
@@ -116,7 +116,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
 
 
 def renewal(values: F64) -> int:
-    """Return the number of consecutive samples that carry one reading.
+    """Return the usual number of consecutive samples that repeat one reading.
 
     A sampler that polls faster than the driver updates the value records steps. Only readings away from both ends of the range
     count, because an idle or a full GPU really repeats its value.
@@ -140,9 +140,9 @@ def _clean(time_ns: NDArray[np.int64], value: F64) -> tuple[F64, F64]:
 
 
 def _of_bursts(times: F64, values: F64, spacing: float, bursts: Sequence[int]) -> SignalPeriod | None:
-    """Return the mean time between a few bursts of equal work that come alike.
+    """Return the mean time between a few bursts of equal work, if these times are similar.
 
-    Short bursts a tenth of a period early or late leave no line in a spectrum, and a few are too few for one.
+    A spectrum needs more bursts, and it shows no line if short bursts come a tenth of a period early or late.
     """
     between = np.diff(np.asarray(bursts, np.int64)) / 1e9
     if len(between) < LEAST_ALIKE or between.min() < BURST_SAMPLES * spacing or between.max() > ALIKE * between.min():

@@ -29,22 +29,26 @@ Span = tuple[int, int]
 MIN_SAMPLES = 5  # fewer samples do not form a part
 ACTIVE_POINTS, ACTIVE_SHARE = 1.0, 0.1  # percent, and share of the level that the GPU reaches: above both it works
 PAUSE_NS = 700_000_000  # a shorter idle time belongs to the loop: NVML's own windows last up to 0.2 s and lag as much
-MANY_WAITS, WORK_FACTOR = 6, 3  # with this many waits, and work between them shorter than this many times their length, …
-PAUSE_FACTOR = 4  # … waits belong to the loop unless they are this many times longer than usual
-BLOCK_SHARE = 0.2  # of the activity of the largest block: smaller blocks are not the loop
-RHYTHM_BLOCKS = 3  # least blocks of a rhythm
-REGULAR = 0.4  # relative scatter of their distances
-MANY_BLOCKS = 6  # from this number of blocks on, they need not be regular
-END_PERIOD = 0.5  # a rhythm's first or last period with less of the others' activity, or more than its inverse, was cut off
+# A loop works and waits in turn if it has MANY_WAITS waits, and the work between them is shorter than WORK_FACTOR times a wait. Then
+# only waits that are PAUSE_FACTOR times longer than usual are pauses.
+MANY_WAITS, WORK_FACTOR, PAUSE_FACTOR = 6, 3, 4
+BLOCK_SHARE = 0.2  # share of the largest block's activity: smaller blocks are not the loop
+RHYTHM_BLOCKS = 3  # fewest blocks of a rhythm
+REGULAR = 0.4  # largest relative scatter of the distances between the blocks of a rhythm
+MANY_BLOCKS = 6  # from this number of blocks on, their distances need not be regular
+# A rhythm's first or last period was cut off if its activity is below this share of the usual period's, or above the inverse share.
+END_PERIOD = 0.5
 SAME_LEVEL = 0.2  # blocks whose levels differ by less are combined
 EDGE_NS = 1_000_000_000  # NVML's longest window: samples closer to a start or end describe both sides of it
-EDGE_SHARE = 0.1  # at most this share of the part on either side
+EDGE_SHARE = 0.1  # at most this share of the part is left out at each end
 CHUNK_NS, CHUNK_SAMPLES, LEAST_CHUNKS = 500_000_000, 5, 6  # parts whose levels are compared
 MOST_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would otherwise need gigabytes
-ODD_LEVEL = 2.0  # times the usual level, or its inverse: start-up and evaluation, never the drift of a host
-ODD_PLACES, ODD_SHARE = 2, 0.4  # with more places, or more of the time, the level is simply uneven
-LAG_NS = 500_000_000  # NVML's utilization still shows the start for this time afterwards
-PREPARES_NS = 1_000_000_000  # the profiler's warm-up steps, and the window of the sample that shows them
+ODD_LEVEL = 2.0  # a level this factor above or below the usual one is start-up or evaluation, never the drift of a host
+ODD_PLACES, ODD_SHARE = 2, 0.4  # with more such places, or a larger share of the time, the level is simply uneven
+LAG_NS = 500_000_000  # for this time after the GPU resumes, NVML's utilization still contains the time before
+PREPARES_NS = (
+    1_000_000_000  # time before the profile: the profiler's warm-up steps, and the window of the sample that shows them
+)
 WRITES_WITHIN_NS = 1_000_000_000  # within this time after the last event, the profiler stops the loop to process and write
 ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # with this much training before the profile, samples after it are not needed
 

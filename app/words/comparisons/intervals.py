@@ -76,7 +76,7 @@ def what_would_tell(comparison: Comparison) -> str | None:
     if any(source not in ("user", "marks") for side in comparison.sources for source in side):
         return "Record both sides with `sawtooth run`, which times every step."
     if any(run.host_bound for run in (*comparison.a.measured, *comparison.b.measured)):
-        return "Record each side several times, and compare all: about 5 runs a side show a change of 30 %, and 11 runs one of 15 %."
+        return "Record each side several times, and compare all: about 5 runs per side show a change of 30 %, and 11 runs show 15 %."
     return "Record each side three times or more, and compare all of them."
 
 

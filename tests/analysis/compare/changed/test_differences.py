@@ -76,7 +76,7 @@ def test_a_number_that_one_side_does_not_know_is_no_difference():
     assert differences((known,), (unknown,), [], []) == differences((unknown,), (known,), [], []) == ()
     eight = Trait("loader", "loader", "in 8 worker processes", kind="in worker processes", amount=8)
     assert [(d.a, d.b) for d in differences((known,), (eight,), [], [])] == [("in 4 worker processes", "in 8 worker processes")]
-    reads = [Trait("reads", "reads", f"{count:.0f} a step", kind="in most steps", amount=count) for count in (5.4, 5.6)]
+    reads = [Trait("reads", "reads", f"{count:.0f} per step", kind="in most steps", amount=count) for count in (5.4, 5.6)]
     assert differences(reads[:1], reads[1:], [], []) == ()
 
 
@@ -84,7 +84,7 @@ def test_a_number_that_one_side_does_not_know_is_no_difference():
     ("copies", "value", "kind"),
     [
         (ReadBack(1.0, 1, 3), "in 1 of 3 steps", "now and then, or never"),  # three at once
-        (ReadBack(64.0, 3, 3), "64 a step", "in most steps"),
+        (ReadBack(64.0, 3, 3), "64 per step", "in most steps"),
         (ReadBack(0.75, 3, 4), "in most steps", "in most steps"),
         (ReadBack(0.0, 0, 3), "none", "now and then, or never"),
     ],

@@ -106,9 +106,9 @@ def test_how_many_steps_it_takes():
     assert verdict([run(few, recorded=4)], [run(many, recorded=4)]).word == "slower"
     assert verdict([run(few, recorded=3)], [run(many, recorded=4)]).word == "inconclusive"
     assert verdict([run(few[:2], recorded=4)], [run(many, recorded=4)]).word == "inconclusive"
-    assert verdict([run(few)], [run(many)]).why.startswith("3 recorded steps are too few: a verdict takes 4 a side")
+    assert verdict([run(few)], [run(many)]).why.startswith("3 recorded steps are too few: a verdict needs 4 per side")
     first_left_out = verdict([run(few[:2], recorded=5)], [run(many, recorded=5)])
-    assert first_left_out.why.startswith("2 counted steps are too few: a verdict takes 3 a side")
+    assert first_left_out.why.startswith("2 counted steps are too few: a verdict needs 3 per side")
     assert words.OF_ESTIMATES in verdict([run(around(100, 19))], [run(around(150, 40))]).why
     assert verdict([run(around(100, 20))], [run(around(150, 40))]).ci95_ms is not None
 
@@ -233,8 +233,8 @@ def test_stopwatch_without_steps_is_inconclusive():
 
 def test_it_says_on_how_many_sides_no_steps_are_recorded():
     a, b = bounded(10.0, 9.0, 11.0, "a", steps=0), bounded(20.0, 19.0, 21.0, "b", steps=0)
-    assert verdict([a], [b]).why.startswith("On neither side are steps recorded.")
-    assert verdict([a], [bounded(20.0, 19.0, 21.0, "b")]).why.startswith("On one side no steps are recorded.")
+    assert verdict([a], [b]).why.startswith("Neither side has recorded steps.")
+    assert verdict([a], [bounded(20.0, 19.0, 21.0, "b")]).why.startswith("One side has no recorded steps.")
 
 
 def test_a_no_says_whether_zero_lies_inside():
@@ -313,6 +313,6 @@ def test_the_number_of_runs_that_a_change_needs_is_stated():
     # The standard deviation is 10 of 100 ms.
     assert found.word == "no_difference_shown"
     assert (
-        "Runs of one side differ by 10.0%: record about 8 runs a side for a change of 15% or 64 runs a side for a change of 5%."
+        "Runs of one side differ by 10.0%: record about 8 runs per side for a change of 15% or 64 runs per side for a change of 5%."
         in found.why
     )

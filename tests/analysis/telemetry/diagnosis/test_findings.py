@@ -264,4 +264,4 @@ def test_growing_memory_and_its_time_are_of_the_same_windows(tmp_path: Path) -> 
     (creep,) = [finding for finding in analysed(tmp_path, path).findings if finding.rule == "memory-creep"]
     start, end, minutes = map(float, re.findall(r"[\d.]+", creep.title)[:3])
     assert minutes < 170 and (end - start) / minutes == pytest.approx(0.3, rel=0.02)
-    assert "by 18 GB an hour" in creep.observed
+    assert "by 18 GB per hour" in creep.observed
