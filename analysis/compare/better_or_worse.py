@@ -93,7 +93,7 @@ def _may_be_unchanged(
 
 
 def _word_if_unchanged(comparison: Comparison, readings: tuple[Reading, Reading], *, from_step_time: bool) -> RowWord:
-    """Return the word for a change that may be none: "cannot_tell" if nothing bounds it, else "not_measurable"."""
+    """Return "cannot_tell" if nothing bounds a change that may be none, else "not_measurable"."""
     unbounded = any(reading.low is not None and reading.high is None for reading in readings)
     return "cannot_tell" if unbounded or (from_step_time and comparison.answer == "cannot_tell") else "not_measurable"
 

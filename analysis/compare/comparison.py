@@ -240,7 +240,7 @@ def _is_slower(best: StepTimes, rate: Throughput | None) -> bool:
 def _differences(
     a: Side, b: Side, fixed: Sequence[Finding], new: Sequence[Finding], sizes: Mapping[int, int], *, slower: bool
 ) -> tuple[SetupDifference, ...]:
-    """Return the differences in set-up, and the findings of the slower side that the faster side does not have.
+    """Return the differences in set-up, and the findings that only the slower side has.
 
     Therefore swapping the sides swaps the values of each difference. ``fixed`` are findings that only A has, ``new`` those that
     only B has.

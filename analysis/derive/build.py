@@ -41,9 +41,8 @@ MEDIAN_BYTES = 80
 SEARCH_BOTH_FILES = (
     "SET search_path = 'd.main,r.main'"  # for the writing connection: views of the derived file read the recording
 )
-MANY_OPERATORS = (
-    500_000  # from this number of operators, memory is limited more; below it, this costs more time than it saves memory
-)
+# from this number of operators, memory is limited more; below it, this costs more time than it saves memory
+MANY_OPERATORS = 500_000
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:

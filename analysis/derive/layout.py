@@ -43,7 +43,7 @@ FROM work w LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL"""
 
 
 def events_of(prefix: str = "") -> str:
-    """Return an SQL expression for a recording's number of host and GPU events; ``prefix`` precedes its tables' names."""
+    """Return SQL for a recording's number of host and GPU events; ``prefix`` precedes its table names."""
     return " + ".join(
         f"(SELECT count(*) FROM {prefix}{table})" for table in ("cpu_ops", "gpu_ops", "runtime_calls", "python_calls")
     )

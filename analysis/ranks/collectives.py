@@ -39,12 +39,16 @@ BACKWARD = "autograd::engine::evaluate_function"  # prefix of the operators of a
 def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.DataFrame, Intervals]:
     """Return a device's communication kernels, ordered by start, and its exposed communication.
 
-    Exposed communication is limited to the steady window. The columns are gpu_op_id, start_ns, dur_ns, exposed_ns, step (a label
-    that is the same on all ranks, None outside steps), counted, name, launch_ns, blocks (thread blocks of the kernel), dtype,
-    in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched before or after
-    all operators of the step's backward pass), sends and receives (numbers in a point-to-point kernel), and serves ("ep" or "cp",
-    the purpose of an exchange, if operators of the trace show it).
-    Values that the trace does not contain are None. Two ranks that send to each other are a group of two.
+    Exposed communication is limited to the steady window. The columns of the kernels are:
+
+    * gpu_op_id, start_ns, dur_ns, exposed_ns, name, kernel, launch_ns, and blocks (thread blocks of the kernel);
+    * step (a label that is the same on all ranks, None outside steps), and counted;
+    * dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, and has_arguments;
+    * forward and after_backward: launched before or after all operators of the step's backward pass;
+    * sends, receives and peer: the numbers of sends and receives in a point-to-point kernel, and the other rank;
+    * serves: "ep" or "cp", the purpose of an exchange, if operators of the trace show it.
+
+    Values that the trace does not contain are None.
     """
     # Most traces have no communication. For them this avoids a join that takes 100 MB for 20 million events.
     any_of_them = recording.rows("SELECT 1 FROM kernel_classes WHERE category = 'communication' LIMIT 1")
@@ -110,7 +114,7 @@ def _around_backward(recording: Recording, device: int, kernels: pd.DataFrame) -
         f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD}')) GROUP BY s.step",
         [device],
     )
-    # a kernel outside the steps has no step, and an integer index cannot look that up
+    # A kernel outside the steps has no step. So the merge needs a nullable integer column.
     of_step = (
         kernels[["step"]]
         .astype("Int64")
@@ -198,8 +202,8 @@ def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Interval
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)
-    come = end - rows["shortest_ns"].to_numpy(np.int64)
-    transfer, explained = union(come, end), union(start, end)
+    transfer_start = end - rows["shortest_ns"].to_numpy(np.int64)
+    transfer, explained = union(transfer_start, end), union(start, end)
     parts = {
         "comm_wait": intersect(subtract(explained, transfer), exposed),
         "comm_transfer": intersect(transfer, exposed),

@@ -74,10 +74,10 @@ def quietest(ranks: Sequence[Kernels]) -> dict[Shape, float]:
 
 
 def held_ms(rank: Kernels, counted: NDArray[np.int32], shortest: Mapping[Shape, float]) -> float:
-    """Return the ms of a counted step for which single kernels were interrupted.
+    """Return the time per counted step, in ms, for which single kernels were interrupted.
 
-    Such a kernel takes milliseconds longer than the same kernel elsewhere. This happens if another process takes turns on the
-    GPU.
+    Such a kernel takes milliseconds longer than the same kernel elsewhere. This happens if the GPU also runs another process,
+    in turns with this one.
     """
     ops = rank.ops[rank.ops["step"].isin(counted) & (rank.ops["dur_ns"] > CONTENTION_NS)]
     took, usual = ops["dur_ns"].to_numpy(np.float64), _usual(ops, {}, shortest)

@@ -34,14 +34,14 @@ WORDS: dict[Parallelism, str] = {
 # Gradients and weights are shared by all ranks that split data, tokens or experts: "dp_shard_cp", "EXPERT_DATA_PARALLEL".
 DIVIDED = ("ep", "cp")
 CALLED = {kind: re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE) for kind, words in WORDS.items()}
-SCHEDULE_UNKNOWN = "Ranks send to each other, and the schedule of their pipeline is not recognised: how long its stages wait by design is not known."
+SCHEDULE_UNKNOWN = "Ranks send to each other, but the schedule of their pipeline is not recognised. So it is not known how long the stages wait by design."
 COLUMNS = (
     "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
     "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns", "sends", "receives", "serves",
 )  # fmt: skip
 UNSAID = ("default_pg", "undefined")  # PyTorch's default descriptions, which do not show a purpose
 REDUCED = ("allreduce", "reducescatter", "allgather")
-# Per step before the backward pass; tensor parallelism has one per layer, but a loss or metric is reduced once.
+# Reductions per step before the backward pass. Tensor parallelism has at least one per layer, but a loss or metric is reduced once.
 FEWEST_CALLS = 2
 
 

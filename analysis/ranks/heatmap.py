@@ -84,7 +84,7 @@ def _numbered(ranks: Sequence[RankResult]) -> bool:
 
 
 def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
-    """Return the steps in which the own time of ``rank`` (without waits) is longer than the others'.
+    """Return the steps in which ``rank``'s own time (without waits) exceeds that of the other ranks.
 
     None if these are most of the counted steps, or if the excess varies without clear stalls.
     """

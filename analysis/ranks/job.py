@@ -30,7 +30,7 @@ from sawtooth.analysis.run.model import RankResult
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
-LEAST_HOST = 0.4  # least factor on the replayed hosts' time; if more correction is needed, the replay is not used
+LEAST_HOST = 0.4  # least factor on the replayed hosts' time: the hosts are never assumed to be faster than this
 SEEN_AT_ONCE_MS = 1000 / 6  # the shortest time that one NVML utilization sample covers
 HALVINGS = 5  # steps of the bisection for the hosts' speed, which is then exact to 2 %
 NO_JOINT_REPLAY = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."

@@ -21,7 +21,7 @@ from sawtooth.analysis.run.job import SEND_RECEIVE
 ENDS_APART_NS = 2_000_000
 ENDS_ALIKE_NS = 200_000  # ends of one group scatter by tens of µs; those of several groups scatter by the waits of their ranks
 NEARLY_ALL = 0.95  # share of matches whose ends must agree
-MOSTLY = 0.5  # if more matches than this end apart, the matching is wrong and none of it is used
+MOSTLY = 0.5  # share of the matched kernels: if the ends of more differ, the matching is wrong and is not used
 NONE_SHARED = "No collective of this run was found on two of its ranks."
 MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks", "nth", "own_until_ns")
 
@@ -57,7 +57,7 @@ def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched
     one_group = known == {2} or (
         described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known and len(known) == 1
     )
-    # No rank has arguments: all may be one group, and the ends of their collectives show whether they are.
+    # If no rank has arguments, all ranks may form one group. The ends of their collectives show whether they do.
     unnamed = described.empty and len(known) == 1
     # Without arguments, the ranks of a collective are known only if the run has one group.
     usable &= rows["has_arguments"] | rows["peer"].notna() | one_group | unnamed

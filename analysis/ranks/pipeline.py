@@ -1,8 +1,9 @@
 """A pipeline's schedule from its sends and receives: stages, microbatches and waits.
 
-Let stages take ``w`` ms each for the m microbatches of a step. No schedule ends before each stage has had one microbatch and
-the slowest stage all of them: the sum of w / m, plus (m - 1) / m of the largest w. With p equal stages, each waits (p - 1) / (m
-+ p - 1) of that time.
+A step has m microbatches, and each stage works ``w`` ms for all of them. No schedule ends before one microbatch has passed all
+stages and the slowest stage has done the other m - 1. So the shortest step is the sum of w / m over the stages, plus (m - 1) / m
+of the largest w. With p equal stages, each stage waits (p - 1) / (m + p - 1) of this time.
+
 In an interleaved pipeline each stage has c chunks of the model, and the last stage sends to the first. Each microbatch comes to
 each stage c times, with 1/c of its work. A middle stage then sends 2 c times per microbatch (forward and back), the first and
 the last 2 c - 1 times.
@@ -19,7 +20,8 @@ from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline
 
 INTERLEAVED = "interleaved"
 CHUNKS_WITHIN = 0.2  # allowed distance to an integer, because a few sends, such as of a loss, are not of microbatches
-AHEAD = 2  # the schedule is known only if there are this many more microbatches than stages; else all schedules begin alike
+# The schedule can be recognized only if there are this many more microbatches than stages. With fewer, all schedules begin equally.
+AHEAD = 2
 
 
 def pipeline_of(

@@ -1,8 +1,8 @@
-"""A job's step from its recorded collectives, also without the lateness of some ranks.
+"""Simulate a job's steps from its recorded collectives, also with some ranks arriving earlier.
 
 It is a max-plus system: between two collectives a rank takes its own time, and a collective ends one transfer after its last
-member has arrived. Replays without the profiler are better evidence of a job's gain. This system needs
-no data of the hosts, so it also works if their traces do not show the waits.
+member has arrived. Replays without the profiler are better evidence of a job's gain. But this system needs no data of the hosts,
+so it also works if their traces do not show the waits.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ class RecordedJob:
         return late[:, :-1][:, self.counted] / 1e6
 
     def gain_ms(self, lost_ns: Mapping[int, float | F64]) -> float:
-        """Return the gain of a counted step in ms if each rank in ``lost_ns`` (by position) arrives earlier.
+        """Return the mean gain of a counted step (ms) if each rank in ``lost_ns`` arrives earlier.
 
-        The time is per step: one value for all steps, or one per counted step. No rank arrives earlier than the others.
+        ``lost_ns`` has, by position, the time per step: one value for all steps, or one per counted step. A rank arrives earlier
+        only where it exceeds the usual time, never earlier than the usual time.
         """
         if not self.counted.any():
             return 0.0

@@ -34,10 +34,7 @@ class CompileReason:
 
 @dataclass(frozen=True)
 class CompileLog:
-    """Graph breaks and recompilations by place, the number of compiled functions, and the time for that.
-
-    ``seconds`` is the time spent compiling.
-    """
+    """Graph breaks and recompilations by place, and the number and total time of compilations."""
 
     breaks: tuple[CompileReason, ...]
     recompiled: tuple[CompileReason, ...]

@@ -16,15 +16,13 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
-SLOWED = 1.5  # ratio: above it, the parts of a profiled step are longer than the run's whole step
+SLOWED = 1.5  # Ratio of profiled to own step time. From it on, profiled times are not shown next to the run's own.
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
-OF_A_RHYTHM = 1.25  # multiple of the median: longer steps, and a mean above it, are more than jitter
-FEWEST_SLOW = 2  # one slow step may be a warm-up or chance
+OF_A_RHYTHM = 1.25  # Times the median step. Longer steps are slow, and a mean above it is more than jitter.
+FEWEST_SLOW = 2  # One slow step may be a warm-up or chance.
 RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {others}."
-UNMARKED = "At {places}, the trace has time without a step mark. The step time leaves it out."
-ONE_SLOW = (
-    "Median: one of the {steps} profiled steps takes {takes}, and the mean is {mean}. More profiled steps show how often."
-)
+UNMARKED = "At {places}, the trace has time without a step mark. The step time does not include it."
+ONE_SLOW = "Median: one of the {steps} profiled steps takes {takes}, and the mean is {mean}. Profile more steps to see how often this happens."
 NO_STEPS = "The trace has no steps: call profiler.step() after each, or put an NVTX range around it under Nsight Systems."
 
 
@@ -145,7 +143,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEviden
 def _in_the_run(work: HostWork, marks: StepTimeEvidence) -> HostWork:
     """Return the work with the parts of the run's own step, if its marks show the waits for batches.
 
-    What is neither waiting nor outside the profiled steps is divided as in these.
+    The rest of the step, without waits and without time outside the profiled steps, is divided in the profiled proportions.
     """
     parts = marks.parts
     if parts is None or not work.steps or marks.ms is None or (parts.waiting_ms is None and work.loading_ms):

@@ -170,7 +170,7 @@ class Communication:
     other in turn.
 
     ``groups`` are the process groups by kind, ``schedule`` is the pipeline's. ``heat`` has the work and wait of every rank in
-    every step (of ``ranks.heat``) if the job has more ranks than the run has recordings, else None.
+    every step (of ``ranks.heatmap``) if the job has more ranks than the run has recordings, else None.
     """
 
     rows: pd.DataFrame

@@ -12,8 +12,8 @@ from sawtooth.ingest.loop.loading import LoaderRate, SampleCost
 from sawtooth.ingest.loop.step_parts import StepParts
 from sawtooth.ingest.manifest import UserFacts
 
-CROWDED = 2.0  # Upper bound of a first batch's time, in times of a batch: all workers load their first ones at once.
-LEAST_STARTS = 0.02  # Share of the step.
+CROWDED = 2.0  # A first batch takes at most this many times as long as a later one, because all workers load at the same time.
+LEAST_STARTS = 0.02  # Share of the step. Shorter waits for first batches are not reported.
 
 
 def batch_ms(cost: SampleCost) -> float:

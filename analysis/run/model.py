@@ -34,8 +34,8 @@ Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
 
-NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
-NOTHING = 0.99  # share of the step: an interval that reaches this far includes no gain
+NO_GAIN = 1.005  # speedup; a replay reproduces the recorded step to half a percent at best
+NOTHING = 0.99  # share of the step; an interval that reaches this step time includes "no gain"
 
 
 def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
@@ -106,7 +106,7 @@ class Explains:
     """The lost time that the findings of a rule explain and their topics; no other module names rules.
 
     ``causes`` are causes of the ledger. ``called`` names that time in a sentence, if the causes only name the mechanism. ``sets``
-    are set-up choices that the advice makes (``compare.changed.traits``), with the value if it means one, such as "dtype TF32".
+    are the set-up choices that the advice changes (``compare.changed.setup_traits``), with the value if it sets one, such as "dtype TF32".
     """
 
     causes: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class Finding:
     ``ceiling_ms_per_step`` is all time of the cause. ``predicted_step_ms`` is from the replay without the cause, with the
     interval that contains four of five such predictions. It is None where the gain cannot be predicted (``prediction_note``
     gives the reason). ``edits`` are the replay's changes, so that fixes can be combined. ``evidence`` rows are plain data;
-    one with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in
+    a row with ``start_ns`` and ``end_ns`` links to the timeline. ``places`` are start and end (absolute ns) of its events in
     order; without any, its places are the gaps of the causes in ``explains``. ``ends_the_run`` puts a finding before those
     that only cost time. ``needs_first`` are the rules whose change must come before. ``limits_the_step``: a separate timing shows
     the problem to be as long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch, if only that

@@ -41,7 +41,7 @@ _SQL = queries_of(__file__)
 
 @dataclass(frozen=True)
 class RankTrace:
-    """A trace of a run, with what the user, the telemetry and the step marks say about the run.
+    """A trace of a run, with the run's data from the user, the telemetry and the step marks.
 
     ``row`` is the trace's recording row, with the rank that the run assigns to it. ``user`` is what the user entered, ``marks``
     is the step time evidence of the loop's own marks. ``folder`` has measurements of GPUs.

@@ -18,7 +18,7 @@ NOTHING_MS = 1e-9  # a femtosecond: smaller times cannot be divided in proportio
 def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to the best step time.
 
-    The GPU's work stays. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps, because
+    The GPU's work is unchanged. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps, because
     the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer.
     No lost time grows if only such time was lost, or if the profiled steps do not represent the run, because a slower
     host is then not the reason for its longer steps. The rest of the step is time that no profiled step shows. If the work

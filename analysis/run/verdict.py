@@ -19,11 +19,11 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 from sawtooth.analysis.run.scaled_ledger import unseen_ms
 
-STARVED_BELOW = 0.5  # busy for less than half of the step: the run mostly waits, so the sentence starts with that
-# Share of the step. Smaller losses are no larger than effects of batch size and clocks, so the sentence is then about compute.
+STARVED_BELOW = 0.5  # Share of the step. If the GPU is busy for less, the run mostly waits, and the sentence starts with this.
+# Share of the step. Batch size and clocks have effects as large as smaller losses. Then the sentence is about compute.
 LEAST_NAMED_LOSS = 0.10
-OWNS_MOST = 0.5  # share of lost time: a cause with less is not what the run mainly waits for
-EXPLAINS_FROM = 0.5  # share of the largest loss: a finding with more of it explains that time
+OWNS_MOST = 0.5  # Share of lost time. A cause with less is not what the run mainly waits for.
+EXPLAINS_FROM = 0.5  # Share of the largest loss. A finding whose gain is at least as large explains the loss.
 DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number
 
 Column = Literal["recorded", "unprofiled"]
@@ -199,10 +199,7 @@ def judge(rank: RankResult) -> RunJudgement | None:
 
 
 def _unknown_share(rank: RankResult) -> float:
-    """Return the share of compute time whose tensor-core use is not known.
-
-    It is all of it if the names are wrong.
-    """
+    """Return the share of compute time whose tensor-core use is not known; 1 if the names are wrong."""
     if rank.metrics["tensor_core_time_share"].value is None:
         return 1.0
     return rank.metrics["tensor_core_unknown_share"].value or 0.0

@@ -18,9 +18,8 @@ from sawtooth.analysis.units import in_words
 
 COUNTS_KERNELS = "util_pct"
 WITHOUT_COPIES = "gr_active_pct"
-COPIES_SHARE = (
-    0.05  # Share of busy time. With more copies, GPM is used: it does not count copies, but undercounts short bursts.
-)
+# Share of busy time. With more copies, GPM is used: it does not count copies, but undercounts short bursts.
+COPIES_SHARE = 0.05
 # Ratio of the counters' scatters from which GPM is used. NVML updates every 0.2 s and scatters if the load comes in bursts.
 STEADIER = 2.0
 LEAST_SAMPLES = 10  # Fewer utilization windows (1/6 to 1 s each) do not represent a run.

@@ -36,9 +36,8 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 from sawtooth.analysis.units import in_words
 
 MOST_UNKNOWN = 4  # GPUs without a known device. Their 24 possible orders are tried.
-IN_TURN_AT_MOST = (
-    1.6  # Upper bound of the waiting time, as a multiple of the replayed value. Replays without the profiler use it too.
-)
+# Upper bound of the waiting time, as a multiple of the replayed value. Replays without the profiler use it too.
+IN_TURN_AT_MOST = 1.6
 RANKS_OFF = 0.08  # Relative error of the step time: the replay does not contain all waits of the rank with the most work.
 ROUNDS = 20  # Most iterations until step time and waiting time agree. Each one changes them less.
 APART = 1.5  # Sampling periods. Samples of two GPUs with a larger distance do not count as one moment.

@@ -113,7 +113,7 @@ def _predicted_for(
 
 
 def _has_another_number(difference: SetupDifference, finding: Finding) -> bool:
-    """Return whether B's number differs from the advised number: a run with four workers does not test five workers."""
+    """Return whether B's number, for example of workers, differs from the advised number."""
     advised = finding.action.amount
     return advised is not None and difference.amount is not None and difference.amount != advised
 

@@ -116,7 +116,7 @@ def includes_zero(interval: Interval) -> bool:
 
 
 def _half_widths(runs: Sequence[MeasuredSteps]) -> tuple[float | None, float | None]:
-    """Return the distances (ms) from the mean of a side's step times to the low and the high end of its 95 % interval."""
+    """Return how far the 95 % interval of a side's mean step time extends below and above it, in ms."""
     widths = [_half_width(run) for run in runs]
     lower, upper = _combined(*(width[0] for width in widths)), _combined(*(width[1] for width in widths))
     return None if lower is None else lower / len(runs), None if upper is None else upper / len(runs)

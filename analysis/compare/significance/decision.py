@@ -250,9 +250,7 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
 def _by_ranges(pair: _SidePair, *, alike: bool = False) -> Verdict:
     """Judge by step ranges if there are too few steps, or too similar neighbouring steps (``alike``)."""
     (a, b), floor = pair.joined(), pair.floor
-    few = (
-        f"{len(a)} and {len(b)} counted steps are too few to show how steps vary ({MIN_STEPS_FOR_INTERVAL} per side are needed)"
-    )
+    few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary (at least {MIN_STEPS_FOR_INTERVAL} per side)"
     if alike:
         few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
@@ -287,7 +285,7 @@ def _by_interval(pair: _SidePair) -> Verdict:
     shown = interval.excludes_zero() and share >= limit
     if shown and agree:
         sure: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
-        reason = f"The 95 % interval of the change {between} excludes 0. They do not show how much runs vary."
+        reason = f"The 95 % interval of the change {between} excludes 0. Two recordings do not show how runs vary."
         return Verdict(_word(pair.change), sure, reason, ends, floor, smallest)
     if shown:
         reason = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."

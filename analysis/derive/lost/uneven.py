@@ -16,7 +16,7 @@ LEAST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class UnevenWait:
-    """The number of slow steps among the counted steps, and the mean wait of slow and of other steps, profiled ms."""
+    """The slow steps among the counted steps, and the mean profiled wait (ms) of slow and other steps."""
 
     slow: int
     steps: int

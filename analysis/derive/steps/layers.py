@@ -17,7 +17,7 @@ ITERATIONS_FROM = 0.5
 
 
 def are_layers(events: TraceEvents, starts: I64) -> bool:
-    """Return whether the periods that begin at ``starts`` are layers, whose backward work runs later than the next period."""
+    """Return whether the periods that begin at ``starts`` are layers: their backward work runs later."""
     ops = events.ops
     numbered = (ops.sequence >= 0) & ~ops.annotation
     backward, forward = (

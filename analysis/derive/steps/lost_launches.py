@@ -37,9 +37,8 @@ class LostLaunches:
         return len(self.start)
 
 
-SAME_GRAPH = (
-    0.5  # Two launches at the same place of their steps are of one graph if this share of their kernel names is common.
-)
+# Two launches at the same place of their steps are of one graph if this share of their kernel names is common.
+SAME_GRAPH = 0.5
 SCATTERED = 0.6  # share of launches at one place with different kernel counts; several graphs would repeat their counts
 FEWEST_LAUNCHES = 2  # fewest launches at one place of the steps, because a single one cannot be compared
 

@@ -1,4 +1,4 @@
-"""Find unmarked iterations between the marks of a loop that marks only some, for example every hundredth.
+"""Find unmarked iterations of a loop that marks only some of them, for example every hundredth.
 
 A range around one iteration launches the same kernels as each unmarked iteration does. So the kernels between two ranges are
 those of one iteration, repeated one or more times. In a trace of the CPU alone, operators are compared instead of kernels. Gradient

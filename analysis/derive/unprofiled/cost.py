@@ -46,7 +46,7 @@ LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])
 
 @dataclass(frozen=True)
 class RecordingCost:
-    """The host time (ns) that recording costs per operator or annotation, launch call, other runtime call and Python call.
+    """The host time (ns) that recording costs per operator, launch, other runtime call and Python call.
 
     ``inside_ns`` is the part of ``launch_ns`` within the launch call. ``loads_inline`` means that the training process loads its
     batches itself. Then recording also slows the loading.

@@ -1,4 +1,4 @@
-"""The number of launches that fit into a stream's queue before the next launch waits, from a recording."""
+"""The number of launches that fit into a stream's queue before the next one waits, as recorded."""
 
 from __future__ import annotations
 

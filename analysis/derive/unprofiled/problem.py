@@ -27,9 +27,7 @@ from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
-USUAL_EVENTS = (
-    60_000  # Host nodes and operations per replay. Each what-if edit replays them all, and more change the mean little.
-)
+USUAL_EVENTS = 60_000  # Host nodes and operations per replay. Each edit replays all; more change the mean little.
 MAX_EVENTS = 150_000  # Upper limit if FEWEST_STEPS large steps need more.
 FEWEST_STEPS = 6  # The mean of fewer steps depends too much on chance.
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)

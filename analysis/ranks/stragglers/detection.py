@@ -30,7 +30,7 @@ from sawtooth.analysis.ranks.stragglers.reasons import (
 from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.job import Straggler
 
-LEAST_SHARE = 0.03  # share of a step: a gain below 3 % is lost in the noise
+LEAST_SHARE = 0.03  # share of a step: a smaller gain is within the noise
 
 F64 = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class _ExcessTime:
     own: OwnTime
     peers: tuple[OwnTime, ...]
     shared_work_ms: float = 0.0  # the part of the excess kernel work that remains if all peers share it
-    times: float = 1.0  # how many such stalls the run has in as many steps as were profiled, if one was profiled
+    times: float = 1.0  # number of such stalls that the run has, on average, in as many steps as were profiled
 
     @property
     def own_ms(self) -> float:
@@ -182,10 +182,10 @@ def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns:
 
 
 def _wait_instead(late: _ExcessTime) -> bool:
-    """Return whether the peers' hosts do nothing for as long as the late rank loses time.
+    """Return whether the peers' hosts have about as much unrecorded time as the late rank loses.
 
-    Losses that the profiler can cause do not count; those of the loader do, for example. A host that runs ahead of its GPU
-    waits one step later, while its GPU works again. Possibly no recorded call shows this wait.
+    Losses that the profiler can cause do not count; losses of the loader, for example, count. A host that runs ahead of its GPU
+    waits one step later, while its GPU works again. It is possible that no recorded call shows this wait.
     """
     part = max(late.excess, key=lambda p: late.excess[p])
     if part.cause == WORK or CAUSE_OF[part.cause].slowed:
@@ -195,7 +195,7 @@ def _wait_instead(late: _ExcessTime) -> bool:
 
 
 def _wait_before(late: _ExcessTime) -> bool:
-    """Return whether the peers' hosts pause before their steps for as long as the late one loses.
+    """Return whether the peers' hosts pause before their steps for about as long as the late rank loses.
 
     The late rank's pause is after the start of its step.
     """

@@ -1,4 +1,4 @@
-"""By how much a rank's own time exceeds that of its peers, and whether that is more than chance."""
+"""The excess of a rank's own time over that of its peers, and whether it is more than chance."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 from sawtooth.analysis.ranks.stragglers.own_time import F64, HOST_ERROR, LONG_GAP_NS, WORK, OwnTime, OwnTimePart
 
-OUTLIER_MADS = 6.0  # median absolute deviations above the median; of 1,000 equal ranks, none is above
-FEWEST_TO_SCATTER, PERSISTENT = 4, 0.5  # peers needed to measure their spread; share of steps in which an excess must occur
-RECURS = 2  # least number of steps with a stall; a loader that stalls every fourth step does it twice in a short profile
-STALL = 0.5  # a stall is at least this share of least_ns × steps, so two stalls raise the mean by least_ns
-HIDES, HIDDEN_TIMES = 0.7, 3.0  # idle peers wait for a rank if idle for this share of its loss, and this many times its own
+OUTLIER_MADS = 6.0  # Median absolute deviations (as sigma) above the median. Of 1,000 equal ranks, none exceeds this limit.
+FEWEST_TO_SCATTER = 4  # Fewest peers whose spread can be measured.
+PERSISTENT = 0.5  # Share of steps. An excess must occur in more steps than this.
+RECURS = 2  # Fewest steps with a stall. A loader that stalls every fourth step does so twice in a short profile.
+STALL = 0.5  # Share of least_ns × steps. A stall is at least this long, so two stalls raise the mean by least_ns.
+# Idle peers wait for a rank if they idle for this share of its loss longer than it does, and this many times as long as it does.
+HIDES, HIDDEN_TIMES = 0.7, 3.0
 
 
 def longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
-    Gaps count even while the GPU has work, because profiling changes where it runs out. It is 0 within the error.
+    Gaps count even while the GPU has work, because profiling changes when it runs out of work. The result is 0 if the excess is
+    within the error.
     """
     own = mine.long_gaps_ns.get(cause, 0.0)
     excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
@@ -30,11 +33,11 @@ def longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
 
 
 def longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> tuple[float, bool]:
-    """Return by how much single long gaps exceed those of the peers, and if one stall is all.
+    """Return by how much single long gaps exceed those of the peers, and whether this is a single stall.
 
-    Times are means in ns per step. Gaps are compared one by one, longest first. It is 0 if the excess is below ``least_ns`` in
-    most counted steps and no stall recurs. The profiler's cost is not used, because it is known for a step and not for a gap. A host that is slower everywhere
-    also has longer gaps, so those of the peers are first scaled to its speed.
+    The excess is the mean in ns per step. Gaps are compared one by one, longest first. The excess is 0 if it is below ``least_ns``
+    in most counted steps and no stall recurs. The profiler's cost is not subtracted, because it is known per step and not per gap.
+    A host that is slower everywhere also has longer gaps, so the peers' gaps are first scaled to its speed.
     """
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
@@ -55,10 +58,10 @@ def longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least
 
 
 def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> tuple[float | None, bool]:
-    """Return by how much ``part`` exceeds that of the peers, and if one stall is all.
+    """Return by how much ``part`` exceeds that of the peers, and whether this is a single stall.
 
-    The mean in ns per step is None if it is too rare. It must occur in most counted steps. For time that the profiler does not
-    affect, ``least_ns`` in several steps and in the mean of all of them is enough.
+    The excess is the mean in ns per step. It is None if the excess occurs in too few steps. It must occur in most counted steps.
+    For time that the profiler does not affect, it suffices in several steps if the mean over all steps is at least ``least_ns``.
     """
     theirs = [_like(part, other) for other in others]
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
@@ -85,9 +88,9 @@ def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least
 
 
 def _is_enough(long: NDArray[np.bool_], mine: OwnTime, excess: F64) -> tuple[bool, bool]:
-    """Return whether the ``long`` steps are more than chance, and whether they are a single one.
+    """Return whether the ``long`` steps are more than chance, and whether it is a single step that recurs.
 
-    A single one is chance, unless the rank's marks show steps outside the profile that are longer by about as much.
+    A single long step is chance, unless the rank's marks show steps outside the profile that are longer by about as much.
     """
     once = bool(long.sum() == 1) and mine.recurs(float(excess[long][0]))
     return once or bool(long.sum() >= RECURS), once

@@ -74,7 +74,7 @@ class RankLosses:
 
 
 @dataclass(frozen=True)
-class _Comes:
+class _ArrivalExcess:
     """How much later than its peers a rank arrives, in ms by counted step.
 
     ``mostly`` is true if it is outside their scatter in most steps, false if only in several.
@@ -111,7 +111,7 @@ def outliers(
     hosts: Sequence[str | None],
     step_ms: float,
 ) -> tuple[Straggler, ...]:
-    """Return the ranks that are late by their own fault, most gain first; empty with too few equal ranks.
+    """Return the ranks whose own work makes them late, most gain first; empty with too few equal ranks.
 
     All sequences are by position. ``traces`` returns the traces' times at some positions; it is called with the late ranks and
     some of their peers. ``step_ms`` is the job's step as recorded.
@@ -135,8 +135,8 @@ def outliers(
     return tuple(replace(straggler, as_recorded=True) for straggler in stragglers_of(late, ranks, hosts, gain_ms))
 
 
-def _late_ms(delay: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _Comes]:
-    """Return how much later than their peers the late ranks arrive (see ``_comes``)."""
+def _late_ms(delay: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, _ArrivalExcess]:
+    """Return how much later than their peers the late ranks arrive (see ``_arrival_excess``)."""
     late = {}
     for alike in {id(alike): alike for alike in peers if len(alike) >= FEWEST_ALIKE}.values():
         mine = delay[alike]
@@ -144,13 +144,13 @@ def _late_ms(delay: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dic
         excess = mine - np.median(mine, axis=0)
         candidates = ((excess >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2) | (excess.mean(axis=1) >= least_ms / 2)
         for position in np.asarray(alike)[candidates | (len(alike) < MANY)].tolist():
-            comes = _comes(delay, position, alike, least_ms)
+            comes = _arrival_excess(delay, position, alike, least_ms)
             if comes is not None:
                 late[position] = comes
     return late
 
 
-def _comes(delay: F64, position: int, alike: Sequence[int], least_ms: float) -> _Comes | None:
+def _arrival_excess(delay: F64, position: int, alike: Sequence[int], least_ms: float) -> _ArrivalExcess | None:
     """Return how much later than its peers a rank arrives.
 
     It is None if the time is small, occurs only once, or is within their scatter.
@@ -162,7 +162,7 @@ def _comes(delay: F64, position: int, alike: Sequence[int], least_ms: float) -> 
     beyond = excess > limit
     if not excess.size or beyond.sum() < min(RECURS, excess.size) or excess.mean() < least_ms:
         return None
-    return _Comes(excess, bool(beyond.mean() > PERSISTENT))
+    return _ArrivalExcess(excess, bool(beyond.mean() > PERSISTENT))
 
 
 def _compared(position: int, alike: Sequence[int]) -> list[int]:
@@ -171,10 +171,12 @@ def _compared(position: int, alike: Sequence[int]) -> list[int]:
     return others[:: -(-len(others) // MOST_COMPARED)]
 
 
-def _explained(position: int, comes: _Comes, traces: Mapping[int, RankLosses], compared: Sequence[int]) -> _LateArrival | None:
+def _explained(
+    position: int, comes: _ArrivalExcess, traces: Mapping[int, RankLosses], compared: Sequence[int]
+) -> _LateArrival | None:
     """Return the rank with the cause of its lateness.
 
-    It is None if its trace is missing or shows no cause that exceeds the compared ones.
+    None if its trace is missing, or if none of its losses exceeds those of the ``compared`` ranks by enough.
     """
     if position not in traces:
         return None

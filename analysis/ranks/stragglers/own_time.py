@@ -18,15 +18,17 @@ from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
 from sawtooth.analysis.replay.simulation import I64, NEVER, HostNodes, ReplayProblem
 
 WORK = "work"  # a rank's kernels, without communication
-LONG_GAP_NS = 500_000  # recording one event never makes a gap this long, but a slow host under the profiler does
-COST_ERROR = 0.5  # possible error of the removed profiler's cost: two hosts of one job differ by this share
-HOST_ERROR = 0.35  # of host time: under the profiler, one host of a balanced job was up to 30 % slower than the other
-ALIKE = 2.0  # a stall in the profile and slow steps outside it differ by less: host work takes up to twice as long in a profile
-LEAST_EXPECTED = 0.5  # stalls that the marks' share of slow steps predicts for the profile; one was seen
-DEVICE_ERROR = 0.08  # of kernel time: GPUs of one model with equal work differed by up to 6 %
+LONG_GAP_NS = 500_000  # Recording one event never makes a gap this long, but a slow host under the profiler may.
+COST_ERROR = 0.5  # Share of the removed profiler's cost. Two hosts of one job differ by this share.
+HOST_ERROR = 0.35  # Share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.
+# Factor. A stall in the profile and slow steps outside it differ by less, because profiled host work takes up to twice as long.
+ALIKE = 2.0
+# Number of stalls that the marks' share of slow steps predicts for the profile. With fewer, the one profiled stall is chance.
+LEAST_EXPECTED = 0.5
+DEVICE_ERROR = 0.08  # Share of kernel time. GPUs of one model with equal work differed by up to 6 %.
 
 UNRECORDED = "python_host"  # the cause of host time in which nothing was recorded
-LEAST_REMAINING = 1e-9  # share of a host cause: with 0, its waits for the GPU would be removed as well
+LEAST_REMAINING = 1e-9  # Share of a host cause that an edit keeps. With 0, the edit would also remove its waits for the GPU.
 
 F64 = NDArray[np.float64]
 Pause = tuple[str, bool]  # a long gap's cause, and whether the part is after the start of a step in the gap
@@ -168,9 +170,9 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
 
 
 def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
-    """Return, by host node, the share of the gap before it in which the GPU had no ``which`` left.
+    """Return, by host node, the share of its gap in which the GPU had finished all launched work.
 
-    That is, all launched operations of ``which`` had finished. Times are as recorded.
+    Only the operations that ``which`` marks count as work. Times are as recorded.
     """
     host, ops = problem.host, problem.ops
     ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: the latest end of the operations launched before it

@@ -13,14 +13,15 @@ from sawtooth.analysis.ranks.stragglers.own_time import WORK, same_kernels_ratio
 from sawtooth.analysis.run.job import Straggler, StragglerKind
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
-MOST_OF_HOST = 0.75  # share of a host's ranks: if more are late, the host is the straggler
-MOST_REPLAYED = 8  # ranks whose gain is replayed one by one; of more ranks, only the set's gain
-SAME_KERNELS = 0.5  # share of the excess: if equal kernels that take longer explain it, the GPU is slow
-SAME_LAUNCHES = 0.9  # share of a rank's kernels in its peers' shapes: kernels of another batch size have other shapes
-INTERRUPTED_SHARE = 0.5  # share of the excess in interrupted kernels: another process takes turns on the GPU
+MOST_OF_HOST = 0.75  # Share of a host's ranks. If at least as many are late, the host is the straggler.
+MOST_REPLAYED = 8  # Ranks whose gains are replayed one by one. With more ranks, only the gain of all together is replayed.
+SAME_KERNELS = 0.5  # Share of the excess. If equal kernels that take longer explain at least this share, the GPU is slow.
+# Share of a rank's kernels with a shape that its peers also run. Below it, the batch size differs, which changes the shapes.
+SAME_LAUNCHES = 0.9
+INTERRUPTED_SHARE = 0.5  # Share of the excess in interrupted kernels. From it on, another process takes turns on the GPU.
 TURNS = "turns"
 CLOCK = "clock_sm_mhz"
-EXPLAINED = 0.5  # share of the kernels' extra time: kernels limited by memory follow the SM clock only in part
+EXPLAINED = 0.5  # Share of the kernels' extra time. Kernels limited by memory depend on the SM clock only in part.
 
 Sampled = Sequence[DeviceTelemetry | None]
 Reason = tuple[str | None, float | None]  # its key, and for a slow GPU the time ratio of equal kernels
@@ -46,7 +47,7 @@ class RunsKernels(Protocol):
 
 
 class LateRank(Protocol):
-    """A rank that takes longer than its peers by its own fault."""
+    """A rank that takes longer than its peers because of its own work."""
 
     @property
     def position(self) -> int:
@@ -101,9 +102,9 @@ def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: fl
 
 
 def shared_work_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> list[float]:
-    """Return the additional kernel work that each of ``late`` still has if all of its peers share it.
+    """Return the extra kernel work (ms per step) that each of ``late`` keeps if all peers share it.
 
-    The work of another batch size does not disappear when it is balanced. Kernels that the peers do not run at all do
+    The work of a larger batch remains when it is balanced over the peers. Kernels that the peers do not run at all are assumed to
     disappear. ``peers`` is by position; each rank is among its own peers.
     """
     shares = []

@@ -16,7 +16,7 @@ from sawtooth.analysis.ranks.stragglers.detection import LEAST_SHARE
 from sawtooth.analysis.ranks.stragglers.excess import OUTLIER_MADS, PERSISTENT
 from sawtooth.analysis.run.job import RankGroup, Split
 
-APART = 2.0  # The gap between the groups is at least this many times the larger group's spread; else they are one group.
+APART = 2.0  # Factor on the larger spread within a group. If the gap between the groups is smaller, they are one group.
 FEWEST_LATE = 2
 
 

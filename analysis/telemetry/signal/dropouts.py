@@ -20,9 +20,8 @@ COUNTERS = tuple(quantity.column for quantity in QUANTITIES if quantity.gpm_id i
 
 WINDOW_NS = 1_000_000_000 // 6  # NVML's shortest window of utilization. In denser samples, utilization lags behind the power.
 LEAST_WORKING = 10  # At least this many samples with utilization show the power of a working GPU.
-LEAST_POWER_STEP = (
-    0.05  # If the power of work and idleness differ by less, as a share of the power of work, power shows nothing.
-)
+# If the power of work and idleness differ by less, as a share of the power of work, power shows nothing.
+LEAST_POWER_STEP = 0.05
 WORK_POWER_MARGIN = 0.25  # Samples at work are at most this share of that difference below the power of work.
 # Least number and share of zeros among the samples at that power; 22 intact logs without dense samples have none.
 LEAST_ZEROS = 4

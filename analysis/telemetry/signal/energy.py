@@ -11,7 +11,7 @@ LEAST_COUNTED = 0.9  # share of the sampled time that the counter's samples have
 
 
 class Energy(NamedTuple):
-    """Energy in joules, and whether the energy counter gave it; energy from power lacks time without samples."""
+    """Energy in joules, and whether a counter gave it; energy from power lacks time without samples."""
 
     joules: float
     counted: bool

@@ -46,9 +46,8 @@ MOST_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would othe
 ODD_LEVEL = 2.0  # a level this factor above or below the usual one is start-up or evaluation, never the drift of a host
 ODD_PLACES, ODD_SHARE = 2, 0.4  # with more such places, or a larger share of the time, the level is simply uneven
 LAG_NS = 500_000_000  # for this time after the GPU resumes, NVML's utilization still contains the time before
-PREPARES_NS = (
-    1_000_000_000  # time before the profile: the profiler's warm-up steps, and the window of the sample that shows them
-)
+# time before the profile: the profiler's warm-up steps, and the window of the sample that shows them
+PREPARES_NS = 1_000_000_000
 WRITES_WITHIN_NS = 1_000_000_000  # within this time after the last event, the profiler stops the loop to process and write
 ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # with this much training before the profile, samples after it are not needed
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute, unknown
+from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute, unassigned_sentence
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -101,13 +101,15 @@ def test_counters_in_a_trace_belong_to_its_devices_unless_sampled_separately() -
 
 def test_unassigned_gpus_are_reported() -> None:
     found, ranks = [sampled(0), sampled(1)], [traced("r0"), traced("r1")]
-    said = unknown(ranks, found, attribute(found, ranks))
+    said = unassigned_sentence(ranks, found, attribute(found, ranks))
     assert said is not None and said.startswith("Which of the 2 sampled GPUs")
-    assert unknown(ranks, [], {}) is None
+    assert unassigned_sentence(ranks, [], {}) is None
     strange = [sampled(0, host="b"), sampled(1, name="NVIDIA A100")]
-    assert (unknown(ranks, strange, attribute(strange, ranks)) or "").startswith("The telemetry is of another GPU or host")
+    assert (unassigned_sentence(ranks, strange, attribute(strange, ranks)) or "").startswith(
+        "The telemetry is of another GPU or host"
+    )
     one = [traced("r0", uuid="GPU-aa")]
-    assert unknown(one, [sampled(0, uuid="GPU-aa")], attribute([sampled(0, uuid="GPU-aa")], one)) is None
+    assert unassigned_sentence(one, [sampled(0, uuid="GPU-aa")], attribute([sampled(0, uuid="GPU-aa")], one)) is None
 
 
 def test_trace_with_a_uuid_finds_its_telemetry(tmp_path: Path) -> None:
