@@ -161,7 +161,7 @@ def keep_samples(folder: Path, bundle: Path) -> str:
         return ""
     kept = free_name(bundle.with_name(f"{bundle.stem}-telemetry.jsonl"))
     shutil.move(samples, kept)
-    return f" The GPU telemetry is in {kept}."
+    return f" The telemetry is in {kept}."
 
 
 def keep_snapshots(folder: Path, bundle: Path) -> list[str]:

@@ -99,7 +99,7 @@ def test_a_step_that_is_compiled_is_marked_and_the_compiler_warns_of_nothing(
 def test_the_compiler_leaves_the_recorder_out_where_a_function_is_no_graph(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """The recorder's functions run between the training's. Dynamo compiled them too and warned of their clocks and thread numbers."""
+    """Dynamo compiled the recorder's functions between the training's, and warned of their clocks."""
     from torch._dynamo import trace_rules
     from torch.optim import optimizer as optimizers
     from torch.utils.data import DataLoader, dataloader

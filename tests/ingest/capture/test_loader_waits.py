@@ -92,7 +92,7 @@ class _Broken:
 
 @pytest.mark.parametrize("loader", [_Iterable(), _Broken()])
 def test_a_loader_of_any_kind_gives_its_own_iterator_unchanged(loader: Any) -> None:
-    """The training may copy and pickle an iterator that is not PyTorch's, so the recorder must add nothing to it."""
+    """The training may pickle an iterator that is not PyTorch's. The recorder adds nothing to it."""
     own = SimpleNamespace()
     kind = type("DataLoader", (), {"__iter__": lambda self: own})
     several = type("Several", (), {"_next_data": lambda self: 1})

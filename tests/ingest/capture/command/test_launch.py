@@ -110,7 +110,7 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
     (tmp_path / "x.jsonl").write_text("the user's own")
     for name in ("x-telemetry.jsonl", "x-telemetry-2.jsonl"):
         done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
-        assert (done.bundle, done.at_end) == (None, [f"{told} The GPU telemetry is in {tmp_path / name}."])
+        assert (done.bundle, done.at_end) == (None, [f"{told} The telemetry is in {tmp_path / name}."])
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "x.jsonl": "the user's own",
         "x-telemetry.jsonl": "{}\n",
