@@ -138,9 +138,10 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
     try:
         result = answer(str(frame.data_folder().root), chosen.id, causes, query)
     except SawtoothError as error:
-        said, marked, place = str(error).partition("LINE ")  # DuckDB repeats the query there, with a sign below the place
+        message, marked, place = str(error).partition("LINE ")  # DuckDB repeats the query there, with a sign below the place
         cards.problem(
-            "This query failed", f"{said.strip()} {f'It is in line {place.partition(chr(58))[0]}.' if marked else ''}".strip()
+            "This query failed",
+            f"{message.strip()} {f'It is in line {place.partition(chr(58))[0]}.' if marked else ''}".strip(),
         )
         return
     rows = result.rows
