@@ -57,7 +57,7 @@ def _resized(a: Side, b: Side) -> Mapping[int, int]:
 
 
 def _nothing_alike(a: Side, b: Side) -> bool:
-    """Return whether sides with few products share neither a product nor a layer, and one does far more work."""
+    """Return whether the sides share no product and no layer, and one does far more work."""
     ratio = _work_ratio(a, b)
     return (
         ratio is not None
