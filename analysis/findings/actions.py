@@ -15,11 +15,8 @@ MODEL = (("model", "Net()"),)
 OPTIMIZER = (("optimizer", "AdamW"), ("options", "lr=3e-4"), ("fused", "fused=True"))
 STARTS = (MODULE, "main")  # Names of functions that say nothing about their purpose.
 WRAPPERS = ("Sequential", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "OptimizedModule")
-FUSED_ON_GPU = (
-    "Adam",
-    "AdamW",
-    "SGD",
-)  # PyTorch's optimizers that accept fused=True for parameters on a GPU, in all versions since 2.3.
+# PyTorch's optimizers that accept fused=True for parameters on a GPU, in all versions since 2.3.
+FUSED_ON_GPU = ("Adam", "AdamW", "SGD")
 # PyTorch's optimizers that accept foreach=True. Others (Muon, LBFGS, SparseAdam, and classes of other libraries) raise TypeError.
 WITH_FOREACH = (
     "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",

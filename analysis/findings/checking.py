@@ -28,12 +28,12 @@ from sawtooth.analysis.run.model import Finding, NotChecked, RankResult, RunResu
 from sawtooth.ingest.errors import SawtoothError
 
 LOG = logging.getLogger(__name__)
-NO_SURER = (
-    "The recordings do not show whether the run's step is longer than the GPU's own work. If it is not, this brings nothing. "
+GPU_MAY_LIMIT = (
+    "The recordings do not show whether the run's step is longer than the GPU's own work. If it is not, this change gains nothing. "
     + SAMPLE_IT
 )
 ONCE = "The profiled steps capture a CUDA graph. The run captures it only once; its later steps launch differently."
-# Multiple of the run's step, as in the rule profiler-distorts. Below it, the shares of the profiled step still hold.
+# Multiple of the run's step, as in the rule profiler-distorts. Below it, the shares of the profiled step are still right.
 SHAPE_FACTOR = 1.3
 DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: the host's lost time per cause is less certain than its sum."
 # Share of the analysed rank's loss. Balanced ranks lose about equally; in tests with one slow rank, the others lose less.
@@ -86,18 +86,18 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
                 small += [(rule, evidence) for evidence, judgement in judged if judgement is None]
             # An error in one rule must not stop the whole report. It is reported as not checked, never hidden.
             except Exception as error:
-                if _is_of_the_store(error):
+                if _is_store_error(error):
                     raise
                 LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
                 not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
     names = own_names(context.recording) if context.rank.trace.with_stack else {}
     findings = [_with_ranks(context, _with_names_of_the_run(finding, rules, names)) for finding in findings]
-    doubt = NO_SURER if context.rank.best.gpu_may_limit else None
+    doubt = GPU_MAY_LIMIT if context.rank.best.gpu_may_limit else None
     if any("captures_graph" in finding.explains.topics for finding in findings):
         doubt = ONCE
     if doubt is not None:
         findings = [_doubted(finding, doubt) if "host_pace" in finding.explains.topics else finding for finding in findings]
-    findings = bounded_by_late(context, [_as_sure_as_the_profile(context, finding) for finding in findings])
+    findings = bounded_by_late(context, [_less_sure_if_distorted(context, finding) for finding in findings])
     findings = ordered(context, findings, rules)
     later = [
         _with_ranks(context, _with_names_of_the_run(finding_later, rules, names))
@@ -120,7 +120,7 @@ def _advised(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) ->
 
 
 def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
-    """Return the evidence of ``rule``, each with its judgement for the run's step (or None)."""
+    """Return the evidence of ``rule``, each with its judgement for the run's step (None if below the threshold)."""
     measured = [remaining for evidence in rule.measure(context) if (remaining := beside_acting(context, evidence)) is not None]
     return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in measured]
 
@@ -152,7 +152,7 @@ def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
         return _with_note(finding, f"Measured on {_name_of(context.rank)}.")
     losing = [rank for rank in ranks if rank is context.rank or context.lost_ms(*causes, of=rank) >= AS_MUCH * lost]
     if len(losing) == len(ranks):
-        return _with_note(finding, f"All {len(ranks)} ranks lose time to it.")
+        return _with_note(finding, f"All {len(ranks)} ranks lose time to this cause.")
     if len(losing) == 1 and any(CAUSE_OF[cause].slowed for cause in causes) and not _is_late(context):
         return _with_note(replace(finding, title=f"{finding.title}, on {_name_of(context.rank)}"), OTHERS_WAIT)
     names = [_name_of(rank) for rank in losing[:MOST_NAMED]]
@@ -173,7 +173,7 @@ def _name_of(rank: RankResult) -> str:
     return f"rank {rank.rank}" if rank.rank is not None else f"device {rank.device}"
 
 
-def _as_sure_as_the_profile(context: RuleContext, finding: Finding) -> Finding:
+def _less_sure_if_distorted(context: RuleContext, finding: Finding) -> Finding:
     """Lower the confidence of a finding on the host to medium if the profiler distorts the steps.
 
     This applies if a profiled step takes SHAPE_FACTOR times the run's step or more. The finding gets a note with the reason.
@@ -213,7 +213,7 @@ def _with_note(finding: Finding, note: str) -> Finding:
     return replace(finding, prediction_note=" ".join(filter(None, (finding.prediction_note, note))))
 
 
-def _is_of_the_store(error: Exception) -> bool:
+def _is_store_error(error: Exception) -> bool:
     """Return whether the error comes from the data store and not from the rule.
 
     The recording is damaged or missing, memory is exhausted, or the disk fails. Then no rule's result can be trusted.
@@ -225,6 +225,6 @@ def _is_of_the_store(error: Exception) -> bool:
 def _doubted(finding: Finding, why: str) -> Finding:
     """Return a finding on host speed as uncertain.
 
-    Something else may limit the run's step; then a faster host brings nothing.
+    If something else limits the run's step, a faster host gains nothing.
     """
     return _with_note(replace(finding, severity="info", confidence="low"), why)

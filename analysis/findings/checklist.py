@@ -25,7 +25,7 @@ CONVOLUTION, ATTENTION, COMPILED = (
 )
 BACKWARD = "^autograd::engine|Backward"
 ENOUGH_STEPS = 20  # A shorter profile misses many events that occur in every tenth step.
-NAME_SHOWN = 60  # In characters. Kernel names have hundreds.
+NAME_SHOWN = 60  # Longest name that is shown whole, in characters. Kernel names have hundreds.
 PRODUCTS = "aten::.*(mm|matmul|linear|conv)|gemm"
 HALF = "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)"  # Matches kernels with 16-bit products.
 RANKS = "nccl|rccl"
@@ -66,7 +66,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("No more workers than cores, no swap", NVIDIA, ("workers-beyond-cores", "host-swaps")),
     Technique("Pinned memory and copies that do not block", PYTORCH, ("pageable-copies", "blocking-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD", works_on="copies to the GPU"),
     Technique("Few, large copies", NVIDIA, ("small-copies",), None, "Memcpy HtoD", works_on="copies to the GPU"),
-    Technique("A link to the host with room to spare", NVIDIA, ("host-link-saturated",), None, "Memcpy (HtoD|DtoH)", works_on="copies between host and GPU"),
+    Technique("A link to the host that is not saturated", NVIDIA, ("host-link-saturated",), None, "Memcpy (HtoD|DtoH)", works_on="copies between host and GPU"),
     Technique("Tensors made on the GPU", PYTORCH, ("tensors-made-on-cpu",)),
     Technique("No waits for GPU values", PYTORCH, ("host-waits-for-gpu", "boolean-mask-waits")),
     Technique("Mixed precision", NVIDIA, ("fp32-products",), HALF, PRODUCTS, works_on="matrix products"),
@@ -83,7 +83,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("No breaks of compiled graphs, no recompilation", PYTORCH, ("graph-breaks", "recompilation"), None, COMPILED, works_on="compiled code"),
     Technique("Products chosen by timing them (max-autotune)", PYTORCH, ("max-autotune",), "^triton_(tem|mm|bmm)", COMPILED, works_on="compiled code"),
     Technique("torch.compile instead of torch.jit", PYTORCH, ("scripted-code",)),
-    Technique("No work of the host's own between launches", NVIDIA, ("python-between-operators", "operators-on-cpu")),
+    Technique("No other host work between launches", NVIDIA, ("python-between-operators", "operators-on-cpu")),
     Technique("CUDA graphs for many short kernels", PYTORCH, ("launch-bound", "graph-capture"), "cudaGraphLaunch|cuGraphLaunch"),
     Technique("Fused attention", PYTORCH, ("unfused-attention", "attention-fallback"), "scaled_dot_product_(flash|efficient|cudnn|fused)|flash_(fwd|bwd)|fmha", ATTENTION, works_on="attention"),
     Technique("Fused optimizer", PYTORCH, ("optimizer-not-fused", "optimizer-foreach", "optimizer-share"), "_fused_(adam|sgd|adagrad)|FusedAdam",
@@ -91,20 +91,20 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Gradients set to None", PYTORCH, ("zeroed-gradients",), None, "Optimizer\\.zero_grad", works_on="calls of zero_grad"),
     Technique("Debugging off (anomaly detection)", PYTORCH, ("anomaly-detection",), None, "Backward", works_on="backward passes"),
     Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
-    Technique("No gradients for what is not trained", PYTORCH, ("unused-gradients",), None, "AccumulateGrad", works_on="gradients of parameters"),
-    Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), apart="the profile holds training steps; profile one evaluation too"),
+    Technique("No gradients for parameters that are not trained", PYTORCH, ("unused-gradients",), None, "AccumulateGrad", works_on="gradients of parameters"),
+    Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), apart="the profile contains only training steps; also profile an evaluation"),
     Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom", "acting-in-the-loop")),
-    Technique("Batches of like lengths, memory allocated for the longest", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare="batches of other lengths"),
+    Technique("Batches of similar lengths", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare="batches of other lengths"),
     Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute", works_on="activation checkpointing"),
     Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
     Technique("Garbage collection out of the step", PYTORCH, ("garbage-collection",)),
     Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls"), rare="a checkpoint"),
-    Technique("Communication beside computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, RANKS, works_on="communication between GPUs"),
+    Technique("Communication that overlaps with computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, RANKS, works_on="communication between GPUs"),
     Technique("Accumulation without synchronization (no_sync)", PYTORCH, ("accumulation-syncs",), None, RANKS, works_on="communication between GPUs"),
     Technique("Ranks with equal work", PYTORCH, ("straggling-rank", "pipeline-bubble"), None, RANKS, works_on="communication between GPUs"),
     Technique("Parameters that are all used (find_unused_parameters off)", PYTORCH, needs=RANKS, why_not="a trace does not show how the model was wrapped", works_on="communication between GPUs"),
     Technique("Full clocks", NVIDIA, ("power-cap", "thermal-slowdown")),
-    Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not="neither a trace nor telemetry says on which cores a process runs"),
+    Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not="neither a trace nor telemetry shows on which cores a process runs"),
     Technique("A profile that shows the training as it runs", PROFILER, ("profile-not-representative", "profiler-distorts", "steps-not-marked")),
 )  # fmt: skip
 

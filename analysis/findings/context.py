@@ -223,11 +223,11 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "shapes": (lambda g: bool(g.rank.trace.record_shapes), "the trace has no shapes (`record_shapes=True`)"),
     "shapes or names": (
         lambda g: bool(g.rank.trace.record_shapes) or not g.fp32_by_name.empty,
-        "the trace has no shapes (`record_shapes=True`), and its kernels' names state no dtype",
+        "the trace has no shapes (`record_shapes=True`), and its kernels' names do not show the dtype",
     ),
     "epochs": (
         lambda g: bool(g.rank.trace.with_stack or (g.rank.best.parts is not None and g.rank.best.parts.waiting_ms is not None)),
-        "no step marks time the loader, and the trace has no Python calls (`with_stack=True`)",
+        "no step marks show the waits for the loader, and the trace has no Python calls (`with_stack=True`)",
     ),
     "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
     "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),
@@ -236,15 +236,15 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "host or loader": (lambda g: g.run.telemetry.host is not None or sample_cost(g.run.manifest.facts) is not None, NO_HOST),
     "reads": (
         lambda g: first_read_of(g.run.manifest.facts) is not None,
-        "nothing counted what the loader reads from the disk and what from memory: `sawtooth run` and the capture helper do, on Linux",
+        "no count of what the loader reads from disk and from memory: `sawtooth run` and the capture helper count it on Linux",
     ),
     "ranks": (
         lambda g: len({r.rank for r in g.run.ranks}) > 1,
-        "the run holds one rank; ingest the traces of all ranks together",
+        "the run has only one rank; ingest the traces of all ranks together",
     ),
     "run's step": (
         lambda g: g.telemetry is not None or STEP_SOURCES[g.rank.best.source].timed,
-        "only the profiled steps tell how long a step is: no telemetry (`sawtooth sample`), no step marks, no stopwatch",
+        "only the profiled steps show the step time: there is no telemetry (`sawtooth sample`), no step mark and no stopwatch time",
     ),
     "gpu": (lambda g: g.rank.gpu is not None, "the GPU is not in the hardware table"),
 }

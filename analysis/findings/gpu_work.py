@@ -32,7 +32,7 @@ NO_OPERATOR = "no operator known"
 # Columns whose values make one row of ``GpuWork.rows``.
 _KEYS = ["kernel", "category", "tensor_cores", "operator", "signature", "flop_operator", "flop_signature", "module", "phase", "owner"]  # fmt: skip
 _SUMS = ["own_ns", "tensor_core_ns", "beside_ns", "launches", "bytes", "roof_ns", "roofed_ns", "flops"]
-KNOWN_ROOF = 0.9  # a row's least time is shown if it is known for at least this share of its time
+KNOWN_ROOF = 0.9  # A row's least time is shown if it is known for at least this share of the row's time.
 _SQL = queries_of(__file__)
 
 
@@ -100,7 +100,7 @@ def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
 def _in_window(start: I64, end: I64, window: Intervals) -> I64:
     """Return the nanoseconds of each operation inside the window."""
     total = np.zeros(len(start), np.int64)
-    for low, high in zip(window.starts.tolist(), window.ends.tolist(), strict=True):  # a profiling cycle each
+    for low, high in zip(window.starts.tolist(), window.ends.tolist(), strict=True):  # One interval per profiling cycle.
         total += np.maximum(np.minimum(end, high) - np.maximum(start, low), 0)
     return total
 
@@ -116,7 +116,7 @@ def _touched(finding: Finding, ids: I64, start: I64, end: I64) -> NDArray[np.int
 
 
 def _with_names(rows: pd.DataFrame, rank: RankView, tree: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with texts in place of ids, and with the least time of each."""
+    """Return the rows with names instead of ids, and with the least time of each row."""
     texts = dict(rank.recording.rows("SELECT name_id, name FROM names"))
     signatures = [int(i) for i in pd.unique(rows["signature"]) if i >= 0]
     shapes = {int(i): shapes_text(dims) for i, dims in rank.recording.rows(_SQL["signatures"], {"ids": signatures})}

@@ -24,7 +24,7 @@ SURE_WITHIN = 1.5
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")  # Worst first.
 WARNING_SHARE = 0.03  # Most measurements cannot show a smaller gain.
 
-MAY_BRING_NOTHING = "No gain is predicted: the step would take between {low} and {high}, which may not be less than now."
+MAY_BRING_NOTHING = "No gain is predicted: the step would take between {low} and {high}, which may be as long as now."
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class Step:
 
 
 def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgement | None:
-    """Return how severe ``evidence`` is for ``step`` and what its change brings; None below ``threshold``.
+    """Return how severe ``evidence`` is for ``step`` and what its change gains; None below ``threshold``.
 
-    The severity depends on the gain's share of the step, unless the evidence fixes it. Only a gain of at least
-    SURE_CRITICAL_SHARE is critical. If the interval of the prediction includes today's step, no gain is predicted. The confidence
-    is then at most medium, and also if the interval is wide or missing.
+    The severity depends on the gain's share of the step, unless the evidence fixes it. A finding is critical only if the low end
+    of its gain is at least SURE_CRITICAL_SHARE. If the interval of the prediction includes today's step, no gain is predicted. The
+    confidence is at most medium in this case, and if the interval is wide or missing.
     """
     if threshold is not None and not reaches(evidence, step, threshold):
         return None
@@ -112,13 +112,13 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
     severity = severity or _by_share(evidence, step.share(max(gain, 0.0)), step)
     low, high = between or (None, None)
     if evidence.predicted is None:  # The prediction comes from the replay, whose interval is for this run.
-        severity = _as_severe_as_sure(severity, between, step)
+        severity = _limited_severity(severity, between, step)
         low, high = step.of_another_run(evidence.edits, between)
     if evidence.withholds_gain:  # The gain is known only together with another change.
         severity, predicted, low, high = evidence.severity or severity, None, None, None
     return Judgement(
         severity=severity,
-        confidence=as_sure_as_its_interval(confidence, predicted, low, high, estimated=step.best.source == "estimate"),
+        confidence=limited_confidence(confidence, predicted, low, high, estimated=step.best.source == "estimate"),
         ceiling_ms_per_step=lost_ms,
         predicted_step_ms=predicted,
         predicted_low_ms=low,
@@ -165,7 +165,7 @@ def _predicted(evidence: Evidence, step: Step) -> tuple[float | None, tuple[floa
     return step.predict_ms(evidence.edits), step.predict_range_ms(evidence.edits)
 
 
-def _as_severe_as_sure(severity: Severity, between: tuple[float, float] | None, step: Step) -> Severity:
+def _limited_severity(severity: Severity, between: tuple[float, float] | None, step: Step) -> Severity:
     """Return the severity, lowered from critical if the prediction's interval does not support it."""
     unsure = between is not None and step.ms and step.share(step.ms - between[1]) < SURE_CRITICAL_SHARE
     return "warning" if severity == "critical" and unsure else severity
@@ -176,7 +176,7 @@ def severity_of(share: float) -> Severity:
     return "critical" if share >= CRITICAL_SHARE else "warning" if share >= WARNING_SHARE else "info"
 
 
-def as_sure_as_its_interval(
+def limited_confidence(
     confidence: Confidence,
     predicted_ms: float | None,
     low_ms: float | None,

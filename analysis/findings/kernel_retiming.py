@@ -130,8 +130,8 @@ def fused_optimizer(ops: tuple[int, ...], name: str, gpu: GpuPeaks | None) -> Sc
     times = [estimate(optimizer_work(name, kind, MANY_VALUES), gpu) for kind in ("fused", "foreach")] if gpu is not None else []
     if len(times) < 2 or times[0] is None or times[1] is None:
         return None
-    fused, whole = times[0], times[1].ms
-    return ScaledOps(ops, fused.ms / whole, fused.low / whole, fused.high / whole)
+    fused, foreach_ms = times[0], times[1].ms
+    return ScaledOps(ops, fused.ms / foreach_ms, fused.low / foreach_ms, fused.high / foreach_ms)
 
 
 def _by_operator(
@@ -144,15 +144,14 @@ def _by_operator(
     calls = f"{prefix or 'cpu_'}op_id"
     estimates: dict[Any, KernelTimeEstimate] = {}
     by_signature: dict[Any, KernelTimeEstimate | None] = {}
-    for row in (
-        rows.sort_values("dur_ns", ascending=False).drop_duplicates(calls).itertuples()
-    ):  # The longest kernel of the call determines the dtype.
+    # The longest kernel of a call determines its dtype.
+    for row in rows.sort_values("dur_ns", ascending=False).drop_duplicates(calls).itertuples():
         key = (getattr(row, f"{prefix}operator"), getattr(row, f"{prefix}signature_id"))
         if key not in by_signature:
             by_signature[key] = time_of(row)
-        answer = by_signature[key]
-        if answer is not None:
-            estimates[getattr(row, calls)] = answer
+        time = by_signature[key]
+        if time is not None:
+            estimates[getattr(row, calls)] = time
     return estimates
 
 

@@ -69,13 +69,13 @@ FEWER_BYTES = " (uint8 instead of float32, smaller images), and convert them on 
 ONE_THREAD_PINS = Action(
     "Send",
     "fewer bytes",
-    f"{FEWER_BYTES}. One thread of the training pins the batches of all workers, so additional workers bring nothing.",
+    f"{FEWER_BYTES}. One thread of the training pins the batches of all workers, so more workers do not help.",
 )
 # The advice if most of the pinning time is the driver's allocation.
 ALLOCATES_PINNED = Action(
     "Set",
     "pin_memory=False",
-    ", or copy each batch into a pinned buffer that is allocated only once. Most of the time is spent on allocating pinned memory, not on copying. More workers bring nothing.",
+    ", or copy each batch into a pinned buffer that is allocated only once. Most of the time is spent on allocating pinned memory, not on copying. More workers do not help.",
 )
 UNPINNED = CodeChange(
     "PyTorch",
@@ -179,13 +179,13 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
         return None
     if stage == "pinning":
         took = in_words(1e3 * cost.pin_s)
-        limit = f"one thread pins the batches of all workers, {took} each" if workers else f"pinning a batch takes {took}"
+        limit = f"one thread pins the batches of all workers, {took} per batch" if workers else f"pinning a batch takes {took}"
         return f": {limit}", cheaper_advice(facts)
     if stage == "collate":
         whole_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s + (0.0 if workers else cost.pin_s))
         more = "More workers collate more batches at the same time." if workers else ""
         return (
-            f": collating takes {in_words(1e3 * cost.collate_s)} of a batch's {in_words(whole_ms)}{_at(facts.loader_collate_code)}",
+            f": collating takes {in_words(1e3 * cost.collate_s)} of the {in_words(whole_ms)} for a batch{_at(facts.loader_collate_code)}",
             followed_by(cheaper_advice(facts), more),
         )
     if cost.limit is None:
@@ -200,7 +200,7 @@ def limited_by(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, Act
             Action(
                 "Give",
                 "the loader more workers",
-                ", so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or read from a local disk. Cheaper decoding brings nothing.",
+                ", so that more samples wait at the same time. Then read fewer and larger files (WebDataset), or read from a local disk. Cheaper decoding does not help.",
             ),
         )
     return (
@@ -226,10 +226,10 @@ def _grouped(facts: UserFacts) -> str:
 
 
 def loader_keeps_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
-    """Return the edit that removes the loader's wait, as far as the host's cores allow.
+    """Return the edit that removes the waits for the loader, as far as the host's cores allow.
 
     Also return a sentence about the cores' limit, empty if there is none. ``host`` is only set if the workers compute all the
-    time. Then the shortest time per batch is their computation per step divided by the number of cores.
+    time. The shortest time per batch is then the workers' computation per step divided by the number of cores.
     """
     step, free = context.step_ms, context.predict_ms([WithoutHostCause("data_wait")])
     workers, cores, busy = (host.means.get(key, 0.0) if host else 0.0 for key in ("workers", "cores", "workers_cpu_pct"))
@@ -239,7 +239,7 @@ def loader_keeps_up(context: RuleContext, host: HostLoad | None) -> tuple[list[E
     full_share, shared_share = (_remaining_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
     if not shared_share:
         return [WithoutHostCause("data_wait")], ""
-    bound = f" The samples of a step take {in_words(core_ms)} on one core, so {cores:.0f} cores need {in_words(core_ms / cores)}, or {in_words(core_ms / cores / SHARED_CORES)} if these are two hardware threads of each core."
+    bound = f" The samples of a step take {in_words(core_ms)} on one core, so {cores:.0f} cores need {in_words(core_ms / cores)}, or {in_words(core_ms / cores / SHARED_CORES)} if two of them are hardware threads of one physical core."
     return [WithoutHostCause("data_wait", full_share, None, shared_share)], bound
 
 
@@ -264,7 +264,7 @@ def delayed_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
     match limit:
         case "cores":
             return (
-                f"; all {cores:.0f} cores that it may use are busy ({cpu:.0f} %)",
+                f"; all {cores:.0f} cores that the training may use are busy ({cpu:.0f} %)",
                 Action(
                     "Make",
                     "a sample cheaper",
@@ -273,7 +273,7 @@ def delayed_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
             )
         case "worker":
             return (
-                f": they compute, {worker:.0f} % of a core each, while {100 - cpu:.0f} % of the cores are free",
+                f": each worker computes for {worker:.0f} % of the time, while {100 - cpu:.0f} % of the cores are free",
                 Action(
                     "Give",
                     "the loader more workers",
@@ -282,16 +282,16 @@ def delayed_by(host: HostLoad, limit: Limit) -> tuple[str, Action]:
             )
         case "disk":
             return (
-                f": they compute for {worker:.0f} % of the time and wait for the disk, which reads {read} a second",
+                f": the workers compute for {worker:.0f} % of the time and wait for the disk, which reads {read}/s",
                 Action(
                     "Read",
                     "fewer and larger files",
-                    " (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding brings nothing.",
+                    " (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding does not help.",
                 ),
             )
         case _:  # "elsewhere"
             return (
-                f": they compute {worker:.0f} % of the time and wait for the rest, though no disk is busy; {received} a second come over the network",
+                f": the workers compute for {worker:.0f} % of the time and otherwise wait, although no disk is busy; {received}/s arrive over the network",
                 Action(
                     "Find",
                     "what the workers wait for",

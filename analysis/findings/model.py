@@ -108,7 +108,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How severe evidence is for a step, and what its change brings.
+    """How severe evidence is for a step, and what its change gains.
 
     The fields are those of a finding. ``note`` says why there is no prediction.
     """

@@ -167,9 +167,9 @@ def _choices_first(order: _Order, known: dict[str, Rule], changed: list[set[tupl
 
 
 def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices: set[tuple[int, int]]) -> None:
-    """Put a critical finding after another one if both change mostly the same work.
+    """Put a critical finding after another critical finding if both change mostly the same work.
 
-    The later one is then shown as a second solution for the same cause.
+    The later finding is then shown as a second solution for the same cause.
     """
     critical = [at for at, finding in enumerate(order.findings) if finding.severity == "critical"]
 
@@ -193,7 +193,7 @@ def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], choices
     pairs = [(first, later) for later in critical if (first := leader(later)) is not None]
     for first, later in pairs:
         way, finding = order.findings[later], order.findings[first]
-        after = f" {in_words(way.predicted_step_ms)} a step." if way.predicted_step_ms is not None else ""
+        after = f" A step then takes {in_words(way.predicted_step_ms)}." if way.predicted_step_ms is not None else ""
         order.note(first, f"{ANOTHER_WAY} {way.action.sentence}{after}")
         order.note(later, SAME_WORK.format(title=finding.title), severity="warning")
         order.put_behind(first, later)

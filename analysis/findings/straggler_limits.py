@@ -16,7 +16,7 @@ from sawtooth.analysis.run.model import Finding
 LEADS = 0.5  # Share of all waiting that a rank must cause. With less, it is one of several late ranks.
 # If the peers lose at most this share of the rank's loss to a cause, most of the loss belongs to the rank alone.
 PEERS_LOSE = 0.5
-BOUNDED = "The other ranks hardly lose this time. The job gains at most as much as by “{title}”, which covers the same time."
+BOUNDED = "The other ranks hardly lose this time. The job gains at most as much as from “{title}”, which counts the same time."
 
 
 def waited_for_ms(communication: Communication, late: Straggler) -> float:
@@ -59,7 +59,7 @@ def _late(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _lost_alone(context: RuleContext) -> frozenset[str]:
-    """Return the causes of the rank's lateness that cost its peers much less."""
+    """Return the causes that make the analysed rank late and cost its peers much less time."""
     ranks, communication = context.run.ranks, context.run.communication
     mine = (context.rank.recording_id, context.rank.device)
     at = next((i for i, rank in enumerate(ranks) if (rank.recording_id, rank.device) == mine), -1)

@@ -14,9 +14,8 @@ from sawtooth.analysis.findings.queries.passes import in_backward, passes
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
 
-EFFICIENT_ALIGNED = (
-    4  # FP32 elements in a load of 16 bytes. The memory-efficient kernel needs head sizes that are multiples of it.
-)
+# FP32 elements in a load of 16 bytes. The memory-efficient kernel needs head sizes that are multiples of this number.
+EFFICIENT_ALIGNED = 4
 LARGEST_HEAD = 256
 
 

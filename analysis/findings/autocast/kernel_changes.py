@@ -27,7 +27,7 @@ IN_FP32 = re.compile(
     r"linalg_vector_norm|nll_loss2?d?_forward|mse_loss|smooth_l1_loss|huber_loss|kl_div|binary_cross_entropy_with_logits|logsumexp|"
     r"upsample_bilinear2d|upsample_nearest2d|cdist)$"
 )
-# The gradients of these are FP32 as well.
+# Backward operators whose results are FP32 as well.
 BACKWARD_IN_FP32 = re.compile(
     r"^aten::(native_layer_norm|native_group_norm|_fused_rms_norm|_softmax|nll_loss2?d?|mse_loss|embedding_dense)_backward(_data)?$"
 )
@@ -35,9 +35,8 @@ FIRST_INPUT = (*NORMS, "aten::copy_", "aten::fill_", "aten::zero_")  # Their res
 MOVES = ("elementwise", "copy", "reduction", "softmax", "norm", "pool", "memcpy")
 CAST = "aten::copy_cast"
 CAST_BYTES = 8  # The table of kernel times counts a cast as reading and writing 4 bytes per element.
-MORE_CASTS = (
-    1.3  # Upper factor for casts that are not counted here (products without bias, losses). Four loops had 4 to 30 % more.
-)
+# Upper factor for casts that are not counted here (products without bias, losses). Four loops had 4 to 30 % more casts.
+MORE_CASTS = 1.3
 # Elementwise kernels that the table lacks gain less than their bytes: with half of the bytes they take 0.6 to 0.7 of the time
 # (sums, additions, activations of five loops on H100 and H200), because each thread runs the same instructions.
 BYTES_POWER = 0.7
@@ -161,7 +160,7 @@ class AutocastWalk:
         self.tensors.put(largest, half, joins=joins)
 
     def _compiled(self, row: Any) -> None:
-        """Set a compiled kernel's time between that with all tensors in 16 bits and that with none."""
+        """Set a compiled kernel's time to the mean of its times with all tensors in 16 bits and with none."""
         half = row.dur_ns * 0.5**BYTES_POWER
         self.changes[row.gpu_op_id] = KernelChange((half + row.dur_ns) / 2, half, row.dur_ns)
 
@@ -179,7 +178,7 @@ class AutocastWalk:
         self.tensors.put(largest, False)
 
     def _narrow(self, row: Any) -> None:
-        """Set a kernel's time to that on 16-bit tensors."""
+        """Set a kernel's time to its time on 16-bit tensors."""
         in_table = row.category != "softmax"  # The table is wrong by up to 40 % for softmax over long rows.
         times = [_moving_ms(row, dtype, self.gpu) if in_table else None for dtype in ("fp32", self.dtype)]
         if row.category == "memcpy" and "DtoD" not in row.kernel:
@@ -201,14 +200,14 @@ def _moving_ms(row: Any, dtype: str, gpu: GpuPeaks) -> float | None:
     name = row.operator.replace("_backward_data", "_backward").rstrip("_") if row.operator != "aten::copy_" else "aten::copy_"
     layout = None
     if row.operator in NORMS:
-        name, layout = NORMS[row.operator], "NHWC" if _last(row) else "NCHW"
+        name, layout = NORMS[row.operator], "NHWC" if _is_nhwc(row) else "NCHW"
     elif name == "aten::copy_" and _transposes(row):
         name = "aten::copy_transposed"
     time = estimate(moving_work(name, moved, dtype, layout), gpu)
     return time.ms if time is not None else None
 
 
-def _last(row: Any) -> bool:
+def _is_nhwc(row: Any) -> bool:
     strides = (row.strides or [None])[0]
     return isinstance(strides, list) and len(strides) == 4 and strides[1] == 1
 

@@ -13,9 +13,10 @@ from sawtooth.analysis.findings.queries.plan_builds import plan_builds
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 
 LEAST_RATE_FACTOR = 1.3  # Smallest gain in samples per second that is reported.
-AS_FAR = 0.9  # Of the sample rate that launches alone allow. Below it, something else limits the batch.
 FREE = 0.5  # If this share of the GPU's memory is free, a doubled batch fits.
-MORE = 1.1  # Of the sample rate that launches alone allow. Above it, the predicted step decides.
+# Multiples of the sample rate that the launches alone allow. Below the first, something else limits the batch, and above the
+# second, launches do not. Then the predicted step decides.
+AS_FAR, MORE = 0.9, 1.1
 
 
 class LargerBatch(NamedTuple):
@@ -53,8 +54,11 @@ def fills_launches(context: RuleContext) -> LargerBatch | None:
         return None
     larger, rate = context.once(larger_batches), step_ms / busy
     best = max(larger, key=lambda at: at.rate, default=None)
-    how = f"up to about {rate:.1f} times as large hardly takes longer"
+    how = f"a step with a batch up to about {rate:.1f} times as large hardly takes longer"
     # The loader or kernels limit the larger batch, or kernels grow less than the batch does.
     if best is not None and (larger[-1].rate < AS_FAR * min(larger[-1].times, rate) or best.rate > MORE * rate):
-        rate, how = best.rate, f"{best.times:g} times as large trains about {best.rate:.2g} times as many samples per second"
+        rate, how = (
+            best.rate,
+            f"a batch {best.times:g} times as large trains about {best.rate:.2g} times as many samples per second",
+        )
     return LargerBatch(rate, how, busy, use[1] - use[0], larger) if rate >= LEAST_RATE_FACTOR else None

@@ -84,9 +84,9 @@ def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> li
     start, end = (np.searchsorted(at, blocks[column].to_numpy(np.int64)) for column in ("start_ns", "end_ns"))
     np.add.at(change, start, growing)
     np.add.at(change, end[end < len(at)], -growing[end < len(at)])
-    held = np.maximum(np.cumsum(change), 0.0)
+    growing_bytes = np.maximum(np.cumsum(change), 0.0)
     inside = [(at >= begin) & (at < until) for begin, until in spans]
-    peaks = [[float((total + held * (times - 1))[step].max()) for times in factors] for step in inside if step.any()]
+    peaks = [[float((total + growing_bytes * (times - 1))[step].max()) for times in factors] for step in inside if step.any()]
     return [float(peak) for peak in np.median(peaks, axis=0)] if peaks else None
 
 
@@ -121,9 +121,9 @@ def _ends_of_steps(recording: Recording, device: int) -> np.ndarray:
 
 
 def _accumulated(recording: Recording, blocks: pd.DataFrame) -> np.ndarray:
-    """Mark the blocks that autograd accumulated as a parameter's gradient.
+    """Return which blocks autograd accumulated as a parameter's gradient.
 
-    For each accumulation it is the youngest block of the gradient's size.
+    The gradient of an accumulation is the youngest block of the gradient's size.
     """
     rows = recording.rows(
         "SELECT o.start_ns, s.input_dims, s.input_types FROM cpu_ops o JOIN names USING (name_id) JOIN signatures s USING (signature_id) WHERE name = ?",

@@ -40,8 +40,8 @@ class Overlap:
         return Overlap(np.maximum((beside[last] - beside[first]) / np.maximum(end - start, 1), 1.0), part[last] - part[first])
 
     def filled_ns(self, dur_ns: np.ndarray, new_ns: np.ndarray) -> float:
-        """Return the time that all fill together if each takes ``then_ns`` instead of ``dur_ns``.
+        """Return the ns that all operations fill together if each takes ``new_ns`` instead of ``dur_ns``.
 
-        They overlap as they do now.
+        They are assumed to overlap as recorded.
         """
         return float((self.part_ns * new_ns / np.maximum(dur_ns, 1)).sum())

@@ -19,7 +19,7 @@ from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
 
-FEWEST = 6  # In samples. Fewer calls can be views of one sample, such as two crops or the three inputs of a triplet loss.
+FEWEST = 6  # Samples. Fewer calls can be views of one sample, such as two crops or the three inputs of a triplet loss.
 ALONE = 0.9  # Share of the calls that must have a batch of one.
 _LAYERS = f"""
 SELECT o.cpu_op_id, t.step, s.input_dims

@@ -40,7 +40,7 @@ LIKELY_HOST = 1.1
 # H200's host: the longer time was 1.03 to 1.37 times the shorter. Three others took 1.4 to 1.5 times what the profiled size
 # predicted.
 HOST_VARIES = 1.5
-HARDLY = 0.01  # Share of their time: operations this short make nothing wait.
+HARDLY = 0.01  # Share of an operation's duration. Operations that are shortened to it delay nothing.
 # Share of the step. If a faster host (HOST_VARIES or QUICKEST_HOST) saves at least this share, the host limits the step.
 HOST_LIMITS = 0.1
 QUICKEST_HOST = 0.75  # Smallest likely host time, relative to the replay, which already excludes the profiler's cost.
@@ -49,9 +49,7 @@ QUICKEST_HOST = 0.75  # Smallest likely host time, relative to the replay, which
 SLOWEST = 8.0
 # Largest latency of a kernel. Longer kernels have work, however slow, such as a batch norm over channel planes.
 MOST_LATENCY_NS = 50_000
-NOT_PREDICTED = (
-    "Not predicted: that takes shapes, a replay, a loader that keeps up, and samples that go through the model together."
-)
+NOT_PREDICTED = "Not predicted: a prediction needs shapes, a replay, a loader that keeps up, and samples that go through the model together."
 NEXT = (2.0, 4.0)  # Batch factors that a user would try next.
 ZERO_GRAD = r"^Optimizer\.zero_grad#"
 
@@ -98,9 +96,8 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
     best = context.rank.best
     limited = best.feeding is not None and best.feeding.limits(context.step_ms)
     filled = _filled(context)
-    host = (
-        () if limited or filled else host_of_run(context.whatif, best)
-    )  # If the loader or the GPU limits the run, they explain a step longer than the replay; the host does not.
+    # If the loader or the GPU limits the run, this explains why the step is longer than the replay, and not the host's speed.
+    host = () if limited or filled else host_of_run(context.whatif, best)
     slow_host = hidden_host(context.whatif, best) if not host and min(factors, default=1.0) < 1 else 1.0
     kernels = _kernels_of(context, context.work, parameters)
     memory: Sequence[float | None] = memory_at(context.recording, context.rank.device, factors) or [None] * len(factors)
@@ -152,7 +149,7 @@ def _filled(context: RuleContext) -> Overlap | None:
     return overlap if now and best_ms and filled_ms >= FILLS * best_ms and now < (1 - RUNS_DIFFER) * filled_ms else None
 
 
-class _Between(NamedTuple):
+class _StepRange(NamedTuple):
     ms: float
     low_ms: float
     high_ms: float
@@ -161,25 +158,27 @@ class _Between(NamedTuple):
 
 def _step(
     context: RuleContext, host: tuple[FasterHost, ...], edit: TimedOps, slow_host: float, filled: Overlap | None
-) -> _Between | None:
+) -> _StepRange | None:
     """Return the run's step with ``edit`` applied, ms, and its interval.
 
     The interval includes the uncertainty of the kernels, of the replay and of today's step. ``slow_host`` is the largest
     factor for the replay's host time, 1 if it does not matter. The step is not shorter than the time that its operations have
     ``filled``.
     """
-    # Without the loader's timing, which belongs to today's batch.
+    # Leave out the loader's timing, which belongs to today's batch.
     best, whatif = replace(context.rank.best, feeding=None), context.whatif
     assert whatif is not None and best.ms is not None
     edges = [TimedOps(edit.ops, edge) for edge in (edit.dur_ns, edit.low_ns, edit.high_ns)]
     own = host[0].factor if host else 1.0
     if slow_host > 1:
-        paces = (min(LIKELY_HOST, slow_host), QUICKEST_HOST, slow_host)
+        host_factors = (min(LIKELY_HOST, slow_host), QUICKEST_HOST, slow_host)
     else:
-        paces = (own, own / HOST_VARIES, own * HOST_VARIES)
-    now = _paced_ms(whatif, own)
-    steps = [_paced_ms(whatif, host_factor, edge_edits) for host_factor, edge_edits in zip(paces, edges, strict=True)]
-    quick = _paced_ms(whatif, paces[1], edges[0])
+        host_factors = (own, own / HOST_VARIES, own * HOST_VARIES)
+    now = _at_host_speed_ms(whatif, own)
+    steps = [
+        _at_host_speed_ms(whatif, host_factor, edge_edits) for host_factor, edge_edits in zip(host_factors, edges, strict=True)
+    ]
+    quick = _at_host_speed_ms(whatif, host_factors[1], edges[0])
     if filled is not None:
         dur_ns, count = context.work["dur_ns"].to_numpy(float), 1e6 * max(context.work["step"].nunique(), 1)
         now, *floors = (
@@ -198,13 +197,13 @@ def _step(
     if slow_host > 1:  # Less work does not take longer.
         longest = min(longest, best.ms * max(high_ratio, 1 + RUNS_DIFFER))
     limits = quick is not None and best.ms * quick / now < (1 - HOST_LIMITS) * ms
-    return _Between(ms, (min(low, ms) - error_ms) * min(low_ratio, 1 - RUNS_DIFFER), longest, limits)
+    return _StepRange(ms, (min(low, ms) - error_ms) * min(low_ratio, 1 - RUNS_DIFFER), longest, limits)
 
 
-def _paced_ms(whatif: WhatIf, host_factor: float, edit: TimedOps | None = None) -> float | None:
-    """Return the step with ``edit`` applied and the host's time multiplied by ``pace``.
+def _at_host_speed_ms(whatif: WhatIf, host_factor: float, edit: TimedOps | None = None) -> float | None:
+    """Return the step with ``edit`` applied and the host's time multiplied by ``host_factor``, ms.
 
-    It is not shorter than the host alone takes. In a profile of few steps, launches from before the first step can hide a
+    It is not shorter than the time that the host alone takes. In a profile of few steps, launches from before the first step can hide a
     host that is too slow for a smaller batch.
     """
     host = (FasterHost(host_factor),)
@@ -227,11 +226,11 @@ def sentence(larger: Sequence[AtBatch]) -> str:
     bounds = {at.times: on_this_host(at.times, at.rate, at.step_ms, at.low_ms) for at in larger}
     clauses = [
         (
-            f"{at.times:g} times the batch: as long a step as the host takes at that time, {in_words(bounds[at.times][0])} to {in_words(at.high_ms)}, "
-            f"so up to {bounds[at.times][1]:.2g} times the samples a second"
+            f"{at.times:g} times the batch: the host determines the step, {in_words(bounds[at.times][0])} to {in_words(at.high_ms)}, "
+            f"so up to {bounds[at.times][1]:.2g} times as many samples per second"
             if at.host_limits
-            else f"{at.times:g} times the batch: about {in_words(at.step_ms)} a step ({in_words(at.low_ms)} to {in_words(at.high_ms)}), "
-            f"{at.rate:.2g} times the samples a second"
+            else f"{at.times:g} times the batch: about {in_words(at.step_ms)} per step ({in_words(at.low_ms)} to {in_words(at.high_ms)}), "
+            f"{at.rate:.2g} times as many samples per second"
         )
         + (f", {at.memory_bytes / 1e9:.3g} GB in use" if at.memory_bytes is not None else "")
         for at in larger

@@ -1,4 +1,4 @@
-"""The number of loader workers that a change of code names, and what it needs to be true."""
+"""The number of loader workers that a code change should use, if more workers help."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class Workers(NamedTuple):
 
 
 def workers_for(context: RuleContext, step_ms: float | None, limit: Limit | None = None) -> Workers | None:
-    """Return the workers that feed steps of ``step_ms``, at one core each unless samples mostly wait.
+    """Return how many workers load batches as fast as steps of ``step_ms`` need them.
 
-    None if more workers do not help: something else limits them, or each core already has a computing worker.
+    There is at most one worker per core, unless samples mostly wait. None if more workers do not help, because something else
+    limits the loader or each core already has a computing worker.
     """
     host, facts = context.run.telemetry.host, context.run.manifest.facts
     cost = sample_cost(facts)

@@ -46,7 +46,7 @@ PRODUCTS = r"^aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|convolution|_convolution|li
 UPDATE_FIX = Action(
     "Launch", "each update as one CUDA graph", "; acting stays outside, because the environment needs each action on the host."
 )
-UPDATE_NOTE = "Each update launched as one graph; kernels keep their durations, and acting stays as it is."
+UPDATE_NOTE = "Predicted with each update launched as one graph. Kernels keep their durations, and acting stays as it is."
 UPDATE_RISK = "Graphs need static shapes and addresses; an update must not read GPU values, such as a clipping share or an approximate KL."
 _LAUNCHES = (
     "SELECT g.gpu_op_id, g.call_id, c.thread_id, c.start_ns, c.start_ns + c.dur_ns AS end_ns, g.dur_ns, coalesce(g.bytes, 0) AS bytes, "

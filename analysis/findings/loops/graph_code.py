@@ -18,20 +18,18 @@ TOKEN_FIX = Action(
     "keys and values in a cache of one size and launch each token as one CUDA graph",
     ", by hand or with torch.compile(mode='reduce-overhead').",
 )
-TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
+TOKEN_NOTE = "Predicted with each token launched as one graph. The prompt is read as before, kernels keep their durations, and recorded waits after a token remain."
 SHARDED_FIX = Action(
     "Compile",
     "the model block by block",
     ", so that it launches fewer kernels; or give each launch more work with a larger batch.",
 )
-SHARDED_NOTE = (
-    "Not predicted: how many launches compiling takes away. A CUDA graph does not hold a step whose weights are sharded."
-)
+SHARDED_NOTE = "Not predicted: it is not known how many launches compiling removes. A CUDA graph cannot contain a step with sharded weights."
 
 # PyTorch's optimizers whose step a CUDA graph can contain: those with ``capturable``, and SGD, which needs none.
 CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 
-# Copies of input: their addresses change in each step, so no graph holds them.
+# Copies of input. Their addresses change in each step, so no graph can contain them.
 FROM_HOST = "(?i)HtoD|HostToDevice"
 
 EAGER = "opt = torch.optim.AdamW(model.parameters(), lr=3e-4)\nfor x, y in loader:\n    train_step(x, y)"
@@ -97,5 +95,5 @@ SHARDED_CHANGES = (
 
 
 def one_graph(context: RuleContext, outside: tuple[int, ...] = ()) -> AsGraph:
-    """Return the edit that launches a step as one graph, without input copies and what is ``outside``."""
+    """Return the edit that launches a step as one graph, without input copies and the operations ``outside``."""
     return AsGraph(outside_ops=(*copies(context, FROM_HOST).ids, *outside))

@@ -1,4 +1,4 @@
-"""Changes that are too small to name today, and pay after another change."""
+"""Changes that gain too little today, but pay after another change."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
 
 SHORTENS = 1 / 3  # Share of the step. A smaller change moves few others above their thresholds.
-MOST = 6  # Measurements judged again, largest cost first: each is replayed several times.
-BELOW = "Too little to name today: at most {now} of each step."
+MOST = 6  # Number of measurements that are judged again, largest cost first, because each is replayed several times.
+BELOW = "Today, it gains at most {now} per step."
 
 
 def later_findings(

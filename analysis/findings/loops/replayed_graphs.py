@@ -11,7 +11,7 @@ from sawtooth.analysis.run.model import Action
 from sawtooth.analysis.units import in_number, in_words
 
 MOSTLY = 0.5  # Share of the kernels. Above it, a loop replays graphs, and its other launches are what is left to capture.
-FEWEST_BESIDE = 5  # Kernels a step: a graph of fewer saves nothing.
+FEWEST_BESIDE = 5  # Kernels per step. A graph of fewer kernels saves nothing.
 _LAUNCHED = """
 SELECT count(*) FILTER (contains(c.name, 'GraphLaunch')), count(DISTINCT c.call_id) FILTER (contains(c.name, 'GraphLaunch')), count(*)
 FROM step_gpu_ops g JOIN named_runtime_calls c USING (call_id) WHERE g.device = ? AND g.counted AND g.kind = 'kernel'"""
@@ -44,18 +44,18 @@ def beside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
     if replayed is None or replayed.beside < FEWEST_BESIDE:
         return
     names = context.recording.rows(_BESIDE, [context.rank.device])
-    most = f"; the operator with most of these kernels is {names[0][0]}" if names else ""
+    most = f". Most of them come from {names[0][0]}" if names else ""
     yield Evidence(
         Advice(
-            f"The GPU waits {in_words(lost)} of each step for launches: {in_number(replayed.graphs, 'CUDA graph')} a step, and "
+            f"The GPU waits {in_words(lost)} of each step for launches: {in_number(replayed.graphs, 'CUDA graph')} per step, and "
             f"{in_number(replayed.beside, 'kernel')} between them",
             Action(
                 "Capture",
-                "what is launched between the CUDA graphs as well",
-                f"{most}; or put more of the loop into one graph.",
+                "the kernels between the CUDA graphs as well",
+                f"{most}. Or put more of the loop into one graph.",
             ),
-            note="Not predicted: a graph cannot contain what the host decides between two graphs, and the trace does not show which part that is.",
-            risk="Graphs need static shapes and addresses; anything that reads a GPU value inside a graph must move out.",
+            note="Not predicted: a graph cannot contain work that depends on the host, and the trace does not show which kernels do.",
+            risk="Graphs need static shapes and addresses. Code that reads a GPU value must move out of the graph.",
         ),
         lost_ms=lost,
         cost_ms=lost,

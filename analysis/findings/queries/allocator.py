@@ -19,10 +19,10 @@ from sawtooth.analysis.telemetry.attribution import metadata_of
 
 CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"
 GIVES_BACK = "Free|Unmap|Release"
-LARGE = 1 << 20  # In bytes. Smaller requests come from a separate pool, which cannot use the free blocks of the large pool.
+LARGE = 1 << 20  # Bytes. Smaller requests come from a separate pool, which cannot use the free blocks of the large pool.
 # Share of the reserved peak that must be free at the peak of use. The allocator rounds blocks up to 2 MB, which wastes a few
 # percent in any program.
-WELL_ABOVE = 0.1
+LEAST_FREE_SHARE = 0.1
 # Without the caching allocator, at least this share of the calls of ``aten::empty`` ask the driver. With it, 0.6 % asked in a loop
 # with ``empty_cache()``.
 NEARLY_ALL = 0.5
@@ -63,12 +63,12 @@ def driver_calls(context: RuleContext) -> DriverCalls:
     notes = metadata_of(context.recording).get("cuda_allocator")
     notes = notes if isinstance(notes, dict) else {}
     expandable = "expandable_segments:true" in str(notes.get("settings", "")).lower()
-    held = _memory_state(context, requests)
-    if held is None and retried:
-        held = _by_counters(notes)
-    if held is None:
+    memory_state = _memory_state(context, requests)
+    if memory_state is None and retried:
+        memory_state = _by_counters(notes)
+    if memory_state is None:
         return DriverCalls(all_calls, retried, expandable=expandable)
-    return DriverCalls(all_calls, retried, *held, expandable=expandable)
+    return DriverCalls(all_calls, retried, *memory_state, expandable=expandable)
 
 
 def _uncached(context: RuleContext, frame: pd.DataFrame) -> bool:
@@ -148,4 +148,4 @@ def _by_counters(notes: dict[str, Any]) -> tuple[bool, float, float] | None:
     allocated, reserved = (known.get(f"{kind}_bytes.all.peak") for kind in ("allocated", "reserved"))
     if not isinstance(allocated, int | float) or not isinstance(reserved, int | float) or min(allocated, reserved) <= 0:
         return None
-    return reserved - allocated >= WELL_ABOVE * reserved, max(float(reserved - allocated), 0.0), float(reserved)
+    return reserved - allocated >= LEAST_FREE_SHARE * reserved, max(float(reserved - allocated), 0.0), float(reserved)

@@ -21,9 +21,8 @@ GRAPH_LAUNCH = r"GraphLaunch"
 PRODUCTS = ("gemm", "conv", "attention")
 SHORTEST_CHAIN = 2  # Two kernels over the same data read and write it twice; one fused kernel does so once.
 EXPONENTIAL = frozenset(("aten::exp",))
-OVER_ROWS = frozenset(
-    ("aten::sum", "aten::amax", "aten::max", "aten::logsumexp")
-)  # Together with an exponential, these make a softmax in separate operators, not an activation.
+# With an exponential, these reductions are a softmax in separate operators, not an activation.
+OVER_ROWS = frozenset(("aten::sum", "aten::amax", "aten::max", "aten::logsumexp"))
 LESS = ("aten::sub", "aten::sub_")
 # Time of a fused kernel ÷ time of the slowest kernel of its chain. It is little more, because the fused kernel reads each input
 # and writes the result only once.

@@ -40,7 +40,7 @@ def _collectives(context: RuleContext) -> pd.DataFrame:
 
 
 def cost_beside(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
-    """Return the share of their duration by which collectives slow the kernels that run at the same time.
+    """Return the share of each collective's duration by which it delays the kernels that run at the same time.
 
     Each block of a collective occupies one multiprocessor. 0 if the number of multiprocessors is not known.
     """
@@ -85,7 +85,7 @@ def overlap_limit_ms(context: RuleContext) -> float:
 def bus_gb_s(context: RuleContext) -> float | None:
     """Return the bus bandwidth in GB/s of the quickest large collective; None if no size is recorded.
 
-    The others may have waited for a late rank.
+    Slower collectives may have waited for a late rank.
     """
     rows = collectives(context)
     large = rows[(rows["bytes"].fillna(0) >= LARGE_BYTES) & rows["name"].isin(BUS_FACTORS) & (rows["group_size"].fillna(0) > 1)]

@@ -6,9 +6,8 @@ from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import CountedEvents, operators
 
 CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
-LEAST_SEARCH_KERNELS = (
-    12  # A convolution launches 1 to 5 kernels, including gradients and layout conversions; a search launches 20 or more.
-)
+# A convolution launches 1 to 5 kernels, including gradients and layout conversions. A search launches 20 or more.
+LEAST_SEARCH_KERNELS = 12
 # Many kernels alone do not show a search, because an FFT convolution launches three kernels for each part of its batch. But a
 # search measures each algorithm, so the host waits for the GPU inside the operator.
 _SEARCHING = (

@@ -90,9 +90,11 @@ PAGEABLE_TO_HOST = "(?i)device *-> *pageable|DtoH.*pageable"
 SAVE_LESS = Action(
     "Save",
     "checkpoints less often",
-    ", and in the background: async_save copies the state once and writes it while training goes on.",
+    ", and in the background: async_save copies the state once and writes it during the training.",
 )
-LOSES_MORE = "Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory."
+LOSES_MORE = (
+    "With fewer checkpoints, a crash loses more steps. Saving in the background needs a copy of the state in host memory."
+)
 MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
 # Before PyTorch 1.12, ``record_function`` makes its handle with ``aten::zeros`` directly before the range that it opens.
 HANDLE, HANDLE_NS = "aten::zeros", 50_000

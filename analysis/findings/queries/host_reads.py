@@ -92,7 +92,7 @@ def ops_serving_only(context: RuleContext, waits: tuple[int, ...]) -> tuple[int,
     return tuple(int(row[0]) for row in context.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
 
 
-BULK_BYTES = 1_000_000  # More bytes than figures to print: the host's next computation uses this data.
+BULK_BYTES = 1_000_000  # A larger copy is more than figures to print, so the host's next computation uses its data.
 _RIGHT_AFTER = """
 WITH copied AS (SELECT max(c.start_ns) AS start_ns, c.thread_id FROM gpu_ops g JOIN runtime_calls c USING (call_id)
     WHERE g.kind = 'memcpy' AND g.bytes >= $1 AND g.gpu_op_id IN (SELECT unnest($2::BIGINT[])) GROUP BY g.gpu_op_id, c.thread_id),
@@ -140,15 +140,16 @@ def nan_checks(context: RuleContext) -> NanChecks:
 
 REPEATS = r"^aten::repeat_interleave$"  # This operator waits for the length of its result.
 OUTPUT_SIZE = Action(
-    "Tell",
+    "Give",
     "repeat_interleave the length of its result",
-    " (output_size=), or gather with indices made on the GPU: then it does not wait.",
+    " (output_size=), or gather with indices made on the GPU. The host then does not wait.",
 )
 MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
-SAME_SHAPE = (  # Code that keeps the shape, where a mask's result has a shape of its own.
+# Code that keeps the shape. The shape of a mask's result depends on values on the GPU.
+SAME_SHAPE = (
     CodeChange(
         "PyTorch",
-        "loss = F.cross_entropy(logits[mask], target[mask])   # waits for how many",
+        "loss = F.cross_entropy(logits[mask], target[mask])   # waits for their number",
         "target = target.masked_fill(~mask, -100)\nloss = F.cross_entropy(logits, target, ignore_index=-100)",
     ),
     CodeChange(

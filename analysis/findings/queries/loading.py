@@ -22,7 +22,7 @@ from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SEVERAL_CORES, Lo
 from sawtooth.ingest.manifest import UserFacts
 
 COLLATE_COUNTS = 0.25  # Share of the time of a batch's samples. A shorter collation changes no advice.
-UNSLOWED = 0.05  # Share by which the profiler makes a step longer. Below it, one number says both.
+UNSLOWED = 0.05  # Share by which the profiler makes a step longer. Below it, one number is enough for both steps.
 MOST_SEEN = 0.5  # Share of the largest gain that workers could bring if they kept up.
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # Matches the start of an epoch of a loader.
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
@@ -33,7 +33,7 @@ UNKNOWN_HOST = 8
 
 
 @dataclass(frozen=True)
-class Fed:
+class TimedWorkers:
     """The number of ``workers`` that load a step's batches, and the edit that gives their time per step."""
 
     workers: int
@@ -84,10 +84,10 @@ def hidden_time(context: RuleContext) -> HiddenTime | None:
     if not STEP_SOURCES[best.source].timed or best.ms is None:
         if fit is None or fit.represents is not False or not fit.step_ns:
             return None
-        return HiddenTime(fit.step_ns / 1e6, estimate, best.profiled.value, "telemetry says about", fit.sentence, timed=False)
-    says = f"{STEP_SOURCES[best.source].name} say{'s' if best.source == 'user' else ''}"
-    proof = f"{says[0].upper()}{says[1:]} {in_words(best.ms)} a step, {significant(best.ms / estimate, 2)} times the {in_words(estimate)} estimated from the profile."
-    return HiddenTime(best.ms, estimate, best.profiled.value, says, proof, timed=True)
+        return HiddenTime(fit.step_ns / 1e6, estimate, best.profiled.value, "telemetry shows about", fit.sentence, timed=False)
+    shows = f"{STEP_SOURCES[best.source].name} show{'s' if best.source == 'user' else ''}"
+    proof = f"{shows[0].upper()}{shows[1:]} {in_words(best.ms)} per step, {significant(best.ms / estimate, 2)} times the {in_words(estimate)} estimated from the profile."
+    return HiddenTime(best.ms, estimate, best.profiled.value, shows, proof, timed=True)
 
 
 def mostly_hidden(context: RuleContext) -> HiddenTime | None:
@@ -183,7 +183,7 @@ def paced_by(facts: UserFacts, workers: int) -> WithoutHostCause | None:
     return _paced(facts, cost, workers) if cost is not None else None
 
 
-def most_that_help(facts: UserFacts) -> Fed | None:
+def most_that_help(facts: UserFacts) -> TimedWorkers | None:
     """Return the loading time with the best number of workers.
 
     None if the workers were not timed, or if the run already has this number.
@@ -191,7 +191,7 @@ def most_that_help(facts: UserFacts) -> Fed | None:
     cost = sample_cost(facts)
     if cost is None or (workers := _best(facts, cost)) <= (facts.loader_workers or 0):
         return None
-    return Fed(workers, _paced(facts, cost, workers))
+    return TimedWorkers(workers, _paced(facts, cost, workers))
 
 
 def _best(facts: UserFacts, cost: SampleCost) -> int:
@@ -244,17 +244,20 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     likely = least_workers(cost, needed, cores, most, seen, sure=False)
     if likely is None and cost.pin_s and needed > cost.batch / cost.pin_s:
         return (
-            f"{took} One thread takes {in_words(1e3 * cost.pin_s)} to pin a batch, longer than the step, however many workers there are: "
+            f"{took} One thread pins the batches of all workers and takes {in_words(1e3 * cost.pin_s)} for each, longer than the step: "
             f"send fewer bytes{FEWER_BYTES}."
         )
     if likely is None:
-        return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {needed:,.0f} samples/s."
+        return f"{took} No number of workers on {cores} cores is enough for a step of {in_words(step_ms)}, which needs {needed:,.0f} samples/s."
     sure = least_workers(cost, needed, cores, most, seen)
-    workers = "1 worker feeds" if likely == 1 else f"{likely} workers feed"
-    counted = f"{took} By that {workers} a step of {in_words(step_ms)}"
+    workers = "1 worker is" if likely == 1 else f"{likely} workers are"
+    counted = f"{took} So {workers} enough for a step of {in_words(step_ms)}"
     if sure == likely:
         return f"{counted}."
-    return f"{counted}; {f'{sure} leave room for a sample that takes longer' if sure is not None else f'on {cores} cores no number is certain to'}."
+    certain = (
+        f"With {sure}, slower samples are covered as well" if sure is not None else f"This is not certain on {cores} cores"
+    )
+    return f"{counted}. {certain}."
 
 
 def worker_starts(context: RuleContext) -> CountedEvents:

@@ -16,8 +16,8 @@ def throttled(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBa
     if telemetry is None:
         return [], 0.0
     bands = [band for band in telemetry.throttling if band.kind in kinds]
-    held = sum(band.end_ns - band.start_ns for band in bands)
-    return bands, min(held / max(telemetry.last_ns - telemetry.first_ns, 1), 1.0)
+    reduced_ns = sum(band.end_ns - band.start_ns for band in bands)
+    return bands, min(reduced_ns / max(telemetry.last_ns - telemetry.first_ns, 1), 1.0)
 
 
 def band_evidence(bands: list[ThrottleBand]) -> list[Row]:
@@ -42,9 +42,9 @@ def memory_use(context: RuleContext) -> tuple[float, float] | None:
 
 
 def idle_by_telemetry_ms(context: RuleContext) -> float | None:
-    """Return the ms per step in which telemetry sees no kernel in its steady part.
+    """Return the ms per step in which no kernel runs, by the steady part of the telemetry.
 
-    None without telemetry, or if the kernels are too short for it.
+    None without telemetry, or if kernels are too short for its utilization to be accurate.
     """
     busy, step = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
     if busy is None or not step or not context.rank.facts.kernels_in_counted_steps:

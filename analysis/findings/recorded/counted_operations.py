@@ -23,10 +23,11 @@ from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
 USUAL_OPERATIONS = 60_000  # At least as many as the replay covers. Further steps of a huge trace would only repeat these.
-# Traces with large steps: more operations, until there are this many steps, as in the replay.
+# In traces with large steps, more operations are read until there are this many steps, as in the replay.
 MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6
 MOST_EVIDENCE = 6  # Groups of operators that a finding names.
 OPTIMIZER_STEP = r"^Optimizer\.step#"
+# Rows with equal values in these columns are one kernel, launched again.
 ALIKE = (
     "kernel",
     "kind",
@@ -36,7 +37,7 @@ ALIKE = (
     "signature_id",
     "flop_operator",
     "flop_signature_id",
-)  # Rows with equal values are one kernel, launched again.
+)
 SPARSE = re.compile(SPARSE_KERNEL)
 AUTOGRAD_NODE = "autograd::engine::"  # Prefix of the operator names in a backward pass.
 
@@ -90,7 +91,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     # The first row of each number; the numbers ascend in this order.
     examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)
     work["example"] = examples[alike.to_numpy()]
-    # Columns that were added one by one are stored apart. A copy joins them, and selecting rows is then several times as
+    # pandas stores columns that were added one by one separately. A copy joins them, so selecting rows becomes several times as
     # fast.
     return work.copy()
 

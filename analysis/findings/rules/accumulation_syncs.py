@@ -77,11 +77,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     ]
     yield Evidence(
         Advice(
-            f"Gradients are all-reduced after each of {micro} micro-batches a step: {in_words(cost_ms)} for all but the last",
+            f"Gradients are all-reduced after each of {micro} micro-batches per step: all but the last cost {in_words(cost_ms)}",
             Action(
                 "Run",
-                "all micro-batches but the last of a step under model.no_sync()",
-                ": they then add up their gradients before sending them.",
+                "all but the last micro-batch of a step under model.no_sync()",
+                ": their gradients are then added up before they are sent.",
             ),
             note="Predicted by the replay without the earlier reductions, including the waits in them, the copies to and from buckets, and the host's time.",
             risk="The gradients of a step stay in memory in full precision until the last micro-batch, as without accumulation.",

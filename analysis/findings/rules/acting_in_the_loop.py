@@ -63,9 +63,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Acting takes {in_words(acting_ms)} of each step, {context.share(acting_ms):.0%} of the time: {_how_often(acts)}, with "
-            f"{in_number(_launches(acts), 'GPU operation')} for each",
+            f"{in_number(_launches(acts), 'GPU operation')} per pass",
             MORE_AT_ONCE,
-            note="Not predicted, because each step then contains more samples. The gain is at most the time of the policy's launches, copies and waits. "
+            note="Not predicted, because each step then contains more samples. At most, it saves the time of the policy's launches, copies and waits. "
             f"Python code between them still takes {in_words(python_ms)} of each step; most of it is the environment.",
             risk="More environments make each round's data larger and older, so the learning rate and the number of updates must change.",
             changes=CHANGES,

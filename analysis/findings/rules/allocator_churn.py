@@ -61,7 +61,7 @@ CHANGES = (
 
 
 CACHED = CodeChange("PyTorch", "PYTORCH_NO_CUDA_MEMORY_CACHING=1 python train.py", "python train.py")
-FIT_AGAIN = ", so that freed blocks can be reused; no torch.cuda.empty_cache() in the loop."
+FIT_AGAIN = ", so that freed blocks can be reused. Do not call torch.cuda.empty_cache() in the loop."
 EXPAND_ALREADY = f"{FIT_AGAIN} Expandable segments are already on."
 
 
@@ -75,7 +75,7 @@ class _Why(NamedTuple):
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if the allocator's driver calls cost a relevant share of the step.
 
-    The allocator must call the driver at least once per step, or be refused in a step.
+    The allocator must call the driver at least once per step, or the driver must refuse memory in one of the steps.
     """
     driver = driver_calls(context)
     every = driver.all
@@ -90,7 +90,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     why = _why(driver)
     yield Evidence(
         Advice(
-            f"{why.title}, {in_words(max(lost, gain))} lost{' a step' if driver.retried else ''}",
+            f"{why.title}, {in_words(max(lost, gain))} lost per step",
             why.action,
             note="Predicted by the replay without these driver calls and their waits.",
             risk=why.risk,
@@ -110,7 +110,7 @@ def _why(driver: DriverCalls) -> _Why:
     """Return why the allocator calls the driver, and what to do."""
     if driver.uncached:
         return _Why(
-            f"PyTorch's caching allocator is off: each tensor's memory comes from the driver, in {driver.all.count:.0f} calls a step",
+            f"PyTorch's caching allocator is off: each tensor's memory comes from the driver, in {driver.all.count:.0f} calls per step",
             Action(
                 "Turn",
                 "the caching allocator on",
@@ -122,7 +122,7 @@ def _why(driver: DriverCalls) -> _Why:
     back = int(driver.all.frame["name"].str.contains(GIVES_BACK).sum())
     if not driver.retried and (back or not driver.fragmented):
         return _Why(
-            f"Every step allocates and frees device memory: {driver.all.count:.0f} driver calls ({back / max(driver.all.steps, 1):.0f} of them give memory back)",
+            f"Every step allocates and frees device memory: {driver.all.count:.0f} driver calls ({back / max(driver.all.steps, 1):.0f} of them return memory)",
             Action(
                 "Take",
                 "torch.cuda.empty_cache() out of the loop",
@@ -133,9 +133,9 @@ def _why(driver: DriverCalls) -> _Why:
         )
     steps = f"in {driver.retried} of {driver.all.steps} profiled steps"
     does = (
-        f"the allocator gives blocks back and asks the driver again {steps}"
+        f"the allocator returns free blocks and asks the driver again {steps}"
         if driver.retried
-        else "every step takes more from the driver"
+        else "every step takes more memory from the driver"
     )
     if driver.fragmented and driver.free_bytes is not None and driver.reserved_bytes is not None:
         free = f"{in_bytes(driver.free_bytes)} of {in_bytes(driver.reserved_bytes)} free"
@@ -151,9 +151,9 @@ def _why(driver: DriverCalls) -> _Why:
     return _Why(
         f"Memory is full{'' if known else ' or fragmented'}: {does}",
         Action(
-            "Keep",
-            "less",
-            f": accumulate over smaller batches, or recompute some activations{'' if known or driver.expandable else '; try expandable segments first'}.",
+            "Use",
+            "less memory",
+            f": accumulate gradients over smaller batches, or recompute some activations{'' if known or driver.expandable else '. Try expandable segments first'}.",
         ),
         "Smaller batches lower the throughput; recomputing costs up to a third more compute.",
         (SMALLER,) if known or driver.expandable else (EXPANDABLE, SMALLER),

@@ -2,7 +2,7 @@
 
 What it checks
     NaN tests that autograd runs after each of its nodes: ``aten::isnan``, ``aten::_is_any_true`` and the read of the result. It
-    also checks how much longer operators take on the host if autograd records them.
+    also checks how much longer operators that autograd records take on the host than the others.
 Why it costs time
     Each gradient is read once more. The host waits for each result before it launches the next node, so the backward pass
     runs one kernel at a time. The forward pass stores a Python stack trace for every operator, which takes 0.1 ms or more
@@ -67,11 +67,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     predicted = context.predict_ms(edits)
     yield Evidence(
         Advice(
-            f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the result: {in_words(cost)} of each step"
-            + (f", and stack traces take {stacks:.0%} of the rest of the host's time" if stacks else ""),
+            f"Anomaly detection is on: autograd's NaN tests and their waits take {in_words(cost)} of each step"
+            + (f", and stack traces {stacks:.0%} of the host's other time" if stacks else ""),
             Action("Turn", "anomaly detection off unless you search for a NaN"),
             note="Predicted by the replay without the tests, their launches and waits, and without the extra host time of recorded operators.",
-            risk="A NaN is only noticed later, in the loss.",
+            risk="You notice a NaN only later, in the loss.",
             changes=CHANGES,
         ),
         lost_ms=max(cost, context.step_ms - predicted) if predicted is not None and context.step_ms else cost,
@@ -85,8 +85,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _stack_traces(context: RuleContext, tests: tuple[int, ...]) -> float:
     """Return the share of the host's time outside ``tests`` that stack traces take.
 
-    The share is of the host's time without the profiler's overhead, because stack traces are also taken in unprofiled runs. It is
-    0 without a replay, or if operators take no such time.
+    The host's time is taken without the profiler's overhead, because stack traces are also made in unprofiled runs. The share
+    is 0 without a replay, and if recorded operators take hardly longer than others.
     """
     rows = context.recording.rows(_OWN_TIME, [context.rank.device, AUTOGRAD_NODE])
     recorded, others, ns = rows[0] if rows else (None, None, None)

@@ -47,13 +47,25 @@ CHANGES = (
 )
 
 
+FIND_OUT = Action("Find", "out why no fused kernel takes these inputs", ", and change them: dtype, head size, mask.")
+CHOOSE_SIZE = Action("Choose", "a head size that is a multiple of 8", ", such as 64 or 128.")
+SIZE_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "attention = nn.MultiheadAttention(600, 8)   # head size 75",
+        "attention = nn.MultiheadAttention(640, 8)   # head size 80",
+    ),
+)
+
+
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if attention's math backend or padding takes a relevant share of the step."""
     gpu = context.rank.gpu
     math = passes(context, operators(context, MATH).ids).both
     if gpu is not None and len(math):
         how = "its math backend, which writes the matrix of scores"
-        yield from _finding(context, math, as_fused(*written_out(math), gpu), how, "As fused kernels of these sizes take.")
+        note = "Predicted with the time of fused kernels for these sizes."
+        yield from _finding(context, math, as_fused(*written_out(math), gpu), how, note, FIND_OUT, CHANGES)
         return
     calls = operators(context, CALL)
     if not calls.count:
@@ -66,6 +78,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         [WithoutOps(tuple(padding["gpu_op_id"].tolist()))],
         "kernels that pad the head size",
         "Predicted without the padding copies; the attention kernels stay.",
+        CHOOSE_SIZE,
+        SIZE_CHANGES,
     )
 
 
@@ -76,17 +90,25 @@ def _padding(context: RuleContext) -> list[int]:
     return context.launches.begun_in(np.array(pads, np.int64)).tolist()
 
 
-def _finding(context: RuleContext, rows: pd.DataFrame, edits: list[Edit], how: str, note: str) -> Iterator[Evidence]:
+def _finding(
+    context: RuleContext,
+    rows: pd.DataFrame,
+    edits: list[Edit],
+    how: str,
+    note: str,
+    action: Action,
+    changes: tuple[CodeChange, ...],
+) -> Iterator[Evidence]:
     cost = ms_per_step(rows, context.work_steps)
     if not len(rows) or context.is_trifle(cost):
         return
     yield Evidence(
         Advice(
             f"scaled_dot_product_attention runs {how}: {in_words(cost)} of each step",
-            Action("Find", "out why no fused kernel takes these inputs", ", and change them: dtype, head size, mask."),
+            action,
             note=note,
             risk="Fused kernels round differently in the last bits, and dropout draws other random numbers.",
-            changes=CHANGES,
+            changes=changes,
         ),
         lost_ms=cost,
         cost_ms=cost,

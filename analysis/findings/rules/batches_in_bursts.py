@@ -53,7 +53,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Batches come in bursts: {len(waits)} of {len(rows)} profiled steps wait up to {in_words(max(r[2] for r in waits) / 1e6)} for the loader, the others hardly",
+            f"Batches come in bursts: {len(waits)} of {len(rows)} profiled steps wait up to {in_words(max(r[2] for r in waits) / 1e6)} for the loader, the others hardly wait",
             Action(
                 "Deepen",
                 "the loader's queue with prefetch_factor",

@@ -55,7 +55,7 @@ def is_cast(row: Any) -> bool:
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if casts take a relevant share of the step.
 
-    Autocast adds most casts. Compiling removes them, but the host may take as long as before, as in a compiled model.
+    Autocast adds most casts. Compiling fuses them into other kernels, but the host may then take as long as before.
     """
     yield from kernel_evidence(
         context,

@@ -51,7 +51,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     waits_ms = context.lost_ms("launch_bound", "host_sync", "allocator", "python_host", owner="idle")
     yield Evidence(
         Advice(
-            f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} a step, which takes the host {in_words(ms)}",
+            f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} per step, which takes the host {in_words(ms)}",
             Action(
                 "Keep",
                 "input shapes the same from step to step",

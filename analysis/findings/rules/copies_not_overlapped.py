@@ -61,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input{of_the_batch(context, inputs)} that no kernel overlaps",
-            Action("Copy", "the next batch on its own stream while this one computes"),
+            Action("Copy", "the next batch on a second stream during this step's computation"),
             note="Predicted by the replay without the copies, as if they were fully overlapped.",
             risk="One more batch takes GPU memory. Without record_stream, the allocator may reuse its memory too early.",
             changes=CHANGES,

@@ -67,19 +67,21 @@ FEW_WORKERS = Action(
 )
 SEVERAL = ", with pinned memory and persistent workers. Use more only if the host has cores for them."
 LEAST_RATE_FACTOR = 1.1  # More workers must raise the sample rate by this factor to justify their memory.
-COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
-PACED = " {workers} {ms} to load the samples of a step, so no other change makes the step shorter than that."
+COPIES = "Each worker has its own copy of the dataset object. A dataset of Python lists then takes its memory once per worker."
+PACED = " {workers} {ms} to load the samples of a step, so the step cannot become shorter."
 FED = "Predicted without the wait for batches, but not faster than the workers deliver samples."
 NOT_TIMED = "Samples were not timed (`sawtooth run` does it), so the needed number of workers is unknown."
 NOT_FED = "At the measured time per sample, more workers hardly shorten the step."
-CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
-CROWDED = 2.0  # Factor for the upper bound, because a worker may slow the thread for which the others wait (predicted 70 ms, measured 133 ms).
+CORES_SHARED = " If the training computes on the CPU, it shares the host's cores with the loader."
+CROWDED = (
+    2.0  # Upper bound of the step relative to its prediction. On one crowded host, 70 ms were predicted and 133 ms measured.
+)
 TOO_CROWDED = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 NOT_PINNED = "Not predicted: the trace does not show how long a batch takes with other pinning or without it."
-ALWAYS_FED = "Predicted by the replay without the wait for the loader, as if it always kept up."
+ALWAYS_FED = "Predicted by the replay without the waits for the loader, as if the loader always kept up."
 UNSEEN_REST = "This is an upper limit. A profile would show how long a step takes without waiting for batches."
 
-WORKERS = (("workers", "8"), ("seen", ""))  # Number of workers in the code change if nothing shows how many are needed.
+WORKERS = (("workers", "8"), ("seen", ""))  # Values of the code's slots if nothing shows how many workers are needed.
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -130,7 +132,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 class _LoaderAdvice(NamedTuple):
-    """What to do about the loader; ``delayed`` names the limit, ``sure`` is True if it was measured."""
+    """What to do about the loader. ``delayed`` names its limit, and ``sure`` is True if this limit was measured."""
 
     delayed: str
     action: Action
@@ -161,7 +163,6 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
     limit = host.limit_of_loader() if host is not None else None
     timed = limited_by(facts)  # The loader's own times help if a short recording has few samples of the host.
     changes = with_more(facts, CHANGES, workers_for(context, fed_ms, limit))
-    sure = bool(limit or timed)
     if (pinning := pinning_limit(context)) is not None:  # Pinning limits the loader independently of the workers.
         return _LoaderAdvice(pinning.delayed, pinning.action, [], NOT_PINNED, (pinning.change,), sure=True)
     delayed, fix = (delayed_by(host, limit) if host is not None and limit is not None else timed) or ("", FEW_WORKERS)
@@ -172,7 +173,7 @@ def _of_workers(context: RuleContext, fed_ms: float | None) -> _LoaderAdvice:
     else:
         edits, bounded = [more.edit], _bounded(more.workers, more.edit) if more.ms > (fed_ms or 0.0) else ""
     fix = followed_by(fix, workers_needed(facts, fed_ms))
-    return _LoaderAdvice(delayed, fix, edits, f"{ALWAYS_FED}{bounded}", changes, sure)
+    return _LoaderAdvice(delayed, fix, edits, f"{ALWAYS_FED}{bounded}", changes, bool(limit or timed))
 
 
 def _bounded(workers: int, edit: WithoutHostCause) -> str:
@@ -186,7 +187,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     if not step_ms:
         return
     if not waits_ms and result.host is None:
-        yield from _paced(facts, step_ms)
+        yield from _at_the_loaders_rate(facts, step_ms)
     if waits_ms < FEW_LINES.share * step_ms:
         return
     workers = int(facts.loader_workers or 0)
@@ -195,12 +196,12 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     where = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
     delayed, of_limit = limited_by(facts, result.telemetry.host) or ("", CPU_LIMITS)
     no_core = of_limit is ASK_FOR_CORES
-    enough, after_ms = _fed(cost, facts, rest_ms, inline) if cost is not None else (None, None)
+    enough, after_ms = _enough_workers(cost, facts, rest_ms, inline) if cost is not None else (None, None)
     most_ms = CROWDED * after_ms if after_ms is not None else math.inf
     crowded = no_core or (not inline and crowds_the_training(result))
     if crowded:
         enough = after_ms = None
-    suffice = not inline and enough is not None and enough <= workers  # additional workers would only share the cores
+    suffice = not inline and enough is not None and enough <= workers  # more workers would only share the same cores
     changes: tuple[CodeChange, ...]
     if crowded:
         then = "Then load in worker processes." if inline else ""
@@ -208,7 +209,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     elif suffice:
         fix, changes = followed_by(cheaper_advice(facts), workers_needed(facts, after_ms or rest_ms)), ()
     else:
-        fix = followed_by(_more(inline, enough, workers), workers_needed(facts, after_ms or rest_ms))
+        fix = followed_by(_use_workers(inline, enough, workers), workers_needed(facts, after_ms or rest_ms))
         changes = (_num_workers(0 if inline else workers, enough),)
     gains = after_ms is not None and after_ms < (1 - FEW_LINES.share) * step_ms and not suffice
     sure = gains and most_ms < step_ms
@@ -231,8 +232,8 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     )
 
 
-def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tuple[int, float]:
-    """Return the number of workers for a step of ``rest_ms`` (or the best number), and that step's time."""
+def _enough_workers(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tuple[int, float]:
+    """Return the fewest workers that load a batch in ``rest_ms``, or else the fastest number, and the step's time, ms."""
     cores, seen = cores_of(facts), int(facts.loader_workers or 0)
     core_ms = 1e3 * (cost.batch * cost.cpu_s + cost.collate_s) / cores if inline else 0.0
     rates = [predict(cost, workers, cores, seen) for workers in range(1, MAX_WORKERS_PER_CORE * cores + 1)]
@@ -242,23 +243,24 @@ def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tu
     return enough.workers, max(rest_ms + core_ms, 1e3 * cost.batch / enough.value)
 
 
-def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
-    """Yield a finding if there are only step marks and the loop runs at the speed of the loader's workers."""
+def _at_the_loaders_rate(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
+    """Yield a finding if only step marks are recorded and the loop uses samples as fast as the workers can load them."""
     cost, workers, rates = sample_cost(facts), int(facts.loader_workers or 0), loader_rates(facts, step_ms)
     if cost is None or not workers or rates is None or not rates[0].low <= rates[1] <= rates[0].high:
         return
-    gives, takes = rates
+    loaded, used = rates
     cores = cores_of(facts)
     further = [predict(cost, n, cores, workers) for n in range(workers + 1, MAX_WORKERS_PER_CORE * cores + 1)]
-    more = next((rate for rate in further if rate.value >= 2 * gives.value), max(further, key=lambda r: r.value, default=gives))
+    fastest = max(further, key=lambda rate: rate.value, default=loaded)
+    more = next((rate for rate in further if rate.value >= 2 * loaded.value), fastest)
     limited, _ = limited_by(facts) or ("", "")
-    helps = more.value > LEAST_RATE_FACTOR * gives.value
+    helps = more.value > LEAST_RATE_FACTOR * loaded.value
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
-    more_workers = followed_by(_more(False, more.workers, workers), f"They give up to {more.value:,.0f} samples/s.")
+    more_workers = followed_by(_use_workers(False, more.workers, workers), f"They can load {more.value:,.0f} samples/s.")
     yield Finding(
         rule=RULE.slug,
         severity=severity_of((at_stake_ms or 0.0) / step_ms),
-        title=f"The loop takes {takes:,.0f} samples/s, as many as its {workers} loader workers give{limited}",
+        title=f"The loop uses {used:,.0f} samples/s, all that its {workers} loader workers can load{limited}",
         action=more_workers if helps else cheaper_advice(facts),
         confidence="low",
         ceiling_ms_per_step=at_stake_ms,
@@ -269,8 +271,8 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     )
 
 
-def _more(inline: bool, enough: int | None, workers: int) -> Action:
-    """Return the action on the number of workers."""
+def _use_workers(inline: bool, enough: int | None, workers: int) -> Action:
+    """Return the advice to load in worker processes, or in more of them."""
     if inline:
         several = enough is not None and enough > 1
         return Action(
@@ -281,11 +283,10 @@ def _more(inline: bool, enough: int | None, workers: int) -> Action:
 
 def _num_workers(before: int, after: int | None) -> CodeChange:
     was = f", num_workers={before}" if before else ""
-    use = after or max(2 * before, 4)
     return CodeChange(
         "PyTorch",
         f"loader = DataLoader(dataset, …{was})",
-        f"loader = DataLoader(dataset, …, num_workers={use}, persistent_workers=True)",
+        f"loader = DataLoader(dataset, …, num_workers={after or max(2 * before, 4)}, persistent_workers=True)",
     )
 
 

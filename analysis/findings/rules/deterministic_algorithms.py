@@ -4,8 +4,8 @@ What it checks
     Kernels that fill new tensors, launched by ``aten::empty`` and similar operators.
     ``torch.use_deterministic_algorithms(True)`` adds one for every allocated tensor.
 Why it costs time
-    Each result is written twice: first NaN, then the result. The host launches one more kernel for each operator. Some operators
-    (scatter, index, backward passes of convolutions) have a faster form without a fixed order; they cannot use it.
+    New memory is written twice: first with NaN, then with the result. The host launches one more kernel for each operator. Some
+    operators (scatter, index, backward passes of convolutions) also have a faster algorithm, which this mode forbids.
 What to do
     Use deterministic algorithms only for debugging. If results must repeat bit for bit,
     ``torch.utils.deterministic.fill_uninitialized_memory = False`` removes the fills.
@@ -50,7 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         context.work[context.work["gpu_op_id"].isin(fills)],
         Advice(
-            "Deterministic algorithms are on: {kernels} a step fill memory that is written right after, {cost} of each step",
+            "Deterministic algorithms are on: {kernels} per step fill memory that is overwritten at once, {cost} of each step",
             Action(
                 "Turn",
                 "deterministic algorithms off",

@@ -87,11 +87,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Work between products is not fused: {count_in_words(rows, steps)} a step, {in_words(ms_per_step(rows, steps))} of each step",
+            f"Work between matrix products is not fused: {count_in_words(rows, steps)}, {in_words(ms_per_step(rows, steps))} of each step",
             BEFORE_CAPTURE if captured.any() else _action(layer),
             note=AFTER_LOADING
             if loading
-            else "Predicted with one kernel between two products, as long as the longest of the kernels that it replaces. The optimizer does not change.",
+            else "Predicted with one kernel between two products that takes as long as the longest kernel that it replaces. The optimizer does not change.",
             risk="Compilation takes minutes at the start and again when shapes change.",
             changes=CAPTURED if captured.any() else AROUND if layer else CHANGES,
         ),

@@ -38,10 +38,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not context.recording.named(LAYERS):
         return
     rows = context.recording.rows(
-        "WITH telling AS (SELECT name_id, regexp_matches(name, ?) AS layer, regexp_matches(name, '^autograd::engine|Backward|^Optimizer') AS backward, "
+        "WITH relevant AS (SELECT name_id, regexp_matches(name, ?) AS layer, regexp_matches(name, '^autograd::engine|Backward|^Optimizer') AS backward, "
         "name LIKE 'Optimizer%' AS optimizer FROM names WHERE layer OR backward) "
         "SELECT count(*) FILTER (o.layer), count(*) FILTER (o.sequence_number >= 0 AND o.layer), count(*) FILTER (o.backward) "
-        "FROM (SELECT * FROM cpu_ops JOIN telling n USING (name_id) WHERE kind = 'op' OR n.optimizer) o "
+        "FROM (SELECT * FROM cpu_ops JOIN relevant n USING (name_id) WHERE kind = 'op' OR n.optimizer) o "
         "ASOF JOIN (SELECT * FROM steps WHERE device = ?) t ON o.start_ns >= t.host_start_ns WHERE t.counted AND o.start_ns < t.host_end_ns",
         [LAYERS, context.rank.device],
     )
@@ -51,7 +51,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     steps = max(len(context.rank.counted), 1)
     yield Evidence(
         Advice(
-            f"{in_number(numbered / steps, 'layer a step records', 'layers a step record')} an autograd graph, but no backward pass follows",
+            f"{in_number(numbered / steps, 'layer per step records', 'layers per step record')} an autograd graph, but no backward pass follows",
             Action(
                 "Put",
                 "the loop under torch.inference_mode()",

@@ -71,7 +71,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{most} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Sort", "tokens by expert and compute all experts in one grouped product"),
-            note="Predicted with one iteration of each loop that does all of its work. The other iterations' launches are removed.",
+            note="Predicted with one iteration of each loop that does the work of all. The launches of the other iterations are removed.",
             risk="Sums are added in another order. With a fixed capacity, tokens above it are dropped.",
             changes=CHANGES,
         ),
@@ -87,7 +87,8 @@ def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
 
     A loop is a list of bodies; a body is the tuple of its products' ids.
     """
-    alike: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}  # By operator and inputs, which repeat.
+    # Rows, columns and inner dimension by operator and input shapes. Each combination is computed once, because loops repeat it.
+    alike: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}
     keys: list[tuple[float, float, float] | None] = []
     for operator, signature, dims, strides in zip(
         *(calls[name].tolist() for name in ("flop_operator", "flop_signature_id", "flop_dims", "flop_strides")), strict=True

@@ -7,9 +7,10 @@ Why it costs time
     DDP and FSDP send gradients and weights during the backward pass. Communication that does not overlap makes the step
     longer.
 What to do
-    Depends on the job's layout. Data parallel: overlap it with the backward pass (buckets), send fewer bytes, or accumulate
-    no_sync. FSDP: prefetch. Tensor parallel: shard the sequence too. Pipeline: more micro-batches. If large collectives reach
-    less than a tenth of the link's bandwidth, find out which path they take instead of the link.
+    The change depends on the job's parallelism. With data parallel, overlap communication with the backward pass (buckets),
+    send fewer bytes, or accumulate under ``no_sync``. With FSDP, prefetch. With tensor parallel, also shard the sequence. In a
+    pipeline, use more micro-batches. If large collectives reach less than a tenth of the link's bandwidth, find out which path
+    they take instead of the link.
 When it is wrong
     The run waits for a late rank. With the traces of all ranks, this waiting is a separate cause, and the late rank is the
     problem to solve.
@@ -86,7 +87,7 @@ LINK_CHANGES = (
     ),
 )
 BUCKETS_RISK = "Compressed gradients lose precision. Accumulation makes the batch of an update larger."
-BESIDE_RISK = "Communication beside kernels takes some of their multiprocessors and memory bandwidth."
+BESIDE_RISK = "Communication that overlaps with kernels takes some of their multiprocessors and memory bandwidth."
 OVERLAP = Action(
     "Overlap",
     "communication with the backward pass",
@@ -134,7 +135,7 @@ SLOW_LINK = 0.1  # Share of the link's bandwidth. Large messages reach 75 to 90 
 SLOW = Action(
     "Find",
     "out why the link is slow",
-    ": large collectives reach {reached:.2g} GB/s, and {name} carries {peak:.0f}. Look at the path that NCCL or RCCL chose.",
+    ": large collectives reach {reached:.2g} of the {peak:.0f} GB/s of {name}. Look at the path that NCCL or RCCL chose.",
 )
 
 
@@ -147,10 +148,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     alone = all(row.cause not in ("comm_wait", "comm_transfer") for row in rows)
     action, changes = _advice(context)
-    hides = overlap_limit_ms(context)
+    most_hidden_ms = overlap_limit_ms(context)
     bound = (
-        f" Overlap can hide at most {in_words(hides)}, because the rest of the step has no computation to overlap with."
-        if hides < transfer
+        f" Overlap can hide at most {in_words(most_hidden_ms)}, because the rest of the step has no computation to overlap with."
+        if most_hidden_ms < transfer
         else ""
     )
     if alone:
@@ -164,7 +165,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk=BUCKETS_RISK if changes is DDP_CHANGES else BESIDE_RISK,
             changes=changes,
         ),
-        lost_ms=transfer if action.verb != "Overlap" else min(transfer, hides),
+        lost_ms=transfer if action.verb != "Overlap" else min(transfer, most_hidden_ms),
         cost_ms=transfer,
         confidence="low" if alone else "medium",
         rows=context.gap_evidence("comm_wait", "comm_transfer", "unattributed"),

@@ -53,8 +53,8 @@ FP16_CHANGES = (
     CodeChange("Lightning", "Trainer()", 'Trainer(precision="16-mixed")'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., fp16=True)"),
 )
-# Largest share of the products' time in convolutions without known shapes. PyTorch before 1.11 names their backward passes
-# differently.
+# Share of the products' time in convolutions without known shapes. Above it, the rule uses kernel names instead of shapes. PyTorch
+# before 1.11 names the backward passes of convolutions differently, so their shapes are not found.
 UNKNOWN_SHARE = 0.5
 BF16_RISK = "bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
 FP16_RISK = "fp16 overflows above 65504: use a GradScaler."
@@ -67,7 +67,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     dtype = "bf16" if gpu.peak_tflops("bf16") else "fp16"
     peak, plain = gpu.peak_tflops(dtype), gpu.peak_tflops("fp32")
-    # Without much faster tensor cores, the change does not pay.
+    # Tensor cores that are less than 2.5 times as fast do not justify the change.
     if peak is None or (plain is not None and peak < 2.5 * plain):
         return
     work = context.work
@@ -107,7 +107,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 f"under {dtype} autocast",
                 ": the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
             ),
-            note=f"Predicted with the time of {dtype} kernels of these shapes on such a GPU, with the casts that autocast adds, and elementwise work on {dtype} tensors where the order of operators shows it.",
+            note=f"Predicted with the time of {dtype} kernels of these shapes on this GPU, and with the casts that autocast adds. Elementwise work counts as {dtype} if the order of operators shows it.",
             risk=FP32_BY_NEED if needed else BF16_RISK if dtype == "bf16" else FP16_RISK,
             changes=_changes(context, dtype, slow),
         ),

@@ -33,8 +33,8 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FP8_MULTIPLE = 16  # PyTorch's scaled product rejects other sizes.
-# Share of the 16-bit peak. A product below half of it is limited by something else than the peak. cuBLAS reaches 0.6 to 0.8
-# with large sizes, less under a power limit.
+# Share of the 16-bit peak. Something other than the peak limits a product below half of it. cuBLAS reaches 0.6 to 0.8 with large
+# sizes, and less under a power limit.
 NEAR_PEAK = 0.5
 LARGE_FLOPS = 2 * 4096**3  # Products smaller than about 4096³ gain nothing, because scaling and launches take the saved time.
 
@@ -67,7 +67,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "Try", "FP8 linear layers for the large products", ", and compare the loss curve: FP8 rounds more coarsely."
             ),
             note="Predicted with the time of FP8 products of these shapes. Scaling kernels are not included.",
-            risk="Accuracy: compare the loss curve over some thousand steps.",
+            risk="FP8 is less accurate: compare the loss curve over a few thousand steps.",
             changes=CHANGES,
         ),
         lost_ms=cost,
@@ -95,8 +95,8 @@ def _has_fp8_sizes(row: Any) -> bool:
 def _at_most_twice(edit: TimedOps | None, rows: pd.DataFrame) -> TimedOps | None:
     """Return the edit with each kernel at least half as long as recorded.
 
-    FP8 has twice the peak and half the traffic. A slow kernel that a better one of the same dtype would replace gains more,
-    but not by FP8.
+    FP8 has twice the peak and half the memory traffic. If the estimate is shorter than half, the recorded kernel is slow, and a
+    better kernel of the same dtype would save the rest.
     """
     if edit is None:
         return None

@@ -9,7 +9,8 @@ Why it costs time
     first.
 What to do
     Keep the weights if memory allows: ``fully_shard(..., reshard_after_forward=False)``, or
-    ``ShardingStrategy.SHARD_GRAD_OP``. On several hosts, an integer keeps them within each host.
+    ``ShardingStrategy.SHARD_GRAD_OP``. On several hosts, ``reshard_after_forward=8`` keeps all weights on each group of 8 GPUs,
+    so the second gather stays within the host.
 When it is wrong
     Memory is short: the gathered weights of the whole model stay until the backward pass has used them.
 References
@@ -69,10 +70,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     ]
     use = memory_use(context)
     free = use[1] - use[0] if use else None
-    fits = "" if free is None else f" It takes {in_bytes(before)} more memory, of {in_bytes(max(free, 0))} that are free."
+    fits = "" if free is None else f" This takes {in_bytes(before)} more memory; {in_bytes(max(free, 0))} are free."
     yield Evidence(
         Advice(
-            f"Weights are gathered twice a step: {in_words(cost_ms)} for the backward pass, which the forward pass had gathered already",
+            f"Weights are gathered twice per step: the second gathers, for the backward pass, take {in_words(cost_ms)}",
             Action("Keep", "the gathered weights until the backward pass", f" (reshard_after_forward=False).{fits}"),
             note="Predicted by the replay without the second gathers, including the waits in them, their copies and the host's time.",
             risk="The gathered weights of all layers stay in memory between the forward and the backward pass.",

@@ -47,14 +47,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     called = f", called at {line}" if line else ""
     yield Evidence(
         Advice(
-            f"Python collects garbage {in_times(collections.count)} a step: {in_words(ms)} of the host's time{called}",
+            f"Python collects garbage {in_times(collections.count)} per step: {in_words(ms)} of the host's time{called}",
             Action(
                 "Take",
                 "gc.collect() out of the loop",
                 "; freeze objects that live for the whole run, and collect every thousand steps.",
             ),
             note="Predicted by the replay without this Python time of the host.",
-            risk="Cycles that hold GPU tensors live longer.",
+            risk="Reference cycles keep their GPU tensors in memory for longer.",
             changes=CHANGES,
         ),
         lost_ms=lost,

@@ -30,17 +30,17 @@ from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
 
 MANY = 10  # All-reduces per step. A loss, a norm and a few metrics are usually reduced after the backward pass.
-COPIED = 2  # Passes of a gradient's bytes through GPU memory to copy it into its bucket: one read, one write.
-# Host launches of DistributedDataParallel for a gradient, into its bucket and back, instead of one launch for its all-reduce.
-COPIES = 2
-REDUCED = 3  # Passes of its bytes through GPU memory during the reduction: read, sum and write.
+COPY_PASSES = 2  # Passes of a gradient's bytes through GPU memory to copy it into its bucket: one read, one write.
+REDUCE_PASSES = 3  # Passes of a gradient's bytes through GPU memory during the reduction: read, sum and write.
+# Copies that DistributedDataParallel launches per gradient, into its bucket and back. They replace one launch of an all-reduce.
+COPY_LAUNCHES = 2
 CALLED = "c10d::allreduce_"  # The host operator of one all-reduce.
 # DistributedDataParallel's default bucket size. The last bucket is sent when the backward pass ends.
 BUCKET_BYTES = 25 * 1024 * 1024
 
 BY_THE_GPU = (
-    "Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share memory and multiprocessors with it. The host "
-    "launches two copies for each gradient, into its bucket and back, where it launched an all-reduce."
+    "Predicted by the replay. All buckets but the last overlap with the backward pass, and share memory and multiprocessors with its kernels. For each "
+    "gradient, the host launches two copies (into the bucket and back) instead of one all-reduce."
 )
 BY_THE_HOST = "Not predicted: the host is the limit, and this trace does not show the host's cost of DistributedDataParallel's hooks and copies."
 
@@ -74,14 +74,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     cost = f"{in_words(exposed_ms)} that nothing overlaps" if gains else f"{in_words(calls_ms)} of the profiled host's time"
     yield Evidence(
         Advice(
-            f"{count:.0f} all-reduces a step follow the backward pass, one for each gradient: {cost}",
+            f"{count:.0f} all-reduces per step follow the backward pass, one for each gradient: {cost}",
             Action(
                 "Wrap",
                 "the model in DistributedDataParallel",
                 ": it reduces buckets of gradients during the backward pass.",
             ),
             note=BY_THE_GPU if gains else BY_THE_HOST,
-            risk="The gradients are averaged within the backward pass: code that changes them on each rank before must move.",
+            risk="Gradients are averaged during the backward pass. Code that changes them on each rank before that must move.",
             changes=CHANGES,
         ),
         lost_ms=exposed_ms if gains else calls_ms,
@@ -98,20 +98,21 @@ def _overlapped(context: RuleContext, after: pd.DataFrame) -> list[Edit]:
     Empty if all gradients fit into the last bucket.
     """
     before = after.groupby("step")["bytes"].cumsum() - after["bytes"]
-    # Parameters are in the model's order, and their gradients come in reverse order.
+    # The loop reduces gradients in the order of the parameters. Buckets fill in reverse order, so the last bucket has the first
+    # parameters.
     rows = after[(before >= BUCKET_BYTES).fillna(False)]
     if rows.empty:
         return []
     gpu = context.rank.gpu
     rate = gpu.bandwidth_bytes_per_s if gpu is not None else None
     once_ns = rows["bytes"].astype(float) / rate * 1e9 if rate else rows["bytes"].astype(float) * 0.0
-    held_ns = rows["dur_ns"] * cost_beside(context, rows)
-    still_ns = COPIED * once_ns + np.maximum(REDUCED * once_ns, held_ns)
+    shared_ns = rows["dur_ns"] * cost_beside(context, rows)
+    remaining_ns = COPY_PASSES * once_ns + np.maximum(REDUCE_PASSES * once_ns, shared_ns)
     ops = tuple(rows["gpu_op_id"].astype(int).tolist())
     copied = tuple(after["gpu_op_id"].astype(int).tolist())
     return [
-        TimedOps(ops, tuple(still_ns.clip(upper=rows["dur_ns"]).astype(int).tolist())),
-        MoreLaunches(copied, (COPIES - 1,) * len(copied)),
+        TimedOps(ops, tuple(remaining_ns.clip(upper=rows["dur_ns"]).astype(int).tolist())),
+        MoreLaunches(copied, (COPY_LAUNCHES - 1,) * len(copied)),
     ]
 
 

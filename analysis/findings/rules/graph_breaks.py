@@ -4,8 +4,8 @@ What it checks
     Compiled regions inside compiled regions: the code that Dynamo calls after a graph break. The trace gives their number.
     Places and reasons come from torch.compile's log, if you added it to the run. The log also shows functions that Dynamo did
     not compile at all, for example after a break in a loop.
-    The rule also checks for lookups of compiled code without a following region. These functions were compiled too often and
-    are no longer compiled.
+    The rule also checks for lookups of compiled code that no compiled region follows. A function with such a lookup was
+    recompiled too often, so torch.compile has given up on it.
 Why it costs time
     At each break the host returns to Python, looks up the next piece, checks its guards, runs a wrapper, and does the same on
     the way back. This takes 0.1 to 0.5 ms. Kernels cannot be fused across a break, and no CUDA graph can include it.
@@ -32,7 +32,7 @@ from sawtooth.analysis.run.compile_log import CompileLog, CompileReason
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words, significant
 
-LEAST_A_STEP = 0.5  # Breaks in fewer than every second step belong to another code path, such as an evaluation or logging.
+LEAST_PER_STEP = 0.5  # Breaks in fewer than every second step belong to another code path, such as an evaluation or logging.
 MOST_ROWS = 20
 BETWEEN_PIECES = "between pieces of the backward pass; the trace does not show which break each belongs to"
 UNKNOWN_COST = (
@@ -72,14 +72,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     log = context.run.compile_log
     if abandoned := [entry for entry in log.breaks if entry.gives_up] if log is not None else []:
         yield _abandoned(context, abandoned)
-    if (calls := uncompiled(context)) >= LEAST_A_STEP:
-        yield _in_vain(context, calls, log)
-    if broken.per_step < LEAST_A_STEP:
+    if (calls := uncompiled(context)) >= LEAST_PER_STEP:
+        yield _uncompiled_calls(context, calls, log)
+    if broken.per_step < LEAST_PER_STEP:
         return
     cost, count = broken.host_ms, f"{significant(broken.per_step)} graph break{'' if round(broken.per_step, 2) == 1 else 's'}"
     share = f" ({100 * context.share(cost):.2g} %)"
     each = (
-        f": the host spends {in_words(cost)} of each step there{share}, {in_words(cost / broken.per_step)} a break"
+        f": the host spends {in_words(cost)} of each step there{share}, {in_words(cost / broken.per_step)} per break"
         if cost
         else ""
     )
@@ -91,14 +91,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
     yield Evidence(
         Advice(
-            f"{count} a step in code of torch.compile{each}",
+            f"{count} per step in code of torch.compile{each}",
             Action(
                 "Remove",
                 "the breaks in the compiled graph",
-                f". Compiling with fullgraph=True stops at the next one and says why.{where}{'' if cost else UNKNOWN_COST}",
+                f". With fullgraph=True, compilation stops at the first break and gives the reason.{where}{'' if cost else UNKNOWN_COST}",
             ),
-            note="Predicted with the host reaching the first kernel after each break as quickly as other kernels. Fusing more kernels is not counted.",
-            risk="fullgraph=True stops the run where a break is left; a larger graph takes longer to compile.",
+            note="Predicted as if the host reached the first kernel after each break as quickly as other kernels. Additional fusion is not counted.",
+            risk="With fullgraph=True, a remaining break stops the run. A larger graph takes longer to compile.",
             changes=CHANGES,
         ),
         lost_ms=min(cost, context.lost_ms("launch_bound", "python_host")) if cost else None,
@@ -116,13 +116,13 @@ def _abandoned(context: RuleContext, entries: list[CompileReason]) -> Evidence:
     functions = "a function" if count == 1 else f"{count} functions"
     return Evidence(
         Advice(
-            f"torch.compile gave {functions} up, which run{'s' if count == 1 else ''} uncompiled: a break at {first.place} lies in a loop or block that it cannot leave",
+            f"torch.compile gave up on {functions}, which run{'s' if count == 1 else ''} uncompiled: the break at {first.place} is in a loop or block that Dynamo cannot leave",
             Action(
                 "Take",
-                "what breaks the graph out of the loop",
-                f", or compile what the loop calls by itself. At {first.place}: {first.reason.rstrip('.')}.",
+                "the code that breaks the graph out of the loop",
+                f", or compile the functions that the loop calls. At {first.place}: {first.reason.rstrip('.')}.",
             ),
-            note="The gain of compiling is unknown. Functions that are called from there are compiled one by one.",
+            note="The gain of compiling is unknown. Functions that are called from the loop are still compiled, each separately.",
             changes=CHANGES[:1],
         ),
         confidence="high",
@@ -134,17 +134,17 @@ def _abandoned(context: RuleContext, entries: list[CompileReason]) -> Evidence:
     )
 
 
-def _in_vain(context: RuleContext, calls: float, log: CompileLog | None) -> Evidence:
+def _uncompiled_calls(context: RuleContext, calls: float, log: CompileLog | None) -> Evidence:
     """Return the finding on ``calls`` per step for which a lookup finds no compiled code."""
     reason = log.recompiled[0] if log is not None and log.recompiled else None
     why = f" In the log: {reason.reason.rstrip('.')} ({reason.place})." if reason else ""
     return Evidence(
         Advice(
-            f"torch.compile looks for compiled code of {significant(calls)} call{'' if round(calls, 2) == 1 else 's'} a step and has none: they run uncompiled",
+            f"torch.compile finds no compiled code for {significant(calls)} call{'' if round(calls, 2) == 1 else 's'} per step, so the code runs uncompiled",
             Action(
                 "Find",
                 "what differs from call to call",
-                " (TORCH_LOGS=recompiles): a number or a list's length of Python that the code depends on. "
+                " (TORCH_LOGS=recompiles): a Python number, or the length of a list, that the code depends on. "
                 f"After 8 versions (torch._dynamo.config.recompile_limit) the function is not compiled again.{why}",
             ),
             note="The gain of compiling is unknown. A lookup that finds code begins a compiled region; these lookups begin none.",

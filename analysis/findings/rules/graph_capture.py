@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Profile",
                 "later",
-                ", when graphs have been captured; pad shapes to a few sizes if the loop keeps capturing.",
+                ", after the graphs have been captured. If the loop keeps capturing, pad shapes to a few sizes.",
                 records_again=True,
             ),
             note="No prediction: every recorded step contains a capture."

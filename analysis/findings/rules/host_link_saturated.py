@@ -32,10 +32,10 @@ from sawtooth.analysis.replay.edits import Edit, ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
-# Share of the link's bandwidth. A pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200), a copy over fewer lanes half of
+# Share of the link's bandwidth. A pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200). With fewer lanes, it reaches half of
 # that or less.
 SLOW = 0.5
-HALF = 0.5  # Share of the bytes: FP32 as bf16. uint8 instead of FP32 is a quarter.
+HALF = 0.5  # Share of the bytes that remain with bf16 instead of FP32. With uint8, a quarter remains.
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ TO_HOST = Direction(
     CodeChange(
         "PyTorch",
         'classes = logits.to("cpu").argmax(-1)   # all logits are copied',
-        'classes = logits.argmax(-1).to("cpu")   # one number of each row',
+        'classes = logits.argmax(-1).to("cpu")   # one number per row',
     ),
 )
 CHANGES = (FROM_HOST.change, TO_HOST.change)
@@ -83,7 +83,11 @@ CHANGES = (FROM_HOST.change, TO_HOST.change)
 
 @dataclass(frozen=True)
 class Use:
-    """Use of the link in one direction: by the profiled steps' copies and, in bytes/s, by telemetry."""
+    """Use of the link in one direction.
+
+    ``copying`` is the share of the step in which the copies ``moved`` run. ``sampled`` is the traffic by telemetry in bytes/s, and
+    ``sampled_share`` its share of the link's bandwidth.
+    """
 
     direction: Direction
     moved: CountedEvents
@@ -104,7 +108,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if use.copying >= LINK_FULL:
         yield _by_copies(context, use, link)
     elif use.sampled_share >= LINK_FULL and link is not None:
-        title = f"The link to the host is full: {use.sampled / 1e9:.3g} GB/s {use.direction.where}, and {link.name} carries {link.gb_s:g}"
+        title = f"The link to the host is full: {use.sampled / 1e9:.3g} of the {link.gb_s:g} GB/s of {link.name} are in use {use.direction.where}"
         yield _finding(context, title, use, "Not predicted: the copies in the profiled steps are not this traffic.")
 
 
@@ -125,12 +129,12 @@ def _by_copies(context: RuleContext, use: Use, link: Link | None) -> Evidence:
     moved = use.moved
     size = float(moved.frame["bytes"].fillna(0).sum()) / max(moved.steps, 1)
     rate = size / (moved.ms / 1e3) / 1e9
-    carries = f" of the {link.gb_s:g} that {link.name} carries" if link is not None else ""
+    of_link = f" of the {link.gb_s:g} of {link.name}" if link is not None else ""
     lanes = "; check that it has all its lanes" if link is not None and rate < SLOW * link.gb_s else ""
     moved_what = f"{in_bytes(size)} {use.direction.where}{of_the_batch(context, moved) if use.direction is FROM_HOST else ''}"
     title = (
         f"Copies use the link to the host for {100 * use.copying:.0f} % of each step: {moved_what} at {rate:.3g} GB/s"
-        f"{carries}{lanes}"
+        f"{of_link}{lanes}"
     )
     return _finding(context, title, use, use.direction.note, ScaledOps(moved.ids, HALF))
 

@@ -3,9 +3,9 @@
 What it checks
     Bytes read back from swap in the steady part of the telemetry.
 Why it costs time
-    Access to a swapped page needs a disk read instead of a memory access. Python stops at any place, for milliseconds.
+    Access to a swapped page needs a disk read instead of a memory access. Any line of Python may then take milliseconds.
 What to do
-    Use fewer loader workers, because each holds copies of the dataset's Python objects. Store these objects in arrays, use
+    Use fewer loader workers, because each has its own copy of the dataset's Python objects. Store these objects in arrays, use
     smaller caches, and stop other programs.
 When it is wrong
     Another program on the host swaps, and the training process does not.
@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
-LEAST_SWAP_BPS = 1e6  # 250 pages per second, each a wait of at least a tenth of a millisecond.
+LEAST_SWAP_BPS = 1e6  # About 250 pages of 4 KB per second. Each page is a wait of at least a tenth of a millisecond.
 
 CHANGES = (
     CodeChange(
@@ -43,13 +43,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     used, total = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
     yield Evidence(
         Advice(
-            f"The host reads {in_bytes(rate)} a second back from swap: {in_bytes(used)} of its {in_bytes(total)} of memory are in use",
+            f"The host reads {in_bytes(rate)}/s back from swap: {in_bytes(used)} of its {in_bytes(total)} of memory are in use",
             Action(
                 "Give",
                 "the job more host memory",
                 ", or let it use less: fewer loader workers, datasets in arrays instead of Python lists.",
             ),
-            note="Not predicted: which waits are for swap is not recorded.",
+            note="Not predicted: the recording does not show which waits are for swap.",
             risk="Fewer workers may load too slowly: check afterwards whether the GPU waits for the loader.",
             changes=CHANGES,
         ),

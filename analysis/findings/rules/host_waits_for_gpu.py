@@ -48,26 +48,26 @@ READ_LATER = Action(
     "Take", "the reads of GPU values out of the step", ": keep losses and norms as tensors and read them every N steps."
 )
 
-# Advice if most time is lost to other reads than those of single values such as losses and norms.
+# Advice if other reads lose more time than the reads of single values, such as losses and norms.
 READ_MASKS = replace(
     READ_LATER,
     how=": {operator} waits for a size that only the GPU knows. torch.where, masked_fill and a loss with ignore_index keep the shape.",
 )
 READ_TENSORS = replace(
     READ_LATER,
-    how=": .cpu(), .numpy() and .tolist() copy {size} in {copies} a step. Do the computation that follows on the GPU. If the host "
+    how=": .cpu(), .numpy() and .tolist() copy {size} in {copies} per step. Do the computation that follows on the GPU. If the host "
     "must do it, as for linear_sum_assignment, copy all tensors at once.",
 )
 READ_CHECKS = replace(
     READ_LATER,
-    how=": most of them test a tensor in Python (if, assert, validate_args of torch.distributions). Turn such checks off, or make them every N steps.",
+    how=": most reads test a tensor in Python (if, assert, validate_args of torch.distributions). Turn such checks off, or run them every N steps.",
 )
 CHECKS = "^aten::is_nonzero$"
 ALSO_READ = " Keep losses and norms as tensors, and read them every N steps."
 SINGLE_VALUE_BYTES = 8  # A copy of more bytes reads a tensor.
 
 TRAINS = r"^(autograd::engine::evaluate_function|Optimizer\.step#)"
-SAMPLES = r"^aten::(argmax|multinomial)$"  # They choose the next token of a generation.
+SAMPLES = r"^aten::(argmax|multinomial)$"  # Operators that choose the next token of a generation.
 # Advice for loops without training, which have no losses or norms.
 READ_TOKENS = replace(READ_LATER, how=": collect tokens in a tensor on the GPU and look for the end every N tokens.")
 READ_RESULTS = replace(READ_LATER, how=": keep results on the GPU and copy those of several batches together.")
@@ -144,7 +144,7 @@ _IN_COUNTED = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
     if context.share(context.lost_ms("host_sync")) < ONE_LINE.share:
-        yield from _in_the_way(context)
+        yield from _preventing_a_graph(context)
         return
     rows = context.recording.rows(_WAITS, [context.rank.device])
     waits = (
@@ -155,29 +155,29 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         - set(nan_checks(context).calls)
     )
     plain = waits - set(waiting_calls(context, MASK_OPERATORS))
-    # If other reads are removed, a mask's wait belongs to the mask rule. Among many reads, only the removal of all of them
-    # lets the host fill the launch queue again.
+    # If most waits are not in masks, this finding also removes the masks' waits, because the host can fill the launch queue only
+    # without any wait. Otherwise the rule for masks reports them.
     calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))
     if calls:
         calls = tuple(sorted({*calls, *_ending_the_read(context, calls)}))
     if not calls:
-        yield from _in_the_way(context)
+        yield from _preventing_a_graph(context)
         return
     yield from wait_evidence(
         context,
         calls,
         Advice(
-            "The host stops {times} a step to wait for the GPU, {cost_clause}; most at {place}",
+            "The host stops {times} per step to wait for the GPU, {cost_clause}; mostly at {place}",
             _action(context, calls),
             note="Predicted by the replay without these waits and the work that only serves the reads: copies, norms, tests, and Python right after a copy of more than 1 MB.",
-            risk="Values read later are stale by N steps; NaN checks fire later.",
+            risk="Logged values are up to N steps old, and NaN checks find a NaN later.",
             changes=_changes(context, calls),
         ),
     )
 
 
 def _actions(context: RuleContext) -> frozenset[int]:
-    """Return the calls in which a policy acts, because its environment needs the values that they read."""
+    """Return the calls in which a policy acts. They must wait, because the environment needs the values that they read."""
     acts = acting(context)
     return acts.calls if acts is not None else frozenset()
 
@@ -245,10 +245,10 @@ def _ending_the_read(context: RuleContext, calls: tuple[int, ...]) -> set[int]:
     return {int(row[0]) for row in context.recording.rows(_ENDING, [list(calls)])}
 
 
-def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
+def _preventing_a_graph(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding on reads that cost nothing in the profile but prevent a CUDA graph.
 
-    They cost nothing there because the profiled host is late anyway. A loop that already replays graphs yields nothing.
+    They cost nothing in the profile because the profiled host is late anyway. A loop that already replays graphs yields nothing.
     """
     if replayed_graphs(context) is not None:
         return
@@ -263,12 +263,12 @@ def _in_the_way(context: RuleContext) -> Iterator[Evidence]:
     action = _action(context)
     yield Evidence(
         Advice(
-            f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can contain these waits",
+            f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} per step, and no CUDA graph can contain these waits",
             replace(action, how=f"{READ_LATER.how} {OUTPUT_SIZE.sentence}")
             if waiting_calls(context, REPEATS)
             else (_of_single_values(context, reads) if action is READ_LATER else action),
-            note="Their own cost is not predicted: in the profile the host is late and waits little, but in the run it may wait longer.",
-            risk="Values read later are stale by N steps; NaN checks fire later.",
+            note="The cost of these waits is not predicted: in the profile the host is late and waits little, but in the run it may wait longer.",
+            risk="Logged values are up to N steps old, and NaN checks find a NaN later.",
             changes=CHANGES,
         ),
         edits=without_reads(context, reads),

@@ -60,9 +60,10 @@ from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words
 
-# Share of the step, as in the rule for waits. If launches cost at most twice as much as the waits, the waits may cause it.
+# Share of the step, the same as in the rule for waits. If waits cost this much and launches at most twice as much, the waits may be
+# the reason for late launches.
 WAITS_FIRST = 0.01
-PYTHON_SHARE = 0.1  # Share of the step.
+PYTHON_SHARE = 0.1  # Share of the step. From it on, the note mentions Python time between operators.
 SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
 
 FEWEST_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as long as two or three kernels.
@@ -70,7 +71,7 @@ FEWEST_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as
 STEP_FIX = Action(
     "Launch",
     "the step as one CUDA graph",
-    ", captured by hand; torch.compile(mode='reduce-overhead') captures the model's two passes alone. Or give each launch more work with a larger batch.",
+    ", captured by hand; torch.compile(mode='reduce-overhead') captures only the forward and backward pass. Or give each launch more work with a larger batch.",
 )
 PASS_FIX = Action(
     "Launch",
@@ -87,25 +88,25 @@ BY_HAND_FIX = (
 )
 PACKED_RISK = " Packed sequences have other lengths in each batch: pad them to one length first."
 STEP_NOTE = "Predicted with each step launched as one graph. Its input is copied as before, and kernels keep their durations."
-MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph, and the {kernels} of {optimizer} as before: it cannot be captured. Kernels keep their durations."
-COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: ≈ {ms} a step. Compiling would also fuse kernels."
-GRAPH_RISK = "Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out."
+MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph, and the {kernels} of {optimizer}, which cannot be captured, as before. Kernels keep their durations."
+COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: a step then takes ≈ {ms}. Compiling would also fuse kernels."
+GRAPH_RISK = "Graphs need static shapes and addresses. Code that reads a GPU value must move out of the step."
 LENGTHS_FIX = Action(
     "Pad",
-    "to a few lengths",
-    ", and launch the step of each as one CUDA graph; or give each launch more work with a larger batch.",
+    "batches to a few lengths",
+    ", and launch the step of each length as one CUDA graph; or give each launch more work with a larger batch.",
 )
 LENGTHS_NOTE = "Not predicted: shapes change from step to step, and a CUDA graph has one shape. It is unknown how many lengths are needed and how much work padding adds."
 AFTER_WAITS = "Not predicted: remove the host's waits first. They delay later launches, and a graph cannot contain them."
-AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps do not show. Faster launches bring nothing until the workers deliver more."
-UNEXPLAINED = "Not predicted: the GPU waits longer for what the trace does not show than for launches."
+AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps do not show. Faster launches do not help until the workers deliver more."
+UNEXPLAINED = "Not predicted: waits whose cause the trace does not show are longer than the waits for launches."
 
 
 def _of_tokens(context: RuleContext, tokens: Generation) -> str:
     """Return the times of the prompt and of each token of a generation, as the end of a title."""
     step_ms = context.step_ms or 0.0
     prompt_ms = step_ms * tokens.prompt_share
-    return f"; {tokens.per_step:.0f} tokens of {in_words((step_ms - prompt_ms) / tokens.per_step)} follow {in_words(prompt_ms)} for the prompt"
+    return f"; after {in_words(prompt_ms)} for the prompt, each of {tokens.per_step:.0f} tokens takes {in_words((step_ms - prompt_ms) / tokens.per_step)}"
 
 
 def _masks(context: RuleContext) -> str:
@@ -115,7 +116,7 @@ def _masks(context: RuleContext) -> str:
     if not waiting:
         return ""
     names = " and ".join(sorted({str(name).removeprefix("aten::") for name in masks.frame["name"]}))
-    return f" {names} must go first: the host waits there for a size that only the GPU knows, and no graph can contain that."
+    return f" Replace {names} first: the host waits there for a size that only the GPU knows, which no graph can contain."
 
 
 def _python(context: RuleContext) -> str:
@@ -133,7 +134,7 @@ def _python(context: RuleContext) -> str:
 
 
 def _gpu_may_limit(context: RuleContext) -> bool:
-    """Return whether telemetry allows a step as short as the GPU's own work: then the GPU may limit it."""
+    """Return whether, by telemetry, the run's step may be as short as the GPU's own work."""
     sampled = next((evidence for evidence in context.rank.best.evidence if evidence.source == "telemetry"), None)
     if sampled is None or context.rank.work is None:
         return False
@@ -173,7 +174,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     advice, unknown = _advice(context, tokens), _why_unknown(context, lost, tokens)
     yield Evidence(
         Advice(
-            f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} a step, "
+            f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} per step, "
             f"{short / kernels:.0%} shorter than 10 µs{_of_tokens(context, tokens) if tokens else ''}",
             advice.action,
             note=unknown or advice.note,
@@ -268,7 +269,7 @@ def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> boo
     return not any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits)
 
 
-def _waits_cut_it(context: RuleContext, waits: Finding, graph: Finding) -> bool:
+def _waits_split_the_graph(context: RuleContext, waits: Finding, graph: Finding) -> bool:
     """Return whether the waits split the step into several graphs with a much smaller gain.
 
     If so, the waits come first, even if removing them alone gains little.
@@ -290,7 +291,7 @@ RULE = Rule(
             "host-waits-for-gpu",
             "“{title}” comes first: one graph cannot contain these waits. If they stay, a step consists of several graphs.",
             applies=_is_one_graph,
-            orders=_waits_cut_it,
+            orders=_waits_split_the_graph,
         ),
         Relation("anomaly-detection", "“{title}” comes first: its tests read each gradient, which no graph can contain."),
     ),

@@ -45,7 +45,7 @@ CONVERTED_BACK = 0.25
 # channels became 14 % slower).
 FEW_CHANNELS = 64
 
-IN_SPACE = "channels_last_3d"  # The layout of tensors with five dimensions.
+LAYOUT_3D = "channels_last_3d"  # The layout of tensors with five dimensions.
 LAYOUT = (("layout", "channels_last"),)
 CHANGES = (
     CodeChange(
@@ -63,7 +63,7 @@ CHANGES = (
     ),
 )
 
-IN_LINE = (
+CHANGES_1D = (
     CodeChange(
         "PyTorch",
         "nn.Conv1d(64, 128, 7, padding=3)   # and BatchNorm1d",
@@ -71,11 +71,11 @@ IN_LINE = (
         "x = x.unsqueeze(2).to(memory_format=torch.channels_last)   # once, before the first; model in channels_last too",
     ),
 )
-LAST = Action("Keep", "the model and its inputs in channels_last", ", the layout tensor-core convolutions work in.")
-LAST_IN_LINE = Action(
+LAST = Action("Keep", "the model and its inputs in channels_last", ", the layout that tensor-core convolutions use.")
+LAST_1D = Action(
     "Write",
     "one-dimensional convolutions as Conv2d of height 1",
-    ", and keep model and inputs in channels_last: Conv1d has none.",
+    ", and keep the model and its inputs in channels_last, which Conv1d does not support.",
 )
 
 CUDNN = Action(
@@ -88,10 +88,10 @@ NOTE = (
     "Predicted without the conversions, and with the time of norms in NHWC; group norms gain nothing. "
     "Convolutions whose channels are not a multiple of 8 may get slower kernels: pad them."
 )
-NOTE_3D = " Over three dimensions cuDNN has fewer kernels: the one network measured took 9.39 ms where 6.90 (5.73 to 11.9) were predicted."
+NOTE_3D = " For three dimensions, cuDNN has fewer kernels: the only measured network took 9.39 ms, and 6.90 ms (5.73 to 11.9) were predicted."
 NOTE_DEPTHWISE = " In PyTorch's benchmark, cuDNN's depthwise kernels reach 0.6 to 5.8 times the speed of PyTorch's own."
 CHANGES_3D = tuple(
-    replace(change, usual=tuple((slot, IN_SPACE if slot == "layout" else text) for slot, text in change.usual))
+    replace(change, usual=tuple((slot, LAYOUT_3D if slot == "layout" else text) for slot, text in change.usual))
     for change in CHANGES
 )
 
@@ -111,24 +111,24 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     depthwise_first = converting < cost / 2
     norms = work[work["operator"].isin(NORMS)]
     edits: list[Edit] = [*channels_last(convolutions, norms, gpu), WithoutOps(tuple(layout["gpu_op_id"].tolist()))]
-    in_line, in_space = (2 * ms_per_step(chosen(layout, partial(_is_over, count=count)), steps) > cost for count in (1, 3))
+    in_1d, in_3d = (2 * ms_per_step(chosen(layout, partial(_has_dimensions, count=count)), steps) > cost for count in (1, 3))
     yield Evidence(
         Advice(
             f"PyTorch's own kernels for depthwise convolutions take {in_words(cost - converting)} of each step"
             if depthwise_first
-            else f"Layout conversions around {'one-dimensional ' if in_line else ''}convolutions take {in_words(converting)} of each step",
-            CUDNN if depthwise_first else LAST_IN_LINE if in_line else LAST_3D if in_space else LAST,
-            note=f"{NOTE}{NOTE_3D if in_space else ''}{NOTE_DEPTHWISE if len(depthwise) else ''}",
+            else f"Layout conversions around {'one-dimensional ' if in_1d else ''}convolutions take {in_words(converting)} of each step",
+            CUDNN if depthwise_first else LAST_1D if in_1d else LAST_3D if in_3d else LAST,
+            note=f"{NOTE}{NOTE_3D if in_3d else ''}{NOTE_DEPTHWISE if len(depthwise) else ''}",
             risk="Code that calls view() on activations must use reshape().",
-            changes=IN_LINE if in_line else CHANGES_3D if in_space else CHANGES,
+            changes=CHANGES_1D if in_1d else CHANGES_3D if in_3d else CHANGES,
         ),
         lost_ms=cost + ms_per_step(norms, steps),
         cost_ms=cost,
         stated_ms=cost - converting if depthwise_first else converting,
         rest=f"time in the norms, which take {in_words(ms_per_step(norms, steps))} in the slower layout" if len(norms) else "",
         edits=edits,
-        confidence="low" if in_line or in_space else "medium",
-        at_most="warning" if in_line else None,
+        confidence="low" if in_1d or in_3d else "medium",
+        at_most="warning" if in_1d else None,
         rows=evidence_of(pd.concat([layout, norms, depthwise]), steps, ("category", "kernel")),
     )
 
@@ -149,7 +149,7 @@ def _is_in_nhwc(work: pd.DataFrame) -> bool:
     return 2 * int(norms.loc[inside, "dur_ns"].sum()) > int(norms["dur_ns"].sum())
 
 
-def _is_over(row: Any, count: int) -> bool:
+def _has_dimensions(row: Any, count: int) -> bool:
     """Return whether the convolution behind a conversion has ``count`` spatial dimensions."""
     dims, of_input = row.flop_dims or [], int(row.flop_operator == "aten::convolution_backward")
     return len(dims) > of_input and isinstance(dims[of_input], list) and len(dims[of_input]) == count + 2

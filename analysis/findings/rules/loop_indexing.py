@@ -29,7 +29,7 @@ from sawtooth.analysis.findings.queries.passes import at_once, passes
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-FEWEST = 10  # In repetitions, as PyTorch counts them.
+FEWEST = 10  # Repetitions of the operators. PyTorch's own pattern for such loops also needs ten.
 LONGEST = 12  # Operators of one repetition. A longer body is a step of a recurrent network.
 SELECT = "aten::select"
 # Elementwise operators of two tensors.
@@ -79,9 +79,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     steps = context.work_steps
     yield Evidence(
         Advice(
-            f"A loop indexes a tensor row by row, up to {max(times for _, times in loops)} times in a row: {count_in_words(work, steps)} a step",
+            f"A loop indexes a tensor row by row, up to {max(times for _, times in loops)} rows at a time: {count_in_words(work, steps)} per step",
             Action("Index", "all rows at once", ": a slice, a tensor of indices, torch.where, scatter_ or index_add_."),
-            note="Predicted with the loop's kernels as one body over all rows: their work remains, the other launches are removed."
+            note="Predicted with one iteration that does the work of all rows. The launches of the other iterations are removed."
             + (f" {MAY_DEPEND}" if recurrence else ""),
             risk="None if no row depends on the previous one.",
             changes=CHANGES,

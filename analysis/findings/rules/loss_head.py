@@ -81,7 +81,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         rows,
         Advice(
-            "The loss reads and writes its logits in {kernels}: {cost} of each step beside the head's products",
+            "The loss reads and writes its logits in {kernels}: {cost} of each step, without the head's products",
             Action(
                 "Compile",
                 "the loss",
@@ -132,9 +132,9 @@ def _by_hand(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _passes(rows: pd.DataFrame, by_hand: pd.DataFrame) -> pd.Series:
-    """Return the rows that represent a pass over the logits, as FORWARD or BACKWARD.
+    """Return FORWARD or BACKWARD for one row of each pass over the logits, by the row's index.
 
-    For a hand-written softmax these are the first exponential and the last kernel.
+    For a hand-written softmax, the rows are the first exponential and the last kernel.
     """
     first = by_hand[by_hand["operator"].isin(EXPONENTIALS)].drop_duplicates("part").index
     last = by_hand.drop_duplicates("part", keep="last").index.difference(first)

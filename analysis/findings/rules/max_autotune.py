@@ -66,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost = in_words(ms_per_step(slow, steps))
         yield Evidence(
             Advice(
-                f"{in_number(len(slow) / steps, 'product a step takes', 'products a step take')} {cost}, longer than such products usually do",
+                f"{in_number(len(slow) / steps, 'product per step takes', 'products per step take')} {cost}, longer than usual for their shapes",
                 Action("Let", "torch.compile time its kernels", ": mode='max-autotune-no-cudagraphs'."),
                 note="Predicted with the time that other products of the same shape take. Further fusion is not counted.",
                 risk="The search takes minutes at every start, unless its cache is stored. Other kernels round differently.",

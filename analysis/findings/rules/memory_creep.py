@@ -26,7 +26,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes
 
 LEAST_STEPS = 3  # Two equal increases are needed, because a single one may have any reason.
-LEAST_BYTES = 1_000_000  # Per step. Less takes a day to fill a GPU.
+LEAST_BYTES = 1_000_000  # Per step. Slower growth takes about a day to fill a GPU.
 ALIKE = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
 LONG_RUN_STEPS = 100_000  # Usual length of a run. If memory suffices for more steps, the growth is no danger.
 
@@ -64,9 +64,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Memory grows by {in_bytes(each)} with every step{ends}",
             Action(
-                "Something",
-                "keeps what a step made",
-                ": append loss.detach() instead of loss, clear lists of outputs, bound caches.",
+                "Find",
+                "the reference that keeps tensors of each step",
+                ": append loss.detach() instead of loss, clear lists of outputs, limit caches.",
             ),
             note="This does not change the step time, but the run ends when memory is full.",
             risk="None, unless other code reads the stored values.",

@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     best = max(paying, key=lambda at: at.rate)
     yield Evidence(
         Advice(
-            f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused, and a batch {best.times:g} times as large trains about {best.rate:.2g} times the samples a second",
+            f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused, and a batch {best.times:g} times as large trains about {best.rate:.2g} times as many samples per second",
             Action(
                 "Try",
                 "a larger batch and compare samples per second",

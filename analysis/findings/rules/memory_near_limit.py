@@ -48,7 +48,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"Memory is {use[0] / use[1]:.0%} full: {in_bytes(use[0])} of {in_bytes(use[1])}",
             Action(
                 "Leave",
-                "a tenth free",
+                "a tenth of the memory free",
                 ": accumulate over smaller batches, recompute some activations, or use expandable segments.",
             ),
             note="This does not change the step time, so nothing is predicted.",

@@ -41,7 +41,7 @@ PADDED_TO = 64  # The multiple that the fix advises: whole tiles.
 LEAST_HEAD, MOST_HEAD = 32, 256  # Head sizes of attention in use.
 MOST_OF_WIDTH = 8  # Multiples of a model's width in a layer: 3 for queries, keys and values, 4 and 8/3 for an MLP.
 MOST_MULTIPLES = 128 * MOST_OF_WIDTH  # A width has at most about 128 heads.
-NEAR = 0.07  # Share of a size: 774 becomes 768, and the model is hardly smaller.
+NEAR = 0.07  # Share of a size. A width of 774 becomes 768, because the model hardly shrinks.
 
 HEAD_SIZES = """SELECT DISTINCT TRY_CAST(s.input_dims->>'$[0][#-1]' AS BIGINT) FROM named_cpu_ops JOIN signatures s USING (signature_id)
     WHERE name = 'aten::scaled_dot_product_attention'"""
@@ -108,7 +108,7 @@ def _aligned(size: int) -> int:
 
 
 def _model_width(odd: Sequence[int], sizes: Collection[int]) -> _ModelWidth | None:
-    """Return the model's width if the sizes ``odd`` are multiples of one, such as 2322 = 3 · 774.
+    """Return the model's width if the sizes ``odd`` are multiples of one width, such as 2322 = 3 · 774.
 
     ``odd`` are misaligned, ``sizes`` are all sizes of the products and attentions. A padded size would no longer be a multiple of the width, so the
     width itself must change. None if the sizes are independent.
@@ -182,7 +182,7 @@ def _sizes_of(rows: pd.DataFrame) -> set[int]:
 
 
 def _feature_sizes(rows: pd.DataFrame) -> set[int]:
-    """Return the numbers of columns that layers multiply by: those of second operands that are one matrix.
+    """Return the numbers of columns of each second operand that is a single matrix: the sizes that layers multiply by.
 
     A size that only occurs in products of many matrices, or as a number of rows, is a length, such as a number of tokens.
     """
@@ -237,9 +237,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     shown = ", ".join(str(n) for n in largest[:3]) + (" and others" if len(largest) > 3 else "")
     yield Evidence(
         Advice(
-            f"Products with dimensions of {shown}, no multiples of 8, take {in_words(cost)} of each step",
+            f"Products with dimensions of {shown}, which are not multiples of 8, take {in_words(cost)} of each step",
             _action(alone, width, lengths),
-            note="Predicted with the time of aligned products. Other kernels that work on the odd size gain more.",
+            note="Predicted with the time of aligned products. Other kernels on these sizes may also become faster.",
             risk=OTHER_MODEL if width is not None else MASKED if lengths.issuperset(alone) else PADDED_MODEL,
             changes=_changes(alone, width, lengths),
         ),

@@ -2,8 +2,8 @@
 
 What it checks
     Norms, histograms and other summaries of tensors with the shapes of parameters, after the backward pass and outside the
-    optimizer. Summaries that the host reads one by one belong to the finding on these reads. Shapes that are also scaled or
-    updated there are left out: the loop clips, or uses the norms.
+    optimizer. Summaries that the host reads one by one belong to the finding on these reads. Shapes of which tensors are also
+    scaled or updated are left out, because the loop then clips gradients or uses the norms.
 Why it costs time
     Each summary is one or more small kernels with a launch of its own, for every parameter. Logging needs them rarely.
 What to do
@@ -73,7 +73,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "norms and histograms of parameters every N steps",
                 ", and all norms in one call: torch._foreach_norm, or torch.nn.utils.get_total_norm for one norm over all.",
             ),
-            note="Predicted without these kernels and their launches, as in the steps without them.",
+            note="Predicted for a step that computes no norms, without these kernels and their launches.",
             risk="Only the values of every Nth step are logged.",
             changes=CHANGES,
         ),
@@ -88,7 +88,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _summaries(context: RuleContext) -> pd.DataFrame:
     """Return the kernels that summarize single parameters or gradients.
 
-    Only those after the last backward pass of their step: no later pass needs their results.
+    Only kernels after the last backward pass of their step count, because no later pass needs their results.
     """
     work = context.work
     rows = work[work["operator"].isin(SUMMARIES) & (work["kind"] == "kernel")]
@@ -116,5 +116,7 @@ RULE = Rule(
     explains=Explains(("launch_bound",), called="norms of single parameters"),
     requires=("steps", "shapes"),
     threshold=FEW_LINES,
-    comes_before=(Relation("elementwise-chains", "The kernels of “{title}” are among these.", _shares_kernels),),
+    comes_before=(
+        Relation("elementwise-chains", "“{title}” comes first: some of its kernels are counted here, too.", _shares_kernels),
+    ),
 )

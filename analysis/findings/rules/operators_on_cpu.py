@@ -70,7 +70,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ", or do it in the data loader's workers."
                 + ("" if line else " Record once with with_stack=True to see the line."),
             ),
-            note="Predicted by the replay without the operators' time, with one added launch for each.",
+            note="Predicted by the replay without the operators' time, with one more launch per operator.",
             risk="Random numbers on the GPU differ. Values that the host needs next must be copied back.",
             changes=(*_of_function(function), *CHANGES),
         ),

@@ -60,9 +60,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"The optimizer moves its states several times through memory: {in_words(cost)} of each step in foreach kernels",
             Action("Use", "the fused optimizer", ": one pass over parameters, gradients and states."),
-            note="The fused kernels of such an optimizer move less than half as much."
+            note="Predicted with the optimizer's fused kernels, which move less than half as many bytes."
             if edit
-            else "Fused kernels of this optimizer were not measured.",
+            else "Not predicted: the fused kernels of this optimizer were not measured.",
             risk="The fused update rounds differently in the last bits.",
             changes=with_optimizer(CHANGES, name),
         ),

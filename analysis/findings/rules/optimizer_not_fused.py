@@ -86,7 +86,7 @@ CAPTURED = (
 def _captured(context: RuleContext) -> Evidence | None:
     """Return the evidence on an optimizer in a CUDA graph that launches kernels for single numbers.
 
-    A capturable foreach optimizer keeps a step count for each parameter on the GPU, and corrects each by kernels of its own.
+    A capturable foreach optimizer keeps a step count for each parameter on the GPU, and works on each count with separate kernels.
     """
     work, steps = context.work, context.work_steps
     captured = of_graphs(context)
@@ -98,9 +98,9 @@ def _captured(context: RuleContext) -> Evidence | None:
     update = fused_optimizer(tuple(updates["gpu_op_id"].tolist()), "Adam", context.rank.gpu) if len(updates) else None
     return Evidence(
         Advice(
-            f"The optimizer in the CUDA graph launches {count_in_words(single, steps)} a step for the step counts of single tensors: {in_words(cost)}",
-            Action("Use", "the fused optimizer", ": fused=True beside capturable=True, before the graph is captured."),
-            note=f"Without these kernels{'; the foreach updates as fused ones of Adam' if update else ''}.",
+            f"The optimizer in the CUDA graph launches {count_in_words(single, steps)} per step for the step counts of single tensors: {in_words(cost)}",
+            Action("Use", "the fused optimizer", ", with both fused=True and capturable=True, before the graph is captured."),
+            note=f"Predicted without these kernels{', and with Adam’s fused kernels instead of the foreach updates' if update else ''}.",
             risk="The fused update rounds differently in the last bits.",
             changes=CAPTURED,
         ),
@@ -122,7 +122,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not optimizers(context.recording) and (captured := _captured(context)) is not None:
         yield captured
     if not names:
-        return  # PyTorch has no fused or foreach form of another optimizer.
+        return  # PyTorch has no fused or foreach form of other optimizers.
     inside = launched_by_optimizer(context.recording, context.rank.device, steps_of(names))
     work = context.work
     single = work[
@@ -140,7 +140,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"The optimizer launches {count_in_words(single, steps)} a step, one parameter tensor at a time",
+            f"The optimizer launches {count_in_words(single, steps)} per step, one parameter tensor at a time",
             Action("Use", "the fused optimizer") if name is None or name in FUSED_ON_GPU else ALL_AT_ONCE,
             note="Predicted with two kernels that move each value once.",
             risk="The fused update rounds differently in the last bits.",

@@ -47,14 +47,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         rows,
         Advice(
-            f"The optimizer takes {{cost}} of each step on the GPU, {share:.0%} of it, whatever the batch",
+            f"The optimizer takes {{cost}} of each step on the GPU, {share:.0%} of it, for any batch size",
             Action(
                 "Take",
                 "one optimizer step for several batches",
                 " (gradient accumulation), or a larger batch where memory allows.",
             ),
             note="Not predicted: a step then contains several batches.",
-            risk="The effective batch grows: the learning rate and its schedule must follow.",
+            risk="The effective batch grows: the learning rate and its schedule must be tuned again.",
             changes=CHANGES,
         ),
         edits=[],

@@ -36,7 +36,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 
 PINNED = "Predicted with the speed of pinned copies over PCIe 5 (55 GB/s), without the host's waits for them."
-THREAD = "One thread pins the batches of all workers, which takes about {ms} per step: the wait would move there."
+THREAD = "Not predicted: one thread pins the batches of all workers. It would need about {ms} per step, so the loop would wait for it."
 SMALLER = Action(
     "Send",
     "fewer bytes",
@@ -79,7 +79,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         WithoutHostCause("blocking_copy", calls=calls),
         TimedOps(pageable.ids, tuple(pinned)),
     ]
-    moved = f"{in_bytes(float(size.sum()) / pageable.steps)} a step{of_the_batch(context, pageable)}"
+    moved = f"{in_bytes(float(size.sum()) / pageable.steps)} per step{of_the_batch(context, pageable)}"
     title = f"{moved} are copied from pageable memory while the host waits: {in_words(lost)} lost"
     thread_ms = float(size.sum()) / pageable.steps / THREAD_BYTES_PER_NS / 1e6 if loads_in_workers(context) else 0.0
     predicted = context.predict_ms(edits)

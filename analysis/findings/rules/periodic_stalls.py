@@ -34,13 +34,13 @@ from sawtooth.analysis.units import in_times, in_words, significant
 
 SLOWER = 1.5  # Multiple of the median step. Clocks and batches change steps by less.
 LEAST_STEPS = 4  # Among three steps, any one can be the median.
-SEVERE = 0.1  # Share of the mean step.
-MOSTLY = 0.5  # Share of the slow steps' cost.
+SEVERE = 0.1  # Share of the mean step. From it on, the finding is a warning.
+MOSTLY = 0.5  # Share of the slow steps' cost. From it on, waits for data explain the slow steps.
 
 LOOK_THERE = Action(
     "Look",
     "at what the loop does during the pauses",
-    " (a checkpoint, an evaluation, a look at the data); do it less often, or in parallel with the loop.",
+    ", such as writing a checkpoint, evaluating or loading data. Do it less often, or in parallel with the loop.",
 )
 
 CHANGES = (
@@ -75,7 +75,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evidence:
     """Return a finding on pauses.
 
-    A pause outside the step time does not lengthen a step; without the pause, the run does more steps.
+    A pause outside the step time does not lengthen a step. Without the pause, the run does more steps per hour.
     """
     known, share = pauses.reason == "checkpoint", pauses.share(step_ms)
     again = len(pauses.steps) > 1
@@ -102,14 +102,12 @@ def _how_often(pauses: Pauses, step_ms: float) -> str:
 
     The text also says if they are not part of the step.
     """
-    apart = (
-        f"Not part of the step time of {in_words(step_ms)}: without them, steps take as long, but the run does more of them."
-    )
+    apart = f"Not part of the step time of {in_words(step_ms)}. Without the pauses, a step takes the same time, but the run does more steps per hour."
     seen = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
     often = "their frequency is not known more precisely"
     if pauses.period is not None:
         mean = in_words(pauses.mean_ms / pauses.period)
-        often = f"as what comes every {pauses.period:,.0f} steps would, {mean} a step on average"
+        often = f"about once every {pauses.period:,.0f} steps, {mean} per step on average"
     return " ".join([*([] if pauses.in_step else [apart]), f"{seen}: {often}."])
 
 
@@ -133,7 +131,7 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Open",
                 "the slow steps on the timeline and see what the host does there",
-                "; do it less often, or in parallel with the loop.",
+                ". Do this work less often, or in parallel with the loop.",
             ),
             note="Not predicted: the cause of each slow step has its own rule.",
             risk="It depends on the cause.",

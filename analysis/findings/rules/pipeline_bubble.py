@@ -37,7 +37,7 @@ from sawtooth.analysis.run.job import Pipeline
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-EACH_STAGE = 4  # Microbatches for each stage. From here on the bubble is small (Huang et al., GPipe).
+MICROBATCHES_PER_STAGE = 4  # From this number on, the bubble is small (Huang et al., GPipe).
 
 CHANGES = (
     CodeChange(
@@ -65,26 +65,26 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if host_forbids and context.share(for_gpu_ms) < CHOICE.share:
         yield from _larger_batch(context, pipeline, host_ms)
         return
-    title = _fills(pipeline)
+    title = _fill_title(pipeline)
     if host_forbids:
         action = Action(
-            "First",
-            "let the host launch less",
-            " (torch.compile, CUDA graphs), then cut the batch into more microbatches: each is launched kernel by kernel.",
+            "Reduce",
+            "the host's launches",
+            " first (torch.compile, CUDA graphs). Then cut the batch into more microbatches: the host launches all kernels for each.",
         )
-        note = f"No gain is predicted: the host takes {in_words(host_ms)} to launch {micro} microbatches, and more microbatches take it longer in proportion."
+        note = f"No gain is predicted: the host takes {in_words(host_ms)} to launch {micro} microbatches, and this time grows with their number."
     elif gains_ms >= even_ms:
         action = Action(
             "Cut",
             "the batch into $amount microbatches",
-            f"{', four for each stage' if more == EACH_STAGE * stages else ''}.",
+            f"{', four for each stage' if more == MICROBATCHES_PER_STAGE * stages else ''}.",
             amount=more,
         )
-        note = f"Predicted from the stages' kernels, each launched for {more} smaller microbatches in place of {micro}, and the host's time to launch them."
+        note = f"Predicted from the stages' kernels, each launched for {more} smaller microbatches instead of {micro}, and the host's time to launch them."
     else:
         slowest = pipeline.stage_ms.index(max(pipeline.stage_ms))
         mean_ms = sum(pipeline.stage_ms) / stages
-        title = f"Stage {slowest} of the pipeline works {in_words(pipeline.stage_ms[slowest])} of each step, the mean stage {in_words(mean_ms)}"
+        title = f"Stage {slowest} of the pipeline works for {in_words(pipeline.stage_ms[slowest])} of each step, and the stages on average for {in_words(mean_ms)}"
         action = Action(
             "Move", f"layers from stage {slowest} to the others", ": its work determines the step time of all stages."
         )
@@ -115,21 +115,21 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _larger_batch(context: RuleContext, pipeline: Pipeline, host_ms: float) -> Iterator[Evidence]:
     """Yield a finding if more microbatches of the present size would train many more samples per second."""
     stages, micro = len(pipeline.stages), pipeline.microbatches
-    times = EACH_STAGE * stages / micro
-    works_ms = shortest_ms([times * ms for ms in pipeline.stage_ms], EACH_STAGE * stages * pipeline.chunks)
+    times = MICROBATCHES_PER_STAGE * stages / micro
+    works_ms = shortest_ms([times * ms for ms in pipeline.stage_ms], MICROBATCHES_PER_STAGE * stages * pipeline.chunks)
     rate = times * pipeline.step_ms / (max(works_ms, times * host_ms) + pipeline.rest_ms)
     if times <= 1 or rate < 1 + CHOICE.share:
         return
     yield Evidence(
         Advice(
-            _fills(pipeline),
+            _fill_title(pipeline),
             Action(
                 "Raise",
                 "the batch to $amount microbatches of this size",
-                ": smaller ones of the same batch would take longer than they save.",
-                amount=EACH_STAGE * stages,
+                ": smaller microbatches of the same batch would cost more time than they save.",
+                amount=MICROBATCHES_PER_STAGE * stages,
             ),
-            note="Predicted from the stages' kernels: a longer step fills and drains the pipeline once, too.",
+            note="Predicted from the stages' kernels: a longer step also fills and drains the pipeline only once.",
             risk="A larger batch changes the optimization. More microbatches keep more activations, unless backward passes begin early (1F1B).",
             changes=CHANGES,
         ),
@@ -140,28 +140,28 @@ def _larger_batch(context: RuleContext, pipeline: Pipeline, host_ms: float) -> I
     )
 
 
-def _fills(pipeline: Pipeline) -> str:
+def _fill_title(pipeline: Pipeline) -> str:
     """Return how long the pipeline fills and drains, as a finding's title."""
     return f"{pipeline.microbatches} microbatches on {len(pipeline.stages)} stages: the pipeline fills and drains for {in_words(pipeline.fill_ms)} of each step"
 
 
 def _more_microbatches(context: RuleContext, pipeline: Pipeline, host_ms: float) -> tuple[int, float, float]:
-    """Return the best number of microbatches, its gain per step, and the gain without launch time, ms.
+    """Return the best number of microbatches, its gain per step, and the gain if launches took no time, in ms.
 
-    The last value is for EACH_STAGE microbatches per stage, if launching took no time.
+    The last value is for MICROBATCHES_PER_STAGE microbatches per stage.
     """
     micro, now_ms = pipeline.microbatches, shortest_ms(pipeline.stage_ms, pipeline.turns)
-    most = max(EACH_STAGE * len(pipeline.stages), micro)
+    most = max(MICROBATCHES_PER_STAGE * len(pipeline.stages), micro)
     for_gpu_ms = {}
     for m in (*range(2 * micro, most, micro), most):
-        longer = _longer(context, pipeline, m / micro)
+        longer = _work_factor(context, pipeline, m / micro)
         for_gpu_ms[m] = now_ms - shortest_ms([ms * longer for ms in pipeline.stage_ms], m * pipeline.chunks)
     gains_ms = {m: min(ms, max(now_ms, host_ms) - host_ms * m / micro) for m, ms in for_gpu_ms.items()}
     best = max(gains_ms, key=lambda m: gains_ms[m])
     return best, max(gains_ms[best], 0.0), for_gpu_ms[most]
 
 
-def _longer(context: RuleContext, pipeline: Pipeline, times: float) -> float:
+def _work_factor(context: RuleContext, pipeline: Pipeline, times: float) -> float:
     """Return how many times as long a stage works with ``times`` as many microbatches.
 
     Each kernel is then launched more often, for less work, and the GPU waits for its dispatch each time. Work after the

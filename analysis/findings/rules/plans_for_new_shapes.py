@@ -46,7 +46,7 @@ BACKEND_FIX = Action(
     "another attention backend than cuDNN's",
     ", which needs no plan: torch.backends.cuda.enable_cudnn_sdp(False). Or pad to a few lengths, because plans are stored.",
 )
-PAD_FIX = Action("Pad", "to a few lengths or sizes", ": the plan for a shape is stored after its first use.")
+PAD_FIX = Action("Pad", "inputs to a few lengths or sizes", ": the plan for a shape is stored after its first use.")
 BACKEND_NOTE = "Predicted by the replay without the host's planning of attention; flash attention's kernels take 1 to 2.3 times as long as cuDNN's."
 PAD_NOTE = "Not predicted: how much work padding adds."
 KNOWN_LENGTHS_NOTE = "Each length is planned only once, so this ends when all lengths have occurred."
@@ -88,11 +88,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     longest = builds.frame.loc[builds.frame["own_ns"].idxmax()]
     yield Evidence(
         Advice(
-            f"Operators plan for each new shape: {in_words(ms)} of each step on the host. {longest['name']} takes {in_words(longest['own_ns'] / 1e6)} "
-            f"for a shape that is new, {in_words((longest['own_ns'] - longest['excess_ns']) / 1e6)} for one that it knows",
+            f"Operators build a plan for each new shape: {in_words(ms)} of each step on the host. {longest['name']} takes {in_words(longest['own_ns'] / 1e6)} "
+            f"for a new shape, {in_words((longest['own_ns'] - longest['excess_ns']) / 1e6)} for a known shape",
             BACKEND_FIX if another else PAD_FIX,
             note=f"{BACKEND_NOTE if another else PAD_NOTE} {KNOWN_LENGTHS_NOTE}",
-            risk="Flash attention rounds differently in the last bits; where a mask is given, memory-efficient attention runs instead."
+            risk="Flash attention rounds differently in the last bits. With a mask, memory-efficient attention runs instead."
             if another
             else "Padding adds work, and needs a mask.",
             changes=(*BACKEND, PAD) if another else (PAD_SIZES if CONVOLUTION in longest["name"] else PAD,),

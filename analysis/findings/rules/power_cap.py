@@ -41,9 +41,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Leave",
                 "the clocks as they are",
-                ": this is not a fault, because a busy GPU draws all the power that its limit allows. Compare MFU at the actual clock; a higher power limit would raise it.",
+                ": this is not a fault, because a busy GPU draws all the power that its limit allows. Compare MFU at the actual clock. A higher power limit would raise the clock.",
             ),
-            note="Not predicted: how clocks follow a higher limit is not recorded.",
+            note="Not predicted: the recording does not show how clocks follow a higher limit.",
             risk="A higher limit needs enough cooling.",
             changes=CHANGES,
         ),

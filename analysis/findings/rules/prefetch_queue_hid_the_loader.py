@@ -38,7 +38,8 @@ from sawtooth.analysis.metrics.loader_rate import Feeding, feeding
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-WORKERS = (("workers", "12"), ("seen", ""))  # Number of workers in the code change if nothing shows how many are needed.
+# Values of the slots in the code changes if nothing shows how many workers are needed.
+WORKERS = (("workers", "12"), ("seen", ""))
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -61,12 +62,11 @@ CHANGES = (
 )
 
 BY_TELEMETRY = " Telemetry gives the run's step to within 10 %."
-AS_PROFILED = "Predicted as the profiled step, in which the loader kept up."
+AS_PROFILED = "Predicted with the time of the profiled steps, in which the loader kept up."
 MOST_WORKERS = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps used up a full queue."
 IN_PROPORTION = "This is an upper limit: the workers were not timed, and their rate grows at most with their number."
-EITHER = Action(
-    "Give", "the loader more workers", ", or make a sample cheaper."
-)  # Used if no timing shows why a sample is slow.
+# Used if no timing shows why a sample is slow.
+EITHER = Action("Give", "the loader more workers", ", or make a sample cheaper.")
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -128,8 +128,8 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[Row]) -> Evi
     return Evidence(
         Advice(
             f"{who} {in_words(fed.ms)} for a batch, as long as the step takes: a faster GPU alone gains hardly anything",
-            replace(advice, how=f"{advice.how} Before that, nothing that shortens the GPU's work helps."),
-            note="This is an upper limit, the GPU's whole wait. The profiled steps do not show how long the host takes for a step without waiting for batches.",
+            replace(advice, how=f"{advice.how} Until then, shorter GPU work does not help."),
+            note="This is an upper limit: all of the GPU's wait. The profiled steps do not show how long the host takes for a step without waiting for batches.",
             risk="More workers need more host memory and CPU cores; if storage is the limit, they only wait for it.",
             changes=with_more(facts, CHANGES, workers_for(context, fed_ms)),
         ),

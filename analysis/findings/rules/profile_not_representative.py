@@ -34,22 +34,22 @@ MOSTLY = 0.5  # Share of the time that the profiled steps do not show.
 WHAT_IS_RARE = Action(
     "Profile",
     "enough steps to include rare work",
-    ": a checkpoint, an evaluation, logging. None of the profiled steps shows it.",
+    ", such as a checkpoint, an evaluation or logging. The profiled steps do not contain it.",
     records_again=True,
 )
 EVERY_STEP = Action(
     "Look",
     "for work or waits that are in every step of the run, but in no profiled step",
-    ", or for other programs on its host. It is not rare, because most of the run's steps are that long. Then profile again.",
+    ", or for other programs on the host. This time is not rare: most of the run's steps are that long. Then profile again.",
 )
 WHOLE_ROUND = (
-    ": {steps} steps or more, with what comes before the first. None of the profiled steps shows that. `sawtooth run` does so where a "
-    "round takes no more than three seconds, else with `--steps {steps}`."
+    ": at least {steps} steps, with the work before the first. The profiled steps do not contain this work. `sawtooth run` profiles whole "
+    "rounds of up to three seconds; for longer rounds, add `--steps {steps}`."
 )
 EVERY_ROUND = Action(
     "Look",
     "for work or waits that are in every round of the run, but not in the profiled one",
-    ", or for other programs on its host. It is not rare. Then profile again.",
+    ", or for other programs on the host. This time is not rare. Then profile again.",
 )
 
 CHANGES = (
@@ -71,19 +71,19 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         saving_ms += parts.first_ms  # the rule workers-start-again
     if saving_ms >= MOSTLY * (hidden.run_ms - hidden.estimate_ms):
         return  # The rule periodic-stalls reports the same time.
-    tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
+    period_s = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     rounds = context.rank.best.round
-    alike = (rounds is not None and rounds.profiled) or any(
+    has_all_kinds = (rounds is not None and rounds.profiled) or any(
         one.alike and one.source == context.rank.best.source for one in context.rank.best.evidence
     )
-    every = f", and stops about every {significant(tooth, 2)} s" if tooth else ""
+    every = f". The run stops about every {significant(period_s, 2)} s" if period_s else ""
     yield Evidence(
         Advice(
-            f"The profiled steps are not the run: they take {hidden.profiled_steps_take}, {hidden.evidence} {in_words(hidden.run_ms)}{every}",
-            _action(rounds, alike),
+            f"The profiled steps do not represent the run: they take {hidden.profiled_steps_take}, {hidden.evidence} {in_words(hidden.run_ms)}{every}",
+            _action(rounds, has_all_kinds),
             note="Not predicted: what the run does between the profiled steps is not in the trace.",
-            risk="Longer traces are larger; steps profiled without stacks stay small.",
-            changes=() if alike else CHANGES if rounds is None else _whole(rounds),
+            risk="Longer traces are larger. Without stacks, they stay small.",
+            changes=() if has_all_kinds else CHANGES if rounds is None else _profile_two_rounds(rounds),
         ),
         lost_ms=unseen_ms(context.rank.ledger, context.rank.best) or max(hidden.run_ms - hidden.estimate_ms, 0.0),
         severity="warning",
@@ -91,10 +91,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _action(rounds: Round | None, alike: bool) -> Action:
+def _action(rounds: Round | None, has_all_kinds: bool) -> Action:
     """Return what to profile, or what to look for if the profile already contains steps of every kind."""
     if rounds is None:
-        return EVERY_STEP if alike else WHAT_IS_RARE
+        return EVERY_STEP if has_all_kinds else WHAT_IS_RARE
     return (
         EVERY_ROUND
         if rounds.profiled
@@ -102,7 +102,7 @@ def _action(rounds: Round | None, alike: bool) -> Action:
     )
 
 
-def _whole(rounds: Round) -> tuple[CodeChange, ...]:
+def _profile_two_rounds(rounds: Round) -> tuple[CodeChange, ...]:
     (usual,) = CHANGES
     after = f"schedule(wait={rounds.steps}, warmup=1, active={2 * rounds.steps})   # two rounds of {rounds.steps} steps"
     return (replace(usual, after=after),)

@@ -1,4 +1,4 @@
-"""The profiler makes the run slower than it is.
+"""Profiled steps take longer than the steps of the run.
 
 What it checks
     The profiled step compared with the run's own step, by its stopwatch, step marks or telemetry, else estimated without the
@@ -43,15 +43,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     guessed = STEP_SOURCES[best.source].of_trace
     yield Evidence(
         Advice(
-            f"Under the profiler a step takes {in_words(profiled)}, without it about {in_words(run)}"
+            f"Under the profiler, a step takes {in_words(profiled)}; without it, about {in_words(run)}"
             + ("" if guessed else f" by {STEP_SOURCES[best.source].name}"),
-            Action(
-                "Read", "the estimate", ", not the profile, for what a step costs. Give the run its stopwatch time to be sure."
-            )
+            Action("Use", "the estimate", " as the step time, not the profile. Give the run its stopwatch time to be sure.")
             if guessed
-            else Action("Read", "the run's own step", ", not the profile, for what a step costs."),
+            else Action("Use", "the run's own step", " as the step time, not the profile."),
             note="The training does not normally run under the profiler, so there is nothing to gain.",
-            risk="Without shapes MFU cannot be counted; without stacks no source lines are named.",
+            risk="Without shapes, MFU is not known. Without stacks, findings name no source lines.",
             changes=CHANGES,
         ),
         confidence="medium" if guessed else "high",

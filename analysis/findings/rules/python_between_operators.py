@@ -33,8 +33,8 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 ONCE = {1: "once", 2: "twice"}
-MOST = 0.8  # share of the time: the rest of the steps only have the usual short stretches
-NOTABLE = 0.25  # of the mean per step: one long stretch in ten steps leaves 40 % of the mean to equal stretches in the others
+MOST = 0.8  # Share of the time in long stretches. Steps that contain the rest only have the usual short stretches.
+NOTABLE = 0.25  # Of the mean per step. One long stretch in ten steps leaves 40 % of the mean to equal stretches in the others.
 
 CHANGES = (
     CodeChange(
@@ -66,7 +66,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     often = how_often(len(calls), steps) if all_over else f"in {few} of {steps} steps"
     line = heaviest_function(context.recording, context.rank.device, "python_host")
     named = f", {line}" if line else ""
-    title = f"Python on the host delays the launches {often}: {{cost}} a step{named.replace('{', '{{').replace('}', '}}')}"
+    title = f"Python on the host delays the launches {often}: {{cost}} per step{named.replace('{', '{{').replace('}', '}}')}"
 
     def reworded(advice: Advice, judgement: Judgement) -> Advice:
         """State the full delay of the launches, a part of which other GPU work may hide."""
@@ -85,7 +85,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                     else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line; gc.collect(), logging and checkpoints look like this."
                 ),
             ),
-            note="Predicted by the replay without this Python time. At best, the CPU operators beside it go too.",
+            note="Predicted by the replay without this Python time. At best, the CPU operators in these stretches disappear too.",
             risk="Work moved to a thread still shares Python's lock with the launches.",
             changes=CHANGES,
         ),
@@ -102,7 +102,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def steps_with_most(rows: Sequence[tuple[int, int, int | None]]) -> int:
-    """Return in how few steps MOST of the time of ``rows`` (call, ns, step) lies."""
+    """Return the smallest number of steps that contain MOST of the time of ``rows`` (call, ns, step)."""
     longest = list(accumulate(sorted(_time_in_steps(rows), reverse=True)))
     return 1 + sum(ns < MOST * longest[-1] for ns in longest)
 
@@ -121,8 +121,8 @@ def _time_in_steps(rows: Sequence[tuple[int, int, int | None]]) -> list[int]:
 
 
 def how_often(times: int, steps: int) -> str:
-    """Return the words for ``times`` in ``steps``, such as "twice in 7 steps" or "once a step"."""
-    each, of = (times, f"in {steps} steps") if times < steps else (round(times / steps), "a step")
+    """Return the words for ``times`` in ``steps``, such as "twice in 7 steps" or "once per step"."""
+    each, of = (times, f"in {steps} steps") if times < steps else (round(times / steps), "per step")
     return f"{ONCE.get(each, f'{each} times')} {of}"
 
 

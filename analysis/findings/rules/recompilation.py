@@ -38,15 +38,17 @@ MOSTLY = 0.5  # Share of the time. Above it, launches loaded code and nothing wa
 REASONS = 5  # The first reasons in the log. The same guard fails again and again.
 # Profiled steps relative to the run's timed step. From this factor on, the run compiles less often than the profiled steps.
 RARER = 1.25
-LEFT_OFF = 0.15  # Share of the step without compiling: the replay's largest error on the pairs of docs/evidence/accuracy.md.
+REPLAY_ERROR = (
+    0.15  # Share of the step without compiling: the replay's largest error on the pairs of docs/evidence/accuracy.md.
+)
 SIZES = re.compile(r"size mismatch|\.size\(\)")  # Matches Dynamo's reasons in which a guard on a tensor's size failed.
 STOP = Action("Stop", "the recompilation")
 FIND = ": find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True."
 OTHER = ": {reason} changes between calls ({place}). Keep it the same, or pass it as a tensor; the shapes do not change."
-MARKED = ": {count} for other sizes ({reason}, {place}). Mark that dimension (torch._dynamo.mark_dynamic), compile with dynamic=True, or pad to a few lengths; each avoided compilation saves {each}."
+MARKED = ": {count} recompilations in the log are for another size ({reason}, {place}). Mark that dimension (torch._dynamo.mark_dynamic), compile with dynamic=True, or pad to a few lengths; each avoided compilation saves {each}."
 IN_PROFILE = "Predicted by the replay without compiling, if the run compiles as often as the profiled steps."
 OF_RUN = "Predicted from the profiled steps without compiling and the run's measured step: the run compiles less often than the profiled steps."
-AS_WITHOUT = "No gain is predicted: the run's measured step is as short as the profiled steps without compiling, within the replay's error."
+NO_GAIN = "No gain is predicted: the run's measured step is as short as the profiled steps without compiling, within the replay's error."
 
 LOADING_CHANGES = (
     CodeChange(
@@ -123,21 +125,21 @@ def _finding(context: RuleContext, lost_ms: float, steps: int, of: int) -> Evide
         best.mean_ms is not None and best.ms is not None and STEP_SOURCES[best.source].timed and best.mean_ms >= RARER * best.ms
     )
     free_ms = context.whatif.step_ms(edits) if rarer and context.whatif is not None else None
-    high_ms = min(free_ms * (1 + LEFT_OFF), best.ms) if free_ms is not None and best.ms is not None else None
+    high_ms = min(free_ms * (1 + REPLAY_ERROR), best.ms) if free_ms is not None and best.ms is not None else None
     gains = free_ms is not None and high_ms is not None and best.ms is not None and high_ms < best.ms
     if rarer:
-        lost_ms = max((best.ms or 0.0) - (free_ms or 0.0) * (1 - LEFT_OFF), 0.0)
-        title = f"Code is compiled in {steps} of {of} profiled steps, for {in_words(_recorded_ms(context) * of)} in all; over the run's steps that is {in_words(lost_ms)} each at most"
+        lost_ms = max((best.ms or 0.0) - (free_ms or 0.0) * (1 - REPLAY_ERROR), 0.0)
+        title = f"Code is compiled in {steps} of {of} profiled steps, for {in_words(_recorded_ms(context) * of)} in all; the run loses at most {in_words(lost_ms)} per step"
     else:
         title = f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost_ms)} of each step on average"
     cost_ms, between_ms = context.lost_ms("compilation"), None
     if gains and free_ms is not None and high_ms is not None:
-        between_ms = free_ms * (1 - LEFT_OFF), high_ms
+        between_ms = free_ms * (1 - REPLAY_ERROR), high_ms
     return Evidence(
         Advice(
             title,
             action,
-            note=(OF_RUN if gains else AS_WITHOUT) if rarer else IN_PROFILE,
+            note=(OF_RUN if gains else NO_GAIN) if rarer else IN_PROFILE,
             risk="Code for dynamic shapes can be slower than specialized code.",
             changes=changes,
         ),
@@ -165,7 +167,7 @@ def _advice(context: RuleContext, each: str) -> tuple[Action, tuple[CodeChange, 
     sizes = [entry for entry in reasons if SIZES.search(entry.reason)]
     if not sizes:
         return replace(STOP, how=OTHER.format(reason=f"“{reasons[0].reason}”", place=reasons[0].place)), (CACHE_EXAMPLE,)
-    count = f"{sum(entry.times for entry in sizes)} of {sum(entry.times for entry in reasons)} in the log"
+    count = f"{sum(entry.times for entry in sizes)} of {sum(entry.times for entry in reasons)}"
     how = MARKED.format(count=count, reason=sizes[0].reason, place=sizes[0].place, each=each)
     return replace(STOP, how=how), (MARK, *CHANGES)
 

@@ -31,7 +31,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 # Host time of an operator without checkpointing's hooks on its tensors, relative to the time with hooks. One measured pair:
 # 0.7 forward, 0.8 backward.
 HOOKLESS = 0.75
-LEAST_HOOKLESS = 0.6
+LEAST_HOOKLESS = 0.6  # The lower bound of the predicted range, below the measured pair.
 REENTRANT = r"^CheckpointFunction$"
 FULL = 0.70  # Above 70 % of the device's memory there may be no space for the activations.
 
@@ -64,7 +64,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     room = f", with {1 - peak / total:.0%} of the memory free" if peak is not None and total else ""
     yield Evidence(
         Advice(
-            f"{again:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
+            f"{again:.0%} of the model's FLOPs are computed a second time in each step by checkpointing{room}",
             Action("Checkpoint", "fewer blocks", ": only as many as memory requires."),
             note="Predicted without the second forward pass of every checkpointed block, and without the Python hooks for each saved tensor.",
             risk="Peak memory grows by the activations that are kept.",

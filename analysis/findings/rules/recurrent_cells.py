@@ -72,14 +72,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     around = _around(context, cells.frame, mine)
     yield Evidence(
         Advice(
-            f"{name} cells are called one by one, {cells.count:.0f} a step: {in_words(cost)} of each step, forward and backward",
+            f"{name} cells are called one by one, {cells.count:.0f} per step: {in_words(cost)} of each step, forward and backward",
             Action(
                 "Use",
                 f"nn.{name} over the whole sequence",
                 ": one product for the inputs of all time steps, one for each gradient of a weight.",
             ),
             note="Predicted with one product for all inputs, one per weight gradient, no sums of gradients, and one product per time step in a single "
-            "call. They run in TF32, cuDNN's default for FP32; the slow end of the range is without TF32.",
+            "call. The products run in TF32, cuDNN's default for FP32; the slow end of the range is without TF32.",
             risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
             changes=CHANGES,
         ),
@@ -120,7 +120,7 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
 
 
 def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edit]:
-    """Return the edits that run the loop's other work for all time steps at once, not once for each."""
+    """Return the edits that run the loop's other work once for all time steps, instead of once per time step."""
     edits: list[Edit] = []
     own = set(mine.both["gpu_op_id"].tolist())
     for step, part in cells.groupby("step"):

@@ -107,9 +107,8 @@ def _stacking_edits(context: RuleContext, work: pd.DataFrame, samples: int) -> l
         # Sums of gradients occur samples − 1 times, because the first use only stores its gradient. None of them is kept.
         if len(ids) >= samples - 1:
             per_sample = len(ids) // samples
-            first = (
-                samples // 2 * per_sample
-            )  # The first sample's launches are slow because of cold caches, so a middle sample is kept.
+            # Keep a middle sample, because cold caches make the first sample's launches slow.
+            first = samples // 2 * per_sample
             kept += ids[first : first + per_sample].tolist()
             removed += np.delete(ids, slice(first, first + per_sample)).tolist()
     if not removed:

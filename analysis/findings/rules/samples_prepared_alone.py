@@ -33,7 +33,7 @@ from sawtooth.analysis.findings.recorded.counted_operations import count_in_word
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-FEWEST = 8  # In samples.
+FEWEST = 8  # Samples in a batch.
 AXES = 3  # Minimum number of dimensions of a batch. Rows of numbers are usually not samples to prepare.
 PRODUCTS = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|\w*_cell|lstm|gru)$"  # Operators of a model or of a recurrence.
 TAKEN, JOINED = ("aten::unbind", "aten::select"), "aten::stack"
@@ -48,7 +48,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "x = torch.stack([transform(image) for image in batch])",
-        "x = transform(batch)   # random for each sample of it: Kornia's augmentations",
+        "x = transform(batch)   # Kornia's augmentations draw random numbers for each sample",
     ),
     CodeChange(
         "DataLoader",
@@ -82,9 +82,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"{max(loop.samples for loop in loops)} samples of a batch are prepared on the GPU one by one: {count_in_words(work, steps)} and "
-            f"{in_words(ms_per_step(work, steps))} of its work in each step",
+            f"{in_words(ms_per_step(work, steps))} of GPU work in each step",
             Action("Transform", "the batch as a whole", ", or prepare samples in the data loader's workers."),
-            note="Predicted with the kernels of one sample over all the data: the work stays, the other launches are removed.",
+            note="Predicted with one iteration that does the work of all samples. The launches of the other iterations are removed.",
             risk="A random transform draws only once for a whole batch, unless it is made for batches.",
             changes=CHANGES,
         ),
@@ -126,9 +126,9 @@ def _loop(context: RuleContext, taken: int, joined: int, samples: int) -> _Loop 
     """
     inside = context.launches.begun_between(np.array([taken, joined], np.int64))
     work = context.work.iloc[np.sort(context.launches.by(inside))]
-    learned = (
-        len(context.launches.backward_of(inside)) >= samples
-    )  # An operator without gradient has the sequence number of the next operator with one.
+    # Some backward operators may be found without any gradient: an operator without one has the sequence number of the next
+    # operator that has one.
+    learned = len(context.launches.backward_of(inside)) >= samples
     if learned or len(work) < samples or work["operator"].str.contains(PRODUCTS, na=False).any():
         return None
     return _Loop(samples, work)

@@ -5,12 +5,12 @@ What it checks
     into a trace: forward and backward graphs, and fused groups.
 Why it costs time
     TorchScript is no longer developed. Its fuser joins fewer operators than torch.compile. Also, torch.compile cannot analyse
-    a scripted function: each one breaks the graph.
+    a scripted function: each call of one breaks the graph.
 What to do
     Remove ``torch.jit.script`` and ``torch.jit.trace``, and compile the whole model. To serve without Python, use
     ``torch.export``.
 When it is wrong
-    It is a library's scripted function that runs once per step. Its cost does not justify a change.
+    Only one scripted function of a library runs, once per step. Its cost does not justify a change.
 References
     https://docs.pytorch.org/docs/stable/jit.html
 """
@@ -44,7 +44,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"TorchScript runs in each step: its interpreter is called {in_times(graphs.count)}",
-            Action("Take", "torch.jit.script and torch.jit.trace off", ", and compile the model instead."),
+            Action("Remove", "torch.jit.script and torch.jit.trace", ", and compile the model instead."),
             note="Not predicted: a trace does not show what torch.compile would gain over TorchScript.",
             risk="Compiling takes minutes at the start, and again when shapes change.",
             changes=CHANGES,

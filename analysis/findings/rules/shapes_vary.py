@@ -1,8 +1,8 @@
 """Shapes change from step to step, or batches contain padding.
 
 What it checks
-    The share of padding in a batch, which the recorder measures by the lengths of its samples. Where there is little: FLOPs of
-    the profiled steps, and the input sizes of their first products.
+    The share of padding in a batch, which the recorder measures by the lengths of its samples. If there is little padding, the
+    rule compares the FLOPs of the profiled steps.
 Why it costs time
     Kernels compute on padding as on everything else. With short batches the GPU waits for launches; long batches determine
     the memory that is needed. A compiler, cuDNN's search and the allocator start again for each shape. With several ranks,
@@ -10,8 +10,8 @@ Why it costs time
 What to do
     Batch by length, pad to a few lengths, or pack sequences up to a fixed number of tokens.
 When it is wrong
-    The model skips padding in a way that the operators' names do not show. Lengths must differ, and the profile has too few
-    steps to show how. Steps of several kinds (a generator and a critic) look the same.
+    The model skips padding in a way that the operators' names do not show. Or lengths must differ, and the profile has too few
+    steps to show how. A loop with steps of several kinds, such as a generator's and a critic's, looks the same.
 References
     https://docs.pytorch.org/docs/stable/compile/programming_model.dynamic_shapes.html
 """
@@ -36,7 +36,7 @@ from sawtooth.analysis.units import in_words, significant
 
 # Operators of models that skip padding: attention over packed sequences, nested tensors, packed recurrent layers.
 WITHOUT_PADDING = r"(?i)varlen|jagged|unpad_input|^aten::(_nested_|_pack_padded_sequence)"
-# Multiple of the tokens at which a kernel that grows with them takes longer. Twice as large sizes keep their alignment.
+# Kernels that take longer with this many times the tokens grow with the number of tokens. Doubled sizes keep their alignment.
 LONGER = 2.0
 GROUPED = Action("Batch", "samples of similar length together", ", or pack sequences up to a fixed number of tokens.")
 LESS_RANDOM = "Sorted batches are less random; shuffle among batches."
@@ -56,7 +56,7 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding on padding, else an info finding if FLOPs of like steps differ by more than UNLIKE."""
+    """Yield a finding on padding, or else an info finding if the FLOPs of steps of one kind differ by more than UNLIKE."""
     padding = _padding(context)
     if padding is not None and reaches(padding, context.step, CALL_TO_LOOK_AT):
         yield padding
@@ -75,9 +75,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Batch",
                 "by length or pad to a few lengths",
-                "; mark changing dimensions dynamic before compiling. Profile more steps.",
+                ". Mark changing dimensions as dynamic before compiling. Profile more steps.",
             ),
-            note="Not predicted: it depends on the lengths of the whole data set.",
+            note="Not predicted: the gain depends on the lengths of the whole data set.",
             risk=LESS_RANDOM,
             changes=CHANGES,
         ),
@@ -107,8 +107,8 @@ def _padding(context: RuleContext) -> Evidence | None:
         Advice(
             f"{100 * share:.0f} % of each batch is padding, and the model's kernels compute on all of it",
             GROUPED,
-            note=f"At most the padding's share of the kernels that grow with length, {in_words(grows_ms)} of each step, as far as the GPU "
-            "limits the step. Optimizer, communication and copies stay. Batches of nearly equal lengths keep a little padding.",
+            note=f"This is an upper limit: the padding's share of the kernels that grow with length ({in_words(grows_ms)} of each step). It is less if the "
+            "host or the loader limits the step. Optimizer, communication and copies stay. Batches of nearly equal lengths keep a little padding.",
             risk=LESS_RANDOM,
             changes=CHANGES,
         ),
@@ -128,8 +128,8 @@ def _grouped_for_the_loader(context: RuleContext) -> bool:
 def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield a finding on the padding in the batches of a run without GPU work.
 
-    The operators compute on padding as on everything else: their time shrinks at least by its share, because attention
-    shrinks more.
+    Operators compute on padding as on everything else. Without it, their time shrinks at least by the padding's share;
+    attention shrinks more.
     """
     share, host = result.manifest.facts.loader_padding or 0.0, result.host
     if share < MUCH_PADDING or host is None or not host.steps:
@@ -138,7 +138,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     advice = Advice(
         f"{100 * share:.0f} % of each batch is padding, and the operators compute on all of it",
         GROUPED,
-        note="The padding's share of the operators' time. Batches of nearly equal lengths keep a little padding; attention saves more than its share.",
+        note="This is the padding's share of the operators' time. Batches of nearly equal lengths keep a little padding. Attention saves more than this share.",
         risk=LESS_RANDOM,
         changes=CHANGES,
     )

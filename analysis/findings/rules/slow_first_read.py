@@ -1,9 +1,9 @@
 """The profiled steps read their data for the first time.
 
 What it checks
-    How many bytes the loader's processes read in the first epoch, as the kernel counts them, and how much of it came from
-    disk: at least half, while the training waits for the loader. It also checks whether the whole dataset fits into the
-    memory that was free for files, or whether later epochs came from there.
+    How many bytes the loader's processes read in the first epoch, as the kernel counts them. There is a finding if at least half
+    of these bytes came from disk and the training waits for the loader. The whole dataset must fit into the memory that was free
+    for files, or later epochs must have come from memory.
 Why it costs time
     The first read of a file comes from disk or over the network. Later reads come from memory (the page cache), if the file
     fits.
@@ -33,7 +33,7 @@ from sawtooth.analysis.units import in_bytes, in_words
 from sawtooth.ingest.loop.page_cache import FirstRead
 
 FROM_DISK = 0.5  # Share of all bytes read. Below it, most batches already come from memory.
-FITS = 0.8  # Share of the memory that was free; the training uses some of it later.
+FITS = 0.8  # Share of the memory that was free for files. The training uses the rest later.
 COMPUTING = ("cores", "worker")  # Limits of the loader, by the host's samples, with which no worker waits for a disk.
 NOT_PREDICTED = "Not predicted: no batch of this recording came from memory, so its time is unknown."
 MEASURED = "Measured in the later epochs, to which most of the run's steps belong."
@@ -51,9 +51,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     lost = context.lost_ms("data_wait")
     if first.is_over:
         if of_first_read(context) and context.share(lost) >= FEW_LINES.share:
-            yield _over(context, first)
+            yield _in_later_epochs(context, first)
     elif first.later_share is None and _fits(first) and _waits(context, lost):
-        yield _not_over(context, first, lost)
+        yield _in_first_epoch(context, first, lost)
 
 
 def _fits(first: FirstRead) -> bool:
@@ -74,7 +74,8 @@ def _read(first: FirstRead) -> str:
     return f"{100 * first.disk_share:.0f} % of what the loader read was not in the page cache"
 
 
-def _over(context: RuleContext, first: FirstRead) -> Evidence:
+def _in_later_epochs(context: RuleContext, first: FirstRead) -> Evidence:
+    """Return the finding of a run whose first epoch is over, with the loader's time in the later epochs."""
     fed, cost = feeding(context.run.manifest.facts), sample_cost(context.run.manifest.facts)
     takes = (
         f"a sample takes {in_words(1e3 * cost.wall_s)} instead of {in_words(1e3 * first.sample_s)}" if cost is not None else ""
@@ -87,7 +88,7 @@ def _over(context: RuleContext, first: FirstRead) -> Evidence:
             Action(
                 "Record",
                 "a later epoch before changing the loader",
-                f": from the second on batches come from memory, and {takes}.",
+                f": from the second epoch on, batches come from memory, and {takes}.",
                 records_again=True,
             ),
             note=MEASURED,
@@ -100,9 +101,25 @@ def _over(context: RuleContext, first: FirstRead) -> Evidence:
     )
 
 
-def _not_over(context: RuleContext, first: FirstRead, lost_ms: float) -> Evidence:
+def _in_first_epoch(context: RuleContext, first: FirstRead, lost_ms: float) -> Evidence:
+    """Return the finding of a run that ended within its first epoch."""
     whole, room = in_bytes(first.samples * first.sample_bytes), in_bytes(first.room_bytes)
-    return Evidence(Advice(f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory", Action("Record", "a later epoch before changing the loader", ": from the second on batches come from memory, as long as nothing else fills this memory. If the first epoch matters, read the files ahead.", records_again=True), note=NOT_PREDICTED, risk="If other programs or jobs need this memory, every epoch reads from the disk.", changes=CHANGES,), lost_ms=lost_ms or None, rows=_evidence(context, first),)  # fmt: skip
+    return Evidence(
+        Advice(
+            f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory",
+            Action(
+                "Record",
+                "a later epoch before changing the loader",
+                ": from the second epoch on, batches come from memory, as long as nothing else fills this memory. If the first epoch matters, read the files ahead.",
+                records_again=True,
+            ),
+            note=NOT_PREDICTED,
+            risk="If other programs or jobs need this memory, every epoch reads from the disk.",
+            changes=CHANGES,
+        ),
+        lost_ms=lost_ms or None,
+        rows=_evidence(context, first),
+    )
 
 
 def _evidence(context: RuleContext, first: FirstRead) -> list[Row]:

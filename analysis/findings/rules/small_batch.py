@@ -38,8 +38,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Launching a step takes the CPU {in_words(context.step_ms)}; the GPU needs {in_words(larger.busy_ms)} and has {in_bytes(larger.free_bytes)} free",
             Action("Raise", "the batch size", f": {larger.how}."),
-            note=f"The step stays as long and does more work. {sentence(larger.predicted) or NOT_PREDICTED}",
-            risk=f"{'A larger batch changes the optimization, and may need another learning rate' if trains else 'Each request waits for the rest of its batch'}; memory grows with it.",
+            note=f"The step takes the same time and does more work. {sentence(larger.predicted) or NOT_PREDICTED}",
+            risk=f"{'A larger batch changes the optimization, and may need another learning rate' if trains else 'Each request waits for the rest of its batch'}. A larger batch takes more memory.",
             changes=larger_batch_code(context.run, 2 ** max(int(math.log2(larger.rate)), 1)),
         ),
         severity="info",

@@ -31,7 +31,7 @@ from sawtooth.analysis.units import in_number, in_words
 
 # Below about 1 MB, latency limits a collective, not bandwidth. This is true on NVLink and on the network.
 SMALL_BYTES = 1_000_000
-MANY = 20  # Per step. A few small ones are metrics and flags.
+MANY = 20  # Small collectives per step. A few are metrics and flags.
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default.
 # Most buckets must be this many times smaller. Two buckets of half the size are a setting, not single gradients. A gradient
 # that is larger than a bucket is sent alone.
@@ -53,8 +53,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 def _exposed(context: RuleContext) -> Iterator[Evidence]:
     lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
-    if context.share(lost) < FEW_LINES.share:  # If communication is exposed less than this, the rule checks the host's calls.
-        return
+    if context.share(lost) < FEW_LINES.share:
+        return  # The host's calls may still cost time, which ``_called_one_by_one`` checks.
     every = collectives(context)
     rows = every[every["bytes"].notna()].astype({"bytes": float})
     small, large = rows[rows["bytes"] < SMALL_BYTES], rows[(rows["bytes"] >= SMALL_BYTES) & (rows["dur_ns"] > 0)]
@@ -68,7 +68,7 @@ def _exposed(context: RuleContext) -> Iterator[Evidence]:
         edits = [TimedOps(tuple(small["gpu_op_id"].astype(int).tolist()), tuple(quick.astype(int).tolist()))]
     yield Evidence(
         Advice(
-            f"{in_number(count, 'collective a step moves', 'collectives a step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
+            f"{in_number(count, 'collective per step moves', 'collectives per step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
             CHANGE,
             note="Predicted by the replay with these bytes moved at the rate of the largest collectives."
             if edits
@@ -107,9 +107,9 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
     count = len(rows) / steps
     yield Evidence(
         Advice(
-            f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} a step, most of {usual / 1e6:.2g} MB or less, and the host makes a call for each",
+            f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} per step, most of {usual / 1e6:.2g} MB or less, and the host makes a call for each",
             CHANGE,
-            note="Predicted by the replay with these gradients in buckets of 25 MB: each is sent with the last of its gradients, and the host makes one call for it.",
+            note="Predicted by the replay with these gradients in buckets of 25 MB. Each bucket is sent with its last gradient, in one host call.",
             risk=RISK,
             changes=CHANGES,
         ),
@@ -121,9 +121,9 @@ def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, gone: pd.DataFrame) -> list[Edit]:
-    """Return the edits that leave one all-reduce of each bucket, the last.
+    """Return the edits that keep only the last all-reduce of each bucket.
 
-    It moves all bytes of the bucket at the fastest one's rate, and the host calls of the others disappear.
+    It moves all bytes of the bucket at the rate of the fastest all-reduce. The host calls of the others disappear.
     """
     bytes_, took = rows["bytes"].astype(float), rows["dur_ns"].astype(float)
     rate = float((bytes_ / took).max())

@@ -31,7 +31,7 @@ from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_number
 
-SHORT_NS = 10_000  # An operator and its launch take the host about as long. Over PCIe 5 this is half a megabyte.
+SHORT_NS = 10_000  # An operator and its launch take the host about this long. PCIe 5 moves half a megabyte in this time.
 MANY = 10  # Per step. Inputs, labels and one or two masks are not a problem.
 SHARDING = "fsdp::"  # Prefix of the operators of `fully_shard`, which split and join buffers by tables of addresses.
 
@@ -69,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     sizes = small.frame["bytes"].dropna()  # Not every trace has the sizes.
     yield Evidence(
         Advice(
-            f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} a step"
+            f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} per step"
             + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
             Action("Put", "small tensors into one", ", copy it once and slice it on the GPU."),
             note="Predicted with one of these copies per step, without the host's time before the others and its waits for them.",

@@ -21,7 +21,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 MARKED = ("profiler_step",)
-FOUND_BY = {"annotation": "taken from annotations", "inferred": "inferred from what the host does over and over"}
+FOUND_BY = {"annotation": "taken from annotations", "inferred": "inferred from the host's repeated work"}
 
 CHANGES = (
     CodeChange(

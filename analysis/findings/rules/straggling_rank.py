@@ -62,20 +62,22 @@ CHANGES_OF: dict[str | None, tuple[CodeChange, ...]] = {
 }
 
 PERHAPS = (
-    "This gain is an upper limit: replayed from the traces alone, the hosts are slower than these kernels and hide the difference. Telemetry "
+    "This gain is an upper limit: in a replay from the traces alone, slow hosts hide the difference between the ranks' kernels. Telemetry "
     "(`sawtooth sample`) during the run would show it."
 )
 SHARED = (
-    "All ranks replayed together without the profiler. Work of a different batch size is spread evenly over the ranks; kernels that the others "
-    "do not run are removed."
+    "Predicted by a replay of all ranks together, without the profiler. Work of a different batch size is spread evenly over the ranks. "
+    "Kernels that only the late ranks run are removed."
 )
-AS_RECORDED = "Predicted from the recorded collectives, with the late ranks as early as their peers, and not from replays without the profiler."
+AS_RECORDED = (
+    "Predicted from the recorded collectives, with the late ranks as early as their peers. The profiler's cost is not removed."
+)
 SHARED_OUT = "Work of a different batch size is spread evenly over the ranks."
-SKEW = Action("Nothing", "", ": the profiler slows one host more than another.")
-PERHAPS_SKEW = Action("Nothing", "yet", ": the profiler slows one host more than another.")
+SKEW = Action("Change", "nothing", ": the profiler slows one host more than another.")
+PERHAPS_SKEW = Action("Change", "nothing yet", ": the profiler slows one host more than another.")
 WITHIN_ERROR = "Not predicted: the difference between the ranks is within the error of the profiler's estimated cost."
-APART = (
-    "Not predicted: replayed together without the profiler, one rank still waits {apart} of each step more than another, which may be an error of the "
+WAITS_DIFFER = (
+    "Not predicted: in a joint replay without the profiler, one rank still waits {apart} per step longer than another. This may be an error of the "
     "profiler's estimated cost."
 )
 NOT_TOGETHER = "Not predicted: not all ranks could be replayed together, so the profiler's cost on each is unknown."
@@ -103,7 +105,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         late = communication.stragglers[0]
         name, reason = who(late, context.run.ranks), why(late)
         takes = "take" if late.kind == "set" else "takes"
-        much = f"{takes} {in_words(late.own_ms)} of each step longer than the others"
+        much = f"{takes} {in_words(late.own_ms)} per step longer than the others"
         if (stalled := stalls_of(late, context.run.ranks, communication)) is not None:
             much = f"stalls about {in_words(stalled.mean_ms)} in {stalled}"
         gain = context.step_ms * late.gain_ms / whole
@@ -133,22 +135,26 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         yield Evidence(
             Advice(
                 f"Under the profiler, {name.lower()} is {in_words(skewed.late_ms)} behind the others; "
-                + ("without it the ranks take about equally long" if alike else "without it, this is not known"),
-                _look(name.lower(), apart_ms, alike),
-                note=NOT_TOGETHER if apart_ms is None else WITHIN_ERROR if alike else APART.format(apart=in_words(apart_ms)),
+                + ("without it, all ranks take about the same time" if alike else "without it, the difference is not known"),
+                _advice_on_skew(name.lower(), apart_ms, alike),
+                note=NOT_TOGETHER
+                if apart_ms is None
+                else WITHIN_ERROR
+                if alike
+                else WAITS_DIFFER.format(apart=in_words(apart_ms)),
             ),
             severity="info",
             rows=[*waits, *rows],
         )
 
 
-def _look(who: str, apart_ms: float | None, alike: bool) -> Action:
+def _advice_on_skew(who: str, apart_ms: float | None, alike: bool) -> Action:
     """Return the advice on a rank that is late only in the profiled steps."""
-    action = _unlike(who) if apart_ms is None else SKEW if alike else PERHAPS_SKEW
-    return replace(action, how=f"{action.how} `sawtooth sample` beside the run would show whether any wait is left.")
+    action = _find_the_difference(who) if apart_ms is None else SKEW if alike else PERHAPS_SKEW
+    return replace(action, how=f"{action.how} `sawtooth sample` during the run would show whether any wait remains.")
 
 
-def _unlike(who: str) -> Action:
+def _find_the_difference(who: str) -> Action:
     return Action("Look", f"at what {who} {'do' if who.startswith('ranks') else 'does'} that the others do not")
 
 
@@ -160,7 +166,7 @@ def _note(late: Straggler) -> str:
     return (
         AS_RECORDED
         if late.as_recorded
-        else "All ranks replayed together without the profiler, the late ones as fast as their peers."
+        else "Predicted by a replay of all ranks together, without the profiler and with the late ranks as fast as their peers."
     )
 
 
@@ -187,18 +193,14 @@ def _of_split(context: RuleContext, split: Split, evidence: list[Row]) -> Eviden
     cause = max(over, key=lambda key: over[key], default=None)
     shown = cause is not None and over[cause] >= EXPLAINED * split.behind_ms
     more = (
-        f" Their traces show {in_words(over[cause])} more of a step for {(CAUSE_OF[cause].late_rank or cause).replace('its ', 'their ')}."
+        f" The traces of the late ranks show {in_words(over[cause])} more per step for {(CAUSE_OF[cause].late_rank or cause).replace('its ', 'their ')}."
         if cause and shown
         else ""
     )
     return Evidence(
         Advice(
-            f"As recorded {late} come together {in_words(split.behind_ms)} of each step after {early}, who wait for them",
-            Action(
-                "Look",
-                f"at what {early} do not have to do",
-                f": the others' hosts, their data and their share of the work.{more}",
-            ),
+            f"In the recording, {late} arrive {in_words(split.behind_ms)} per step after {early}, which wait for them",
+            Action("Compare", f"{late} with {early}", f": their hosts, their data and their share of the work.{more}"),
             note="Not predicted: with so many late ranks, the recording does not show whether they lose time or the others have less to do.",
         ),
         severity="info",
@@ -233,20 +235,20 @@ def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Act
 
 def _action_of(late: Straggler, ranks: Sequence[RankResult]) -> Action:
     name = who(late, ranks) if len(late.ranks) <= NAMED_RANKS or late.kind == "host" else "the late ranks"
-    pronoun = "its" if len(late.ranks) == 1 else "their"
+    their = "its" if len(late.ranks) == 1 else "their"
     match late.reason:
         case "data_wait":
-            return Action("Feed", f"{name} as fast as the others", f": {pronoun} storage, workers and decoding first.")
+            return Action("Feed", f"{name} as fast as the others", f": check {their} storage, workers and decoding first.")
         case "python_host":
-            return Action(
-                "Take", f"the extra Python off {name}", f": {pronoun} own code in the step, and {pronoun} CPU, first."
-            )
+            return Action("Take", f"the extra Python off {name}", f": check {their} code in the step first, then {their} CPU.")
         case "work":
-            return Action("Give", f"{name} as much work as the others", f": the length of {pronoun} batches first.")
+            return Action(
+                "Give", f"{name} the same amount of work as the others", f": check the length of {their} batches first."
+            )
         case "turns":
             return Action("Free", f"the GPU of {name} from other processes", ": nvidia-smi lists them.")
         case _:
-            return _unlike(name)
+            return _find_the_difference(name)
 
 
 def _waited_share(context: RuleContext, communication: Communication, late: Straggler) -> float:

@@ -61,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     maker = str(cpu_tensors.frame["maker"].mode()[0])
     yield Evidence(
         Advice(
-            f"{in_number(cpu_tensors.count, 'tensor a step is', 'tensors a step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
+            f"{in_number(cpu_tensors.count, 'tensor per step is', 'tensors per step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
             Action("Make", "tensors on the GPU", ": with device=…, or once before the loop as a buffer."),
             note=f"Predicted by the replay without the copies and the host's time before each.{SLOWER if slower else ''}",
             risk="Random numbers drawn on the GPU differ from those of the CPU.",
@@ -103,7 +103,7 @@ def _of_tensor(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[C
 def _cost(gain_ms: float, slower: bool) -> str:
     """Return the cost in words; marked as likely if it is mostly outside the profiled steps."""
     return (
-        f"most likely {in_words(gain_ms)} of the run's step, which is longer than the profiled ones"
+        f"most likely {in_words(gain_ms)} of the run's step, which is longer than the profiled steps"
         if slower
         else f"{in_words(gain_ms)} of the step"
     )

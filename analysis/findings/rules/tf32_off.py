@@ -66,9 +66,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     needed = factorizes(context)
     yield Evidence(
         Advice(
-            f"TF32 is off: {in_words(cost)} of each step are FP32 products on ordinary units",
-            Action("Allow", "TF32 for products and convolutions", ": one line, inputs and outputs stay FP32."),
-            note=NO_SHAPES if no_shapes else "Predicted with the time of TF32 kernels of these shapes on such a GPU.",
+            f"TF32 is off: FP32 products without tensor cores take {in_words(cost)} of each step",
+            Action("Allow", "TF32 for products and convolutions", ": one line of code. Inputs and outputs stay FP32."),
+            note=NO_SHAPES if no_shapes else "Predicted with the time of TF32 kernels of these shapes on this GPU.",
             risk=FP32_BY_NEED if needed else "Products round their inputs to 10 bits of mantissa.",
             changes=CHANGES,
         ),

@@ -36,7 +36,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{bands[0].reason.capitalize()} lowered the clocks for {share:.0%} of the sampled time{mean}",
             Action("Look", "at cooling and power of the server", ", or move the job to another GPU."),
-            note="Not predicted: which clock the GPU would reach otherwise is not recorded.",
+            note="Not predicted: the recording does not show which clock the GPU would reach otherwise.",
             risk="None in the code.",
             changes=CHANGES,
         ),

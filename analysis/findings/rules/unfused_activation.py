@@ -36,7 +36,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "0.5 * x * (1 + torch.tanh(0.79788 * (x + 0.044715 * x ** 3)))",
-        'F.gelu(x, approximate="tanh")   # F.silu, F.softplus, …: the one that it is; without one torch.compile(module)',
+        'F.gelu(x, approximate="tanh")   # or F.silu, F.softplus, …; if none fits: torch.compile(module)',
     ),
 )
 
@@ -48,9 +48,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         rows,
         Advice(
-            "Activations written out of small operators take {cost} of each step in {kernels}",
+            "Activations written as several small operators take {cost} of each step, in {kernels}",
             Action("Call", "the activation's own function", ", or compile the module."),
-            note="Predicted with one kernel each for forward and backward, as long as the slowest that it replaces.",
+            note="Predicted with one kernel forward and one backward. Each takes as long as the slowest kernel that it replaces.",
             risk="Results differ in the last bits.",
             changes=CHANGES,
         ),

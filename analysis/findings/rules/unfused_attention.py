@@ -53,10 +53,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Attention is written out: products, mask, softmax and copies of its score matrix take {in_words(cost)} of each step",
+            f"Attention is not fused: products, mask, softmax and copies of its score matrix take {in_words(cost)} of each step",
             Action("Call", "scaled_dot_product_attention", ", which never writes the score matrix."),
-            note="Predicted without the kernels that only move the score matrix, and with the products as long as a fused kernel of this size.",
-            risk="Attention weights are not returned any more; dropout draws other numbers.",
+            note="Predicted without the kernels that only move the score matrix. The products take as long as a fused kernel of this size.",
+            risk="Attention weights are no longer returned. Dropout draws other random numbers.",
             changes=CHANGES,
         ),
         lost_ms=cost,

@@ -24,9 +24,8 @@ from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.chains import marked
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-MARKS = frozenset(
-    ("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std")
-)  # Squares and means without a root are not normalization.
+# Operators of a normalization. Squares and means without a root or a variance are not one.
+MARKS = frozenset(("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std"))
 
 CHANGES = (
     CodeChange(
@@ -49,9 +48,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         rows,
         Advice(
-            "Normalization written out of small operators takes {cost} of each step in {kernels}",
+            "Normalization written as several small operators takes {cost} of each step, in {kernels}",
             Action("Call", "the fused norm", ", or compile the module."),
-            note="Predicted with one kernel forward and two backward, each as long as the slowest that it replaces.",
+            note="Predicted with one kernel forward and two backward. Each takes as long as the slowest kernel that it replaces.",
             risk="Fused norms accumulate in FP32: results differ in the last bits.",
             changes=CHANGES,
         ),

@@ -55,9 +55,9 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if the end of every step's backward pass serves only gradients that stay uncleared.
+    """Yield a finding if the end of every backward pass serves only gradients that are never cleared.
 
-    It must take a relevant share of the step.
+    This part of the pass must take a relevant share of the step.
     """
     names, adding = context.recording.named(ACCUMULATES), context.recording.named(r"^aten::add_$")
     if not names or not adding or not len(context.work):
@@ -70,8 +70,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     launched = context.recording.frame(_LAUNCHED, until)
     tails = _tails(gradients, launched)
     # Steps that are not counted may also show that gradients are cleared.
-    telling = set(gradients.loc[~gradients["added"], "step"].tolist())
-    if not steps | telling <= set(tails["step"].tolist()):
+    clearing = set(gradients.loc[~gradients["added"], "step"].tolist())
+    if not steps | clearing <= set(tails["step"].tolist()):
         return
     thread, start, end = (tails[name].to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
     inside = context.launches.between(thread, start, end)
@@ -87,7 +87,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": torch.no_grad() around their module, or requires_grad_(False) on them.",
             ),
             note="Predicted without the end of the backward pass, which only serves these gradients. The forward pass then also saves less, which is not included.",
-            risk="None if no optimizer has these parameters. An optimizer that has them but steps rarely needs their gradients.",
+            risk="None if no optimizer has these parameters. An optimizer that trains them but steps rarely does need their gradients.",
             changes=CHANGES,
         ),
     )

@@ -50,8 +50,8 @@ CHANGES = (
 
 STARVED_PCT = 10.0  # Percent of the time. A smaller loss is within the noise of most steps.
 FEWER_FOR_MAIN = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
-AT_MOST = "At most the thread's wait: if the GPU limits the step, part of it is hidden. It is unknown how much less the thread would wait."
-NOT_PREDICTED = "Not predicted: how long each waits for a core is not recorded."
+AT_MOST = "This is an upper limit: all of the thread's wait. If the GPU limits the step, it hides a part of the wait. How much of it disappears is unknown."
+NOT_PREDICTED = "Not predicted: the recording does not show how long each process waits for a core."
 RISK = "None if the cores are the limit. Measure samples per second before and after."
 
 
@@ -73,7 +73,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"{workers:.0f} loader workers share {in_number(cores, 'core, which works', 'cores, which work')} {cpu:.0f} % of the time",
+            f"{workers:.0f} loader workers share {in_number(cores, 'core, which is busy', 'cores, which are busy')} {cpu:.0f} % of the time",
             _fewer(cores),
             note=NOT_PREDICTED,
             risk=RISK,
@@ -97,13 +97,13 @@ def _fewer(cores: float) -> Action:
 def _starved(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence:
     """Return the finding on a main thread that waits ``waits_pct`` of the time for a core."""
     workers, cores, cpu = host.means.get("workers"), host.means.get("cores"), host.cpu_pct
-    beside = f" beside {in_number(workers, 'loader worker')}" if workers else ""
+    beside = f" with {in_number(workers, 'loader worker')}" if workers else ""
     on = f" on {in_number(cores, 'core')}" if cores else ""
-    work = f", which work {cpu:.0f} % of the time" if cores and cpu is not None else ""
+    work = f", which are busy {cpu:.0f} % of the time" if cores and cpu is not None else ""
     action = FEWER_FOR_MAIN if workers else ASK_FOR_CORES
     return Evidence(
         Advice(
-            f"The training's main thread has no core for {waits_pct:.0f} % of the time{beside}{on}{work}",
+            f"The training's main thread waits for a core {waits_pct:.0f} % of the time{beside}{on}{work}",
             replace(action, how=f"{action.how} The thread that launches the GPU's work should never wait for a core."),
             note=AT_MOST,
             risk=RISK,
@@ -154,7 +154,7 @@ def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"{workers} loader workers share {in_number(facts.loader_cores, 'core')}, and a sample computes {100 * cost.computes:.0f} % of its time",
+            f"{workers} loader workers share {in_number(facts.loader_cores, 'core')}, and the work on a sample is {100 * cost.computes:.0f} % computation",
             _fewer(facts.loader_cores),
             note=NOT_PREDICTED,
             risk=RISK,

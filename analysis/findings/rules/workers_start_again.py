@@ -1,9 +1,9 @@
 """The loader starts its workers inside the run.
 
 What it checks
-    How long the loop waits for the first batch of each epoch, longer than for others, by its step marks. Without them, whether the
-    loader creates its iterator in the counted steps (frames of ``_get_iterator``) and starts processes. That needs a trace with
-    Python stacks. The waits for the loader in the same steps also count.
+    How much longer the loop waits for the first batch of an epoch than for other batches, by its step marks. Without marks, a
+    trace with Python stacks shows whether the loader creates its iterator in the counted steps (frames of ``_get_iterator``) and
+    starts processes. The waits for the loader in the same steps also count.
 Why it costs time
     Each epoch starts every worker process again, which imports the program and opens the dataset again.
 What to do
@@ -33,13 +33,14 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 from sawtooth.ingest.manifest import UserFacts
 
-KEPT = "Predicted without the waits for first batches of epochs, except for the time in which a worker loads one."
+KEPT = "Predicted without the waits for first batches of epochs, except for the time in which a worker loads such a batch."
+KEPT_RISK = "Workers keep their memory between epochs. They do not see changes that the main process makes to the dataset."
 PREPARE_ONCE = Action(
     "Prepare",
     "the samples once, before the epochs",
     ": the dataset's __iter__ or the sampler repeats its work before the first sample in each epoch.",
 )
-NOT_PREPARED = "Not predicted: how much of it every epoch needs is not known. More workers do not shorten it."
+NOT_PREPARED = "Not predicted: it is not known how much of this work every epoch needs. More workers do not shorten it."
 
 CHANGES = (
     CodeChange(
@@ -75,10 +76,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"The loader restarts its workers in {len(steps)} of {starts.steps} profiled steps: {in_words(starts_ms)} a step on average, {in_words(cost)} with the wait for their first batch",
+            f"The loader restarts its workers in {len(steps)} of {starts.steps} profiled steps: {in_words(starts_ms)} per step on average, {in_words(cost)} with the wait for their first batch",
             Action("Keep", "the loader's workers", ": persistent_workers=True."),
-            note="Not predicted: how often an epoch ends outside the profile is not known. Persistent workers, too, begin an epoch with an empty queue.",
-            risk="Workers keep their memory between epochs; they do not see changes of the dataset in the main process.",
+            note="Not predicted: it is not known how often an epoch ends outside the profile. Persistent workers also begin an epoch with an empty queue.",
+            risk=KEPT_RISK,
             changes=CHANGES,
         ),
         lost_ms=cost,
@@ -91,15 +92,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
     """Return the finding on the waits for the first batches of epochs, with the step after the change.
 
-    Kept workers load the first batch of the next epoch at the speed of any other. They open the dataset only once, but an
-    IterableDataset (its size is not known) may prepare its samples again.
+    Persistent workers load the first batch of the next epoch as fast as any other batch. They open the dataset only once, but an
+    IterableDataset may prepare its samples again. Such a dataset has no known size.
     """
     workers, cost = int(facts.loader_workers or 0), sample_cost(facts)
     begins = f"The loop waits {in_words(parts.first_ms)} of each {in_words(step_ms)} step for the first batch of each epoch"
     often = f"{in_words(parts.first_ms * parts.every)} every {parts.every:,.0f} steps"
     if not workers or parts.kept:
         return Evidence(
-            Advice(f"{begins}, {often}, before the dataset gives its first sample", PREPARE_ONCE, note=NOT_PREPARED),
+            Advice(f"{begins}, {often}, before the dataset delivers its first sample", PREPARE_ONCE, note=NOT_PREPARED),
             lost_ms=parts.first_ms,
             cost_ms=parts.first_ms,
         )
@@ -109,7 +110,8 @@ def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
     likely_high_ms = gone_ms + CROWDED * batch_ms if facts.loader_dataset_samples else step_ms - parts.starting_ms
     drift = 1 + HOST_DRIFT  # The workers run on the training's cores, whose speed varies.
     likely_high_ms = max(likely_high_ms, after_ms)
-    high_ms = min(likely_high_ms * drift, max(step_ms - parts.starting_ms, likely_high_ms), step_ms)  # without the starts
+    # The change removes at least the starts of the workers.
+    high_ms = min(likely_high_ms * drift, max(step_ms - parts.starting_ms, likely_high_ms), step_ms)
     return Evidence(
         Advice(
             f"{begins}, {often}: its {workers} workers start again",
@@ -117,7 +119,7 @@ def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
                 "Keep", "the loader's workers", ": persistent_workers=True, and create the DataLoader once, before the epochs."
             ),
             note=KEPT,
-            risk="Workers keep their memory between epochs; they do not see changes of the dataset in the main process.",
+            risk=KEPT_RISK,
             changes=CHANGES,
         ),
         lost_ms=parts.first_ms,

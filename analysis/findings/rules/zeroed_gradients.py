@@ -53,7 +53,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             "Gradients are filled with zeros in {kernels}, {cost} of each step",
             Action("Drop", "gradients instead of zeroing them", ": zero_grad(set_to_none=True)."),
-            note="Without the fills; the first accumulation into a gradient then becomes a plain write as well.",
+            note="Predicted without the fills. The first accumulation into each gradient also becomes a plain write, which is not counted.",
             risk="Gradients of unused parameters are None afterwards.",
             changes=CHANGES,
         ),

@@ -23,7 +23,7 @@ SLUGS: dict[Kind, str] = {
     "memory-growth": "memory-creep",
 }
 
-# What a profile of some steps on one GPU cannot show. The rest is a matter of the rules, which see its cause.
+# Observations that a profile of some steps on one GPU cannot show. Rules report the others, because a profile shows their cause.
 BESIDE_PROFILE: frozenset[Kind] = frozenset(
     {"xid-error", "gpu-lost", "memory-errors", "thermal-throttling", "hardware-throttling", "low-clock", "gpu-unlike-peers", "utilization-trend",
      "host-memory", "narrow-pcie-link", "several-processes"}
@@ -63,7 +63,7 @@ def check_telemetry(manifest: Manifest, library: Library, telemetry: RunTelemetr
 
 
 def beside_profile(hosts: Sequence[SampledHost], lead: RankResult, known: Sequence[Finding]) -> list[Finding]:
-    """Return the warnings of samples beside a profile, without what the profile's findings say."""
+    """Return the samples' warnings for a profiled run, without those that its findings already report."""
     lead_gpu = (lead.telemetry.recording_id, (lead.telemetry.device,)) if lead.telemetry is not None else None
     covered = {finding.rule for finding in known}
     findings = [
@@ -79,7 +79,7 @@ def beside_profile(hosts: Sequence[SampledHost], lead: RankResult, known: Sequen
 def hosts_of(manifest: Manifest, library: Library, telemetry: RunTelemetry) -> Iterator[SampledHost]:
     """Yield the diagnosis of each telemetry file.
 
-    Samples that a profiler took itself do not count: they are of the profiled steps.
+    Samples that a profiler took itself do not count, because they only cover the profiled steps.
     """
     sampled = [ref for ref in manifest.telemetry if ref.kind == "telemetry"]
     for ref in sampled:
@@ -105,7 +105,7 @@ def name_gpus(text: str, places: Mapping[str, str]) -> str:
 
 
 def observed_slug(kind: Kind) -> str:
-    """Return the rule's name of a finding of this kind."""
+    """Return the slug of findings of this kind."""
     return SLUGS.get(kind, kind)
 
 

@@ -1,4 +1,4 @@
-"""What telemetry alone says of a run, judged by a profile that joined it."""
+"""Statements that telemetry alone makes about a run, checked against the profile of the same run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sawtooth.analysis.telemetry.diagnosis.observation import Observation
 from sawtooth.analysis.telemetry.representativeness import StatementState, TelemetryStatement
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
-Judgement = tuple[StatementState, str]
+StateAndReason = tuple[StatementState, str]
 
-CLOSE = 0.1  # share of the time: utilization counts windows, a profile counts kernels
-NEAR = 0.2  # share of a period: two findings of the same sawtooth
-SAME_ACTIVITY = 0.15  # share of the SMs: the profile estimates what the counter measures
-SHORT_STEP = 3.0  # dips up to so many steps apart belong to the steps, so that a profile of whole steps shows their cause
-# The likely source by the samples, and the causes and rules of a profile that say the same.
-SAYS_THE_SAME = {
+CLOSE = 0.1  # Share of the time. Utilization counts windows, while a profile counts kernels, so they differ by a few percent.
+NEAR = 0.2  # Share of a period. Periods that differ by less belong to the same sawtooth.
+SAME_ACTIVITY = 0.15  # Share of the SMs. The counter measures their activity, while the profile only gives an estimate.
+SHORT_STEP = 3.0  # Dips up to this many steps apart belong to the steps, so a profile of whole steps shows their cause.
+# The causes and rules of a profile that agree with the likely source by the samples.
+SAME_SOURCE = {
     "data loader": {"data_wait", "data-loader-starves-gpu", "batches-in-bursts", "samples-prepared-alone"},
     "checkpoint": {"checkpoint-in-the-loop"},
     "evaluation": {"evaluation-records-graph"},
@@ -31,19 +31,19 @@ NOT_IN_PROFILE = {
     "irregular-dips": "The profile covers some steps, not those times.",
     "host-memory": "A profile does not record the host's memory.",
     "utilization-trend": "The profile covers some steps, not the change over time.",
-    "memory-growth": "The profiled steps are too few, or have no allocations, to show it.",
-    "narrow-pcie-link": "A profile has no state of the link.",
-    "memory-errors": "A profile has no error counters.",
-    "xid-error": "A profile has no errors of the driver.",
-    "gpu-lost": "A profile does not show other times.",
-    "several-processes": "The profile is of one process.",
+    "memory-growth": "The profile has too few steps, or no allocations, to show it.",
+    "narrow-pcie-link": "A profile does not record the state of the link.",
+    "memory-errors": "A profile does not record error counters.",
+    "xid-error": "A profile does not record errors of the driver.",
+    "gpu-lost": "The profile covers some steps, not that time.",
+    "several-processes": "The profile covers only one process.",
     "gpu-unlike-peers": "The profile has too few of these GPUs.",
 }
 NO_CLOCKS = "A profile does not record clocks or the reasons for throttling."
 
 
 def statements(result: RunResult, lead: RankResult, hosts: Sequence[SampledHost], findings: Sequence[Finding]) -> tuple[TelemetryStatement, ...]:  # fmt: skip
-    """Return the statements of the samples with the profile's judgement; empty if its GPU was not sampled."""
+    """Return the statements of the samples, checked against the profile; empty if the profiled GPU was not sampled."""
     sampled = lead.telemetry
     if sampled is None or sampled.profiled:
         return ()
@@ -75,11 +75,11 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     if represents is not None and represents.represents is False:
         state, reason = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
     elif lead.best.source == "telemetry" and (represents is None or not represents.represents):
-        state, reason = "telemetry alone", "The profile gives no step time of its own to compare it with."
+        state, reason = "telemetry alone", "The profile gives no step time of its own to compare this share with."
     yield TelemetryStatement(title, state, reason)
 
 
-def _judged(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> Judgement:
+def _judged(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> StateAndReason:
     """Return the state of a statement about the profiled GPU, and the reason for it."""
     if observation.kind == "utilization-sawtooth":
         return _sawtooth(observation, result, lead, findings)
@@ -96,13 +96,13 @@ def _judged(observation: Observation, result: RunResult, lead: RankResult, findi
     return "telemetry alone", NOT_IN_PROFILE.get(observation.kind, NO_CLOCKS)
 
 
-def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> Judgement:
+def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, findings: Sequence[Finding]) -> StateAndReason:
     """Judge the likely source of dips by the cause of the lost time in the dips under the profile."""
     period_ms, source = 1e3 * observation.value, str(observation.details["source"])
     troughs, step_ms = result.troughs, lead.best.ms
-    same_causes = SAYS_THE_SAME.get(source, set())
-    tooth = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None
-    if troughs is not None and troughs.causes and tooth and abs(tooth - observation.value) <= NEAR * observation.value:
+    same_causes = SAME_SOURCE.get(source, set())
+    period_s = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None
+    if troughs is not None and troughs.causes and period_s and abs(period_s - observation.value) <= NEAR * observation.value:
         cause, ns = troughs.causes[0]
         shown = (
             f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {ns / troughs.lost_ns:.0%} of the lost time in the dips"
@@ -112,7 +112,7 @@ def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, fin
     elif step_ms and period_ms <= SHORT_STEP * step_ms and (lost := _most_lost(lead)) is not None:
         cause, shown = lost, f"{CAUSE_OF[lost].label if lost in CAUSE_OF else lost}, which loses most time in a step"
     else:
-        return "telemetry alone", "The profile holds no whole dip, so it does not show the source."
+        return "telemetry alone", "The profile contains no whole dip, so it does not show the source."
     if cause in same_causes:
         return "confirmed", f"The profile shows the same: {shown}."
     return "corrected", f"The samples suggest the {source}; the profile shows {shown}."
@@ -126,7 +126,7 @@ def _most_lost(lead: RankResult) -> str | None:
     return max(lost, key=lambda cause: lost[cause]) if lost else None
 
 
-def _activity(observation: Observation, lead: RankResult) -> Judgement:
+def _activity(observation: Observation, lead: RankResult) -> StateAndReason:
     """Judge a low activity of SMs or tensor cores by the profile's kernels."""
     sm, tensor = lead.metrics["sm_efficiency"].value, lead.metrics["tensor_core_time_share"].value
     if observation.kind == "memory-bound" or observation.unit != "percent":
@@ -142,7 +142,7 @@ def _activity(observation: Observation, lead: RankResult) -> Judgement:
         return "telemetry alone", "The profile does not show how many SMs its kernels use."
     profiled, of_run = lead.metrics["gpu_busy_share"].value, busy_share_of_best(lead)
     if profiled and of_run:
-        sm = min(sm * of_run / profiled, 1.0)  # the samples are of the run, whose steps wait less than the profiled ones
+        sm = min(sm * of_run / profiled, 1.0)  # The samples are of the run, in which steps wait less.
     agrees = sm <= observation.value / 100 + SAME_ACTIVITY
     reason = f"By their grids, the profile's kernels use {sm:.0%} of the SMs on average over the run's step."
     return ("confirmed" if agrees else "corrected"), reason

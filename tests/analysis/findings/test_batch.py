@@ -122,7 +122,7 @@ def test_a_smaller_batch_is_bounded_by_what_the_gpu_hides_of_the_host():
     measured = 1e3 * then["step_s_pipelined"]
     assert small.low_ms < measured < small.high_ms
     assert small.host_limits and not twice.host_limits and small.step_ms == pytest.approx(measured, rel=0.5)
-    assert "as long a step as the host takes at that time" in sentence([small]) and "about" in sentence([twice])
+    assert "the host determines the step" in sentence([small]) and "about" in sentence([twice])
     assert small.step_ms <= half.step_ms < context.step_ms < twice.step_ms
     assert small.high_ms == half.high_ms, "less work takes no longer than the step as it is"
 

@@ -46,7 +46,7 @@ def test_what_would_bring_something_is_the_finding_s_own_gain():
     [
         ("gpt_small", "Mixed precision", "done"),
         ("gpt_small", "channels_last for convolutions", "not applicable"),
-        ("gpt_small", "Communication beside computation", "not applicable"),
+        ("gpt_small", "Communication that overlaps with computation", "not applicable"),
         ("adam_fused", "Fused optimizer", "done"),
         ("adam_single", "Fused optimizer", "brings"),
         ("attention_sdpa", "Fused attention", "done"),
@@ -64,8 +64,8 @@ def test_what_would_bring_something_is_the_finding_s_own_gain():
         ("slow_compiled_products", "Products chosen by timing them (max-autotune)", "brings"),
         ("gpt_small", "Products chosen by timing them (max-autotune)", "not applicable"),
         ("scripted_functions", "torch.compile instead of torch.jit", "found"),
-        ("link_full", "A link to the host with room to spare", "brings"),
-        ("reduced_after", "Communication beside computation", "brings"),
+        ("link_full", "A link to the host that is not saturated", "brings"),
+        ("reduced_after", "Communication that overlaps with computation", "brings"),
         ("gpt_small", "Parameters that are all used (find_unused_parameters off)", "not applicable"),
         ("ddp_balanced", "Parameters that are all used (find_unused_parameters off)", "not checked"),
         ("gpt_small", "Garbage collection out of the step", "not checked"),
@@ -74,9 +74,9 @@ def test_what_would_bring_something_is_the_finding_s_own_gain():
         ("gpt_small", "No graph in evaluation", "not checked"),  # a profile of training steps holds no evaluation
         ("gpt_small", "Checkpoints out of the loop", "not checked"),  # a few steps rarely hold one
         ("gpt_small", "No allocation in the step", "not checked"),  # what grows from step to step needs the allocations
-        ("trained_above", "No gradients for what is not trained", "brings"),
-        ("all_trained", "No gradients for what is not trained", "nothing"),
-        ("zeros_copied", "No gradients for what is not trained", "not applicable"),
+        ("trained_above", "No gradients for parameters that are not trained", "brings"),
+        ("all_trained", "No gradients for parameters that are not trained", "nothing"),
+        ("zeros_copied", "No gradients for parameters that are not trained", "not applicable"),
         ("gpt_small", "Debugging off (anomaly detection)", "nothing"),  # every backward pass would show it
     ],
 )

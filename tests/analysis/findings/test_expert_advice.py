@@ -125,8 +125,8 @@ def test_reads_of_a_generation_are_no_losses() -> None:
 @pytest.mark.parametrize(
     ("name", "advised"),
     [
-        ("detr_on_host", "copy 1.02 kB in 16 copies a step"),  # DETR's matching: a cost matrix of 64 bytes for each image
-        ("likeness_copies", "copy 25.2 MB in 2 copies a step"),  # both images' features
+        ("detr_on_host", "copy 1.02 kB in 16 copies per step"),  # DETR's matching: a cost matrix of 64 bytes for each image
+        ("likeness_copies", "copy 25.2 MB in 2 copies per step"),  # both images' features
     ],
 )
 def test_tensors_that_the_host_reads_are_no_losses(name: str, advised: str) -> None:
@@ -168,7 +168,9 @@ def test_a_mask_that_loses_most_of_the_waits_is_named(tmp_path: Path) -> None:
     assert reads.changes[0] in SAME_SHAPE
 
 
-@pytest.mark.parametrize(("name", "beside"), [("generate_fixed", "16 CUDA graphs a step, and 74 kernels"), ("mlp_graph", None)])
+@pytest.mark.parametrize(
+    ("name", "beside"), [("generate_fixed", "16 CUDA graphs per step, and 74 kernels"), ("mlp_graph", None)]
+)
 def test_a_loop_that_replays_graphs_is_told_what_is_in_none(name: str, beside: str | None) -> None:
     launches = finding(name, "launch-bound")
     assert (launches is None) if beside is None else (launches is not None and beside in launches.title)

@@ -159,7 +159,7 @@ def test_larger_buckets_spare_the_host_a_call_for_each_small_one(tmp_path: Path)
         host.step(step, begin)
     found, step_ms = finding_of([host.trace], "small-collectives", tmp_path)
     assert found.predicted_step_ms == pytest.approx(step_ms * (1 - 23 / 50), rel=0.05)
-    assert "25 all-reduces a step" in found.title
+    assert "25 all-reduces per step" in found.title
 
 
 @pytest.mark.parametrize(

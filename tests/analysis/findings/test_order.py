@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.findings.judging import as_sure_as_its_interval
+from sawtooth.analysis.findings.judging import limited_confidence
 from sawtooth.analysis.findings.model import OF_TRACE, Relation, Rule
 from sawtooth.analysis.findings.ordering import ANOTHER_WAY, changes_needed_first, check_relations, ordered
 from sawtooth.analysis.replay.edits import WithoutOps
@@ -185,9 +185,9 @@ def test_the_first_example_is_of_the_runs_own_case(name: str, rule: str, line: s
     [("high", (41.2, 55.0), "high"), ("high", (7.62, 87.3), "medium"), ("high", (None, None), "medium"), ("medium", (50.0, 51.0), "medium"), ("low", (50.0, 51.0), "low")],
 )  # fmt: skip
 def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -> None:
-    assert as_sure_as_its_interval(confidence, 50.0, *interval) == stated
-    assert as_sure_as_its_interval(confidence, 50.0, *interval, estimated=True) == ("medium" if stated == "high" else stated)
-    assert as_sure_as_its_interval(confidence, None, None, None) == confidence  # nothing predicted: as sure as the cause
+    assert limited_confidence(confidence, 50.0, *interval) == stated
+    assert limited_confidence(confidence, 50.0, *interval, estimated=True) == ("medium" if stated == "high" else stated)
+    assert limited_confidence(confidence, None, None, None) == confidence  # nothing predicted: as sure as the cause
 
 
 @pytest.mark.parametrize(

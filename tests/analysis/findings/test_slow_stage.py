@@ -33,7 +33,7 @@ TIMED = UserFacts(
         ({"loader_padding": 0.4}, "collate", ": collating takes", "40 % of a batch is padding", BUCKETED),
         ({"loader_sample_ms": 2, "loader_sample_cpu_ms": 1.9}, "sample", "computes for 95 % of its time (train.py:3 in Texts", "", None),
         ({"loader_sample_ms": 2, "loader_sample_cpu_ms": 0.1}, "sample", "waits for 95 % of its time", "WebDataset", None),
-        ({"loader_pin_ms": 9}, "pinning", ": one thread pins the batches of all", "additional workers bring nothing", SENT_SMALL),
+        ({"loader_pin_ms": 9}, "pinning", ": one thread pins the batches of all", "more workers do not help", SENT_SMALL),
         ({"loader_pin_ms": 9, "loader_padding": 0.4}, "pinning", ": one thread", "groups samples of similar length", SENT_SMALL),
         ({"loader_pin_ms": 1}, "collate", ": collating", "Vectorise", VECTORISED),  # four workers make a batch in 1.44 ms
         ({"loader_pin_ms": 9, "loader_workers": 0}, "pinning", ": pinning a batch takes 9 ms", "pin_memory=False", SENT_SMALL),
@@ -94,7 +94,7 @@ def test_a_plain_trace_shows_the_thread_that_pins(tmp_path: Path, pins: tuple[in
     """
     finding = of_rule(analysed(tmp_path, waiting_loop(pins, loop_pins)), RULE)
     assert ("one thread pins the batches of all workers, during 11 ms of each 12 ms wait" in finding.title) is limits
-    assert ("additional workers bring nothing" in finding.action.sentence) is limits
+    assert ("more workers do not help" in finding.action.sentence) is limits
     assert (finding.predicted_step_ms is None) is limits
     assert ("num_workers" in finding.changes[0].after) is not limits
 

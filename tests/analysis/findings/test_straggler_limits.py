@@ -13,7 +13,7 @@ import pytest
 from sawtooth.analysis.findings.checking import all_rules, found_by
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.ordering import ordered
-from sawtooth.analysis.findings.rules.straggling_rank import APART, NOT_TOGETHER, RULE, WITHIN_ERROR
+from sawtooth.analysis.findings.rules.straggling_rank import NOT_TOGETHER, RULE, WAITS_DIFFER, WITHIN_ERROR
 from sawtooth.analysis.findings.straggler_limits import BOUNDED, bounded_by_late
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
@@ -100,9 +100,9 @@ def test_a_late_rank_is_critical_by_what_the_others_are_seen_to_wait_for_it(meas
 @pytest.mark.parametrize(
     ("of_other_ms", "said", "note"),
     [
-        (1.1, "without it the ranks take about equally long", WITHIN_ERROR),  # 2.8 % of 40 ms
-        (1.3, "without it, this is not known", APART.format(apart="1.3 ms")),
-        (None, "without it, this is not known", NOT_TOGETHER),
+        (1.1, "without it, all ranks take about the same time", WITHIN_ERROR),  # 2.8 % of 40 ms
+        (1.3, "without it, the difference is not known", WAITS_DIFFER.format(apart="1.3 ms")),
+        (None, "without it, the difference is not known", NOT_TOGETHER),
     ],
 )
 def test_ranks_are_called_equally_long_where_replayed_together_they_wait_alike(

@@ -559,7 +559,7 @@ def test_workers_that_set_the_pace_are_named_and_so_are_those_that_keep_up(tmp_p
     data = DataFolder(tmp_path / "data").create()
     paced = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 8.0), **WAITS, loader_workers=2)
     assert headline(paced) == "Use 4 loader workers instead of 2: up to 4.00\u00a0ms of each 8.00\u00a0ms step (low confidence)"
-    assert first_line(paced).startswith("The loop takes 2,000 samples/s, as many as its 2 loader workers give")
+    assert first_line(paced).startswith("The loop uses 2,000 samples/s, all that its 2 loader workers can load")
     kept_up = analysed(data, marked(tmp_path / "b" / "marks.jsonl", 20.0), **WAITS, loader_workers=2)
     assert not kept_up.findings
     assert headline(kept_up) == (
@@ -571,7 +571,9 @@ def test_more_workers_than_cores_are_reported_if_samples_compute(tmp_path: Path)
     data = DataFolder(tmp_path / "data").create()
     computing = {**WAITS, "loader_sample_cpu_ms": 1.0}
     found = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 20.0), **computing, loader_workers=8).findings
-    assert [finding.title for finding in found] == ["8 loader workers share 4 cores, and a sample computes 100 % of its time"]
+    assert [finding.title for finding in found] == [
+        "8 loader workers share 4 cores, and the work on a sample is 100 % computation"
+    ]
     assert found[0].fix.startswith("Use at most 3 workers")
     for name, facts in (("b", {**computing, "loader_workers": 4}), ("c", {**WAITS, "loader_workers": 8})):
         assert not analysed(data, marked(tmp_path / name / "marks.jsonl", 20.0), **facts).findings

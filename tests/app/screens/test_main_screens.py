@@ -485,7 +485,7 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
     # Rank 0 spends 200 µs a step in the collective, rank 1 only 50: rank 0 waits 150 µs for rank 1.
     text = words_of(test)
     # Neither its kernels nor its host take longer: it is named as late under the profiler, and not as the job's straggler.
-    assert "Under the profiler, rank 1 is 150\u00a0µs behind the others; without it, this is not known." in text
+    assert "Under the profiler, rank 1 is 150\u00a0µs behind the others; without it, the difference is not known." in text
     assert "In the profile rank 1 takes longest by itself" in text
     assert "the profiler slows one host more than another" in text
     assert "Rank 0 waits most" in text

@@ -114,7 +114,7 @@ def test_a_break_in_a_loop_leaves_its_function_uncompiled(tmp_path, library):
     (run,) = bring_in(library.folder, [(trace, trace.name), (log, log.name)], name="given up").runs
     (found,) = [f for f in analyse(run, library).findings if f.rule == "graph-breaks"]
     assert found.title.startswith(
-        "torch.compile gave a function up, which runs uncompiled: a break at net.py:101 lies in a loop"
+        "torch.compile gave up on a function, which runs uncompiled: the break at net.py:101 is in a loop"
     )
     assert found.fix.endswith("At net.py:101: Call to `print`.") and found.predicted_step_ms is None
     assert [(row["place"], row["hint"]) for row in found.evidence] == [("net.py:101", "Remove the call.")]
@@ -177,5 +177,5 @@ def test_calls_whose_code_is_looked_up_in_vain_run_uncompiled(tmp_path, lookups)
         manifest = bring_in(folder, [(trace.write(tmp_path / "trace.json"), "trace.json")], name="vain").runs[0]
         told = [f for f in analyse(manifest, opened).findings if f.rule == "graph-breaks"]
     assert [f.title for f in told] == (
-        ["torch.compile looks for compiled code of 3 calls a step and has none: they run uncompiled"] if lookups > 1 else []
+        ["torch.compile finds no compiled code for 3 calls per step, so the code runs uncompiled"] if lookups > 1 else []
     )

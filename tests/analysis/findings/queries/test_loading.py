@@ -31,24 +31,16 @@ def facts(cpu_ms: float, seen: float = 2) -> UserFacts:
 @pytest.mark.parametrize(
     ("cpu_ms", "step_ms", "said"),
     [
-        (
-            0.0,
-            64,
-            "By that 5 workers feed a step of 64 ms; 6 leave room for a sample that takes longer.",
-        ),  # 500 a second, each worker 100, 90 at least
-        (
-            10,
-            64,
-            "By that 7 workers feed a step of 64 ms; 9 leave room for a sample that takes longer.",
-        ),  # 82 a second each, at least 58.5, where they share cores
-        (10, 27, "By that 15 workers feed a step of 27 ms; on 16 cores no number is certain to."),  # 1,185 of at most 1,230
-        (
-            10,
-            25,
-            "No number of workers on 16 cores feeds a step of 25 ms: it needs 1,280 samples/s.",
-        ),  # the training has one of them
-        (10, 16, "No number of workers on 16 cores feeds a step of 16 ms: it needs 2,000 samples/s."),
-        (0.0, 400, "By that 1 worker feeds a step of 400 ms."),
+        # 500 samples per second are needed. Each worker loads 100, and 90 at least.
+        (0.0, 64, "So 5 workers are enough for a step of 64 ms. With 6, slower samples are covered as well."),
+        # Workers that share cores load 82 samples per second each, and 58.5 at least.
+        (10, 64, "So 7 workers are enough for a step of 64 ms. With 9, slower samples are covered as well."),
+        # 1,185 samples per second are needed, of at most 1,230.
+        (10, 27, "So 15 workers are enough for a step of 27 ms. This is not certain on 16 cores."),
+        # The training has one of the cores.
+        (10, 25, "No number of workers on 16 cores is enough for a step of 25 ms, which needs 1,280 samples/s."),
+        (10, 16, "No number of workers on 16 cores is enough for a step of 16 ms, which needs 2,000 samples/s."),
+        (0.0, 400, "So 1 worker is enough for a step of 400 ms."),
     ],
 )
 def test_workers_for_a_step(cpu_ms, step_ms, said):
@@ -58,8 +50,8 @@ def test_workers_for_a_step(cpu_ms, step_ms, said):
 def test_a_thread_that_pins_too_slowly_is_named():
     pinned = msgspec.structs.replace(facts(10), loader_pin_ms=36)
     said = workers_needed(pinned, 30)
-    assert "takes 36 ms to pin a batch, longer than the step, however many workers" in said and "uint8" in said
-    assert "workers feed" in workers_needed(pinned, 50)
+    assert "pins the batches of all workers and takes 36 ms for each, longer than the step" in said and "uint8" in said
+    assert "workers are enough" in workers_needed(pinned, 50)
 
 
 def test_no_more_workers_are_advised_where_that_thread_is_the_limit():
@@ -67,9 +59,9 @@ def test_no_more_workers_are_advised_where_that_thread_is_the_limit():
     pinned = msgspec.structs.replace(facts(10, seen=12), loader_pin_ms=36)
     title, advice = limited_by(pinned)
     assert (
-        title == ": one thread pins the batches of all workers, 36 ms each"
+        title == ": one thread pins the batches of all workers, 36 ms per batch"
         and "uint8" in advice.how
-        and "additional workers bring nothing" in advice.how
+        and "more workers do not help" in advice.how
     )
     assert "computes" in limited_by(msgspec.structs.replace(pinned, loader_workers=4))[0]  # 400
     assert quickest_ms(pinned) == pytest.approx(36)

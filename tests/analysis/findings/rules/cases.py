@@ -104,7 +104,7 @@ CASES = {
     "garbage-collection": Case(
         leads=("collected_garbage",), quiet=("gpt_reads_stack",), measured=(("collected_garbage", "gpt_small", 0.15),)
     ),
-    "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles"), condition=("LEAST_A_STEP", 1e9)),
+    "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles"), condition=("LEAST_PER_STEP", 1e9)),
     "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",), condition=("LEAST_SWAP_BPS", 1e12)),
     "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph"), condition=("CAPTURES", "^$")),
     "host-waits-for-gpu": Case(

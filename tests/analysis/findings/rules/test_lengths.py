@@ -53,7 +53,7 @@ def test_padding_costs_its_share_of_the_kernels_that_grow_with_length() -> None:
     assert found is not None
     assert found.title == "40 % of each batch is padding, and the model's kernels compute on all of it"
     assert found.ceiling_ms_per_step == pytest.approx(0.4 * 1.2, rel=0.01) and found.predicted_step_ms is None
-    assert "grow with length, 1.2 ms of each step" in found.prediction_note and found.severity == "warning"
+    assert "grow with length (1.2 ms of each step)" in found.prediction_note and found.severity == "warning"
     assert [row["operator"] for row in found.evidence] == ["aten::mm"]
 
 

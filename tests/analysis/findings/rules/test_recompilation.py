@@ -28,7 +28,7 @@ def _said(*reasons: CompileReason) -> tuple[str, str]:
 
 def test_sizes_that_change_are_to_be_marked() -> None:
     fix, changes = _said(SIZE, FLAG)
-    assert "2 of 5 in the log for other sizes" in fix and "model.py:12" in fix and "saves 655 ms" in fix
+    assert "2 of 5 recompilations in the log are for another size" in fix and "model.py:12" in fix and "saves 655 ms" in fix
     assert "mark_dynamic" in changes and "drop_last" in changes
 
 
@@ -54,7 +54,7 @@ def test_a_run_that_compiles_less_often_than_its_profile_loses_no_more_than_its_
     assert found.predicted_low_ms == pytest.approx(0.85 * found.predicted_step_ms)
     assert found.predicted_high_ms == pytest.approx(1.15 * found.predicted_step_ms)
     assert found.ceiling_ms_per_step == pytest.approx(30 - 0.85 * found.predicted_step_ms)
-    assert "over the run's steps that is 13.2 ms each at most" in found.title
+    assert "the run loses at most 13.2 ms per step" in found.title
 
 
 def test_a_run_as_quick_as_without_compiling_gains_nothing_for_sure() -> None:

@@ -71,7 +71,7 @@ def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named() -> N
     # A step takes 1 ms as profiled; telemetry sees 10 % of the time at work that fills 0.7 ms of a step and 2 µs of dispatch, so the run's takes 7.02 ms.
     found = result_of("full_queue").findings[0]
     assert (found.rule, found.severity) == ("prefetch-queue-hid-the-loader", "critical")
-    assert "telemetry says about 7.02 ms for the run" in found.title
+    assert "telemetry shows about 7.02 ms for the run" in found.title
     assert found.predicted_step_ms == pytest.approx(1.0, rel=0.1)  # less what recording cost
     assert found.ceiling_ms_per_step == pytest.approx(6.0, rel=0.05)
 
@@ -173,7 +173,7 @@ def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
     # 20 of the 50 ms replayed are gained, which of a step of 40 is 16.
     late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, 20.0)
     (found,) = late_ranks((late,), 25.0)
-    assert found.title == "Rank 1 takes 25 ms of each step longer than the others: its data loader"
+    assert found.title == "Rank 1 takes 25 ms per step longer than the others: its data loader"
     assert (found.severity, found.confidence) == ("critical", "medium"), "a gain with so wide an interval is no surer"
     assert (found.predicted_step_ms, found.ceiling_ms_per_step) == (pytest.approx(24.0), pytest.approx(16.0))
     # A fifth of the gain is what replays miss; of a job whose GPUs' work is not known runs differ by 12 %.
@@ -199,7 +199,7 @@ def test_a_slow_gpu_and_a_slow_host_are_called_so() -> None:
     assert late_ranks((slow,), 0.0)[0].title.endswith(": equal kernels that take 1.25 times as long on its GPU")
     host = Straggler("host", (0, 1), (8, 9), "node0001", "python_host", None, 8.0, 7.0)
     (found,) = late_ranks((host,), 0.0)
-    assert found.title == "Host node0001 with its 2 ranks takes 8 ms of each step longer than the others: Python on its host"
+    assert found.title == "Host node0001 with its 2 ranks takes 8 ms per step longer than the others: Python on its host"
 
 
 def test_of_several_late_for_reasons_of_their_own_each_is_advised() -> None:
@@ -210,20 +210,20 @@ def test_of_several_late_for_reasons_of_their_own_each_is_advised() -> None:
     )
     (found,) = late_ranks(stragglers, 0.0)
     assert found.fix == (
-        "Feed rank 0 as fast as the others: its storage, workers and decoding first. Take the extra Python off rank 9: its own code in the step, and its "
-        "CPU, first. Their traces are on the timeline."
+        "Feed rank 0 as fast as the others: check its storage, workers and decoding first. Take the extra Python off rank 9: check its code in the "
+        "step first, then its CPU. Their traces are on the timeline."
     )
     many = Straggler("set", (0,), tuple(range(16)), None, "data_wait", None, 10.0, 9.0)
     (found,) = late_ranks((many,), 0.0)
     assert found.fix == (
-        "Feed the late ranks as fast as the others: their storage, workers and decoding first. The trace of one is on the timeline."
+        "Feed the late ranks as fast as the others: check their storage, workers and decoding first. The trace of one is on the timeline."
     )
 
 
 def test_lateness_that_only_the_profiler_makes_is_not_predicted() -> None:
     (found,) = late_ranks((), 25.0)
     assert (found.severity, found.predicted_step_ms, found.ceiling_ms_per_step) == ("info", None, None)
-    assert "without it the ranks take about equally long" in found.title
+    assert "without it, all ranks take about the same time" in found.title
     assert late_ranks((), 1.0) == []  # 2.5 % of the step
 
 
@@ -232,9 +232,9 @@ def test_lateness_that_only_the_profiler_makes_is_not_predicted() -> None:
     [
         (2, 7, "twice in 7 steps"),
         (1, 3, "once in 3 steps"),
-        (4, 4, "once a step"),
-        (8, 4, "twice a step"),
-        (9, 3, "3 times a step"),
+        (4, 4, "once per step"),
+        (8, 4, "twice per step"),
+        (9, 3, "3 times per step"),
     ],
 )
 def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: str) -> None:
@@ -304,7 +304,9 @@ def test_what_pauses_between_steps_cost_is_said_of_the_run_and_not_of_its_step(n
     assert with_them in step.notes[0].replace("\xa0", " ")
 
 
-@pytest.mark.parametrize(("name", "advised"), [("rounds", None), ("rounds_not_profiled", "Profile a whole round: 8 steps")])
+@pytest.mark.parametrize(
+    ("name", "advised"), [("rounds", None), ("rounds_not_profiled", "Profile a whole round: at least 8 steps")]
+)
 def test_what_comes_before_each_round_is_no_rare_step_where_the_profile_holds_it(name: str, advised: str | None) -> None:
     result = result_of(name)
     hidden = next((f for f in result.findings if f.rule == "profile-not-representative"), None)

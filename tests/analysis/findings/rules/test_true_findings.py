@@ -52,7 +52,7 @@ def step_of_closure(trace: ChromeTrace, at: float, own_kernels: int) -> None:
         kernels(trace, at + 400, own_kernels, "aten::addcdiv_")
 
 
-@pytest.mark.parametrize(("own_kernels", "words"), [(0, None), (60, "launches 60 kernels a step")])
+@pytest.mark.parametrize(("own_kernels", "words"), [(0, None), (60, "launches 60 kernels per step")])
 def test_a_closure_inside_the_optimizer_is_not_the_optimizer(tmp_path: Path, own_kernels: int, words: str | None) -> None:
     trace = ChromeTrace()
     for k in range(4):
@@ -339,7 +339,9 @@ def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_la
     assert not [f for f in result.findings if f.severity == "critical"]
 
 
-@pytest.mark.parametrize(("more", "words"), [({}, "40 copies a step"), ({"bytes": 4096}, "40 copies a step of 4.1 kB each")])
+@pytest.mark.parametrize(
+    ("more", "words"), [({}, "40 copies per step"), ({"bytes": 4096}, "40 copies per step of 4.1 kB each")]
+)
 def test_a_trace_of_copies_alone_says_so_whether_they_name_their_bytes_or_not(
     tmp_path: Path, more: dict[str, int], words: str
 ) -> None:
@@ -465,7 +467,7 @@ def test_repeats_whose_sum_the_host_reads_stand_before_the_graph_that_they_cut(t
     found = analysed(tmp_path, trace).findings
     assert ([f.rule for f in found[:2]] == ["host-waits-for-gpu", "launch-bound"]) == bool(rows)
     if rows:
-        assert "8 times a step" in found[0].title and "output_size" in found[0].fix and found[0].predicted_step_ms is None
+        assert "8 times per step" in found[0].title and "output_size" in found[0].fix and found[0].predicted_step_ms is None
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,9 @@ def test_two_late_hosts_of_three_are_a_group(tmp_path: Path) -> None:
     assert communication.split.behind_ms == pytest.approx(0.8, abs=0.02)
     found = next(finding for finding in result.findings if finding.rule == "straggling-rank")
     assert found.title == (
-        "As recorded ranks 2, 3, 4 and 5 come together 800 µs of each step after host node0000 with its 2 ranks, who wait for them"
+        "In the recording, ranks 2, 3, 4 and 5 arrive 800 µs per step after host node0000 with its 2 ranks, which wait for them"
     )
-    assert "800 µs more of a step for their data loader" in found.fix
+    assert "800 µs more per step for their data loader" in found.fix
     assert (found.severity, found.predicted_step_ms) == ("info", None)
 
 
